@@ -1,0 +1,72 @@
+# ADE: `make help` lists the targets. Nothing is needed but Python >= 3.11, pip and make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# Extra arguments for the program behind a target, as in `make test ARGS="-k lease"`.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench bench-quick campaign lock format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: $(VENV)/.runtime ## start ADE with the demo app on ./.ade/ade.db
+	@mkdir -p .ade
+	$(BIN)/ade up --app ade.demo:ade --store sqlite:///.ade/ade.db $(ARGS)
+
+test: $(VENV)/.dev ## run every test, the slow ones included
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## lint, format check, types, import rule, fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not slow and not faults and not realtime" $(ARGS)
+
+bench: $(VENV)/.dev ## measure ADE beside its peers, in full
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: $(VENV)/.dev ## the same with small numbers: shows that it works, not how fast it is
+	$(BIN)/python -m benchmarks --quick $(ARGS)
+
+campaign: $(VENV)/.dev ## kill workers and producers at random for some minutes, then check every invariant
+	$(BIN)/python -m tests.faults.campaign $(ARGS)
+
+lock: $(VENV)/.dev ## rewrite requirements/*.txt from pyproject.toml (UPGRADE=1 takes newer versions)
+	$(BIN)/python requirements/lock.py $(if $(UPGRADE),--upgrade)
+
+format: $(VENV)/.dev ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove everything that was made, except ./.ade
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/.scratch
+	find src tests benchmarks requirements -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp file tells that the environment holds what a lock names, so that repeated calls cost nothing.
+# Every package comes from a lock and is checked against its hash. ADE itself is linked in without
+# build isolation, because isolation would fetch the build tools once more, unpinned.
+define INSTALL
+	$(PIP) install --require-hashes $(1)
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+endef
+
+$(VENV)/.runtime: $(VENV)/.made requirements/runtime.txt requirements/build.txt pyproject.toml
+	$(call INSTALL,-r requirements/runtime.txt -r requirements/build.txt)
+
+$(VENV)/.dev: $(VENV)/.made requirements/dev.txt pyproject.toml
+	$(call INSTALL,-r requirements/dev.txt)
+
+OLD_PYTHON = ADE needs Python 3.11 or newer, and `$(PYTHON)` is older. Name another: make PYTHON=/path/to/python3.12 ...
+NO_VENV    = `$(PYTHON) -m venv` failed. On Debian and Ubuntu, `apt-get install python3-venv` brings what it needs.
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo 'There is no `$(PYTHON)` here. Install Python 3.11 or newer.' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo '$(OLD_PYTHON)' >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo '$(NO_VENV)' >&2; exit 1; }
+	@touch $@

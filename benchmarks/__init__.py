@@ -1,0 +1,1 @@
+"""Measurements of ADE beside its peers, in one run on one machine."""

@@ -1,0 +1,116 @@
+"""Runs the jobs of a plan, each in a process of its own that is bounded in time."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.charts import shown
+from benchmarks.contestants import ENTRIES
+from benchmarks.contract import Options
+from benchmarks.environments import HERE, SCRATCH, interpreter
+from benchmarks.machine import probe
+from benchmarks.outcomes import Outcome, Outcomes
+from benchmarks.plan import Job, Plan, interleaved
+
+DESCRIBE_SECONDS = 30.0
+
+
+class MeasurementFailed(Exception):
+    """The process of a measurement ended badly or did not end in time."""
+
+
+def conduct(plan: Plan, contestants: Sequence[str]) -> Outcomes:
+    """Run every job; a failed one is an outcome like any other."""
+    jobs = list(interleaved(plan, contestants))
+    outcomes: list[Outcome] = []
+    for number, job in enumerate(jobs, start=1):
+        outcome = _run_job(job, plan.timeout_seconds)
+        outcomes.append(outcome)
+        place = f"[{number}/{len(jobs)}] round {job.round + 1} {job.step.name} {job.contestant}"
+        say(f"{place}: {_brief(outcome)}")
+    return Outcomes(outcomes)
+
+
+def configuration(contestant: str) -> Mapping[str, str]:
+    """What the contestant says about itself; a failure is told in its place."""
+    with tempfile.TemporaryDirectory(dir=_runs_folder()) as place:
+        try:
+            answer = _measure(contestant, "describe", Options(place=place), DESCRIBE_SECONDS)
+        except MeasurementFailed as failure:
+            return {"failed": str(failure)}
+    found: Mapping[str, str] = answer["configuration"]
+    return found
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _run_job(job: Job, timeout: float) -> Outcome:
+    folder = _runs_folder()
+    place = tempfile.mkdtemp(dir=folder)
+    before = probe(folder)
+    answer: Mapping[str, Any]
+    try:
+        answer = _measure(job.contestant, job.step.measure, job.step.options(job.contestant, place), timeout)
+    except MeasurementFailed as failure:
+        answer = {"failure": str(failure)}
+    after = probe(folder)
+    shutil.rmtree(place, ignore_errors=True)
+    return Outcome(
+        round=job.round, step=job.step.name, contestant=job.contestant, before=before, after=after, **answer
+    )
+
+
+def _measure(contestant: str, measure: str, options: Options, timeout: float) -> Mapping[str, Any]:
+    python = interpreter(ENTRIES[contestant].requirements)
+    command = [str(python), "-m", "benchmarks.run_one", contestant, measure, options.to_json()]
+    pipe = subprocess.PIPE
+    # A session of its own, so that a worker the measurement has started can be ended with it.
+    with subprocess.Popen(
+        command, cwd=HERE.parent, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as child:
+        try:
+            answer, complaints = child.communicate(timeout=timeout)
+        except BaseException as error:
+            _end_group(child.pid)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise MeasurementFailed(f"not finished after {timeout:.0f} s") from None
+            raise
+    if child.returncode != 0:
+        _end_group(child.pid)
+        raise MeasurementFailed(f"exit code {child.returncode}: {_last_lines(complaints)}")
+    parsed: Mapping[str, Any] = json.loads(answer.splitlines()[-1])
+    return parsed
+
+
+def _end_group(leader: int) -> None:
+    """End the measurement and whatever it has started; nothing may be left of either."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _runs_folder() -> Path:
+    folder = SCRATCH / "runs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _last_lines(text: str) -> str:
+    return " | ".join(text.strip().splitlines()[-3:])
+
+
+def _brief(outcome: Outcome) -> str:
+    if outcome.failure:
+        return f"FAILED, {outcome.failure}"
+    if outcome.not_offered:
+        return f"n/a, {outcome.not_offered}"
+    return ", ".join(f"{name} {shown(value)}" for name, value in outcome.figures.items())

@@ -1,0 +1,36 @@
+"""Throw-away virtual environments for the peers, made once per lock file and interpreter."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCRATCH = HERE / ".scratch"
+SET_UP_SECONDS = 120
+
+
+def interpreter(requirements: str | None) -> Path:
+    """The Python that has the packages of this lock file; the project's own when there is none."""
+    if requirements is None:
+        return Path(sys.executable)
+    lock = HERE / requirements
+    digest = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    home = SCRATCH / "venvs" / f"{lock.stem}-{digest}"
+    if not (home / "complete").exists():
+        _create(home, lock)
+    return home / "bin" / "python"
+
+
+def _create(home: Path, lock: Path) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    # pip from outside saves the new environment the copy of its own.
+    _run([sys.executable, "-m", "venv", "--without-pip", str(home)])
+    install = ["install", "-qq", "--require-hashes", "--no-deps", "--requirement", str(lock)]
+    _run([sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), *install])
+    (home / "complete").touch()
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, timeout=SET_UP_SECONDS)

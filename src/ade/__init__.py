@@ -1,0 +1,1 @@
+"""ADE: a durable work queue for AI agents."""

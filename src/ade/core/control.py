@@ -1,0 +1,21 @@
+"""What a handler may raise to say how its run shall be treated."""
+
+
+class Retry(Exception):
+    """Run me again, after the usual backoff or after the time given."""
+
+    def __init__(self, reason: str = "retry asked for", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Unrecoverable(Exception):
+    """Do not run me again: no further attempt can succeed."""
+
+
+class RateLimited(Exception):
+    """The other side asks for patience. Does not use up an attempt, up to 20 times."""
+
+    def __init__(self, reason: str = "rate limited", *, retry_after: float = 0.0) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after

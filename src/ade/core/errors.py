@@ -1,0 +1,221 @@
+"""Every error a user can meet below the front ends. The docstring is the message, `code` is stable."""
+
+import inspect
+
+
+class AdeError(Exception):
+    """ADE could not do that."""
+
+    code = "ade_error"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail or inspect.cleandoc(type(self).__doc__ or ""))
+
+    @property
+    def detail(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidTask(AdeError):
+    """The task's options are not valid. Nothing was stored; correct them and enqueue again."""
+
+    code = "invalid_task"
+
+
+class InvalidArguments(AdeError):
+    """The arguments do not fit the task's signature. Nothing was stored; correct them and try again."""
+
+    code = "invalid_arguments"
+
+
+class InvalidResult(AdeError):
+    """The result does not fit the type the task declares."""
+
+    code = "invalid_result"
+
+
+class UnknownTask(AdeError):
+    """No task with this id exists. It may have been pruned; `ade tasks` lists what is kept."""
+
+    code = "unknown_task"
+
+
+class UnknownName(AdeError):
+    """No task is registered under this name. Check the spelling, or name the app that defines it with --app."""
+
+    code = "unknown_name"
+
+
+class UnknownQueue(AdeError):
+    """No queue with this name exists yet. `ade queues list` shows those that do."""
+
+    code = "unknown_queue"
+
+
+class UnknownDependency(AdeError):
+    """A task named in `after` does not exist. Nothing was stored."""
+
+    code = "unknown_dependency"
+
+
+class DependencyCycle(AdeError):
+    """The tasks wait for each other in a ring, so none could ever run. Nothing was stored."""
+
+    code = "dependency_cycle"
+
+
+class IdempotencyConflict(AdeError):
+    """This idempotency key was used before with other arguments. Use another key or the same arguments."""
+
+    code = "idempotency_conflict"
+
+
+class QueueFull(AdeError):
+    """The queue takes no more tasks for now. Try again after the time given in `retry_after` (seconds)."""
+
+    code = "queue_full"
+
+    def __init__(self, detail: str = "", *, retry_after: float = 1.0) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+class PayloadTooLarge(AdeError):
+    """Arguments or result are larger than the hard limit. Store them elsewhere and pass a reference."""
+
+    code = "payload_too_large"
+
+
+class IllegalTransition(AdeError):
+    """The task's status does not allow this step."""
+
+    code = "illegal_transition"
+
+
+class StaleWrite(AdeError):
+    """The record changed while you were deciding. Read it again and decide again."""
+
+    code = "stale_write"
+
+
+class StaleLease(StaleWrite):
+    """This run no longer holds the task's lease; its result was thrown away."""
+
+    code = "stale_lease"
+
+
+class InvalidSchedule(AdeError):
+    """The schedule is not valid. Nothing was stored."""
+
+    code = "invalid_schedule"
+
+
+class UnknownSchedule(AdeError):
+    """No schedule with this name exists. `ade schedules list` shows those that do."""
+
+    code = "unknown_schedule"
+
+
+class EffectUnknown(AdeError):
+    """An earlier run began this effect and never reported its end, so whether it happened is unknown.
+
+    Find out, then settle it with `ctx.settle(key, answer)` or `ctx.forget(key)`.
+    """
+
+    code = "effect_unknown"
+
+
+class EffectInProgress(AdeError):
+    """Another live run is performing this effect now. Try again later."""
+
+    code = "effect_in_progress"
+
+
+class TaskFailed(AdeError):
+    """The task failed for good; it is in the dead letter queue."""
+
+    code = "task_failed"
+
+
+class TaskCancelled(AdeError):
+    """The task was cancelled or rejected, so it has no result."""
+
+    code = "task_cancelled"
+
+
+class ResultExpired(AdeError):
+    """The task completed, but its result was kept only for its result_ttl and is gone."""
+
+    code = "result_expired"
+
+
+class WaitTimeout(AdeError):
+    """The task did not finish in the time you were willing to wait. It goes on; ask again."""
+
+    code = "wait_timeout"
+
+
+class StoreError(AdeError):
+    """The store could not do that."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store could not be reached or written. Nothing is known to be lost; try again."""
+
+    code = "store_unavailable"
+
+
+class StoreCorrupt(StoreError):
+    """The database file is damaged. Restore the newest backup (`ade backup` makes them); do not write to it."""
+
+    code = "store_corrupt"
+
+
+class StoreReadOnly(StoreError):
+    """The database file or its folder cannot be written. Check its owner, mode and mount."""
+
+    code = "store_read_only"
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer version of ADE. Upgrade ADE; nothing was changed."""
+
+    code = "store_too_new"
+
+
+class StoreForeign(StoreError):
+    """The file is an SQLite database of another program. Choose another path; nothing was changed."""
+
+    code = "store_foreign"
+
+
+class StoreUnsupported(StoreError):
+    """This place or this SQLite library is not safe for a database that must not lose work."""
+
+    code = "store_unsupported"
+
+
+class DiskFull(StoreError):
+    """The disk is (nearly) full, so no new work is taken. Running tasks may finish. Free some space."""
+
+    code = "disk_full"
+
+
+class InvalidUrl(AdeError):
+    """The store URL is not one ADE knows. Use sqlite:///path/to/file.db or memory://."""
+
+    code = "invalid_url"
+
+
+class InvalidFilter(AdeError):
+    """The filter is not valid."""
+
+    code = "invalid_filter"
+
+
+class AuditBroken(AdeError):
+    """The audit chain does not hold: an entry was changed, removed or added outside ADE."""
+
+    code = "audit_broken"

@@ -1,0 +1,46 @@
+"""Events: what happened, committed together with the change it describes, in one ordered log."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from ade.core.lifecycle import Verb
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the log. `seq` is given by the store and orders everything; 0 means not yet stored."""
+
+    type: str
+    at: int
+    task_id: str | None = None
+    actor: str | None = None
+    payload: dict[str, object] = {}
+    seq: int = 0
+
+
+EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
+    Verb.CREATE: ("task.created",),
+    Verb.EDIT: ("task.edited",),
+    Verb.SUBMIT: ("task.submitted",),
+    Verb.ASSESS: ("task.assessed",),
+    Verb.APPROVE: ("task.approved",),
+    Verb.REJECT: ("task.rejected",),
+    Verb.REQUEST_CHANGES: ("approval.changes_requested",),
+    Verb.EXPIRE: ("approval.expired",),
+    Verb.START: ("task.queued",),
+    Verb.CLAIM: ("task.claimed",),
+    Verb.SUCCEED: ("task.succeeded",),
+    Verb.RETRY: ("task.retry_scheduled",),
+    Verb.FAIL: ("task.failed", "task.dlq"),
+    Verb.HOLD: ("approval.requested",),
+    Verb.STALL: ("task.stalled",),
+    Verb.RELEASE: ("task.released",),
+    Verb.CANCEL: ("task.cancelled",),
+    Verb.REPLAY: ("task.replayed",),
+    Verb.DISCARD: ("task.discarded",),
+}
+
+RECLAIMED = "task.reclaimed"  # beside task.claimed when the task was taken over from a silent worker
+ALERT = "alert"
+
+FINAL_EVENTS = frozenset({"task.succeeded", "task.failed", "task.cancelled", "task.rejected", "approval.expired"})

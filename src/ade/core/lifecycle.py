@@ -1,0 +1,113 @@
+"""Every status a task can have and every way it can leave it. Nothing else decides.
+
+Two rules. A status changes only through `step`. What is final is computed from the table, never listed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+from ade.core.errors import IllegalTransition
+
+
+class Status(StrEnum):
+    DRAFT = auto()  # being written; nothing runs
+    SUBMITTED = auto()  # frozen; being validated, previewed, scored
+    REVIEWING = auto()  # waits for people; holds no lease
+    APPROVED = auto()  # quorum met; waits for its start
+    PENDING = auto()  # may be claimed once due and its dependencies are met
+    RUNNING = auto()  # one worker holds the lease
+    STALLED = auto()  # its worker went silent; any worker may take it over
+    COMPLETED = auto()
+    FAILED = auto()  # final unless replayed; listed as a dead letter
+    REJECTED = auto()
+    CANCELLED = auto()
+
+
+class Verb(StrEnum):
+    CREATE = auto()
+    EDIT = auto()
+    SUBMIT = auto()
+    ASSESS = auto()
+    APPROVE = auto()
+    REJECT = auto()
+    REQUEST_CHANGES = auto()
+    EXPIRE = auto()
+    START = auto()
+    CLAIM = auto()
+    SUCCEED = auto()
+    RETRY = auto()
+    FAIL = auto()
+    HOLD = auto()
+    STALL = auto()
+    RELEASE = auto()
+    CANCEL = auto()
+    REPLAY = auto()
+    DISCARD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """From which statuses a verb may be used, and where it may lead. The first target is the usual one."""
+
+    sources: frozenset[Status]
+    targets: tuple[Status, ...]
+
+
+def _rule(sources: tuple[Status, ...], *targets: Status) -> Rule:
+    return Rule(frozenset(sources), targets)
+
+
+_S = Status
+_LEAVABLE = (_S.DRAFT, _S.SUBMITTED, _S.REVIEWING, _S.APPROVED, _S.PENDING, _S.RUNNING, _S.STALLED)
+
+BIRTHS: tuple[Status, ...] = (_S.PENDING, _S.DRAFT, _S.REVIEWING)
+
+RULES: Mapping[Verb, Rule] = {
+    Verb.CREATE: _rule((), *BIRTHS),
+    Verb.EDIT: _rule((_S.DRAFT,), _S.DRAFT),
+    Verb.SUBMIT: _rule((_S.DRAFT,), _S.SUBMITTED),
+    Verb.ASSESS: _rule((_S.SUBMITTED,), _S.REVIEWING, _S.APPROVED, _S.DRAFT),
+    Verb.APPROVE: _rule((_S.REVIEWING,), _S.APPROVED),
+    Verb.REJECT: _rule((_S.REVIEWING,), _S.REJECTED),
+    Verb.REQUEST_CHANGES: _rule((_S.REVIEWING,), _S.DRAFT),
+    Verb.EXPIRE: _rule((_S.REVIEWING, _S.APPROVED), _S.REJECTED),
+    Verb.START: _rule((_S.APPROVED,), _S.PENDING),
+    Verb.CLAIM: _rule((_S.PENDING, _S.STALLED), _S.RUNNING),
+    Verb.SUCCEED: _rule((_S.RUNNING,), _S.COMPLETED),
+    Verb.RETRY: _rule((_S.RUNNING,), _S.PENDING),
+    Verb.FAIL: _rule((_S.RUNNING, _S.STALLED, _S.PENDING), _S.FAILED),
+    Verb.HOLD: _rule((_S.RUNNING,), _S.REVIEWING),
+    Verb.STALL: _rule((_S.RUNNING,), _S.STALLED),
+    Verb.RELEASE: _rule((_S.RUNNING,), _S.PENDING),
+    Verb.CANCEL: _rule(_LEAVABLE, _S.CANCELLED),
+    Verb.REPLAY: _rule((_S.FAILED,), _S.PENDING),
+    Verb.DISCARD: _rule((_S.FAILED,), _S.FAILED),
+}
+
+_REPAIRS = frozenset({Verb.REPLAY, Verb.DISCARD})  # an operator's verbs on what is otherwise final
+
+FINAL: frozenset[Status] = frozenset(
+    status
+    for status in Status
+    if not any(status in rule.sources for verb, rule in RULES.items() if verb not in _REPAIRS)
+)
+CLAIMABLE: frozenset[Status] = RULES[Verb.CLAIM].sources
+
+
+def verbs_from(status: Status) -> tuple[Verb, ...]:
+    """What may be done with a task in this status, in the order of the table."""
+    return tuple(verb for verb, rule in RULES.items() if status in rule.sources)
+
+
+def step(status: Status, verb: Verb, target: Status | None = None) -> Status:
+    """Where the verb leads from here, or IllegalTransition with the verbs that are allowed."""
+    rule = RULES[verb]
+    if status not in rule.sources:
+        allowed = ", ".join(verbs_from(status)) or "nothing"
+        raise IllegalTransition(f"cannot {verb} a task that is {status}; allowed from here: {allowed}")
+    if target is None:
+        return rule.targets[0]
+    if target not in rule.targets:
+        raise IllegalTransition(f"{verb} does not lead to {target}; it leads to {', '.join(rule.targets)}")
+    return target

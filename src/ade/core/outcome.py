@@ -1,0 +1,24 @@
+"""How a run ended, as data. `perform` makes one of these; `settle` decides what it means."""
+
+from msgspec import Raw, Struct
+
+from ade.core.failure import TaskError
+
+
+class Succeeded(Struct, frozen=True):
+    result: Raw
+    output_ref: str | None = None
+
+
+class Failed(Struct, frozen=True):
+    error: TaskError
+    retry_after_ms: int | None = None  # the least delay the failure asks for
+
+
+class Released(Struct, frozen=True):
+    """The worker hands the task back unfinished, at no cost to it."""
+
+    reason: str
+
+
+Outcome = Succeeded | Failed | Released

@@ -1,0 +1,177 @@
+"""The records ADE keeps. Plain values: what they mean and may become is decided elsewhere in core."""
+
+from enum import StrEnum, auto
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ade.core.failure import TaskError
+from ade.core.lifecycle import FINAL, Status
+from ade.core.retry import Backoff
+
+DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 5
+
+
+class AfterFailure(StrEnum):
+    """What becomes of a task when one it waits for does not complete."""
+
+    CANCEL = auto()
+    FAIL = auto()
+    RUN = auto()
+
+
+class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One piece of work. Times are integer milliseconds UTC; `args` and `result` are JSON as it was given."""
+
+    # identity
+    id: str
+    name: str
+    queue: str = DEFAULT_QUEUE
+    args: Raw = Raw(b"{}")
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    priority: int = DEFAULT_PRIORITY
+    idempotency_key: str | None = None
+    args_digest: str | None = None  # tells a repeated request from another one under the same key
+    parent_id: str | None = None
+    depends_on: tuple[str, ...] = ()
+    after_failure: AfterFailure = AfterFailure.CANCEL
+    source: str = "user"
+    author_id: str | None = None
+    author_name: str | None = None
+    team: str | None = None
+    ticket_ref: str | None = None
+    trace: str | None = None
+    # timing
+    run_after: int = 0
+    deadline: int | None = None
+    timeout_ms: int | None = None
+    max_attempts: int = 3
+    backoff: Backoff = Backoff()
+    result_ttl_ms: int | None = None
+    concurrency_key: str | None = None
+    # governance
+    resources: tuple[dict[str, Any], ...] = ()
+    rollback: str | None = None
+    digest: str | None = None
+    risk: dict[str, Any] | None = None
+    preview: Raw | None = None
+    # state
+    status: Status = Status.PENDING
+    version: int = 1
+    generation: int = 1
+    attempt: int = 0
+    run_id: str | None = None  # of the current or the last run
+    worker_id: str | None = None
+    lease_until: int | None = None
+    waiting_on: int = 0  # dependencies not yet final
+    timeouts: int = 0
+    throttles: int = 0
+    discarded: bool = False
+    progress: Raw | None = None
+    # times
+    created_at: int = 0
+    updated_at: int = 0
+    submitted_at: int | None = None
+    approved_at: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    # outcome
+    result: Raw | None = None
+    result_expired: bool = False
+    error: TaskError | None = None
+    reason: str | None = None  # why it was cancelled, rejected or discarded
+    exit_code: int | None = None
+    output_ref: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL
+
+    def arguments(self) -> dict[str, Any]:
+        decoded: dict[str, Any] = msgspec.json.decode(self.args)
+        return decoded
+
+
+class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker has registered about a task name: where it runs, its limits, its argument schema."""
+
+    name: str
+    queue: str = DEFAULT_QUEUE
+    concurrency: int | None = None  # running at once over all workers
+    concurrency_per_key: int | None = None
+    rate_count: int | None = None  # starts per rate_period_ms
+    rate_period_ms: int | None = None
+    schema: dict[str, Any] | None = None
+    # what its tasks get unless they say otherwise; None leaves it to the settings of whoever enqueues
+    priority: int = DEFAULT_PRIORITY
+    timeout_ms: int | None = None
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    result_ttl_ms: int | None = None
+
+
+class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue's switch and its admission limits."""
+
+    name: str
+    paused: bool = False
+    max_depth: int | None = None  # unfinished tasks accepted at most
+
+
+class Worker(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A live worker process as it described itself, and when it was last heard of."""
+
+    id: str
+    hostname: str
+    pid: int
+    started_at: int
+    version: str
+    queues: tuple[str, ...] = ()  # empty: all
+    names: tuple[str, ...] = ()
+    concurrency: int = 1
+    running: int = 0
+    progress_at: int = 0  # when its consume loop last went round
+    heartbeat_until: int = 0  # silent beyond this: presumed dead
+    draining: bool = False
+
+
+class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task that is enqueued again and again by a cron line."""
+
+    name: str
+    cron: str
+    task_name: str
+    timezone: str = "UTC"
+    queue: str = DEFAULT_QUEUE
+    args: Raw = Raw(b"{}")
+    priority: int = DEFAULT_PRIORITY
+    paused: bool = False
+    next_at: int = 0
+    last_at: int | None = None
+    last_task_id: str | None = None
+    updated_at: int = 0
+
+
+class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A side effect in the ledger of `ctx.once`: begun by one run, and done once its answer is stored."""
+
+    key: str
+    run_id: str
+    done: bool = False
+    answer: Raw | None = None
+    at: int = 0
+
+
+class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line a run wrote. `run_id` keeps the attempts apart."""
+
+    task_id: str
+    run_id: str
+    attempt: int
+    at: int
+    text: str
+    stream: str = "log"
+    seq: int = 0

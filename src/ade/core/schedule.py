@@ -1,0 +1,55 @@
+"""When a cron line fires next. Missed firings are coalesced into one."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+from msgspec import structs
+
+from ade.core.admission import check_name, check_priority, check_queue_name
+from ade.core.errors import InvalidSchedule
+from ade.core.records import Schedule
+
+
+def next_fire_ms(cron: str, timezone: str, after_ms: int) -> int:
+    """The first moment after `after_ms` at which the line fires; InvalidSchedule if it never does."""
+    try:
+        zone = ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidSchedule(
+            f"time zone {timezone[:60]!r} is unknown; use an IANA name such as Europe/Berlin"
+        ) from None
+    start = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(zone)
+    try:
+        moments = (int(moment.timestamp() * 1000) for moment in CronSim(cron, start))
+        # During the second pass of autumn's double hour, CronSim may name a moment of the first one.
+        fires_at = next((moment for moment in moments if moment > after_ms), None)
+    except (CronSimError, ValueError) as error:  # ValueError: a number of thousands of digits
+        raise InvalidSchedule(
+            f"cron line {cron[:80]!r} is not valid or never fires ({error}); "
+            "use five fields: minute hour day month weekday"
+        ) from None
+    if fires_at is None:
+        raise InvalidSchedule(f"cron line {cron[:80]!r} never fires; check its day and month")
+    return fires_at
+
+
+def plan(schedule: Schedule, *, now: int) -> Schedule:
+    """The schedule as it will be stored: checked, with its next firing."""
+    check_name(schedule.task_name)
+    check_queue_name(schedule.queue)
+    check_priority(schedule.priority)
+    if not schedule.name or len(schedule.name) > 200 or not schedule.name.isprintable():
+        raise InvalidSchedule("a schedule needs a name of 1 to 200 printable characters")
+    return structs.replace(schedule, next_at=next_fire_ms(schedule.cron, schedule.timezone, now), updated_at=now)
+
+
+def firing_key(schedule: Schedule) -> str:
+    """The idempotency key of the task this firing creates: one task however many processes fire it."""
+    return f"schedule/{schedule.name}/{schedule.next_at}"
+
+
+def fired(schedule: Schedule, task_id: str, *, now: int) -> Schedule:
+    """The schedule after its due firing: what was missed meanwhile is skipped."""
+    following = next_fire_ms(schedule.cron, schedule.timezone, max(now, schedule.next_at))
+    return structs.replace(schedule, last_at=schedule.next_at, last_task_id=task_id, next_at=following, updated_at=now)

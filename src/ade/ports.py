@@ -1,0 +1,315 @@
+"""The seam. Stores choose under contention, write and read; they never decide.
+
+Every method may raise StoreUnavailable. Times are integer milliseconds. A store owns its clock, because on a server
+the server's time counts; decisions are made with `Stores.clock.now()`.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec import Raw, Struct
+
+from ade.core.change import Change
+from ade.core.errors import StaleWrite
+from ade.core.events import Event
+from ade.core.lifecycle import Status
+from ade.core.records import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
+
+
+class Clock(Protocol):
+    def now(self) -> int:
+        """Wall time in ms UTC: for records, due times and schedules."""
+
+    def steady(self) -> int:
+        """Time in ms that never jumps, the same for all users of the store: for leases only."""
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    """Who claims what. `names` are the handlers the worker has; `queues` empty means every queue."""
+
+    worker_id: str
+    run_ids: Sequence[str]  # one fresh id for each task wanted; their number is the limit
+    names: frozenset[str]
+    queues: tuple[str, ...] = ()
+    lease_ms: int = 30_000
+
+
+class Renewal(Struct, frozen=True, kw_only=True):
+    """The answer to a heartbeat: the runs that are no longer the caller's, and what became of their tasks."""
+
+    gone: Mapping[str, Status | None]  # run id -> the task's status now; None when the task is gone altogether
+
+
+class TaskQuery(Struct, frozen=True, kw_only=True):
+    """Which tasks to list, newest first unless `oldest_first`. All conditions must hold. `after` is a cursor."""
+
+    statuses: frozenset[Status] = frozenset()
+    queue: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    parent_id: str | None = None
+    author_id: str | None = None
+    worker_id: str | None = None
+    text: str | None = None  # in the description, the name or the error's message
+    created_from: int | None = None
+    created_before: int | None = None
+    discarded: bool | None = None
+    oldest_first: bool = False
+    after: int | None = None
+    limit: int = 50
+
+
+class TaskPage(Struct, frozen=True):
+    tasks: list[Task]
+    next: int | None  # cursor for the following page, or None at the end
+
+
+class Tally(Struct, frozen=True):
+    """How many tasks of a queue and name have a status. Kept up to date by every commit, read in one step."""
+
+    queue: str
+    name: str
+    status: Status
+    count: int
+
+
+class TaskStore(Protocol):
+    async def add(self, tasks: Sequence[Task]) -> list[Task]:
+        """Keep new tasks, all or none. A known idempotency key changes nothing and returns the earlier task.
+
+        Raises IdempotencyConflict (same key, other arguments), UnknownDependency, QueueFull, DiskFull.
+        """
+
+    async def claim(self, request: ClaimRequest) -> list[Task]:
+        """Hand over due tasks, by priority, then age, as running with a lease. Never waits.
+
+        No task goes to two callers. Paused queues, limits by name and by key are respected. One unreadable record
+        is set aside and never keeps the others back.
+        """
+
+    async def commit(self, *changes: Change) -> None:
+        """Write all of these or none. Raises StaleWrite (StaleLease for a run's own write) if a guard fails.
+
+        Dependents of tasks that become final are released or marked broken in the same write.
+        """
+
+    async def commit_each(self, changes: Sequence[Change]) -> list[StaleWrite | None]:
+        """Write each change whose guard holds, together; answer for each one. A repeated own write is no error."""
+
+    async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
+        """The tasks in the order asked; None for those that do not exist."""
+
+    async def find(self, query: TaskQuery) -> TaskPage:
+        """List tasks, page by page."""
+
+    async def report_progress(self, task_id: str, run_id: str, progress: Raw) -> None:
+        """Keep a run's newest progress. Raises StaleLease when the run no longer holds the task."""
+
+
+class Ripe(Struct, frozen=True, kw_only=True):
+    """Tasks a sweep must decide on. Each list is bounded by the limit that was asked for."""
+
+    expired: list[Task] = []  # running, lease ran out
+    overdue: list[Task] = []  # pending or stalled, deadline passed
+    broken: list[tuple[Task, tuple[str, ...]]] = []  # pending, with the dependencies that did not complete
+
+
+class SweepStore(Protocol):
+    async def ripe(self, limit: int) -> Ripe:
+        """What is due for a decision now."""
+
+    async def next_due(self) -> int | None:
+        """When the earliest delayed task becomes due, or None."""
+
+    async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
+        """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
+
+    async def finished_before(self, moment: int, limit: int) -> list[Task]:
+        """Final tasks that ended before the moment, oldest first: candidates for archive and pruning."""
+
+    async def prune(self, task_ids: Sequence[str]) -> int:
+        """Remove final tasks and all that belongs to them. Tasks that are no longer final stay."""
+
+    async def expire_results(self, limit: int) -> int:
+        """Forget results older than their result_ttl; the records stay."""
+
+
+class WorkerStore(Protocol):
+    async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
+        """Make the worker and its task definitions known; also the first heartbeat."""
+
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
+        """Extend the leases of these runs (run id -> task id) and the worker's own in one write.
+
+        Answers which of the runs are gone. A run whose lease ran out but was not yet taken away is renewed.
+
+        Blocking, on a connection of its own: called from the worker's lease thread, never from an event loop.
+        """
+
+    async def deregister(self, worker_id: str) -> None:
+        """Forget a worker that has handed back everything."""
+
+    async def list_workers(self) -> list[Worker]:
+        """All known workers, the silent ones too."""
+
+    async def forget_silent(self) -> list[str]:
+        """Remove workers that have been silent for long and hold no running task; answer their ids."""
+
+    async def definitions(self) -> list[Definition]:
+        """What workers have registered so far, by name."""
+
+
+class QueueStore(Protocol):
+    async def list_queues(self) -> list[Queue]:
+        """Every queue that was ever used or configured."""
+
+    async def configure(self, queue: Queue) -> None:
+        """Create or change a queue's switch and limits."""
+
+    async def tallies(self) -> list[Tally]:
+        """The number of tasks by queue, name and status, in one short step."""
+
+    async def oldest_ready(self) -> Mapping[str, int]:
+        """For each queue with ready tasks: when the oldest of them became due."""
+
+    async def running_by_key(self, name: str, key: str) -> list[str]:
+        """Ids of the running tasks of this name that share a concurrency key."""
+
+    async def rate_full_at(self, name: str) -> int:
+        """The stored GCRA state of a name's rate limit (microseconds), 0 when untouched."""
+
+    async def ahead_of(self, task_id: str) -> int:
+        """How many ready tasks of the same queue would be claimed before this one (counted up to 10,000)."""
+
+
+class EventLog(Protocol):
+    async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
+        """Events with a seq above `after`, in order; those of one task if asked."""
+
+    async def last_seq(self) -> int:
+        """The newest seq, 0 when the log is empty."""
+
+    async def cursor(self, name: str) -> int:
+        """How far a named reader has come; 0 at first."""
+
+    async def advance(self, name: str, seq: int) -> None:
+        """Remember how far a named reader has come. Never moves back."""
+
+    async def cursors(self) -> Mapping[str, int]:
+        """All named readers."""
+
+    async def trim(self, before_ms: int, limit: int) -> int:
+        """Remove events older than this of tasks that are gone, never past any cursor. Answers how many."""
+
+
+class EffectStore(Protocol):
+    async def begin(self, key: str, run_id: str) -> Effect:
+        """Enter the effect as begun by this run, or return what the ledger already has under the key."""
+
+    async def finish(self, key: str, run_id: str, answer: Raw) -> None:
+        """Record that the effect is done. Raises StaleLease if the ledger names another run."""
+
+    async def forget(self, key: str) -> None:
+        """Remove an entry, so that the effect may be performed again."""
+
+    async def is_live(self, run_id: str) -> bool:
+        """Whether some task is running under this run id."""
+
+
+class OutputStore(Protocol):
+    async def append(self, lines: Sequence[OutputLine]) -> None:
+        """Keep lines a run wrote, up to a bound per run; what is beyond is cut with a visible mark."""
+
+    async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
+        """Lines with a seq above `after`, in order."""
+
+
+class ScheduleStore(Protocol):
+    async def put(self, schedule: Schedule) -> None:
+        """Create or replace a schedule."""
+
+    async def list_schedules(self) -> list[Schedule]:
+        """All schedules by name."""
+
+    async def due_schedules(self, now: int) -> list[Schedule]:
+        """Schedules that are not paused and whose next firing has come."""
+
+    async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
+        """Move a schedule on if nobody else has; False when somebody has."""
+
+    async def remove(self, name: str) -> bool:
+        """Delete a schedule; False when there is none."""
+
+
+class BlobStore(Protocol):
+    async def put_blob(self, ref: str, content: bytes) -> None:
+        """Keep content durably under this name before the record that names it is written."""
+
+    async def get_blob(self, ref: str) -> bytes:
+        """The content. Raises StoreCorrupt when it is missing or does not match its digest."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """What `doctor` shows of a store."""
+
+    facts: dict[str, object]
+    warnings: list[str]
+
+
+class UpkeepStore(Protocol):
+    async def check_invariants(self) -> list[str]:
+        """Every broken invariant in a sentence; empty when all hold."""
+
+    async def health(self) -> Health:
+        """Versions, sizes, settings in force, and what deserves attention."""
+
+    async def checkpoint(self) -> None:
+        """Housekeeping of the files; logs an alarm when they grow past their bounds."""
+
+    def backup(self, target: str) -> AsyncIterator[tuple[int, int]]:
+        """Copy the store in steps while it is in use; yields (done, total)."""
+
+
+class Hints(Protocol):
+    """Wake-ups. A hint may be lost or come for nothing; whoever waits also looks by itself now and then."""
+
+    def ring(self, topic: str) -> None:
+        """Tell all processes that something of this topic happened: work, stop or done."""
+
+    def generation(self, topic: str) -> int:
+        """A number that has grown if the topic was rung. Read it before looking, wait with it afterwards."""
+
+    async def wait(self, topic: str, seen: int, timeout: float) -> None:
+        """Return when the topic was rung after `seen` was read, or after the time-out (seconds)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Everything one store offers, as opened by the composition root."""
+
+    tasks: TaskStore
+    sweeps: SweepStore
+    workers: WorkerStore
+    queues: QueueStore
+    events: EventLog
+    effects: EffectStore
+    outputs: OutputStore
+    schedules: ScheduleStore
+    blobs: BlobStore
+    upkeep: UpkeepStore
+    hints: Hints
+    clock: Clock
+
+    async def close(self) -> None:
+        """Finish what is being written and release the store."""
+        await self.closer()
+
+    closer: "Closer"
+
+
+class Closer(Protocol):
+    async def __call__(self) -> None: ...
+
+
+WORK, STOP, DONE = "work", "stop", "done"  # topics of hints

@@ -1,0 +1,1 @@
+"""Use cases on tasks: enqueue, get, cancel, replay, schedules. Load, let core decide, commit."""

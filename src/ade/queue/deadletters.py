@@ -1,0 +1,145 @@
+"""Failed tasks that nobody has dealt with yet: what they have in common, replay in bulk, discard with a reason."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from msgspec import Struct, structs
+
+from ade.core.change import Change
+from ade.core.errors import InvalidTask
+from ade.core.fingerprint import fingerprint, pattern
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.core.task import discard, replay
+from ade.ports import Stores, TaskQuery
+from ade.queue.decisions import ring_for
+
+_PAGE = 200
+_EXAMPLES = 5
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Dead letters that failed in the same way."""
+
+    fingerprint: str
+    name: str
+    error_type: str
+    pattern: str  # the message with everything that varies taken out
+    count: int
+    first_at: int
+    last_at: int
+    newest: tuple[str, ...]  # ids of a few, newest first
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """What a bulk action did: the tasks it changed, and those that had moved on by themselves."""
+
+    changed: tuple[str, ...]
+    moved_on: tuple[str, ...]
+
+
+async def groups(stores: Stores, query: TaskQuery | None = None) -> list[Group]:
+    """The dead letters by fingerprint, the largest group first."""
+    found: dict[str, list[Task]] = {}
+    async for task in dead_letters(stores, query):
+        found.setdefault(fingerprint_of(task), []).append(task)
+    made = [_group(key, tasks) for key, tasks in found.items()]
+    return sorted(made, key=lambda group: (-group.count, group.fingerprint))
+
+
+async def dead_letters(
+    stores: Stores, query: TaskQuery | None = None, *, same_as: str | None = None
+) -> AsyncIterator[Task]:
+    """Every dead letter that fits the query and, if asked, has this fingerprint."""
+    wanted = structs.replace(
+        query or TaskQuery(), statuses=frozenset({Status.FAILED}), discarded=False, limit=_PAGE
+    )
+    while True:
+        page = await stores.tasks.find(wanted)
+        for task in page.tasks:
+            if same_as is None or fingerprint_of(task) == same_as:
+                yield task
+        if page.next is None:
+            return
+        wanted = structs.replace(wanted, after=page.next)
+
+
+async def replay_all(
+    stores: Stores,
+    query: TaskQuery | None = None,
+    *,
+    same_as: str | None = None,
+    limit: int | None = None,
+    actor: str | None = None,
+) -> Tried:
+    """Run all dead letters that fit again, each with fresh attempts."""
+    return await _change_all(
+        stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor)
+    )
+
+
+async def discard_all(
+    stores: Stores,
+    reason: str,
+    query: TaskQuery | None = None,
+    *,
+    same_as: str | None = None,
+    limit: int | None = None,
+    actor: str | None = None,
+) -> Tried:
+    """Take all dead letters that fit off the list, with the reason on record."""
+    if not reason.strip():
+        raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
+    return await _change_all(
+        stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor)
+    )
+
+
+async def _change_all(
+    stores: Stores,
+    query: TaskQuery | None,
+    same_as: str | None,
+    limit: int | None,
+    decision: Callable[[Task, int], Change],
+) -> Tried:
+    changed: list[str] = []
+    moved_on: list[str] = []
+    batch: list[Task] = []
+
+    async def write() -> None:
+        changes = [decision(task, stores.clock.now()) for task in batch]
+        answers = await stores.tasks.commit_each(changes)
+        written = [change for change, stale in zip(changes, answers, strict=True) if stale is None]
+        changed.extend(change.task_id for change in written)
+        moved_on.extend(change.task_id for change, stale in zip(changes, answers, strict=True) if stale is not None)
+        ring_for(stores, *written)
+        batch.clear()
+
+    async for task in dead_letters(stores, query, same_as=same_as):
+        batch.append(task)
+        if len(batch) >= _PAGE or (limit is not None and len(changed) + len(batch) >= limit):
+            await write()
+        if limit is not None and len(changed) >= limit:
+            break
+    if batch:
+        await write()
+    return Tried(changed=tuple(changed), moved_on=tuple(moved_on))
+
+
+def fingerprint_of(task: Task) -> str:
+    return fingerprint(task.name, task.error) if task.error is not None else "unknown"
+
+
+def _group(key: str, tasks: Sequence[Task]) -> Group:
+    ended = [task.finished_at or task.updated_at for task in tasks]
+    newest = sorted(tasks, key=lambda task: task.finished_at or task.updated_at, reverse=True)
+    error = newest[0].error
+    return Group(
+        fingerprint=key,
+        name=newest[0].name,
+        error_type=error.type if error is not None else "unknown",
+        pattern=pattern(error.message) if error is not None else "",
+        count=len(tasks),
+        first_at=min(ended),
+        last_at=max(ended),
+        newest=tuple(task.id for task in newest[:_EXAMPLES]),
+    )

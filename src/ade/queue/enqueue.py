@@ -1,0 +1,32 @@
+"""Tasks come in: admit, check for rings, move large arguments out of the record, store, wake a worker."""
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ade.core.admission import check_no_cycle
+from ade.core.records import Task
+from ade.core.task import admit
+from ade.ports import WORK, Stores
+from ade.queue.payloads import Payloads
+
+
+async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> list[Task]:
+    """Check and store new tasks, all or none; the earlier task where an idempotency key was used before."""
+    now = stores.clock.now()
+    return await keep(stores, payloads, [admit(task, now=now) for task in tasks])
+
+
+async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
+    """Store tasks that were admitted already."""
+    if len(admitted) > 1:
+        check_no_cycle(admitted)
+    if not all(payloads.fits(task.args) for task in admitted):
+        admitted = [await _spilled(payloads, task) for task in admitted]
+    stored = await stores.tasks.add(admitted)
+    stores.hints.ring(WORK)
+    return stored
+
+
+async def _spilled(payloads: Payloads, task: Task) -> Task:
+    return structs.replace(task, args=await payloads.spill(task.id, "args", task.args))

@@ -1,0 +1,109 @@
+"""Tasks that come again and again. A firing makes one task, however many processes look after the clock."""
+
+from msgspec import structs
+
+from ade.core.errors import UnknownSchedule
+from ade.core.records import Definition, Schedule, Task
+from ade.core.schedule import fired, firing_key, plan
+from ade.ports import Stores
+from ade.queue.enqueue import keep
+from ade.queue.payloads import Payloads
+from ade.queue.plans import Plan, TaskDefaults, template_of
+
+_ABOUT = ("cron", "timezone", "task_name", "queue", "args", "priority")
+
+
+async def list_all(stores: Stores) -> list[Schedule]:
+    return await stores.schedules.list_schedules()
+
+
+async def get(stores: Stores, name: str) -> Schedule:
+    """Raises UnknownSchedule."""
+    schedule = await _find(stores, name)
+    if schedule is None:
+        raise _unknown(name)
+    return schedule
+
+
+async def put(stores: Stores, schedule: Schedule) -> Schedule:
+    """Create or replace a schedule. Raises InvalidSchedule, with nothing stored."""
+    planned = plan(schedule, now=stores.clock.now())
+    await stores.schedules.put(planned)
+    return planned
+
+
+async def declare(stores: Stores, schedule: Schedule) -> Schedule:
+    """Store a schedule that an app defines. A pause, and a firing missed meanwhile, outlive a restart."""
+    known = await _find(stores, schedule.name)
+    if known is None:
+        return await put(stores, schedule)
+    if all(getattr(known, field) == getattr(schedule, field) for field in _ABOUT):
+        return known
+    changed = structs.replace(
+        schedule, paused=known.paused, last_at=known.last_at, last_task_id=known.last_task_id
+    )
+    return await put(stores, changed)
+
+
+async def pause(stores: Stores, name: str) -> Schedule:
+    """Let it fire no more until it is resumed."""
+    return await _store(stores, structs.replace(await get(stores, name), paused=True))
+
+
+async def resume(stores: Stores, name: str) -> Schedule:
+    """Go on with the next firing to come; what was due during the pause is not made up for."""
+    schedule = structs.replace(await get(stores, name), paused=False)
+    return await _store(stores, plan(schedule, now=stores.clock.now()))
+
+
+async def remove(stores: Stores, name: str) -> None:
+    if not await stores.schedules.remove(name):
+        raise _unknown(name)
+
+
+async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults) -> list[Task]:
+    """Enqueue a task for every schedule that is due. Missed firings are made up for by one.
+
+    Safe to run anywhere at any time: a firing's idempotency key makes one task of however many attempts.
+    """
+    due = await stores.schedules.due_schedules(stores.clock.now())
+    if not due:
+        return []
+    definitions = {definition.name: definition for definition in await stores.workers.definitions()}
+    tasks = []
+    for schedule in due:
+        definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
+        task = await _fire(stores, payloads, schedule, template_of(definition, defaults))
+        if task is not None:
+            tasks.append(task)
+    return tasks
+
+
+async def _fire(stores: Stores, payloads: Payloads, schedule: Schedule, template: Task) -> Task | None:
+    now = stores.clock.now()
+    made = structs.replace(
+        template,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        idempotency_key=firing_key(schedule),
+        source="schedule",
+        description=f"schedule {schedule.name}",
+    )
+    [task] = await keep(stores, payloads, [Plan(template=made).make(schedule.args, now=now)])
+    moved = await stores.schedules.advance_schedule(schedule, fired(schedule, task.id, now=now))
+    return task if moved else None
+
+
+async def _find(stores: Stores, name: str) -> Schedule | None:
+    return next((schedule for schedule in await list_all(stores) if schedule.name == name), None)
+
+
+async def _store(stores: Stores, schedule: Schedule) -> Schedule:
+    stored = structs.replace(schedule, updated_at=stores.clock.now())
+    await stores.schedules.put(stored)
+    return stored
+
+
+def _unknown(name: str) -> UnknownSchedule:
+    return UnknownSchedule(f"no schedule is named {name[:200]!r}; `ade schedules list` shows those that exist")
+

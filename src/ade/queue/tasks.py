@@ -1,0 +1,89 @@
+"""What can be done with one task after it was enqueued."""
+
+import secrets
+
+from msgspec import Raw
+
+from ade.core import task as decisions
+from ade.core.errors import IllegalTransition
+from ade.core.lifecycle import FINAL, Status
+from ade.core.records import Task
+from ade.ports import Stores, TaskQuery
+from ade.queue.decisions import decide, get
+from ade.queue.dependents import settle_broken
+from ade.queue.payloads import Payloads
+
+__all__ = ["cancel", "discard", "edit", "get", "replay"]
+
+_UNFINISHED = frozenset(Status) - FINAL
+_PAGE = 200
+
+
+async def cancel(stores: Stores, task_id: str, reason: str | None = None, *, actor: str | None = None) -> Task:
+    """Stop a task, its unfinished children and whatever waits for them. Cancelling twice is no error.
+
+    Raises IllegalTransition for a task that ended in another way.
+    """
+    cancelled = await decide(
+        stores,
+        task_id,
+        lambda task, now: None
+        if task.status is Status.CANCELLED
+        else decisions.cancel(task, reason, now=now, actor=actor),
+    )
+    await _cancel_children(stores, cancelled, actor)
+    await settle_broken(stores)
+    return cancelled
+
+
+async def _cancel_children(stores: Stores, parent: Task, actor: str | None) -> None:
+    parents = [parent.id]
+    while parents:
+        parent_id = parents.pop()
+        page = await stores.tasks.find(TaskQuery(parent_id=parent_id, statuses=_UNFINISHED, limit=_PAGE))
+        for child in page.tasks:
+            try:
+                await decide(
+                    stores,
+                    child.id,
+                    lambda task, now: decisions.cancel(task, "its parent was cancelled", now=now, actor=actor),
+                )
+            except IllegalTransition:
+                continue  # it finished meanwhile
+            parents.append(child.id)
+        if page.next is not None:
+            parents.append(parent_id)
+
+
+async def replay(
+    stores: Stores, payloads: Payloads, task_id: str, *, args: Raw | None = None, actor: str | None = None
+) -> Task:
+    """Run a failed task again with fresh attempts, perhaps with corrected arguments."""
+    if args is not None:
+        args = await payloads.spill(task_id, _fresh_kind(), args)
+    return await decide(
+        stores, task_id, lambda task, now: decisions.replay(task, now=now, actor=actor, args=args)
+    )
+
+
+async def discard(stores: Stores, task_id: str, reason: str, *, actor: str | None = None) -> Task:
+    """Take a failed task off the dead letters, with the reason on record."""
+    return await decide(stores, task_id, lambda task, now: decisions.discard(task, reason, now=now, actor=actor))
+
+
+async def edit(
+    stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None, **fields: object
+) -> Task:
+    """Change a draft; checked like a new task."""
+    args = fields.get("args")
+    if isinstance(args, Raw):
+        fields["args"] = await payloads.spill(task_id, _fresh_kind(), args)
+    return await decide(
+        stores, task_id, lambda task, now: decisions.edit(task, now=now, actor=actor, **fields)
+    )
+
+
+
+def _fresh_kind() -> str:
+    """A name nobody else writes to: of two edits at once the one that is refused must not touch the other's blob."""
+    return f"{secrets.token_hex(4)}.args"

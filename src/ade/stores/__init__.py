@@ -1,0 +1,1 @@
+"""Stores: they know ports and core, nothing else."""

@@ -1,0 +1,81 @@
+"""Large arguments and results lie in files beside the database, written durably before the record names them."""
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ade.core.errors import StoreCorrupt
+from ade.stores.sqlite.connection import translating
+
+_REF = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(\.[A-Za-z0-9_-]+)+")
+
+
+class SqliteBlobs:
+    """Blobs named `<task id>.<what>`; in memory when there is no folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._memory: dict[str, bytes] = {}
+
+    async def put_blob(self, ref: str, content: bytes) -> None:
+        if self._folder is None:
+            self._memory[ref] = content
+        else:
+            await asyncio.to_thread(self._write, self._path(ref), content)
+
+    async def get_blob(self, ref: str) -> bytes:
+        if self._folder is None:
+            if ref not in self._memory:
+                raise StoreCorrupt(f"blob {ref} is missing")
+            return self._memory[ref]
+        return await asyncio.to_thread(self._read, self._path(ref))
+
+    async def remove_of(self, task_ids: Sequence[str]) -> None:
+        """Remove all blobs of tasks that are gone."""
+        if self._folder is None:
+            gone = set(task_ids)
+            self._memory = {ref: blob for ref, blob in self._memory.items() if ref.partition(".")[0] not in gone}
+        elif self._folder.exists():
+            await asyncio.to_thread(self._remove, task_ids)
+
+    def _path(self, ref: str) -> Path:
+        if not _REF.fullmatch(ref):
+            raise StoreCorrupt(f"{ref[:80]!r} is not the name of a blob")
+        assert self._folder is not None
+        return self._folder / ref[34:36] / ref  # the last digits of the task id spread the files
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Whole or not at all: digest first, then the content, then its name."""
+        with translating(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_name(path.name + ".part")
+            with unfinished.open("wb") as file:
+                file.write(hashlib.sha256(content).digest())
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            stored = path.read_bytes()
+        except FileNotFoundError:
+            raise StoreCorrupt(f"blob {path.name} is missing; restore it from the newest backup") from None
+        digest, content = stored[:32], stored[32:]
+        if hashlib.sha256(content).digest() != digest:
+            raise StoreCorrupt(f"blob {path.name} does not match its digest; restore it from the newest backup")
+        return content
+
+    def _remove(self, task_ids: Sequence[str]) -> None:
+        assert self._folder is not None
+        for task_id in task_ids:
+            for path in (self._folder / task_id[-2:]).glob(f"{task_id}.*"):
+                path.unlink(missing_ok=True)

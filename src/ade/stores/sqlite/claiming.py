@@ -1,0 +1,246 @@
+"""Claims: which tasks a worker gets. Chosen under the write lock, in few large statements."""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import apsw
+import msgspec
+
+from ade.core.failure import FailureKind, TaskError
+from ade.core.lifecycle import Status
+from ade.core.rate import RateState, available, take
+from ade.core.records import Definition, Task
+from ade.ports import ClaimRequest
+from ade.stores.sqlite.codec import packed, read_task, read_tasks, unpacked
+from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.writer import Slot
+
+MOST_PARKED = 10_000  # by one claim, so that a transaction stays short
+_definition = msgspec.json.Decoder(Definition)
+
+
+@dataclass(slots=True)
+class Claim:
+    request: ClaimRequest
+    now: Callable[[], int]
+    steady: Callable[[], int]
+    slot: Slot = field(default_factory=lambda: Slot(lambda answer, refusal: None))
+
+    @classmethod
+    def run_group(cls, connection: apsw.Connection, group: Sequence["Claim"]) -> None:
+        for claim in group:
+            claim.slot.answer = claim.run(connection)
+
+    def run(self, connection: apsw.Connection) -> list[Task]:
+        now = self.now()
+        repeated = _taken_before(connection, self.request)
+        if repeated:  # the same request again, after an unknown outcome
+            return _read(connection, repeated, now)
+        run(connection, "promote_due", now=now)
+        chosen = _Choice(connection, self.request, now).choose()
+        if not chosen:
+            return []
+        _take(connection, self.request, chosen, now=now, lease_until=self.steady() + self.request.lease_ms)
+        return _read(connection, [candidate.seq for candidate in chosen], now)
+
+
+@dataclass(slots=True, order=True)
+class _Candidate:
+    priority: int
+    seq: int
+    key: str | None = field(compare=False)
+    status: Status = field(compare=False)
+    worker_id: str | None = field(compare=False)
+    queue: str = field(compare=False)
+    name: str = field(compare=False)
+
+
+@dataclass(slots=True)
+class _Limits:
+    """How many more of a name may start now, and at most how many of one key."""
+
+    definition: Definition
+    rate: RateState
+    room: int
+    by_rate: int
+
+
+class _Choice:
+    """Merge the lanes by priority and age, leaving out what a limit keeps back."""
+
+    def __init__(self, connection: apsw.Connection, request: ClaimRequest, now: int) -> None:
+        self._connection = connection
+        self._request = request
+        self._now = now
+        self._limits: dict[str, _Limits] = {}
+        self._busy: Counter[tuple[str, str]] = Counter()
+        self._known_keys: set[tuple[str, str]] = set()
+        self._parked: list[int] = []
+
+    def choose(self) -> list[_Candidate]:
+        lanes = self._lanes()
+        if not lanes:
+            return []
+        self._limits = self._read_limits()
+        wanted = len(self._request.run_ids)
+        chunk = max(wanted // len(lanes) + 8, 16) if len(lanes) > 1 else wanted
+        chosen: list[_Candidate] = []
+        for candidate in heapq.merge(*(self._walk(queue, name, chunk) for queue, name in lanes)):
+            if self._may_start(candidate):
+                chosen.append(candidate)
+                if len(chosen) == wanted:
+                    break
+        self._remember(chosen)
+        return chosen
+
+    def _lanes(self) -> list[tuple[str, str]]:
+        pairs = unpacked(value(self._connection, "claim_lanes"))
+        queues = frozenset(self._request.queues)
+        return [
+            (queue, name) for queue, name in pairs if name in self._request.names and (not queues or queue in queues)
+        ]
+
+    def _read_limits(self) -> dict[str, _Limits]:
+        limits = {}
+        for text, full_at, running in run(self._connection, "claim_limits"):
+            definition, rate = _definition.decode(text), RateState(full_at)
+            unlimited = len(self._request.run_ids)
+            room = unlimited if definition.concurrency is None else max(definition.concurrency - running, 0)
+            by_rate = unlimited
+            if definition.rate_count is not None and definition.rate_period_ms is not None:
+                by_rate = available(
+                    rate, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=self._now
+                )
+            limits[definition.name] = _Limits(definition, rate, min(room, by_rate), by_rate)
+        return limits
+
+    def _walk(self, queue: str, name: str, chunk: int) -> Iterator[_Candidate]:
+        """The lane from its head, read in chunks, as far as its limit allows."""
+        priority, seq = -1, -1
+        while (limits := self._limits.get(name)) is None or limits.room > 0:
+            rows = unpacked(
+                value(
+                    self._connection,
+                    "claim_lane",
+                    queue=queue,
+                    name=name,
+                    priority=priority,
+                    seq=seq,
+                    limit=chunk,
+                )
+            )
+            for priority, seq, key, status, worker_id in rows:
+                if limits is not None and (limits.room <= 0 or len(self._parked) >= MOST_PARKED):
+                    return
+                yield _Candidate(priority, seq, key, Status(status), worker_id, queue, name)
+            if len(rows) < chunk:
+                return
+
+    def _may_start(self, candidate: _Candidate) -> bool:
+        limits = self._limits.get(candidate.name)
+        if limits is None:
+            return True
+        if limits.room <= 0:
+            return False
+        per_key = limits.definition.concurrency_per_key
+        if candidate.key is not None and per_key is not None:
+            if self._running_of(candidate.name, candidate.key) >= per_key:
+                self._parked.append(candidate.seq)
+                return False
+            self._busy[candidate.name, candidate.key] += 1
+        limits.room -= 1
+        return True
+
+    def _running_of(self, name: str, key: str) -> int:
+        if (name, key) not in self._known_keys:
+            self._known_keys.add((name, key))
+            rows = run(self._connection, "claim_running_keys", rows=packed([(name, key)]))
+            self._busy[name, key] += sum(count for _, _, count in rows)
+        return self._busy[name, key]
+
+    def _remember(self, chosen: list[_Candidate]) -> None:
+        """Park what waits for a key; write down what the rate limits gave away."""
+        if self._parked:
+            run(self._connection, "park", seqs=packed(self._parked))
+        for name, count in Counter(candidate.name for candidate in chosen).items():
+            limits = self._limits.get(name)
+            if limits is None or limits.definition.rate_count is None or limits.definition.rate_period_ms is None:
+                continue
+            rate = take(
+                limits.rate,
+                count,
+                count=limits.definition.rate_count,
+                period_ms=limits.definition.rate_period_ms,
+                now_ms=self._now,
+            )
+            run(self._connection, "set_rate", name=name, full_at=rate.full_at)
+
+
+def _taken_before(connection: apsw.Connection, request: ClaimRequest) -> list[int]:
+    seqs = unpacked(value(connection, "running_by_run", run_ids=packed(request.run_ids)))
+    return [int(seq) for seq in seqs]
+
+
+def _take(
+    connection: apsw.Connection,
+    request: ClaimRequest,
+    chosen: list[_Candidate],
+    *,
+    now: int,
+    lease_until: int,
+) -> None:
+    rows = packed([(candidate.seq, run_id) for candidate, run_id in zip(chosen, request.run_ids, strict=False)])
+    run(connection, "claim_take", rows=rows, worker_id=request.worker_id, lease_until=lease_until, now=now)
+    run(connection, "claim_events", rows=rows, now=now)
+    stalled = [(candidate.seq, candidate.worker_id) for candidate in chosen if candidate.status is Status.STALLED]
+    if stalled:
+        run(connection, "reclaim_events", rows=packed(stalled), now=now)
+    moves: Counter[tuple[str, str, Status]] = Counter()
+    for candidate in chosen:
+        moves[candidate.queue, candidate.name, candidate.status] -= 1
+        moves[candidate.queue, candidate.name, Status.RUNNING] += 1
+    run(connection, "move_tally", rows=packed([(*lane, count) for lane, count in moves.items()]))
+
+
+def _read(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
+    """The claimed records. One that cannot be read is set aside; the others go out."""
+    text = value(connection, "records_by_seq", seqs=packed(seqs))
+    try:
+        tasks = read_tasks(text)
+    except (msgspec.MsgspecError, UnicodeError):
+        tasks = []
+    if len(tasks) == len(seqs):
+        return tasks
+    return _read_one_by_one(connection, seqs, now)
+
+
+def _read_one_by_one(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
+    rows = dict(run(connection, "record_rows", seqs=packed(seqs)))
+    tasks = []
+    for seq in seqs:
+        try:
+            tasks.append(read_task(rows[seq]))
+        except (msgspec.MsgspecError, UnicodeError, KeyError) as error:
+            set_aside(connection, seq, f"{type(error).__name__}: {error}", now)
+    return tasks
+
+
+def set_aside(connection: apsw.Connection, seq: int, why: str, now: int) -> None:
+    """An unreadable record fails, with what is left of it in quarantine."""
+    run(connection, "quarantine", seq=seq, now=now)
+    error = TaskError(
+        kind=FailureKind.BAD_ARGUMENTS,
+        type="UnreadableRecord",
+        message=f"the stored record cannot be read ({why[:200]}); its bytes are in quarantine",
+        retryable=False,
+    )
+    task_id, queue, name = run(connection, "quarantine_task", seq=seq, now=now)[0]
+    run(connection, "replace_detail", seq=seq, detail='{"args":{}}')
+    run(connection, "upsert_outcome", rows=packed([(seq, {"error": error}, None)]))
+    payload = {"kind": error.kind, "error": error.message}
+    events = [(kind, now, seq, task_id, None, payload) for kind in ("task.failed", "task.dlq")]
+    run(connection, "insert_event", rows=packed(events))
+    rows = [(queue, name, Status.RUNNING, -1), (queue, name, Status.FAILED, 1)]
+    run(connection, "move_tally", rows=packed(rows))

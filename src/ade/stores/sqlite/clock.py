@@ -1,0 +1,50 @@
+"""Time. Leases are judged on a clock that never jumps and that every process on this machine shares."""
+
+import time
+from pathlib import Path
+
+import apsw
+
+from ade.stores.sqlite.statements import run, value
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is; the monotonic clock starts anew with each."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+class MachineClock:
+    """Wall time for records; for leases the machine's monotonic time plus an offset kept in the database.
+
+    The offset is set once per boot, so a wall clock that is put right (or wrong) moves no lease.
+    """
+
+    def __init__(self, offset_ms: int = 0) -> None:
+        self._offset_ms = offset_ms
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def steady(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._offset_ms
+
+    def drift_ms(self) -> int:
+        """How far the wall clock has moved away from the steady one since the boot's first use."""
+        return self.now() - self.steady()
+
+
+def settle_offset(connection: apsw.Connection) -> int:
+    """The offset of this boot. After a reboot steady time goes on from where it can have been at most."""
+    boot = boot_id()
+    if value(connection, "get_meta", key="boot_id") != boot:
+        wall = time.time_ns() // 1_000_000
+        latest = value(connection, "latest_lease") or 0
+        offset = max(wall, latest) - time.monotonic_ns() // 1_000_000
+        run(connection, "set_meta", key="boot_id", value=boot)
+        run(connection, "set_meta", key="steady_offset_ms", value=str(offset))
+    return int(value(connection, "get_meta", key="steady_offset_ms"))

@@ -1,0 +1,175 @@
+"""Records to rows and back. Which field of a task lies in which table is decided here and nowhere else."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from ade.core.change import Change
+from ade.core.lifecycle import CLAIMABLE
+from ade.core.records import Task
+
+COLUMN_FIELDS = [
+    "id",
+    "queue",
+    "name",
+    "status",
+    "priority",
+    "run_after",
+    "deadline",
+    "version",
+    "generation",
+    "attempt",
+    "run_id",
+    "worker_id",
+    "lease_until",
+    "waiting_on",
+    "created_at",
+    "updated_at",
+    "started_at",
+    "finished_at",
+]
+OUTCOME_FIELDS = [
+    "result",
+    "result_expired",
+    "error",
+    "reason",
+    "exit_code",
+    "output_ref",
+    "timeouts",
+    "throttles",
+    "discarded",
+    "submitted_at",
+    "approved_at",
+]
+PROGRESS_FIELDS = ["progress"]
+DETAIL_FIELDS = [
+    name
+    for name in Task.__struct_fields__
+    if name not in COLUMN_FIELDS and name not in OUTCOME_FIELDS and name not in PROGRESS_FIELDS
+]
+
+
+def _part(name: str, fields: Sequence[str]) -> type[msgspec.Struct]:
+    """A struct of some of the task's fields that leaves defaults out when it is encoded."""
+    known = {field.name: field for field in structs.fields(Task)}
+    specs = [(field, known[field].type, known[field].default) for field in fields]
+    return msgspec.defstruct(name, specs, omit_defaults=True, frozen=True)
+
+
+_detail_of, _outcome_of = attrgetter(*DETAIL_FIELDS), attrgetter(*OUTCOME_FIELDS)
+_Detail, _Outcome = _part("Detail", DETAIL_FIELDS), _part("Outcome", OUTCOME_FIELDS)
+_NO_OUTCOME = _Outcome()
+_encoder = msgspec.json.Encoder()
+_tasks = msgspec.json.Decoder(list[Task])
+_task = msgspec.json.Decoder(Task)
+
+
+def packed(value: object) -> str:
+    """JSON text for a parameter of a batched statement."""
+    return _encoder.encode(value).decode()
+
+
+def unpacked(text: object) -> Any:
+    """The value of a JSON answer."""
+    return msgspec.json.decode(text) if isinstance(text, str | bytes) else None
+
+
+def raw(text: str | None) -> Raw | None:
+    return None if text is None else Raw(text.encode())
+
+
+def read_task(text: str) -> Task:
+    return _task.decode(text)
+
+
+def read_tasks(text: object) -> list[Task]:
+    """Tasks from a JSON array of records."""
+    return _tasks.decode(text) if isinstance(text, str) else []
+
+
+def stage_of(task: Task, *, now: int, waiting: int) -> str | None:
+    """Where a claimable task stands in line."""
+    if task.status not in CLAIMABLE:
+        return None
+    if waiting:
+        return "blocked"
+    return "delayed" if task.run_after > now else "ready"
+
+
+def new_row(task: Task, seq: int, *, now: int, waiting: int) -> tuple[object, ...]:
+    """Parameters of insert_task.sql."""
+    return (
+        seq,
+        task.id,
+        task.queue,
+        task.name,
+        task.status,
+        stage_of(task, now=now, waiting=waiting),
+        task.priority,
+        task.run_after,
+        task.deadline,
+        waiting,
+        task.created_at,
+        task.parent_id,
+        task.idempotency_key,
+        task.args_digest,
+        task.concurrency_key,
+    )
+
+
+def detail_of(task: Task) -> msgspec.Struct:
+    return _Detail(*_detail_of(task))
+
+
+def outcome_of(task: Task) -> msgspec.Struct | None:
+    """What the runs have left behind, or None for nothing at all."""
+    outcome = _Outcome(*_outcome_of(task))
+    return None if outcome == _NO_OUTCOME else outcome
+
+
+def touches_outcome(change: Change) -> bool:
+    return not _OUTCOME_SET.isdisjoint(change.fields)
+
+
+def touches_detail(change: Change) -> bool:
+    return not _DETAIL_SET.isdisjoint(change.fields)
+
+
+_OUTCOME_SET, _DETAIL_SET = frozenset(OUTCOME_FIELDS), frozenset(DETAIL_FIELDS)
+
+
+def result_expiry(task: Task) -> int | None:
+    """When the result of a completed task is to be forgotten."""
+    if task.result is None or task.result_ttl_ms is None or task.finished_at is None:
+        return None
+    return task.finished_at + task.result_ttl_ms
+
+
+def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[object, ...]:
+    """Parameters of update_task.sql."""
+    after = change.after
+    return (
+        seq,
+        after.status,
+        stage_of(after, now=now, waiting=waiting),
+        after.priority,
+        after.run_after,
+        after.deadline,
+        after.generation,
+        after.attempt,
+        after.run_id,
+        after.worker_id,
+        after.lease_until,
+        after.updated_at,
+        after.started_at,
+        after.finished_at,
+    )
+
+
+def guard_row(change: Change) -> tuple[object, ...]:
+    """Parameters of check_guards.sql."""
+    guard = change.guard
+    return (change.before.id, guard.version, guard.run_id, guard.lease_until)

@@ -1,0 +1,161 @@
+"""Connections: opened, checked and set up in one way; SQLite's errors become ours at this border."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from ade.core.errors import (
+    DiskFull,
+    StoreCorrupt,
+    StoreError,
+    StoreForeign,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+    StoreUnsupported,
+)
+from ade.stores.sqlite.statements import migrations
+
+APPLICATION_ID = 0x41444551  # "ADEQ"
+SAFE_SQLITE = ((3, 51, 3), (3, 50, 7), (3, 44, 6))  # first release with the WAL-reset fix, and its back-ports
+PATIENCE_S = 60.0
+Result = TypeVar("Result")
+
+
+def check_library(version: str | None = None) -> None:
+    """Refuse an SQLite with the WAL-reset corruption bug."""
+    text = version or apsw.sqlite_lib_version()
+    major, minor, patch = (int(part) for part in text.split(".")[:3])
+    newest, *backports = SAFE_SQLITE
+    fixed = (major, minor, patch) >= newest or any(
+        (major, minor) == safe[:2] and patch >= safe[2] for safe in backports
+    )
+    if not fixed:
+        raise StoreUnsupported(f"SQLite {text} can corrupt a WAL database; install apsw with SQLite 3.51.3 or newer")
+
+
+def translated(error: apsw.Error | OSError, what: str) -> StoreError:
+    """Our error for one of SQLite's."""
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreCorrupt(f"{what} is damaged ({error}). Restore the newest backup; do not write to it")
+        case apsw.FullError():
+            return DiskFull(f"the disk that holds {what} is full. Free some space; running work is kept")
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreReadOnly(f"{what} cannot be written ({error}). Check owner, mode and mount")
+        case apsw.CantOpenError():
+            return StoreReadOnly(f"{what} cannot be opened ({error}). Check that the folder exists and is yours")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"{what} is held by another program for too long; try again")
+        case _:
+            return StoreUnavailable(f"{what}: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def translating(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, OSError) as error:
+        raise translated(error, what) from error
+
+
+def connect(path: Path | None, *, synchronous: str = "full", network: bool = False) -> apsw.Connection:
+    """A connection for reading and writing, set up and migrated. `path` None is a private in-memory database."""
+    check_library()
+    name = str(path) if path else ":memory:"
+    with translating(name):
+        connection = apsw.Connection(name)
+        try:
+            patiently(lambda: _set_up(connection, synchronous=synchronous, network=network), what=name)
+            patiently(lambda: migrate(connection, name), what=name)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def connect_reader(path: Path) -> apsw.Connection:
+    """A connection that can only read. The database exists and is up to date."""
+    with translating(str(path)):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection.set_busy_timeout(2000)
+        connection.execute("PRAGMA mmap_size=0")
+        connection.execute("PRAGMA query_only=1")
+    return connection
+
+
+def _set_up(connection: apsw.Connection, *, synchronous: str, network: bool) -> None:
+    connection.set_busy_timeout(0)  # SQLite's own handler starves the loser; `patiently` waits at random instead
+    connection.execute("PRAGMA mmap_size=0")
+    connection.execute("PRAGMA trusted_schema=0")
+    _check_owner(connection)
+    connection.execute(f"PRAGMA journal_mode={'DELETE' if network else 'WAL'}").fetchall()
+    connection.execute(f"PRAGMA synchronous={synchronous.upper()}")
+    connection.execute("PRAGMA wal_autocheckpoint=4000")
+    connection.execute("PRAGMA temp_store=MEMORY")
+    connection.execute("PRAGMA cache_size=-16000")
+
+
+def _check_owner(connection: apsw.Connection) -> None:
+    """Nothing has been written yet: a foreign or newer file stays as it is."""
+    owner = connection.pragma("application_id")
+    version = connection.pragma("user_version")
+    if owner == APPLICATION_ID:
+        if isinstance(version, int) and version > len(migrations()):
+            raise StoreTooNew(
+                f"the database has schema {version}, this ADE knows up to {len(migrations())}. Upgrade ADE;"
+                " nothing was changed"
+            )
+    elif owner or version or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+        raise StoreForeign()
+
+
+def migrate(connection: apsw.Connection, name: str) -> None:
+    """Bring the schema up to date, all or nothing."""
+    if connection.pragma("user_version") == len(migrations()):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = connection.pragma("user_version")
+        assert isinstance(version, int)
+        for script in migrations()[version:]:
+            connection.execute(script).fetchall()
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", len(migrations()))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def patiently(action: Callable[[], Result], *, what: str, patience_s: float = PATIENCE_S) -> Result:
+    """Run the action; while another process holds the lock, wait a random short time and try again."""
+    deadline = time.monotonic() + patience_s
+    pause = 0.0005
+    while True:
+        try:
+            return action()
+        except (apsw.BusyError, apsw.LockedError) as error:
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(f"{what} is held by another program for too long; try again") from error
+            time.sleep(pause * (0.5 + random.random()))
+            pause = min(pause * 1.05, 0.004)
+
+
+@contextmanager
+def write_transaction(connection: apsw.Connection, what: str) -> Iterator[None]:
+    """BEGIN IMMEDIATE ... COMMIT, or nothing at all."""
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"), what=what)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,73 @@
+"""Looks after the file around writes: is it still ours, is there room, does the disk answer?"""
+
+import time
+
+from ade.core.errors import DiskFull, StoreUnavailable
+from ade.stores.sqlite.places import Place, drop_ballast, free_percent
+
+_LOOK_EVERY_S = 1.0
+_IO_ERRORS_TOLERATED = 3
+_READ_ONLY_FOR_S = 10.0
+
+
+class FileGuard:
+    """State shared by the writer's thread and the callers of `add`; single assignments only, so no lock."""
+
+    def __init__(self, place: Place, *, min_free_percent: float) -> None:
+        self._place = place
+        self._min_free = min_free_percent
+        self._identity: tuple[int, int] | None = None
+        self._looked_at = 0.0
+        self._room_looked_at = 0.0
+        self._full: str | None = None
+        self._io_errors = 0
+        self._refuse_until = 0.0
+
+    def before_admission(self) -> None:
+        """Near the end of the disk new work is refused, so that running work can finish."""
+        now = time.monotonic()
+        if now - self._room_looked_at > _LOOK_EVERY_S:
+            self._room_looked_at = now
+            free = free_percent(self._place.path.parent)
+            self._full = None if free >= self._min_free else f"{free:.1f} %"
+        if self._full is not None:
+            raise DiskFull(
+                f"only {self._full} of the disk is free (store.min_free_percent is {self._min_free}), so no new task is"
+                " taken; running tasks may finish. Free some space and try again"
+            )
+
+    def before_write(self) -> None:
+        now = time.monotonic()
+        if now < self._refuse_until:
+            raise StoreUnavailable(
+                f"{self._place.path} met {self._io_errors} input/output errors in a row; not written"
+            )
+        if now - self._looked_at > _LOOK_EVERY_S:
+            self._looked_at = now
+            self._check_identity()
+
+    def _check_identity(self) -> None:
+        """A file that was removed or replaced would take our writes with it, or mix two databases."""
+        try:
+            status = self._place.path.stat()
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self._place.path} was removed while in use. Put it back (or a backup) and restart"
+            ) from error
+        identity = (status.st_dev, status.st_ino)
+        if self._identity is None:
+            self._identity = identity
+        elif identity != self._identity:
+            raise StoreUnavailable(f"{self._place.path} was replaced while in use. Restart to use the new file")
+
+    def after_write(self) -> None:
+        self._io_errors = 0
+
+    def make_room(self) -> bool:
+        self._room_looked_at = 0.0
+        return drop_ballast(self._place)
+
+    def note_io_error(self) -> None:
+        self._io_errors += 1
+        if self._io_errors >= _IO_ERRORS_TOLERATED:
+            self._refuse_until = time.monotonic() + _READ_ONLY_FOR_S

@@ -1,0 +1,185 @@
+"""Wake-ups between threads and processes: a touched file beside the database, seen through inotify."""
+
+import asyncio
+import ctypes
+import os
+import select
+import struct
+import threading
+import time
+from pathlib import Path
+
+from ade.ports import DONE, STOP, WORK
+
+TOPICS = (WORK, STOP, DONE)
+_IN_ATTRIB, _IN_NONBLOCK, _IN_CLOEXEC = 0x4, 0x800, 0x80000
+_EVENT = struct.Struct("iIII")
+_POLL_S = 0.05  # where there is no inotify
+
+
+class _Topic:
+    """Who waits for one topic in this process."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+
+class LocalHints:
+    """Wake-ups inside one process; the base of those across processes."""
+
+    def __init__(self) -> None:
+        self._topics = {topic: _Topic() for topic in TOPICS}
+        self._lock = threading.Lock()
+
+    def ring(self, topic: str) -> None:
+        self._wake(topic)
+
+    def generation(self, topic: str) -> int:
+        return self._topics[topic].generation
+
+    async def wait(self, topic: str, seen: int, timeout: float) -> None:
+        state = self._topics[topic]
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            if state.generation != seen:
+                return
+            state.waiters.append((loop, future))
+        handle = loop.call_later(timeout, _finish, future)
+        try:
+            await future
+        finally:
+            handle.cancel()
+            with self._lock:
+                state.waiters = [waiter for waiter in state.waiters if waiter[1] is not future]
+
+    def _wake(self, topic: str) -> None:
+        with self._lock:
+            state = self._topics[topic]
+            state.generation += 1
+            waiters, state.waiters = state.waiters, []
+        for loop, future in waiters:
+            try:
+                loop.call_soon_threadsafe(_finish, future)
+            except RuntimeError:  # that loop is closed
+                continue
+
+    def close(self) -> None:
+        for topic in TOPICS:
+            self._wake(topic)
+
+
+class FileHints(LocalHints):
+    """Wake-ups across all processes that use one database file.
+
+    The watching thread starts with the first wait, so programs that only enqueue have none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        self._files = {topic: folder / topic for topic in TOPICS}
+        folder.mkdir(exist_ok=True)
+        for file in self._files.values():
+            file.touch(exist_ok=True)
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._rung: dict[str, float] = {}
+
+    def ring(self, topic: str) -> None:
+        self._wake(topic)
+        try:
+            os.utime(self._files[topic])
+        except OSError:  # somebody removed the folder: others find out by their slow poll
+            self._wake(topic)
+
+    async def wait(self, topic: str, seen: int, timeout: float) -> None:
+        self._watch()
+        await super().wait(topic, seen, timeout)
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not None and self._folder.exists():
+            os.utime(self._files[STOP])  # makes the watcher look up
+            self._thread.join(timeout=2)
+        super().close()
+
+    def _watch(self) -> None:
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name="ade-hints", daemon=True)
+            ready = threading.Event()
+            self._ready = ready
+            self._thread.start()
+        ready.wait(timeout=2)
+
+    def _run(self) -> None:
+        descriptor = _inotify_on(self._folder)
+        if descriptor is None:
+            self._ready.set()
+            self._poll()
+            return
+        try:
+            poller = select.poll()
+            poller.register(descriptor, select.POLLIN)
+            self._ready.set()
+            while not self._closing.is_set():
+                if poller.poll(5000):
+                    for name in _names_in(os.read(descriptor, 65536)):
+                        if name in self._topics:
+                            self._wake(name)
+        finally:
+            os.close(descriptor)
+
+    def _poll(self) -> None:
+        seen = self._times()
+        while not self._closing.is_set():
+            time.sleep(_POLL_S)
+            current = self._times()
+            for topic in TOPICS:
+                if current[topic] != seen[topic]:
+                    self._wake(topic)
+            seen = current
+
+    def _times(self) -> dict[str, int]:
+        return {topic: _touched(file) for topic, file in self._files.items()}
+
+
+def _touched(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _inotify_on(folder: Path) -> int | None:
+    """A descriptor that tells of touched files in the folder, or None where there is no inotify."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        descriptor = int(library.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))
+    except (OSError, AttributeError):
+        return None
+    if descriptor < 0:
+        return None
+    if library.inotify_add_watch(descriptor, os.fsencode(folder), _IN_ATTRIB) < 0:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _names_in(data: bytes) -> set[str]:
+    """The file names in a buffer of inotify events."""
+    names, position = set(), 0
+    while position < len(data):
+        _, _, _, length = _EVENT.unpack_from(data, position)
+        position += _EVENT.size
+        names.add(data[position : position + length].rstrip(b"\0").decode(errors="replace"))
+        position += length
+    return names

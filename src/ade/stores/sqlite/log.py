@@ -1,0 +1,48 @@
+"""EventLog on SQLite."""
+
+from collections.abc import Mapping
+
+import apsw
+
+from ade.core.events import Event
+from ade.stores.sqlite.codec import unpacked
+from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.writer import Writer
+
+
+class SqliteEvents:
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
+        def read(connection: apsw.Connection) -> list[Event]:
+            if task_id is None:
+                rows = run(connection, "read_events", after=after, limit=limit)
+            else:
+                rows = run(connection, "read_task_events", after=after, limit=limit, task_id=task_id)
+            return [_event(row) for row in rows]
+
+        return await self._readers.call(read)
+
+    async def last_seq(self) -> int:
+        return int(await self._readers.call(lambda c: value(c, "last_seq")))
+
+    async def cursor(self, name: str) -> int:
+        return int(await self._readers.call(lambda c: value(c, "get_cursor", name=name)) or 0)
+
+    async def advance(self, name: str, seq: int) -> None:
+        await self._writer.call(lambda c: run(c, "advance_cursor", name=name, seq=seq))
+
+    async def cursors(self) -> Mapping[str, int]:
+        return await self._readers.call(lambda c: dict(run(c, "cursors")))
+
+    async def trim(self, before_ms: int, limit: int) -> int:
+        trimmed: int = await self._writer.call(lambda c: len(run(c, "trim_events", before=before_ms, limit=limit)))
+        return trimmed
+
+
+def _event(row: tuple[int, str, int, str | None, str | None, str]) -> Event:
+    seq, kind, at, task_id, actor, payload = row
+    return Event(seq=seq, type=kind, at=at, task_id=task_id, actor=actor, payload=unpacked(payload))

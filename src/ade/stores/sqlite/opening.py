@@ -1,0 +1,108 @@
+"""Open the store: check the place, connect, migrate, and put the parts together."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from ade.ports import Clock, Stores
+from ade.stores.sqlite.blobs import SqliteBlobs
+from ade.stores.sqlite.clock import MachineClock, settle_offset
+from ade.stores.sqlite.connection import connect
+from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
+from ade.stores.sqlite.guard import FileGuard
+from ade.stores.sqlite.hints import FileHints, LocalHints
+from ade.stores.sqlite.log import SqliteEvents
+from ade.stores.sqlite.places import Place, ensure_ballast, place_of, prepare
+from ade.stores.sqlite.queues import SqliteQueues
+from ade.stores.sqlite.readers import FileReaders, MemoryReaders
+from ade.stores.sqlite.schedules import SqliteSchedules
+from ade.stores.sqlite.sweeps import SqliteSweeps
+from ade.stores.sqlite.tasks import SqliteTasks
+from ade.stores.sqlite.upkeep import SqliteUpkeep
+from ade.stores.sqlite.workers import SqliteWorkers
+from ade.stores.sqlite.writer import NoGuard, Writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    synchronous: str = "full"
+    allow_network_fs: bool = False
+    ballast_mb: int = 16
+    min_free_percent: float = 5.0
+    wal_alarm_mb: int = 64
+    blob_dir: Path | None = None
+
+
+async def open_sqlite(url: str, options: StoreOptions, clock: Clock | None = None) -> Stores:
+    """The stores behind a sqlite:/// or memory:// URL. Raises before anything is changed if it must not be used."""
+    return await asyncio.to_thread(_open, url, options, clock)
+
+
+def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
+    place = place_of(url)
+    remote = prepare(place, allow_network=options.allow_network_fs) if place else False
+
+    def new_connection() -> apsw.Connection:
+        return connect(place.path if place else None, synchronous=options.synchronous, network=remote)
+
+    guard = FileGuard(place, min_free_percent=options.min_free_percent) if place else NoGuard()
+    writer = Writer(new_connection, str(place.path) if place else url, guard)
+    try:
+        return _assemble(writer, guard, place, options, clock, new_connection)
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _assemble(
+    writer: Writer,
+    guard: FileGuard | NoGuard,
+    place: Place | None,
+    options: StoreOptions,
+    clock: Clock | None,
+    new_connection: Callable[[], apsw.Connection],
+) -> Stores:
+    timing: Clock = clock or MachineClock(writer.call_blocking(settle_offset))
+    if place is not None:
+        ensure_ballast(place, options.ballast_mb)
+    readers = FileReaders(place.path) if place else MemoryReaders(writer)
+    hints = FileHints(place.hints) if place else LocalHints()
+    blobs = SqliteBlobs((options.blob_dir or place.blobs) if place else None)
+    workers = SqliteWorkers(writer, readers, timing, new_connection if place else None)
+
+    async def close() -> None:
+        def close_all() -> None:
+            hints.close()
+            readers.close()
+            workers.close()
+            writer.close()
+
+        await asyncio.to_thread(close_all)
+
+    return Stores(
+        tasks=SqliteTasks(writer, readers, timing, guard),
+        sweeps=SqliteSweeps(writer, readers, timing, blobs),
+        workers=workers,
+        queues=SqliteQueues(writer, readers),
+        events=SqliteEvents(writer, readers),
+        effects=SqliteEffects(writer, readers, timing),
+        outputs=SqliteOutputs(writer, readers),
+        schedules=SqliteSchedules(writer, readers),
+        blobs=blobs,
+        upkeep=SqliteUpkeep(
+            writer,
+            readers,
+            timing,
+            place,
+            ballast_mb=options.ballast_mb,
+            wal_alarm_mb=options.wal_alarm_mb,
+            min_free_percent=options.min_free_percent,
+            connect=new_connection,
+        ),
+        hints=hints,
+        clock=timing,
+        closer=close,
+    )

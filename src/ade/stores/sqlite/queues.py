@@ -1,0 +1,60 @@
+"""QueueStore on SQLite."""
+
+from collections.abc import Mapping
+
+import apsw
+
+from ade.core.lifecycle import Status
+from ade.core.records import Queue
+from ade.ports import Tally
+from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.writer import Writer
+
+MOST_COUNTED = 10_000
+
+
+class SqliteQueues:
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def list_queues(self) -> list[Queue]:
+        def read(connection: apsw.Connection) -> list[Queue]:
+            return [Queue(name=name, paused=bool(paused), max_depth=d) for name, paused, d in run(connection, "queues")]
+
+        return await self._readers.call(read)
+
+    async def configure(self, queue: Queue) -> None:
+        def write(connection: apsw.Connection) -> None:
+            run(connection, "configure_queue", name=queue.name, paused=queue.paused, max_depth=queue.max_depth)
+
+        await self._writer.call(write)
+
+    async def tallies(self) -> list[Tally]:
+        def read(connection: apsw.Connection) -> list[Tally]:
+            return [Tally(queue, name, Status(status), n) for queue, name, status, n in run(connection, "tallies")]
+
+        return await self._readers.call(read)
+
+    async def oldest_ready(self) -> Mapping[str, int]:
+        def read(connection: apsw.Connection) -> dict[str, int]:
+            oldest: dict[str, int] = {}
+            for queue, since in run(connection, "oldest_ready"):
+                if since is not None:
+                    oldest[queue] = min(oldest.get(queue, since), since)
+            return oldest
+
+        return await self._readers.call(read)
+
+    async def running_by_key(self, name: str, key: str) -> list[str]:
+        def read(connection: apsw.Connection) -> list[str]:
+            return [task_id for (task_id,) in run(connection, "running_by_key", name=name, key=key)]
+
+        return await self._readers.call(read)
+
+    async def rate_full_at(self, name: str) -> int:
+        return int(await self._readers.call(lambda c: value(c, "rate_full_at", name=name)) or 0)
+
+    async def ahead_of(self, task_id: str) -> int:
+        return int(await self._readers.call(lambda c: value(c, "ahead_of", id=task_id, limit=MOST_COUNTED)))

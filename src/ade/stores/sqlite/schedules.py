@@ -1,0 +1,45 @@
+"""ScheduleStore on SQLite."""
+
+import apsw
+import msgspec
+
+from ade.core.records import Schedule
+from ade.stores.sqlite.codec import packed
+from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.statements import run
+from ade.stores.sqlite.writer import Writer
+
+
+class SqliteSchedules:
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def put(self, schedule: Schedule) -> None:
+        await self._writer.call(lambda c: run(c, "put_schedule", name=schedule.name, **_columns(schedule)))
+
+    async def list_schedules(self) -> list[Schedule]:
+        return await self._readers.call(lambda c: _read(run(c, "schedules")))
+
+    async def due_schedules(self, now: int) -> list[Schedule]:
+        return await self._readers.call(lambda c: _read(run(c, "due_schedules", now=now)))
+
+    async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
+        def write(connection: apsw.Connection) -> bool:
+            columns = _columns(after)
+            return bool(run(connection, "advance_schedule", name=seen.name, seen_next_at=seen.next_at, **columns))
+
+        moved: bool = await self._writer.call(write)
+        return moved
+
+    async def remove(self, name: str) -> bool:
+        removed: bool = await self._writer.call(lambda c: bool(run(c, "remove_schedule", name=name)))
+        return removed
+
+
+def _columns(schedule: Schedule) -> dict[str, object]:
+    return {"schedule": packed(schedule), "next_at": schedule.next_at, "paused": schedule.paused}
+
+
+def _read(rows: list[tuple[str]]) -> list[Schedule]:
+    return [msgspec.json.decode(text, type=Schedule) for (text,) in rows]

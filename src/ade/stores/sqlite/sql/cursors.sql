@@ -1,0 +1,2 @@
+-- All readers.
+SELECT name, seq FROM cursor

@@ -1,0 +1,2 @@
+-- Forget a worker.
+DELETE FROM worker WHERE id = :id

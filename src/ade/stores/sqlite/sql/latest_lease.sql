@@ -1,0 +1,4 @@
+-- The latest moment of steady time that anything refers to.
+SELECT max(coalesce((SELECT max(lease_until) FROM task WHERE status = 'running'), 0),
+           coalesce((SELECT max(heartbeat_until) FROM worker), 0),
+           coalesce((SELECT max(until) FROM duty), 0))

@@ -1,0 +1,2 @@
+-- Delete a schedule.
+DELETE FROM schedule WHERE name = :name RETURNING name

@@ -1,0 +1,2 @@
+-- A readable, empty detail in place of one that cannot be read.
+INSERT OR REPLACE INTO task_detail (seq, detail) VALUES (:seq, :detail)

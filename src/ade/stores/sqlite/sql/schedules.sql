@@ -1,0 +1,2 @@
+-- All schedules.
+SELECT schedule FROM schedule ORDER BY name

@@ -1,0 +1,2 @@
+-- All workers that are known.
+SELECT worker, heartbeat_until FROM worker ORDER BY id

@@ -1,0 +1,81 @@
+"""SweepStore on SQLite."""
+
+from collections.abc import Sequence
+
+import apsw
+
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.ports import Clock, Ripe
+from ade.stores.sqlite.blobs import SqliteBlobs
+from ade.stores.sqlite.codec import packed, read_task, unpacked
+from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.writer import Writer
+
+
+class SqliteSweeps:
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock, blobs: SqliteBlobs) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+        self._blobs = blobs
+
+    async def ripe(self, limit: int) -> Ripe:
+        def read(connection: apsw.Connection) -> tuple[Ripe, bool]:
+            expired = run(connection, "ripe_expired", steady=self._clock.steady(), limit=limit)
+            overdue = run(connection, "ripe_overdue", now=self._clock.now(), limit=limit)
+            broken = run(connection, "ripe_broken", limit=limit)
+            ripe = Ripe(
+                expired=[read_task(json) for (json,) in expired],
+                overdue=[read_task(json) for (json,) in overdue],
+                broken=[(read_task(json), tuple(unpacked(ids))) for json, ids in broken],
+            )
+            return ripe, bool(run(connection, "any_idle_parked"))
+
+        ripe, parked_in_vain = await self._readers.call(read)
+        if parked_in_vain:
+            await self._writer.call(lambda connection: run(connection, "unpark_idle"))
+        return ripe
+
+    async def next_due(self) -> int | None:
+        due: int | None = await self._readers.call(lambda connection: value(connection, "next_due"))
+        return due
+
+    async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
+        def write(connection: apsw.Connection) -> bool:
+            steady = self._clock.steady()
+            return bool(run(connection, "take_duty", duty=duty, holder=holder, until=steady + ttl_ms, steady=steady))
+
+        taken: bool = await self._writer.call(write)
+        return taken
+
+    async def finished_before(self, moment: int, limit: int) -> list[Task]:
+        def read(connection: apsw.Connection) -> list[Task]:
+            return [read_task(json) for (json,) in run(connection, "finished_before", moment=moment, limit=limit)]
+
+        return await self._readers.call(read)
+
+    async def prune(self, task_ids: Sequence[str]) -> int:
+        def write(connection: apsw.Connection) -> list[str]:
+            rows = run(connection, "prune_task", ids=packed(task_ids))
+            seqs, ids = packed([row[0] for row in rows]), [row[1] for row in rows]
+            for part in ("prune_detail", "prune_outcome", "prune_output"):
+                run(connection, part, seqs=seqs)
+            run(connection, "drop_edges", seqs=seqs)
+            run(connection, "prune_quarantine", ids=packed(ids))
+            moves = [(queue, name, Status(status), -1) for _, _, queue, name, status in rows]
+            for move in moves:
+                run(connection, "move_tally", rows=packed([move]))
+            return ids
+
+        pruned: list[str] = await self._writer.call(write)
+        await self._blobs.remove_of(pruned)
+        return len(pruned)
+
+    async def expire_results(self, limit: int) -> int:
+        def write(connection: apsw.Connection) -> int:
+            return len(run(connection, "expire_results", now=self._clock.now(), limit=limit))
+
+        expired: int = await self._writer.call(write)
+        return expired

@@ -1,0 +1,63 @@
+"""TaskStore on SQLite."""
+
+from collections.abc import Sequence
+
+import apsw
+from msgspec import Raw
+
+from ade.core.change import Change
+from ade.core.errors import StaleLease, StaleWrite
+from ade.core.records import Task
+from ade.ports import ClaimRequest, Clock, TaskPage, TaskQuery
+from ade.stores.sqlite.adding import Add
+from ade.stores.sqlite.claiming import Claim
+from ade.stores.sqlite.codec import packed, read_task
+from ade.stores.sqlite.committing import Commit
+from ade.stores.sqlite.finding import find_tasks
+from ade.stores.sqlite.guard import FileGuard
+from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.statements import run
+from ade.stores.sqlite.writer import NoGuard, Writer
+
+
+class SqliteTasks:
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock, guard: FileGuard | NoGuard) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+        self._guard = guard
+
+    async def add(self, tasks: Sequence[Task]) -> list[Task]:
+        self._guard.before_admission()
+        stored: list[Task] = await self._writer.do(Add(tasks, self._clock.now))
+        return stored
+
+    async def claim(self, request: ClaimRequest) -> list[Task]:
+        claimed: list[Task] = await self._writer.do(Claim(request, self._clock.now, self._clock.steady))
+        return claimed
+
+    async def commit(self, *changes: Change) -> None:
+        await self._writer.do(Commit(changes, True, self._clock.now))
+
+    async def commit_each(self, changes: Sequence[Change]) -> list[StaleWrite | None]:
+        answers: list[StaleWrite | None] = await self._writer.do(Commit(changes, False, self._clock.now))
+        return answers
+
+    async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
+        def read(connection: apsw.Connection) -> list[Task | None]:
+            found = dict(run(connection, "records_by_id", ids=packed(task_ids)))
+            return [read_task(found[task_id]) if task_id in found else None for task_id in task_ids]
+
+        return await self._readers.call(read)
+
+    async def find(self, query: TaskQuery) -> TaskPage:
+        return await self._readers.call(lambda connection: find_tasks(connection, query))
+
+    async def report_progress(self, task_id: str, run_id: str, progress: Raw) -> None:
+        text = bytes(progress).decode()
+
+        def write(connection: apsw.Connection) -> bool:
+            return bool(run(connection, "report_progress", id=task_id, run_id=run_id, progress=text))
+
+        if not await self._writer.call(write):
+            raise StaleLease(f"run {run_id} no longer holds task {task_id}; its progress was not stored")

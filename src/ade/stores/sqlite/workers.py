@@ -1,0 +1,104 @@
+"""WorkerStore on SQLite. Renewals run on a connection of their own, in the thread that asks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import apsw
+import msgspec
+from msgspec import structs
+
+from ade.core.lifecycle import Status
+from ade.core.records import Definition, Worker
+from ade.ports import Clock, Renewal
+from ade.stores.sqlite.codec import packed
+from ade.stores.sqlite.connection import translated, write_transaction
+from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.statements import run
+from ade.stores.sqlite.writer import Writer
+
+FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
+
+
+class SqliteWorkers:
+    def __init__(
+        self, writer: Writer, readers: Readers, clock: Clock, connect: Callable[[], apsw.Connection] | None
+    ) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+        self._connect = connect
+        self._connection: apsw.Connection | None = None
+
+    async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
+        rows = packed([(definition.name, definition, _is_limited(definition)) for definition in definitions])
+
+        def write(connection: apsw.Connection) -> None:
+            self._write_worker(connection, worker, ttl_ms)
+            for (name,) in run(connection, "define", rows=rows):
+                run(connection, "unpark_name", name=name)
+
+        await self._writer.call(write)
+
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
+        def write(connection: apsw.Connection) -> Renewal:
+            self._write_worker(connection, worker, lease_ms)
+            until = self._clock.steady() + lease_ms
+            rows = run(connection, "renew_leases", run_ids=packed(list(runs)), worker_id=worker.id, until=until)
+            lost = [(run_id, runs[run_id]) for run_id in runs.keys() - {run_id for (run_id,) in rows}]
+            found = run(connection, "lost_runs", rows=packed(lost)) if lost else []
+            return Renewal(gone={run_id: Status(status) if status else None for run_id, status in found})
+
+        if self._connect is None:
+            renewal: Renewal = self._writer.call_blocking(write)
+            return renewal
+        return self._renew_alone(write)
+
+    def _renew_alone(self, write: Callable[[apsw.Connection], Renewal]) -> Renewal:
+        try:
+            if self._connection is None and self._connect is not None:
+                self._connection = self._connect()
+            assert self._connection is not None
+            with write_transaction(self._connection, "the lease renewal"):
+                return write(self._connection)
+        except apsw.Error as error:
+            self.close()  # a fresh connection for the next try
+            raise translated(error, "the lease renewal") from error
+
+    def _write_worker(self, connection: apsw.Connection, worker: Worker, ttl_ms: int) -> None:
+        until = self._clock.steady() + ttl_ms
+        text = packed(structs.replace(worker, heartbeat_until=until))
+        run(connection, "register_worker", id=worker.id, worker=text, until=until)
+
+    async def deregister(self, worker_id: str) -> None:
+        await self._writer.call(lambda connection: run(connection, "deregister_worker", id=worker_id))
+
+    async def list_workers(self) -> list[Worker]:
+        def read(connection: apsw.Connection) -> list[Worker]:
+            return [msgspec.json.decode(text, type=Worker) for text, _ in run(connection, "workers")]
+
+        return await self._readers.call(read)
+
+    async def forget_silent(self) -> list[str]:
+        def write(connection: apsw.Connection) -> list[str]:
+            moment = self._clock.steady() - FORGET_AFTER_MS
+            return [worker_id for (worker_id,) in run(connection, "forget_silent", steady=moment)]
+
+        forgotten: list[str] = await self._writer.call(write)
+        return forgotten
+
+    async def definitions(self) -> list[Definition]:
+        def read(connection: apsw.Connection) -> list[Definition]:
+            return [msgspec.json.decode(text, type=Definition) for (text,) in run(connection, "definitions")]
+
+        return await self._readers.call(read)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(apsw.Error):
+                connection.close()
+
+
+def _is_limited(definition: Definition) -> bool:
+    limits = (definition.concurrency, definition.concurrency_per_key, definition.rate_count)
+    return any(limit is not None for limit in limits)

@@ -1,0 +1,193 @@
+"""What a handler gets to talk to the queue while it runs. One implementation for all three modes.
+
+A method puts a request and awaits its answer. On the event loop that really waits; from a thread or a child process
+the line blocks until the answer is there, so the same coroutine runs through without ever being suspended.
+"""
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+
+import msgspec
+from msgspec import Raw, structs
+
+from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
+from ade.core.records import Task
+from ade.queue.coding import CODING_ERRORS, decode_foreign, to_json, to_plain
+from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn
+
+P = ParamSpec("P")
+T = TypeVar("T")
+H = TypeVar("H")
+H_co = TypeVar("H_co", covariant=True)
+Ask = Callable[[Request], Awaitable[Any]]
+_LINE_LIMIT = 8_000
+
+
+class Enqueueable(Protocol[P, H_co]):
+    """A task function as `enqueue` needs it: it makes the record and, later, the handle on it."""
+
+    def make_task(self, *args: P.args, **kwargs: P.kwargs) -> Task: ...
+
+    def handle_of(self, task: Task) -> H_co: ...
+
+
+class Context:
+    """For async handlers: `async def f(x: int, ctx: Context)`. Plain functions take a SyncContext."""
+
+    __ade_context__ = True
+
+    def __init__(self, facts: Facts, ask: Ask, is_stopped: Callable[[], bool]) -> None:
+        self.task_id = facts.task_id
+        self.name = facts.name
+        self.attempt = facts.attempt
+        self.worker = facts.worker
+        self._run_id = facts.run_id
+        self._ask = ask
+        self._is_stopped = is_stopped
+        self._begun: set[str] = set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this run has been told to end: cancelled, timed out, lost to another worker, or shut down."""
+        return self._is_stopped()
+
+    def raise_if_cancelled(self) -> None:
+        """End here if the run has been told to."""
+        if self._is_stopped():
+            raise asyncio.CancelledError(f"task {self.task_id} was told to end")
+
+    async def progress(self, value: object) -> None:
+        """Keep how far the run has come, in whatever form of JSON suits the task."""
+        await self._ask(Progress(to_json(to_plain(value))))
+
+    async def log(self, message: str, /, **fields: object) -> None:
+        """Write a line of the task's output, which is kept with the task and logged by the worker."""
+        told = "".join(f" {name}={value}" for name, value in fields.items())
+        await self._ask(Say(f"{message}{told}"[:_LINE_LIMIT]))
+
+    @overload
+    async def once(
+        self, key: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def once(self, key: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def once(self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Perform a side effect once under this key, whatever happens to the runs of this task name.
+
+        When it is known to be done, its stored answer is returned. When an earlier run began it and never reported
+        the end, or the function raised, nobody knows whether it happened: EffectUnknown, and nothing is performed.
+        When a live run is at it: EffectInProgress.
+        """
+        return await self._once(key, function, *args, **kwargs)
+
+    async def _once(self, key: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        scoped = self._scoped(key)
+        entry: Ledger = await self._ask(Begin(scoped))
+        if entry.effect.done:
+            return cast(T, _stored(entry.effect.answer, function))
+        if entry.effect.run_id != self._run_id and entry.live:
+            raise EffectInProgress(f"another run is performing {key!r} right now; try again later")
+        if entry.effect.run_id != self._run_id or key in self._begun:
+            raise EffectUnknown(
+                f"{key!r} was begun and its end never reported, so whether it happened is unknown; find out, then"
+                " ctx.settle(key, answer) if it did or ctx.forget(key) if it did not"
+            )
+        self._begun.add(key)
+        answer: Any = function(*args, **kwargs)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        await self._keep(scoped, answer)
+        return cast(T, answer)
+
+    async def _keep(self, scoped: str, answer: object) -> None:
+        """The effect has happened, so it is recorded as done even when its answer cannot be."""
+        try:
+            raw = to_json(to_plain(answer))
+        except CODING_ERRORS as error:
+            await self._ask(Finish(scoped, Raw(b"null")))
+            raise InvalidResult(f"the effect is done, but its answer cannot be kept as JSON: {error}") from None
+        await self._ask(Finish(scoped, raw))
+
+    async def settle(self, key: str, answer: object) -> None:
+        """Record that an unknown effect did happen, with this answer."""
+        await self.forget(key)
+        await self._ask(Begin(self._scoped(key)))
+        await self._keep(self._scoped(key), answer)
+
+    async def forget(self, key: str) -> None:
+        """Record that an unknown effect did not happen, so that it may be performed."""
+        self._begun.discard(key)
+        await self._ask(Forget(self._scoped(key)))
+
+    async def enqueue(self, function: Enqueueable[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
+        """Enqueue a child of this task."""
+        task = structs.replace(function.make_task(*args, **kwargs), parent_id=self.task_id)
+        [stored] = await self._ask(Spawn([task]))
+        return function.handle_of(stored)
+
+    def _scoped(self, key: str) -> str:
+        return f"{self.name}/{key}"
+
+
+def _blocking(
+    method: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncContext", P], T]:
+    """The method for handlers that are plain functions: returns when it is done."""
+
+    @wraps(method)
+    def wait(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return _run_through(method(self._context, *args, **kwargs))
+
+    return wait
+
+
+def _run_through(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    coroutine.close()
+    raise InvalidTask("a plain function cannot wait for an async one; give ctx.once a plain function")
+
+
+class SyncContext:
+    """For plain functions, in a thread or a process: the methods of Context, which wait until they are done."""
+
+    __ade_context__ = True
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.task_id = context.task_id
+        self.name = context.name
+        self.attempt = context.attempt
+        self.worker = context.worker
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this run has been told to end. A process is killed instead."""
+        return self._context.cancelled
+
+    def raise_if_cancelled(self) -> None:
+        self._context.raise_if_cancelled()
+
+    progress = _blocking(Context.progress)
+    log = _blocking(Context.log)
+    once = _blocking(Context._once)
+    settle = _blocking(Context.settle)
+    forget = _blocking(Context.forget)
+    enqueue = _blocking(Context.enqueue)
+
+
+def _stored(answer: Raw | None, function: Callable[..., object]) -> Any:
+    """The stored answer, as the type the function declares where it can be made."""
+    if answer is None:
+        return None
+    try:
+        declared = typing.get_type_hints(function).get("return", Any)
+        return msgspec.json.decode(answer, type=declared, dec_hook=decode_foreign)
+    except (TypeError, ValueError, NameError):  # hints that cannot be read, or an answer that does not fit them
+        return msgspec.json.decode(answer)

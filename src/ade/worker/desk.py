@@ -1,0 +1,77 @@
+"""Answers what runs ask for through their context, on the event loop, whatever mode they run in."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from ade.core.errors import StaleLease
+from ade.core.records import Task
+from ade.ports import Stores
+from ade.worker.context import Context, SyncContext
+from ade.worker.outputs import OutputBuffer
+from ade.worker.run import MUTE, Run, Stop
+from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn
+
+Enqueue = Callable[[Sequence[Task]], Coroutine[Any, Any, list[Task]]]
+log = structlog.get_logger("ade.worker")
+
+
+class Desk:
+    def __init__(self, stores: Stores, enqueue: Enqueue, outputs: OutputBuffer) -> None:
+        self._stores = stores
+        self._enqueue = enqueue
+        self._outputs = outputs
+
+    async def answer(self, run: Run, request: Request) -> Any:
+        """Do what a run asks. A run that has lost its lease gets StaleLease and changes nothing."""
+        if run.detached or run.stop in MUTE:
+            raise StaleLease(f"run {run.id} no longer holds task {run.task.id}")
+        match request:
+            case Progress(value):
+                await self._keep_progress(run, value)
+            case Say(text):
+                log.info("task.says", task_id=run.task.id, attempt=run.task.attempt, line=text)
+                await self._outputs.add(run.task.id, run.id, run.task.attempt, text)
+            case Begin(key):
+                return await self._begin(run, key)
+            case Finish(key, answer):
+                await self._stores.effects.finish(key, run.id, answer)
+            case Forget(key):
+                await self._stores.effects.forget(key)
+            case Spawn(tasks):
+                return await self._enqueue(tasks)
+        return None
+
+    def context(self, run: Run) -> Context:
+        """For a handler on the loop."""
+        return Context(facts_of(run), lambda request: self.answer(run, request), lambda: run.stop is not None)
+
+    def sync_context(self, run: Run) -> SyncContext:
+        """For a handler in a thread: its requests are answered by the loop while the thread waits."""
+        loop = asyncio.get_running_loop()
+
+        async def ask(request: Request) -> Any:
+            return asyncio.run_coroutine_threadsafe(self.answer(run, request), loop).result()
+
+        return SyncContext(Context(facts_of(run), ask, lambda: run.stop is not None))
+
+    async def _keep_progress(self, run: Run, value: Any) -> None:
+        try:
+            await self._stores.tasks.report_progress(run.task.id, run.id, value)
+        except StaleLease:
+            run.end(Stop.LOST)
+            raise
+
+    async def _begin(self, run: Run, key: str) -> Ledger:
+        effect = await self._stores.effects.begin(key, run.id)
+        foreign = not effect.done and effect.run_id != run.id
+        return Ledger(effect, live=foreign and await self._stores.effects.is_live(effect.run_id))
+
+
+def facts_of(run: Run) -> Facts:
+    task = run.task
+    return Facts(
+        task_id=task.id, name=task.name, attempt=task.attempt, worker=task.worker_id or "", run_id=run.id
+    )

@@ -1,0 +1,67 @@
+"""What a handler's exception means, as an outcome. The policy for each kind is core's table."""
+
+import traceback
+
+from ade.core.control import RateLimited, Retry, Unrecoverable
+from ade.core.errors import EffectUnknown
+from ade.core.failure import FailureKind, TaskError
+from ade.core.outcome import Failed
+
+_MESSAGE_LIMIT = 2_000
+_TRACEBACK_LIMIT = 8_000
+_FRAMES = 30
+_KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (Retry, FailureKind.RETRY_ASKED),
+    (RateLimited, FailureKind.RATE_LIMITED),
+    (Unrecoverable, FailureKind.UNRECOVERABLE),
+    (EffectUnknown, FailureKind.UNRECOVERABLE),  # another run would meet the same unknown
+    (MemoryError, FailureKind.OUT_OF_MEMORY),
+)
+
+
+def failure_of(error: BaseException) -> Failed:
+    """The outcome of a handler that raised this."""
+    kind = next((kind for cause, kind in _KINDS if isinstance(error, cause)), FailureKind.RAISED)
+    return failed(kind, error, retry_after_ms=_asked_delay_ms(error))
+
+
+def failed(kind: FailureKind, error: BaseException, *, retry_after_ms: int | None = None) -> Failed:
+    """A failure of this kind that shows the exception, with its traceback cut to a bearable length."""
+    name = type(error).__name__
+    details: dict[str, object] = {"traceback": _traceback(error)}
+    return Failed(TaskError(kind=kind, type=name, message=_message(error), details=details), retry_after_ms)
+
+
+def timed_out(limit_ms: int) -> Failed:
+    message = f"the run took longer than its time-out of {limit_ms / 1000:g} s"
+    return Failed(TaskError(kind=FailureKind.TIMED_OUT, type="TimeoutError", message=message))
+
+
+def died(what: str, **details: object) -> Failed:
+    """The process that ran the handler ended without an answer."""
+    error = TaskError(kind=FailureKind.RAISED, type="ProcessDied", message=what, details=details or None)
+    return Failed(error)
+
+
+def _asked_delay_ms(error: BaseException) -> int | None:
+    seconds = error.after if isinstance(error, Retry) else None
+    if isinstance(error, RateLimited):
+        seconds = error.retry_after
+    return None if seconds is None else max(round(seconds * 1000), 0)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as broken:  # a handler's exception class may be wrong in any way
+        text = f"(its message could not be made: {type(broken).__name__})"
+    return text[:_MESSAGE_LIMIT]
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        lines = traceback.format_exception(type(error), error, error.__traceback__, limit=-_FRAMES)
+    except Exception as broken:
+        return f"(the traceback could not be made: {type(broken).__name__})"
+    text = "".join(lines)
+    return text if len(text) <= _TRACEBACK_LIMIT else f"[...]\n{text[-_TRACEBACK_LIMIT:]}"

@@ -1,0 +1,125 @@
+"""Outcomes become commits: one in flight, and everything that ended meanwhile goes into the next."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from ade.core.change import Change
+from ade.core.errors import AdeError, StaleWrite
+from ade.core.lifecycle import Status, Verb
+from ade.core.outcome import Outcome
+from ade.core.task import settle
+from ade.ports import DONE, WORK, Stores
+from ade.worker.outputs import OutputBuffer
+from ade.worker.probe import COMMITTED, Probe
+from ade.worker.run import Run
+
+Ended = tuple[Run, Outcome]
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
+log = structlog.get_logger("ade.worker")
+
+
+class Finisher:
+    """Keeps an outcome until the store has answered for it: a lost reply is asked for again, never guessed."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        outputs: OutputBuffer,
+        probe: Probe,
+        dice: Callable[[], float],
+        on_settled: Callable[[Sequence[Run]], None],
+    ) -> None:
+        self._stores = stores
+        self._outputs = outputs
+        self._probe = probe
+        self._dice = dice
+        self._on_settled = on_settled
+        self._waiting: list[Ended] = []
+        self._wake = asyncio.Event()
+        self.released: list[str] = []  # ids of tasks that were handed back
+
+    def add(self, run: Run, outcome: Outcome) -> None:
+        run.finishing = True
+        self._waiting.append((run, outcome))
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Commit what ends, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                await self._commit(batch)
+
+    async def _commit(self, batch: list[Ended]) -> None:
+        if self._outputs:
+            await self._outputs.flush()
+        now = self._stores.clock.now()
+        changes = [settle(run.task, outcome, now=now, dice=self._dice()) for run, outcome in batch]
+        answers = await self._until_answered(changes)
+        written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
+        for change, answer in zip(changes, answers, strict=True):
+            if answer is not None:
+                _tell_thrown_away(change, answer)
+            elif change.verb is not Verb.SUCCEED:
+                self._note(change)
+        if self._probe.armed:
+            await self._probe(COMMITTED)
+        self._ring(written, batch)
+        self._on_settled([run for run, _ in batch])
+
+    async def _until_answered(self, changes: Sequence[Change]) -> list[AdeError | None]:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return list(await self._stores.tasks.commit_each(changes))
+            except AdeError as error:  # the store is away, or its disk is full: the outcome waits for it
+                log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            except Exception as error:
+                if len(changes) == 1:
+                    log.exception("commit.impossible", task_id=changes[0].task_id)
+                    return [AdeError(f"its change could not be written: {error}")]
+                each = [await self._until_answered([change]) for change in changes]
+                return [answer for answers in each for answer in answers]
+
+    def _note(self, change: Change) -> None:
+        task = change.before
+        if change.verb is Verb.RELEASE:
+            self.released.append(task.id)
+        error = change.after.error
+        log.info(
+            f"task.{change.verb}",
+            task_id=task.id,
+            attempt=task.attempt,
+            worker=task.worker_id,
+            error=None if error is None or change.verb is Verb.RELEASE else f"{error.type}: {error.message}"[:200],
+        )
+
+    def _ring(self, written: Sequence[Change], batch: Sequence[Ended]) -> None:
+        if any(change.after.is_final for change in written):
+            self._stores.hints.ring(DONE)
+        if any(_frees_work(change) for change in written) or any(_has_limit(run) for run, _ in batch):
+            self._stores.hints.ring(WORK)
+
+
+def _frees_work(change: Change) -> bool:
+    """Whether somebody may claim because of this change."""
+    if change.before.concurrency_key is not None:
+        return True
+    after = change.after
+    return after.status is Status.PENDING and after.run_after <= after.updated_at
+
+
+def _has_limit(run: Run) -> bool:
+    return run.handler is not None and run.handler.definition.concurrency is not None
+
+
+def _tell_thrown_away(change: Change, answer: AdeError) -> None:
+    known = {"task_id": change.task_id, "attempt": change.before.attempt, "worker": change.before.worker_id}
+    event = "task.result_thrown_away" if isinstance(answer, StaleWrite) else "task.not_written"
+    log.warning(event, **known, verb=change.verb, reason=str(answer))

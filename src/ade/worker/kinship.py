@@ -1,0 +1,21 @@
+"""Processes that end with the one that started them."""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int, *, by: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent dies, or end now if that has happened already.
+
+    The kernel watches the thread that started this process, so parents start children from a thread that stays.
+    Elsewhere than on Linux the caller's pipe to the parent must do.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)

@@ -1,0 +1,30 @@
+"""What a worker is told about itself, apart from the handlers it has."""
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """Times are seconds. The rules between them are checked where settings are read."""
+
+    concurrency: int = 100  # tasks held at once, in whatever mode
+    queues: tuple[str, ...] = ()  # empty: all
+    batch: int = 100  # tasks claimed in one call at most
+    threads: int = 32  # plain functions at once
+    cpu_processes: int = 0  # process-mode functions at once; 0: one per core
+    lease_s: float = 30.0
+    heartbeat_s: float = 5.0
+    poll_s: float = 1.0  # the slow look for work whose wake-up was lost
+    grace_s: float = 20.0  # how long a stopping worker waits for what is running
+    cancel_grace_s: float = 5.0  # how long a handler may take to end once it was told to
+    guard_silence_s: float = 900.0  # the guardian keeps a silent worker's runs without a time-out for so long
+    sweep_s: float = 1.0
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.lease_s * 1000)
+
+    @property
+    def child_limit(self) -> int:
+        return self.cpu_processes or os.cpu_count() or 1

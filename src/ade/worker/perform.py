@@ -1,0 +1,129 @@
+"""Runs a handler in its mode and turns whatever happens into an Outcome. It never raises for a task's own fault."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from ade.core.errors import InvalidArguments, InvalidResult, PayloadTooLarge, UnknownName
+from ade.core.failure import FailureKind, TaskError
+from ade.core.outcome import Failed, Outcome, Succeeded
+from ade.core.records import Task
+from ade.queue.handlers import Handler, Mode
+from ade.queue.payloads import Payloads
+from ade.worker.children import Children, call_of
+from ade.worker.desk import Desk, facts_of
+from ade.worker.failures import failed, failure_of
+from ade.worker.run import Run
+from ade.worker.threads import HandlerThreads
+
+
+class Middleware(Protocol):
+    """Wraps every run: calls `proceed` to go on, and sees its outcome."""
+
+    async def __call__(self, task: Task, proceed: Callable[[], Awaitable[Outcome]]) -> Outcome: ...
+
+
+class Performer:
+    def __init__(self, desk: Desk, payloads: Payloads, middleware: Sequence[Middleware] = ()) -> None:
+        self._desk = desk
+        self._payloads = payloads
+        self._middleware = tuple(middleware)
+        self._threads = HandlerThreads("ade-handler")
+        self._children = Children()
+
+    async def perform(self, run: Run) -> Outcome:
+        """What came of the run. CancelledError passes through: whoever told the run to end knows why."""
+        if run.handler is None:
+            missing = UnknownName(f"this worker has no task named {run.task.name!r}")
+            return failed(FailureKind.UNKNOWN_NAME, missing)
+        if not self._middleware:
+            return await self._attempt(run, run.handler)
+        return await self._through_middleware(run, run.handler)
+
+    async def close(self) -> None:
+        self._threads.close()
+        await self._children.close()
+
+    async def _through_middleware(self, run: Run, handler: Handler) -> Outcome:
+        async def innermost() -> Outcome:
+            return await self._attempt(run, handler)
+
+        def wrap(layer: Middleware, inner: Callable[[], Awaitable[Outcome]]) -> Callable[[], Awaitable[Outcome]]:
+            return lambda: layer(run.task, inner)
+
+        proceed: Callable[[], Awaitable[Outcome]] = innermost
+        for layer in reversed(self._middleware):
+            proceed = wrap(layer, proceed)
+        try:
+            return await proceed()
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return failure_of(error)
+
+    async def _attempt(self, run: Run, handler: Handler) -> Outcome:
+        try:
+            args = await self._payloads.load(run.task.args)
+            if handler.mode is Mode.PROCESS:
+                outcome = await self._in_process(run, handler, args)
+                return outcome if isinstance(outcome, Failed) else await self._kept(run, outcome.result)
+            arguments = handler.signature.decode(args)
+        except InvalidArguments as error:
+            return failed(FailureKind.BAD_ARGUMENTS, error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return failure_of(error)
+        try:
+            if handler.mode is Mode.ASYNC:
+                context = None if handler.signature.parameters.context is None else self._desk.context(run)
+                positional, named = handler.signature.place(arguments, context)
+                value = await handler.function(*positional, **named)
+            else:
+                value = await self._in_thread(run, handler, arguments)
+        # A handler may raise anything; only being told to end is not its own affair.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return failure_of(error)
+        try:
+            return await self._kept(run, handler.signature.encode_result(value))
+        except InvalidResult as error:
+            return failed(FailureKind.BAD_RESULT, error)
+
+    async def _in_thread(self, run: Run, handler: Handler, arguments: dict[str, Any]) -> Any:
+        """A thread cannot be stopped; it reads from its context that it should end."""
+        context = None if handler.signature.parameters.context is None else self._desk.sync_context(run)
+        positional, named = handler.signature.place(arguments, context)
+        run.interrupt = _leave_it_to_the_handler
+        return await self._threads.call(lambda: handler.function(*positional, **named))
+
+    async def _in_process(self, run: Run, handler: Handler, args: Raw) -> Succeeded | Failed:
+        def on_start(kill: Callable[[], None]) -> None:
+            run.interrupt = kill
+            if run.stop is not None:
+                kill()
+
+        call = call_of(handler, args, facts_of(run))
+        try:
+            return await self._children.run(call, lambda request: self._desk.answer(run, request), on_start)
+        finally:
+            run.interrupt = None
+
+    async def _kept(self, run: Run, result: Raw) -> Outcome:
+        """The result, or a reference to it where it is large."""
+        if self._payloads.fits(result):
+            return Succeeded(result)
+        task = run.task
+        try:
+            kind = f"{task.generation}.{task.attempt}.result"
+            return Succeeded(await self._payloads.spill(task.id, kind, result))
+        except PayloadTooLarge as error:
+            return failed(FailureKind.BAD_RESULT, error)
+        except Exception as error:
+            return failure_of(error)
+
+
+def _leave_it_to_the_handler() -> None:
+    """The flag in its context is all that can be done for a thread."""
+
+
+def own_cancellation() -> Failed:
+    """A handler that ended in CancelledError though nobody told it to end has simply failed."""
+    message = "the handler was cancelled from within: something it awaited was cancelled"
+    return Failed(TaskError(kind=FailureKind.RAISED, type="CancelledError", message=message))

@@ -1,0 +1,48 @@
+"""One run of a task in this worker: what it holds, and why it is being ended early, if it is."""
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum, auto
+
+from ade.core.records import Task
+from ade.queue.handlers import Handler
+
+
+class Stop(StrEnum):
+    """Why a run is told to end before it is done."""
+
+    TIMED_OUT = auto()  # fails, and may be tried again
+    SHUTDOWN = auto()  # is handed back
+    CANCELLED = auto()  # somebody cancelled the task; nothing is written
+    LOST = auto()  # the lease is gone; nothing is written
+
+
+MUTE = frozenset({Stop.CANCELLED, Stop.LOST})
+
+
+class Run:
+    """A claimed task on its way. Lives on the event loop; `stop` is also read by the handler's thread."""
+
+    __slots__ = ("began", "detached", "finishing", "handler", "id", "interrupt", "job", "stop", "task")
+
+    def __init__(self, task: Task, handler: Handler | None) -> None:
+        self.task = task
+        self.handler = handler  # None: this worker does not know the name
+        self.id = task.run_id or ""
+        self.stop: Stop | None = None
+        self.finishing = False  # performed; its outcome waits to be committed
+        self.detached = False  # did not end when told to; whatever it still does is ignored
+        self.began = False
+        self.job: asyncio.Task[None] | None = None
+        self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
+
+    def end(self, why: Stop) -> bool:
+        """Tell the run to end. A reason that forbids writing replaces one that does not; True if it is news."""
+        if self.finishing or (self.stop is not None and (self.stop in MUTE or why not in MUTE)):
+            return False
+        self.stop = why
+        if self.interrupt is not None:
+            self.interrupt()
+        elif self.job is not None:
+            self.job.cancel()
+        return True

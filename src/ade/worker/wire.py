@@ -1,0 +1,138 @@
+"""Messages between a worker and its child processes: a length, then JSON. The same words in both directions."""
+
+import socket
+import struct
+from asyncio import StreamReader, StreamWriter
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ade.core.outcome import Failed
+from ade.core.records import Effect, Task
+
+_LENGTH = struct.Struct(">I")
+
+
+class Progress(Struct, frozen=True, tag=True):
+    """Keep this as the run's progress."""
+
+    value: Raw
+
+
+class Say(Struct, frozen=True, tag=True):
+    """Keep this line of the run's output."""
+
+    text: str
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """Enter a side effect as begun; answered by what the ledger has."""
+
+    key: str
+
+
+class Finish(Struct, frozen=True, tag=True):
+    """A side effect is done, with this answer."""
+
+    key: str
+    answer: Raw
+
+
+class Forget(Struct, frozen=True, tag=True):
+    """Let a side effect be performed again."""
+
+    key: str
+
+
+class Spawn(Struct, frozen=True, tag=True):
+    """Enqueue tasks as children of this one; answered by the stored tasks."""
+
+    tasks: list[Task]
+
+
+Request = Progress | Say | Begin | Finish | Forget | Spawn
+
+
+class Ledger(Struct, frozen=True):
+    """What the ledger has under a key, and whether the run that entered it is alive."""
+
+    effect: Effect
+    live: bool
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """The request failed; the error is raised again where it came from."""
+
+    code: str
+    detail: str
+
+
+class Answer(Struct, frozen=True, tag=True):
+    value: Raw
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What a handler may know about its run."""
+
+    task_id: str
+    name: str
+    attempt: int
+    worker: str
+    run_id: str
+
+
+class Call(Struct, frozen=True, tag=True):
+    """Run this function, found by module and qualified name, with these arguments."""
+
+    module: str
+    qualname: str
+    main_path: str | None  # set when the module is a script
+    args: Raw
+    facts: Facts
+
+
+class Returned(Struct, frozen=True, tag=True):
+    result: Raw
+
+
+class Raised(Struct, frozen=True, tag=True):
+    failure: Failed
+
+
+FromChild = Returned | Raised | Progress | Say | Begin | Finish | Forget | Spawn
+ToChild = Call | Answer | Refused
+
+encode = msgspec.json.encode
+decode_from_child = msgspec.json.Decoder(FromChild).decode
+decode_to_child = msgspec.json.Decoder(ToChild).decode
+
+
+async def read_frame(reader: StreamReader) -> bytes:
+    """The next message; IncompleteReadError when the other side is gone."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return await reader.readexactly(length)
+
+
+async def write_frame(writer: StreamWriter, message: bytes) -> None:
+    writer.write(_LENGTH.pack(len(message)) + message)
+    await writer.drain()
+
+
+def receive(line: socket.socket) -> bytes:
+    """The next message, waiting for it; EOFError when the other side is gone."""
+    (length,) = _LENGTH.unpack(_receive_exactly(line, _LENGTH.size))
+    return _receive_exactly(line, length)
+
+
+def send(line: socket.socket, message: bytes) -> None:
+    line.sendall(_LENGTH.pack(len(message)) + message)
+
+
+def _receive_exactly(line: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        piece = line.recv(min(size - len(received), 1 << 20))
+        if not piece:
+            raise EOFError
+        received += piece
+    return bytes(received)
