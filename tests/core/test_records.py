@@ -41,6 +41,14 @@ def test_a_task_comes_back_from_json_as_it_went(task: Task) -> None:
     assert msgspec.json.decode(msgspec.json.encode(task), type=Task) == task
 
 
+def test_a_result_of_nothing_is_still_a_result() -> None:
+    completed = new_task(status=Status.COMPLETED, result=raw("null"))
+
+    read = msgspec.json.decode(msgspec.json.encode(completed), type=Task)
+
+    assert (read.result, new_task().result) == (raw("null"), None)
+
+
 def test_what_has_its_default_takes_no_space() -> None:
     assert msgspec.json.decode(msgspec.json.encode(Task(id=TASK_ID, name="send_mail"))) == {
         "id": TASK_ID,

@@ -2,6 +2,8 @@
 
 import inspect
 
+from ade.core.failure import TaskError
+
 
 class AdeError(Exception):
     """ADE could not do that."""
@@ -132,15 +134,25 @@ class EffectInProgress(AdeError):
 
 
 class TaskFailed(AdeError):
-    """The task failed for good; it is in the dead letter queue."""
+    """The task failed for good; it is in the dead letter queue. `error` says what went wrong."""
 
     code = "task_failed"
+
+    def __init__(self, detail: str = "", *, task_id: str | None = None, error: TaskError | None = None) -> None:
+        super().__init__(detail)
+        self.task_id = task_id
+        self.error = error
 
 
 class TaskCancelled(AdeError):
     """The task was cancelled or rejected, so it has no result."""
 
     code = "task_cancelled"
+
+    def __init__(self, detail: str = "", *, task_id: str | None = None, reason: str | None = None) -> None:
+        super().__init__(detail)
+        self.task_id = task_id
+        self.reason = reason
 
 
 class ResultExpired(AdeError):
@@ -153,6 +165,12 @@ class WaitTimeout(AdeError):
     """The task did not finish in the time you were willing to wait. It goes on; ask again."""
 
     code = "wait_timeout"
+
+
+class WouldBlock(AdeError):
+    """`.wait()` was called on a thread that runs an event loop, which it would block. Use `await` there."""
+
+    code = "would_block"
 
 
 class StoreError(AdeError):

@@ -1,7 +1,7 @@
 """The records ADE keeps. Plain values: what they mean and may become is decided elsewhere in core."""
 
 from enum import StrEnum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -9,6 +9,12 @@ from msgspec import Raw, Struct
 from ade.core.failure import TaskError
 from ade.core.lifecycle import FINAL, Status
 from ade.core.retry import Backoff
+
+# JSON as it was given, or nothing. msgspec cannot decode a union with Raw, but it leaves an absent field at None.
+if TYPE_CHECKING:
+    MaybeRaw = Raw | None
+else:
+    MaybeRaw = Raw
 
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
@@ -57,7 +63,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rollback: str | None = None
     digest: str | None = None
     risk: dict[str, Any] | None = None
-    preview: Raw | None = None
+    preview: MaybeRaw = None
     # state
     status: Status = Status.PENDING
     version: int = 1
@@ -70,7 +76,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeouts: int = 0
     throttles: int = 0
     discarded: bool = False
-    progress: Raw | None = None
+    progress: MaybeRaw = None
     # times
     created_at: int = 0
     updated_at: int = 0
@@ -79,7 +85,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: int | None = None
     finished_at: int | None = None
     # outcome
-    result: Raw | None = None
+    result: MaybeRaw = None
     result_expired: bool = False
     error: TaskError | None = None
     reason: str | None = None  # why it was cancelled, rejected or discarded
@@ -105,7 +111,8 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rate_count: int | None = None  # starts per rate_period_ms
     rate_period_ms: int | None = None
     schema: dict[str, Any] | None = None
-    # what its tasks get unless they say otherwise; None leaves it to the settings of whoever enqueues
+    # what its tasks get unless they say otherwise; None leaves it to the settings of whoever enqueues, and
+    # 0 milliseconds mean no limit
     priority: int = DEFAULT_PRIORITY
     timeout_ms: int | None = None
     max_attempts: int | None = None
@@ -161,7 +168,7 @@ class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     run_id: str
     done: bool = False
-    answer: Raw | None = None
+    answer: MaybeRaw = None
     at: int = 0
 
 

@@ -85,7 +85,5 @@ def _read_model(model: Any, plain: object) -> object:
     try:
         return model.model_validate(plain)
     except ValidationError as error:
-        faults = (
-            f"{'.'.join(map(str, fault['loc'])) or model.__name__}: {fault['msg']}" for fault in error.errors()
-        )
+        faults = (f"{'.'.join(map(str, fault['loc'])) or model.__name__}: {fault['msg']}" for fault in error.errors())
         raise ValueError("; ".join(faults)) from None

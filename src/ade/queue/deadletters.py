@@ -50,9 +50,7 @@ async def dead_letters(
     stores: Stores, query: TaskQuery | None = None, *, same_as: str | None = None
 ) -> AsyncIterator[Task]:
     """Every dead letter that fits the query and, if asked, has this fingerprint."""
-    wanted = structs.replace(
-        query or TaskQuery(), statuses=frozenset({Status.FAILED}), discarded=False, limit=_PAGE
-    )
+    wanted = structs.replace(query or TaskQuery(), statuses=frozenset({Status.FAILED}), discarded=False, limit=_PAGE)
     while True:
         page = await stores.tasks.find(wanted)
         for task in page.tasks:
@@ -72,9 +70,7 @@ async def replay_all(
     actor: str | None = None,
 ) -> Tried:
     """Run all dead letters that fit again, each with fresh attempts."""
-    return await _change_all(
-        stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor)
-    )
+    return await _change_all(stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor))
 
 
 async def discard_all(

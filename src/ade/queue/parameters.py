@@ -17,7 +17,7 @@ class Parameters:
     """The parameters a caller fills, by name and in order; `context` is filled by the worker."""
 
     function_name: str
-    types: Mapping[str, Any]
+    types: dict[str, Any]
     positional: tuple[str, ...]  # may be given by position
     positional_only: frozenset[str]
     required: frozenset[str]

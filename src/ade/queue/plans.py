@@ -14,6 +14,7 @@ from ade.core.retry import Backoff
 from ade.core.task import admit
 from ade.queue.signature import Signature
 
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 _UNUSED_ID = uuid7(0, bytes(10))  # stands for the id while a template is checked
 
@@ -29,15 +30,19 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
 
 def template_of(definition: Definition, defaults: TaskDefaults) -> Task:
     """The task that a plain call of this definition makes, apart from its id and arguments."""
+
+    def first(declared: T | None, default: T) -> T:
+        return default if declared is None else declared
+
     return Task(
         id=_UNUSED_ID,
         name=definition.name,
         queue=definition.queue,
         priority=definition.priority,
-        timeout_ms=definition.timeout_ms if definition.timeout_ms is not None else defaults.timeout_ms,
-        max_attempts=definition.max_attempts if definition.max_attempts is not None else defaults.max_attempts,
-        backoff=definition.backoff if definition.backoff is not None else defaults.backoff,
-        result_ttl_ms=definition.result_ttl_ms if definition.result_ttl_ms is not None else defaults.result_ttl_ms,
+        timeout_ms=first(definition.timeout_ms, defaults.timeout_ms) or None,
+        max_attempts=first(definition.max_attempts, defaults.max_attempts),
+        backoff=first(definition.backoff, defaults.backoff),
+        result_ttl_ms=first(definition.result_ttl_ms, defaults.result_ttl_ms) or None,
     )
 
 
@@ -80,9 +85,7 @@ class Invocation(Generic[R_co]):
 
     __slots__ = ("args", "key", "plan", "signature")
 
-    def __init__(
-        self, plan: Plan, args: Raw, *, key: str | None = None, signature: Signature | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, args: Raw, *, key: str | None = None, signature: Signature | None = None) -> None:
         self.plan = plan
         self.args = args
         self.key = key

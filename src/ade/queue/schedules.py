@@ -39,9 +39,7 @@ async def declare(stores: Stores, schedule: Schedule) -> Schedule:
         return await put(stores, schedule)
     if all(getattr(known, field) == getattr(schedule, field) for field in _ABOUT):
         return known
-    changed = structs.replace(
-        schedule, paused=known.paused, last_at=known.last_at, last_task_id=known.last_task_id
-    )
+    changed = structs.replace(schedule, paused=known.paused, last_at=known.last_at, last_task_id=known.last_task_id)
     return await put(stores, changed)
 
 
@@ -106,4 +104,3 @@ async def _store(stores: Stores, schedule: Schedule) -> Schedule:
 
 def _unknown(name: str) -> UnknownSchedule:
     return UnknownSchedule(f"no schedule is named {name[:200]!r}; `ade schedules list` shows those that exist")
-

@@ -38,9 +38,8 @@ class Signature:
         """Raises InvalidTask when a parameter or the result has a type that JSON cannot carry."""
         parameters = read_parameters(function)
         name = parameters.function_name
-        for parameter, kind in parameters.types.items():
-            check_type(kind, f"parameter {parameter!r} of task {name!r}")
-        for parameter, kind in ((parameters.rest, parameters.rest_type), (parameters.extra, parameters.extra_type)):
+        variable = {parameters.rest: parameters.rest_type, parameters.extra: parameters.extra_type}
+        for parameter, kind in (parameters.types | variable).items():
             check_type(kind, f"parameter {parameter!r} of task {name!r}")
         check_type(parameters.result_type, f"the result of task {name!r}")
         return cls(parameters)
@@ -158,9 +157,7 @@ def _given(arguments: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name in arguments.__struct_fields__ if (value := getattr(arguments, name)) is not UNSET}
 
 
-def _placed(
-    parameters: Parameters, arguments: dict[str, Any], context: object
-) -> tuple[list[Any], dict[str, Any]]:
+def _placed(parameters: Parameters, arguments: dict[str, Any], context: object) -> tuple[list[Any], dict[str, Any]]:
     rest = arguments.pop(parameters.rest, []) if parameters.rest is not None else []
     args: list[Any] = []
     for name in parameters.positional:

@@ -27,9 +27,9 @@ async def cancel(stores: Stores, task_id: str, reason: str | None = None, *, act
     cancelled = await decide(
         stores,
         task_id,
-        lambda task, now: None
-        if task.status is Status.CANCELLED
-        else decisions.cancel(task, reason, now=now, actor=actor),
+        lambda task, now: (
+            None if task.status is Status.CANCELLED else decisions.cancel(task, reason, now=now, actor=actor)
+        ),
     )
     await _cancel_children(stores, cancelled, actor)
     await settle_broken(stores)
@@ -61,9 +61,7 @@ async def replay(
     """Run a failed task again with fresh attempts, perhaps with corrected arguments."""
     if args is not None:
         args = await payloads.spill(task_id, _fresh_kind(), args)
-    return await decide(
-        stores, task_id, lambda task, now: decisions.replay(task, now=now, actor=actor, args=args)
-    )
+    return await decide(stores, task_id, lambda task, now: decisions.replay(task, now=now, actor=actor, args=args))
 
 
 async def discard(stores: Stores, task_id: str, reason: str, *, actor: str | None = None) -> Task:
@@ -71,17 +69,12 @@ async def discard(stores: Stores, task_id: str, reason: str, *, actor: str | Non
     return await decide(stores, task_id, lambda task, now: decisions.discard(task, reason, now=now, actor=actor))
 
 
-async def edit(
-    stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None, **fields: object
-) -> Task:
+async def edit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None, **fields: object) -> Task:
     """Change a draft; checked like a new task."""
     args = fields.get("args")
     if isinstance(args, Raw):
         fields["args"] = await payloads.spill(task_id, _fresh_kind(), args)
-    return await decide(
-        stores, task_id, lambda task, now: decisions.edit(task, now=now, actor=actor, **fields)
-    )
-
+    return await decide(stores, task_id, lambda task, now: decisions.edit(task, now=now, actor=actor, **fields))
 
 
 def _fresh_kind() -> str:

@@ -1,24 +1,197 @@
-"""The pump: claim, perform, settle, commit. Everything on one event loop, everything in batches."""
+"""The consume loop: claims as much as there is room for, as soon as there is work or room, and never polls hotly."""
 
 import asyncio
 import os
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from ade.core.errors import AdeError
-from ade.core.lifecycle import Status
-from ade.core.outcome import Outcome, Released, Succeeded
-from ade.core.records import Task
-from ade.core.task import run_timeout_ms
-from ade.ports import ClaimRequest, Stores
+from ade.core.rate import RateState, next_allowed_ms
+from ade.core.records import Definition, Task
+from ade.ports import WORK, ClaimRequest, Stores
 from ade.queue.handlers import Mode, Registry
-from ade.worker.failures import timed_out
-from ade.worker.finish import Finisher
 from ade.worker.options import WorkerOptions
-from ade.worker.perform import Performer, own_cancellation
-from ade.worker.probe import CLAIMED, PERFORMED, Probe
-from ade.worker.run import MUTE, Run, Stop
-from ade.worker.timer import Entry, SharedTimer
+from ade.worker.probe import CLAIMED, Probe
+from ade.worker.runs import Runs
+from ade.worker.timer import SharedTimer
+
+_LINGER_S = 0.002  # how long a freed slot waits for company, so that a backlog is claimed in batches
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+log = structlog.get_logger("ade.worker")
+
+
+class Lane:
+    """The handlers of one mode. Each mode has its own room, so each is claimed for on its own."""
+
+    def __init__(self, mode: Mode, names: frozenset[str]) -> None:
+        self.mode = mode
+        self.names = names
+        self.unanswered: ClaimRequest | None = None  # asked before the store went away; the same request is repeated
+
+
+class Pump:
+    def __init__(
+        self,
+        stores: Stores,
+        registry: Registry,
+        runs: Runs,
+        timer: SharedTimer,
+        options: WorkerOptions,
+        worker_id: str,
+        probe: Probe,
+    ) -> None:
+        self._stores = stores
+        self._runs = runs
+        self._timer = timer
+        self._options = options
+        self._worker_id = worker_id
+        self._probe = probe
+        self._lanes = lanes_of(registry)
+        self._rated = [item.definition for item in registry if item.definition.rate_count is not None]
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._starved = False  # some lane got less than it asked for: new work must wake us
+        self._eager = False  # some lane could take more: new room must wake us
+        self._hinted = False  # new work was announced since the round began
+        self._lingering = False
+        self._enough = max(options.concurrency // 4, 1)
+        self.progress_at = stores.clock.now()
+        runs.on_room = self._on_room
+        runs.on_settled = self._on_settled
+
+    async def work(self) -> None:
+        """Claim until told to stop."""
+        listener = asyncio.create_task(self._listen(), name="ade-listen")
+        pause = _FIRST_PAUSE_S
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                try:
+                    await self._claim_round()
+                except AdeError as error:
+                    log.warning("claim.repeated", error=str(error), pause_s=pause)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _LONGEST_PAUSE_S)
+                    continue
+                pause = _FIRST_PAUSE_S
+                self.progress_at = self._stores.clock.now()
+                await self._rest()
+        finally:
+            listener.cancel()
+
+    def stop(self) -> None:
+        """Claim no more."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _claim_round(self) -> None:
+        self._starved = self._eager = self._hinted = False
+        for lane in self._lanes:
+            limit = min(self._runs.room(lane.mode), self._options.batch)
+            if limit < 1 and lane.unanswered is None:
+                self._eager = True
+                continue
+            tasks = await self._claim(lane, limit)
+            if len(tasks) < limit:
+                self._starved = True
+            else:
+                self._eager = True
+            if self._probe.armed and tasks:
+                await self._probe(CLAIMED)
+            if self._stopping:
+                self._runs.hand_back(tasks)
+                return
+            self._runs.start(tasks)
+        self._lanes.append(self._lanes.pop(0))  # when room is scarce, each lane is first in turn
+
+    async def _claim(self, lane: Lane, limit: int) -> Sequence[Task]:
+        request = lane.unanswered or ClaimRequest(
+            worker_id=self._worker_id,
+            run_ids=fresh_ids(limit),
+            names=lane.names,
+            queues=self._options.queues,
+            lease_ms=self._options.lease_ms,
+        )
+        lane.unanswered = request
+        tasks = await self._stores.tasks.claim(request)
+        lane.unanswered = None
+        return tasks
+
+    async def _rest(self) -> None:
+        """Until there is work, room, a due task or time for the slow look."""
+        if self._wake.is_set() or self._stopping or (self._starved and self._hinted):
+            return
+        seconds = self._options.poll_s
+        if self._starved:
+            seconds = min(seconds, await self._next_due_s())
+            if self._wake.is_set():
+                return
+        alarm = self._timer.after(seconds, self._wake.set)
+        await self._wake.wait()
+        self._timer.cancel(alarm)
+
+    async def _next_due_s(self) -> float:
+        """Seconds until a delayed task is due or a rate limit lets the next one through."""
+        try:
+            due = await self._stores.sweeps.next_due()
+            moments = [] if due is None else [due]
+            for definition in self._rated:
+                moments += await self._next_allowed(definition)
+        except AdeError as error:
+            log.warning("claim.due_time_unknown", error=str(error))
+            return self._options.poll_s
+        now = self._stores.clock.now()
+        return min(((moment - now) / 1000 for moment in moments), default=self._options.poll_s)
+
+    async def _next_allowed(self, definition: Definition) -> list[int]:
+        if definition.rate_count is None or definition.rate_period_ms is None:
+            return []
+        now = self._stores.clock.now()
+        state = RateState(await self._stores.queues.rate_full_at(definition.name))
+        moment = next_allowed_ms(state, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=now)
+        return [moment] if moment > now else []  # it was allowed, and nothing waits
+
+    async def _listen(self) -> None:
+        """New work wakes a lane that has room for it; with a backlog in sight it is no news."""
+        hints = self._stores.hints
+        seen = hints.generation(WORK)
+        while True:
+            await hints.wait(WORK, seen, 60.0)
+            newest = hints.generation(WORK)
+            if newest != seen:
+                seen = newest
+                self._hinted = True
+                if self._starved:
+                    self._wake.set()
+
+    def _on_room(self) -> None:
+        if not self._eager or self._wake.is_set():
+            return
+        performing = self._runs.performing
+        if not performing or self._options.concurrency - performing >= self._enough:
+            self._wake.set()
+        elif not self._lingering:
+            self._lingering = True
+            self._timer.after(_LINGER_S, self._end_linger)
+
+    def _on_settled(self) -> None:
+        """What was committed may have let others go ahead: tasks that waited for it."""
+        if self._starved:
+            self._wake.set()
+
+    def _end_linger(self) -> None:
+        self._lingering = False
+        self._wake.set()
+
+
+def lanes_of(registry: Registry) -> list[Lane]:
+    by_mode: dict[Mode, set[str]] = {}
+    for handler in registry:
+        by_mode.setdefault(handler.mode, set()).add(handler.name)
+    return [Lane(mode, frozenset(names)) for mode, names in by_mode.items()]
+
+
+def fresh_ids(count: int) -> list[str]:
+    digits = os.urandom(16 * count).hex()
+    return [digits[start : start + 32] for start in range(0, len(digits), 32)]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from enum import StrEnum, auto
 
 from ade.core.records import Task
-from ade.queue.handlers import Handler
+from ade.queue.handlers import Handler, Mode
+from ade.worker.timer import Entry
 
 
 class Stop(StrEnum):
@@ -13,7 +14,7 @@ class Stop(StrEnum):
 
     TIMED_OUT = auto()  # fails, and may be tried again
     SHUTDOWN = auto()  # is handed back
-    CANCELLED = auto()  # somebody cancelled the task; nothing is written
+    CANCELLED = auto()  # somebody ended the task; nothing is written
     LOST = auto()  # the lease is gone; nothing is written
 
 
@@ -23,17 +24,31 @@ MUTE = frozenset({Stop.CANCELLED, Stop.LOST})
 class Run:
     """A claimed task on its way. Lives on the event loop; `stop` is also read by the handler's thread."""
 
-    __slots__ = ("began", "detached", "finishing", "handler", "id", "interrupt", "job", "stop", "task")
+    __slots__ = (
+        "alarm",
+        "began",
+        "detached",
+        "finishing",
+        "handler",
+        "id",
+        "interrupt",
+        "job",
+        "mode",
+        "stop",
+        "task",
+    )
 
     def __init__(self, task: Task, handler: Handler | None) -> None:
         self.task = task
-        self.handler = handler  # None: this worker does not know the name
         self.id = task.run_id or ""
+        self.handler = handler  # None: this worker does not know the name
+        self.mode = Mode.ASYNC if handler is None else handler.mode
         self.stop: Stop | None = None
+        self.began = False  # its job has taken the first step
         self.finishing = False  # performed; its outcome waits to be committed
         self.detached = False  # did not end when told to; whatever it still does is ignored
-        self.began = False
         self.job: asyncio.Task[None] | None = None
+        self.alarm: Entry | None = None
         self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
 
     def end(self, why: Stop) -> bool:

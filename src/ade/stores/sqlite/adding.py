@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import apsw
+from msgspec import structs
 
 from ade.core.errors import AdeError, IdempotencyConflict, QueueFull, UnknownDependency
 from ade.core.lifecycle import FINAL, Status
@@ -16,6 +17,7 @@ from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.writer import Slot
 
 Key = tuple[str, str, str]
+Edge = tuple[int, int, bool, bool]  # on_seq, task_seq, tolerant, broken
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class Add:
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["Add"]) -> None:
-        batch = _Batch(connection, group[0].now())
+        batch = _Batch(connection, [task for add in group for task in add.tasks], group[0].now())
         for add in group:
             try:
                 add.slot.answer = batch.accept(add.tasks)
@@ -38,34 +40,39 @@ class Add:
 
 
 class _Batch:
-    """What a group of calls adds, checked call by call, then written at once."""
+    """What a group of calls adds: looked up at once, checked call by call, then written at once."""
 
-    def __init__(self, connection: apsw.Connection, now: int) -> None:
+    def __init__(self, connection: apsw.Connection, tasks: Sequence[Task], now: int) -> None:
         self._connection = connection
         self._now = now
         self._next_seq: int = value(connection, "next_seq")
-        self._rooms: dict[str, list[int]] | None = None
-        self._by_key: dict[Key, Task] = {}
-        self._by_id: dict[str, tuple[int, Status]] = {}
+        self._rooms = {name: [limit, depth] for name, limit, depth in run(connection, "queue_room")}
+        self._by_key = _known_by_key(connection, tasks)
+        self._by_id = _known_by_id(connection, [*tasks, *self._by_key.values()])
         self._new: list[tuple[int, Task, int]] = []
-        self._edges: list[tuple[int, int, bool, bool]] = []
+        self._edges: list[Edge] = []
 
     def accept(self, tasks: Sequence[Task]) -> list[Task]:
+        """The tasks of one call as they are or will be stored; refused as a whole when one of them is."""
         earlier = self._earlier(tasks)
-        fresh = [task for index, task in enumerate(tasks) if index not in earlier]
+        fresh = [_renamed(task, earlier) for task in tasks if task.id not in earlier]
         self._check_room(fresh)
         seqs = {task.id: self._next_seq + offset for offset, task in enumerate(fresh)}
         edges = self._edges_of(fresh, seqs)
         self._next_seq += len(fresh)
         self._edges += edges
-        blocked = Counter(task_seq for _, task_seq, _, _ in edges)
+        waiting = Counter(task_seq for _, task_seq, _, _ in edges)
         for task in fresh:
             seq = seqs[task.id]
-            self._new.append((seq, task, blocked[seq]))
+            self._new.append((seq, task, waiting[seq]))
             self._by_id[task.id] = (seq, task.status)
             if task.idempotency_key is not None:
                 self._by_key[task.queue, task.name, task.idempotency_key] = task
-        return [earlier.get(index, task) for index, task in enumerate(tasks)]
+        for queue, count in Counter(task.queue for task in fresh).items():
+            if queue in self._rooms:
+                self._rooms[queue][1] += count
+        by_id = {task.id: task for task in fresh} | earlier
+        return [by_id[task.id] for task in tasks]
 
     def write(self) -> None:
         if not self._new:
@@ -80,54 +87,29 @@ class _Batch:
         if self._edges:
             run(connection, "insert_dependency", rows=packed(self._edges))
 
-    def _earlier(self, tasks: Sequence[Task]) -> dict[int, Task]:
-        """Tasks of this call that exist already: by their id (a repeated call) or by their idempotency key."""
-        keys = [
-            (task.queue, task.name, task.idempotency_key)
-            for task in tasks
-            if task.idempotency_key is not None and (task.queue, task.name, task.idempotency_key) not in self._by_key
-        ]
-        known = dict(self._by_key)
-        if keys:
-            for queue, name, key, _, json in run(self._connection, "known_keys", rows=packed(keys)):
-                known[queue, name, key] = read_task(json)
-        earlier: dict[int, Task] = {}
-        for index, task in enumerate(tasks):
-            if task.idempotency_key is None:
-                continue
-            key = (task.queue, task.name, task.idempotency_key)
-            if key in known:
-                _check_same_request(known[key], task)
-                earlier[index] = known[key]
-            known.setdefault(key, task)
-        earlier.update(self._repeated([(i, task) for i, task in enumerate(tasks) if i not in earlier]))
+    def _earlier(self, tasks: Sequence[Task]) -> dict[str, Task]:
+        """Tasks of this call that exist already, by their id: a known idempotency key, or the same call repeated."""
+        earlier: dict[str, Task] = {}
+        within: dict[Key, Task] = {}
+        for task in tasks:
+            if task.id in self._by_id:  # ids are random, so this very call was carried out before
+                earlier[task.id] = task
+            elif task.idempotency_key is not None:
+                key = (task.queue, task.name, task.idempotency_key)
+                first = self._by_key.get(key) or within.setdefault(key, task)
+                _check_same_request(first, task)
+                if first is not task:
+                    earlier[task.id] = first
         return earlier
-
-    def _repeated(self, tasks: list[tuple[int, Task]]) -> dict[int, Task]:
-        """Ids are random, so one that exists means that this very call was carried out before."""
-        found = self._look_up([task.id for _, task in tasks])
-        return {index: task for index, task in tasks if task.id in found}
-
-    def _look_up(self, ids: Sequence[str]) -> dict[str, tuple[int, Status]]:
-        rows = run(self._connection, "known_ids", ids=packed(ids))
-        found = {task_id: (seq, Status(status)) for task_id, seq, status in rows}
-        found.update({task_id: self._by_id[task_id] for task_id in ids if task_id in self._by_id})
-        return found
 
     def _check_room(self, tasks: Sequence[Task]) -> None:
         """Admission limits, counted with what this group has taken in already."""
-        if self._rooms is None:
-            self._rooms = {name: [limit, depth] for name, limit, depth in run(self._connection, "queue_room")}
         if not self._rooms:
             return
-        wanted = Counter(task.queue for task in tasks)
-        for queue, count in wanted.items():
+        for queue, count in Counter(task.queue for task in tasks).items():
             limit, depth = self._rooms.get(queue, (None, 0))
             if limit is not None and depth + count > limit:
                 raise self._full(queue, count, depth, limit)
-        for queue, count in wanted.items():
-            if queue in self._rooms:
-                self._rooms[queue][1] += count
 
     def _full(self, queue: str, count: int, depth: int, limit: int) -> QueueFull:
         """Say when to come back: as long as the excess takes at the pace of the last minute."""
@@ -140,24 +122,44 @@ class _Batch:
             retry_after=retry_after,
         )
 
-    def _edges_of(self, tasks: Sequence[Task], seqs: dict[str, int]) -> list[tuple[int, int, bool, bool]]:
+    def _edges_of(self, tasks: Sequence[Task], seqs: dict[str, int]) -> list[Edge]:
         """Rows for what these tasks wait for; what has completed already is not waited for."""
-        wanted = {task_id for task in tasks for task_id in task.depends_on}
-        if not wanted:
-            return []
-        known = self._look_up(sorted(wanted - seqs.keys()))
-        known.update({task.id: (seqs[task.id], task.status) for task in tasks})
         edges = []
         for task in tasks:
             tolerant = task.after_failure is AfterFailure.RUN
             for task_id in dict.fromkeys(task.depends_on):
-                if task_id not in known:
-                    raise UnknownDependency(f"task {task_id!r} named in `after` does not exist; nothing was stored")
-                on_seq, status = known[task_id]
-                if status is Status.COMPLETED or (tolerant and status in FINAL):
+                if task_id in seqs:
+                    edges.append((seqs[task_id], seqs[task.id], tolerant, False))
                     continue
-                edges.append((on_seq, seqs[task.id], tolerant, status in FINAL))
+                if task_id not in self._by_id:
+                    raise UnknownDependency(f"task {task_id!r} named in `after` does not exist; nothing was stored")
+                on_seq, status = self._by_id[task_id]
+                if status is not Status.COMPLETED and not (tolerant and status in FINAL):
+                    edges.append((on_seq, seqs[task.id], tolerant, status in FINAL))
         return edges
+
+
+def _known_by_key(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[Key, Task]:
+    keys = [(task.queue, task.name, task.idempotency_key) for task in tasks if task.idempotency_key is not None]
+    if not keys:
+        return {}
+    rows = run(connection, "known_keys", rows=packed(keys))
+    return {(queue, name, key): read_task(json) for queue, name, key, json in rows}
+
+
+def _known_by_id(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[str, tuple[int, Status]]:
+    """Of the new ids and of everything they wait for: which exist."""
+    ids = {task.id for task in tasks}.union(*(task.depends_on for task in tasks))
+    rows = run(connection, "known_ids", ids=packed(sorted(ids)))
+    return {task_id: (seq, Status(status)) for task_id, seq, status in rows}
+
+
+def _renamed(task: Task, earlier: dict[str, Task]) -> Task:
+    """Who waits for a task that turned out to exist already waits for the existing one."""
+    if not any(task_id in earlier for task_id in task.depends_on):
+        return task
+    names = tuple(earlier[task_id].id if task_id in earlier else task_id for task_id in task.depends_on)
+    return structs.replace(task, depends_on=names)
 
 
 def _check_same_request(earlier: Task, task: Task) -> None:

@@ -22,7 +22,7 @@ from ade.core.errors import (
 from ade.stores.sqlite.statements import migrations
 
 APPLICATION_ID = 0x41444551  # "ADEQ"
-SAFE_SQLITE = ((3, 51, 3), (3, 50, 7), (3, 44, 6))  # first release with the WAL-reset fix, and its back-ports
+SAFE_SQLITE = (3, 51, 3)  # the first release with the WAL-reset fix and jsonb_each
 PATIENCE_S = 60.0
 Result = TypeVar("Result")
 
@@ -31,11 +31,7 @@ def check_library(version: str | None = None) -> None:
     """Refuse an SQLite with the WAL-reset corruption bug."""
     text = version or apsw.sqlite_lib_version()
     major, minor, patch = (int(part) for part in text.split(".")[:3])
-    newest, *backports = SAFE_SQLITE
-    fixed = (major, minor, patch) >= newest or any(
-        (major, minor) == safe[:2] and patch >= safe[2] for safe in backports
-    )
-    if not fixed:
+    if (major, minor, patch) < SAFE_SQLITE:
         raise StoreUnsupported(f"SQLite {text} can corrupt a WAL database; install apsw with SQLite 3.51.3 or newer")
 
 

@@ -6,5 +6,5 @@ SELECT json_group_array(json_array(
            AND (c.value ->> 1 IS NULL OR t.version = c.value ->> 1)
            AND (c.value ->> 2 IS NULL OR (t.status = 'running' AND t.run_id = c.value ->> 2))
            AND (c.value ->> 3 IS NULL OR t.lease_until IS c.value ->> 3)) ORDER BY c.key)
-  FROM json_each(:rows) AS c
+  FROM jsonb_each(:rows) AS c
   LEFT JOIN task t ON t.id = c.value ->> 0

@@ -3,4 +3,4 @@ SELECT k.value ->> 0, k.value ->> 1,
        (SELECT count(*) FROM task INDEXED BY task_key_running
          WHERE status = 'running' AND concurrency_key IS NOT NULL
            AND name = k.value ->> 0 AND concurrency_key = k.value ->> 1)
-  FROM json_each(:rows) AS k
+  FROM jsonb_each(:rows) AS k

@@ -2,5 +2,5 @@
 UPDATE task
    SET status = 'running', stage = NULL, version = version + 1, attempt = attempt + 1, run_id = c.value ->> 1,
        worker_id = :worker_id, lease_until = :lease_until, started_at = :now, updated_at = :now
-  FROM json_each(:rows) AS c
+  FROM jsonb_each(:rows) AS c
  WHERE task.seq = c.value ->> 0

@@ -3,4 +3,4 @@ INSERT INTO task (seq, id, queue, name, status, stage, priority, run_after, dead
                   updated_at, parent_id, idempotency_key, args_digest, concurrency_key)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
        value ->> 8, value ->> 9, value ->> 10, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14
-  FROM json_each(:rows)
+  FROM jsonb_each(:rows)

@@ -2,7 +2,7 @@
 DELETE FROM dependency
  WHERE (on_seq, task_seq) IN (
     SELECT d.on_seq, d.task_seq
-      FROM json_each(:rows) AS c
+      FROM jsonb_each(:rows) AS c
       JOIN dependency d ON d.on_seq = c.value ->> 0
      WHERE c.value ->> 1 OR d.tolerant)
 RETURNING task_seq

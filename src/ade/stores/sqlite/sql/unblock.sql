@@ -4,5 +4,5 @@ UPDATE task
        stage = CASE WHEN stage IS NOT 'blocked' OR waiting_on > c.met THEN stage
                     WHEN run_after > :now THEN 'delayed'
                     ELSE 'ready' END
-  FROM (SELECT value ->> 0 AS seq, value ->> 1 AS met FROM json_each(:rows)) AS c
+  FROM (SELECT value ->> 0 AS seq, value ->> 1 AS met FROM jsonb_each(:rows)) AS c
  WHERE task.seq = c.seq

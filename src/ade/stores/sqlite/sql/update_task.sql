@@ -5,5 +5,5 @@ UPDATE task
        deadline = c.value ->> 5, generation = c.value ->> 6, attempt = c.value ->> 7, run_id = c.value ->> 8,
        worker_id = c.value ->> 9, lease_until = c.value ->> 10, updated_at = c.value ->> 11,
        started_at = c.value ->> 12, finished_at = c.value ->> 13
-  FROM json_each(:rows) AS c
+  FROM jsonb_each(:rows) AS c
  WHERE task.seq = c.value ->> 0

@@ -1,0 +1,1 @@
+"""The Python API: an app, its tasks, and handles on what was enqueued."""

@@ -1,0 +1,30 @@
+"""The context of a task function that is called like any function: it talks to nobody, and nothing is recorded."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import structlog
+
+from ade.core.records import Effect, Task
+from ade.worker.context import Context
+from ade.worker.wire import Begin, Facts, Ledger, Request, Say, Spawn
+
+_RUN_ID = "inline"
+log = structlog.get_logger("ade.inline")
+
+
+def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]]) -> Context:
+    """Effects are performed, lines are logged, children are enqueued without a parent."""
+
+    async def answer(request: Request) -> Any:
+        match request:
+            case Say(text):
+                log.info("task.says", name=name, line=text)
+            case Begin(key):
+                return Ledger(Effect(key=key, run_id=_RUN_ID), live=False)
+            case Spawn(tasks):
+                return await enqueue(tasks)
+        return None
+
+    facts = Facts(task_id="", name=name, attempt=1, worker=_RUN_ID, run_id=_RUN_ID)
+    return Context(facts, answer, lambda: False)

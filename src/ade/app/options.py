@@ -1,0 +1,190 @@
+"""What can be said about a task beside its arguments, and what it means for the record."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, TypedDict
+
+from msgspec import structs
+
+from ade.core.errors import InvalidTask
+from ade.core.ids import is_task_id
+from ade.core.records import AfterFailure, Task
+from ade.core.retry import Backoff
+from ade.queue.plans import Invocation, Plan
+
+Seconds = float | timedelta
+
+
+class HasId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+class Declared(TypedDict, total=False):
+    """What holds for all tasks of a function. Times are seconds or timedeltas."""
+
+    name: str
+    queue: str
+    priority: int  # 0 first, 9 last
+    timeout: Seconds | None  # of one run
+    max_attempts: int  # runs in total
+    backoff: Backoff
+    result_ttl: Seconds | None
+    concurrency: int  # running at once, over all workers
+    rate: str  # starts: "100/m", "5/s", "1000/h", "10/30s"
+    concurrency_key: Callable[..., str]  # called with the arguments it names
+    concurrency_per_key: int  # running at once with the same key; 1 unless said otherwise
+    cpu: bool  # compute in a process of its own
+
+
+class Options(TypedDict, total=False):
+    """What holds for one task. Times are seconds or timedeltas; moments are datetimes with a time zone."""
+
+    queue: str
+    priority: int
+    delay: Seconds
+    run_at: datetime
+    deadline: Seconds | datetime
+    key: str  # of all tasks with the same key, name and queue one is stored
+    after: Sequence["str | HasId | Invocation[Any]"]
+    after_failure: Literal["cancel", "fail", "run"]
+    tags: Iterable[str]
+    description: str
+    max_attempts: int
+    timeout: Seconds | None
+    backoff: Backoff
+    result_ttl: Seconds | None
+    concurrency_key: str
+    parent: "str | HasId"
+    author: str
+
+
+def make_plan(template: Task, options: Options) -> Plan:
+    """How to make tasks with these options. Raises InvalidTask."""
+    given: Mapping[str, Any] = options
+    check_known(given, Options)
+    fields = {field: read(name, given[name]) for name, (field, read) in _FIELDS.items() if name in given}
+    if "delay" in given and "run_at" in given:
+        raise InvalidTask("give either `delay` or `run_at`, not both")
+    deadline_in_ms = None
+    if isinstance(given.get("deadline"), datetime):
+        fields["deadline"] = _moment("deadline", given["deadline"])
+    elif "deadline" in given:
+        deadline_in_ms = milliseconds("deadline", given["deadline"])
+    after = tuple(other if isinstance(other, Invocation) else id_of("after", other) for other in _after(given))
+    in_batch = any(isinstance(other, Invocation) for other in after)
+    if not in_batch:
+        fields["depends_on"] = after
+    return Plan(
+        template=structs.replace(template, **fields),
+        delay_ms=milliseconds("delay", given["delay"], least=0) if "delay" in given else 0,
+        deadline_in_ms=deadline_in_ms,
+        after=after if in_batch else (),
+    )
+
+
+def check_known(given: Mapping[str, Any], known: type[Any]) -> None:
+    names = known.__annotations__
+    if unknown := sorted(given.keys() - names.keys()):
+        raise InvalidTask(f"unknown option {', '.join(unknown)}; known are {', '.join(names)}")
+
+
+def milliseconds(name: str, value: object, *, least: float = 0.001) -> int:
+    """Whole milliseconds from seconds or a timedelta."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise InvalidTask(f"{name} must be a number of seconds or a timedelta, not {value!r}")
+    if seconds < least:
+        raise InvalidTask(f"{name} must be at least {least:g} seconds, not {value!r}")
+    return round(seconds * 1000)
+
+
+def milliseconds_or_none(name: str, value: object) -> int | None:
+    return None if value is None else milliseconds(name, value)
+
+
+def whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidTask(f"{name} must be a whole number, not {value!r}")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidTask(f"{name} must be text, not {value!r}")
+    return value
+
+
+def id_of(name: str, value: object) -> str:
+    """The id of a task, given as such or by something that has one."""
+    task_id = getattr(value, "id", value)
+    if not isinstance(task_id, str) or not is_task_id(task_id):
+        raise InvalidTask(f"{name} must name tasks by handle or id, not {str(value)[:80]!r}")
+    return task_id
+
+
+_RATE = re.compile(r"([1-9]\d{0,8})\s*/\s*(\d{0,6})\s*([smhd])")
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_rate(value: object) -> tuple[int, int]:
+    """"100/m" as (100, 60000): starts and the milliseconds they may take place in."""
+    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    period = int(match[2] or 1) * _UNITS_MS[match[3]] if match else 0
+    if match is None or not period:
+        raise InvalidTask(f"rate {value!r} is not valid: write a count and a period, such as 100/m, 5/s or 10/30s")
+    return int(match[1]), period
+
+
+def _after(given: Mapping[str, Any]) -> Sequence[Any]:
+    after = given.get("after", ())
+    if isinstance(after, str) or not isinstance(after, Iterable):
+        raise InvalidTask("after must be a list of handles, ids or calls of the same batch")
+    return tuple(after)
+
+
+def _moment(name: str, value: object) -> int:
+    if not isinstance(value, datetime):
+        raise InvalidTask(f"{name} must be a datetime, not {value!r}")
+    if value.tzinfo is None:
+        raise InvalidTask(f"{name} {value.isoformat()} has no time zone; add one, for instance tzinfo=timezone.utc")
+    return round(value.timestamp() * 1000)
+
+
+def _tags(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidTask(f"{name} must be a list of texts, not {value!r}")
+    return tuple(text(name, tag) for tag in value)
+
+
+def _after_failure(name: str, value: object) -> AfterFailure:
+    try:
+        return AfterFailure(value)  # type: ignore[arg-type] # anything else is the error below
+    except ValueError:
+        raise InvalidTask(f"{name} must be one of {', '.join(AfterFailure)}, not {value!r}") from None
+
+
+def backoff(name: str, value: object) -> Backoff:
+    if not isinstance(value, Backoff):
+        raise InvalidTask(f"{name} must be a Backoff(...), not {value!r}")
+    return value
+
+
+_FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
+    "queue": ("queue", text),
+    "priority": ("priority", whole),
+    "run_at": ("run_after", _moment),
+    "key": ("idempotency_key", text),
+    "after_failure": ("after_failure", _after_failure),
+    "tags": ("tags", _tags),
+    "description": ("description", text),
+    "max_attempts": ("max_attempts", whole),
+    "timeout": ("timeout_ms", milliseconds_or_none),
+    "backoff": ("backoff", backoff),
+    "result_ttl": ("result_ttl_ms", milliseconds_or_none),
+    "concurrency_key": ("concurrency_key", text),
+    "parent": ("parent_id", id_of),
+    "author": ("author_id", text),
+}

@@ -1,0 +1,73 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ade.core.errors import WouldBlock
+
+T = TypeVar("T")
+
+
+class Portal:
+    """Starts with the first call. The thread is a daemon: an app that was never closed does not keep Python alive."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine to its end and return its result."""
+        if _is_loop_running():
+            coroutine.close()
+            raise WouldBlock
+        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # after Ctrl-C nobody waits for it any more
+            raise
+
+    def stop(self) -> None:
+        """End the thread, unless it is the one that asks; it can be started again."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            if loop is None or thread is None or thread is threading.current_thread():
+                return
+            self._loop = self._thread = None
+        if self._pid == os.getpid():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ade-portal", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        leftovers = asyncio.all_tasks(loop)
+        for task in leftovers:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
+    finally:
+        loop.close()
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

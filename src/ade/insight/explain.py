@@ -1,0 +1,179 @@
+"""Why is it not running? Answered from the store's facts alone, for every status."""
+
+from collections.abc import AsyncIterator
+
+from ade.core.errors import UnknownTask
+from ade.core.lifecycle import CLAIMABLE, Status
+from ade.core.records import Definition, Task
+from ade.insight.limits import limits_reached
+from ade.insight.reasons import Explanation, Reason, listed, moment, span
+from ade.insight.workers import Liveness, serves, view_workers
+from ade.ports import Stores
+
+
+async def explain(stores: Stores, task_id: str) -> Explanation:
+    """Raises UnknownTask."""
+    [task] = await stores.tasks.get([task_id])
+    if task is None:
+        raise UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
+    if task.status in CLAIMABLE:
+        reasons = [reason async for reason in _why_waiting(stores, task)] or [_ready()]
+    elif task.status is Status.RUNNING:
+        reasons = await _running(stores, task)
+    else:
+        reasons = [_settled(task)]
+    sentence = f"It is {task.status}: {reasons[0].sentence}"
+    return Explanation(task_id=task.id, status=task.status, sentence=sentence, reasons=reasons)
+
+
+async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:
+    """Everything that keeps a pending or stalled task from being claimed, what must go first first."""
+    now = stores.clock.now()
+    if task.status is Status.STALLED:
+        yield _stalled(task)
+    if task.waiting_on:
+        yield await _waits_for(stores, task)
+    if task.run_after > now:
+        yield _delayed(task, now)
+    if task.deadline is not None and task.deadline <= now:
+        yield _overdue(task)
+    if task.queue in {queue.name for queue in await stores.queues.list_queues() if queue.paused}:
+        yield Reason(
+            code="queue_paused",
+            sentence=f"the queue {task.queue!r} is paused; `ade queues resume {task.queue}` lets it go on",
+            facts={"queue": task.queue},
+        )
+    free_worker = True
+    async for reason in _workers(stores, task):
+        free_worker = False
+        yield reason
+    definition = await _definition(stores, task)
+    async for reason in limits_reached(stores, task, definition):
+        yield reason
+    if not task.waiting_on and task.run_after <= now and (behind := await _behind(stores, task, free_worker)):
+        yield behind
+
+
+async def _waits_for(stores: Stores, task: Task) -> Reason:
+    found = await stores.tasks.get(task.depends_on)
+    open_ones = [
+        (task_id, "gone" if other is None else str(other.status))
+        for task_id, other in zip(task.depends_on, found, strict=True)
+        if other is None or other.status is not Status.COMPLETED
+    ]
+    shown = listed([f"{task_id} ({status})" for task_id, status in open_ones])
+    return Reason(code="waits_for", sentence=f"it waits for {shown}", facts={"tasks": dict(open_ones)})
+
+
+def _delayed(task: Task, now: int) -> Reason:
+    until = f"until {moment(task.run_after)}, {span(task.run_after - now)} from now"
+    facts: dict[str, object] = {"run_after": task.run_after, "attempt": task.attempt}
+    if task.error is None:
+        return Reason(code="delayed", sentence=f"it is delayed {until}", facts=facts)
+    facts["error"] = f"{task.error.type}: {task.error.message}"[:500]
+    sentence = f"attempt {task.attempt} of {task.max_attempts} failed ({facts['error']}), so it is delayed {until}"
+    return Reason(code="delayed", sentence=sentence, facts=facts)
+
+
+def _overdue(task: Task) -> Reason:
+    at = moment(task.deadline or 0)
+    sentence = f"its deadline passed at {at}; the next sweep fails it"
+    return Reason(code="deadline_passed", sentence=sentence, facts={"deadline": task.deadline})
+
+
+def _stalled(task: Task) -> Reason:
+    sentence = (
+        f"its worker {task.worker_id} went silent during attempt {task.attempt} of {task.max_attempts};"
+        " any worker may take it over"
+    )
+    return Reason(code="stalled", sentence=sentence, facts={"worker": task.worker_id, "attempt": task.attempt})
+
+
+async def _workers(stores: Stores, task: Task) -> AsyncIterator[Reason]:
+    views = await view_workers(stores)
+    alive = [each for each in views if each.liveness is not Liveness.SILENT]
+    able = [each for each in alive if serves(each.worker, task)]
+    willing = [each for each in able if each.liveness is Liveness.WORKING]
+    if not alive:
+        yield Reason(code="no_worker", sentence="no worker is running; start one with `ade worker`")
+    elif not able:
+        knows_name = any(task.name in each.worker.names for each in alive)
+        what = f"looks at the queue {task.queue!r}" if knows_name else f"has a task named {task.name!r}"
+        facts: dict[str, object] = {"workers": len(alive), "name": task.name, "queue": task.queue}
+        sentence = f"none of the {len(alive)} running workers {what}"
+        yield Reason(code="no_worker", sentence=sentence, facts=facts)
+    elif not willing:
+        states = {each.worker.id: str(each.liveness) for each in able}
+        shown = listed([f"{worker} ({state})" for worker, state in states.items()])
+        yield Reason(code="no_worker", sentence=f"no worker for it takes tasks: {shown}", facts={"workers": states})
+    elif all(each.worker.running >= each.worker.concurrency for each in willing):
+        places = sum(each.worker.concurrency for each in willing)
+        sentence = f"all {places} places of the {len(willing)} workers for it are taken"
+        yield Reason(code="workers_busy", sentence=sentence, facts={"workers": len(willing), "places": places})
+
+
+async def _definition(stores: Stores, task: Task) -> Definition | None:
+    return next((each for each in await stores.workers.definitions() if each.name == task.name), None)
+
+
+async def _behind(stores: Stores, task: Task, free_worker: bool) -> Reason | None:
+    ahead = await stores.queues.ahead_of(task.id)
+    if not ahead:
+        return None
+    sentence = f"{ahead} task{'s' * (ahead != 1)} of the queue {task.queue!r} go first, by priority and age"
+    return Reason(code="behind", sentence=sentence, facts={"ahead": ahead, "free_worker": free_worker})
+
+
+def _ready() -> Reason:
+    return Reason(code="ready", sentence="nothing stands in its way; a worker will claim it at any moment")
+
+
+async def _running(stores: Stores, task: Task) -> list[Reason]:
+    now, steady = stores.clock.now(), stores.clock.steady()
+    since = f" for {span(now - task.started_at)}" if task.started_at is not None else ""
+    sentence = f"attempt {task.attempt} of {task.max_attempts} has been running on {task.worker_id}{since}"
+    facts: dict[str, object] = {"worker": task.worker_id, "attempt": task.attempt, "started_at": task.started_at}
+    reasons = [Reason(code="running_on", sentence=sentence, facts=facts)]
+    if task.lease_until is not None and task.lease_until <= steady:
+        silent = f"its worker has been silent for {span(steady - task.lease_until)} past its lease"
+        reasons.append(
+            Reason(
+                code="lease_lost",
+                sentence=f"{silent}; the next sweep gives it to another",
+                facts={"worker": task.worker_id, "silent_ms": steady - task.lease_until},
+            )
+        )
+    return reasons
+
+
+def _settled(task: Task) -> Reason:
+    """Final statuses, and those in which people are to act."""
+    at = f" at {moment(task.finished_at)}" if task.finished_at is not None else ""
+    because = f": {task.reason}" if task.reason else ""
+    match task.status:
+        case Status.COMPLETED:
+            return Reason(code="final", sentence=f"it completed{at}", facts={"finished_at": task.finished_at})
+        case Status.FAILED:
+            return _failed(task, at)
+        case Status.CANCELLED | Status.REJECTED:
+            return Reason(code="final", sentence=f"it was {task.status}{at}{because}", facts={"reason": task.reason})
+        case Status.DRAFT:
+            return Reason(code="draft", sentence="it is still being written and was not submitted")
+        case Status.SUBMITTED:
+            return Reason(code="submitted", sentence="it is being validated and assessed")
+        case Status.REVIEWING:
+            return Reason(code="waits_for_approval", sentence="it waits for people to approve it")
+        case _:
+            return Reason(code="waits_for_start", sentence="it was approved and waits for its start")
+
+
+def _failed(task: Task, at: str) -> Reason:
+    error = f"{task.error.type}: {task.error.message}"[:500] if task.error is not None else "for an unknown reason"
+    used_up = task.attempt >= task.max_attempts
+    what = f"all {task.max_attempts} attempts are used up" if used_up else "another attempt could not help"
+    discarded = f"; it was discarded: {task.reason}" if task.discarded else f"; `ade retry {task.id}` runs it again"
+    return Reason(
+        code="attempts_used_up" if used_up else "final",
+        sentence=f"it failed{at}, {what}. {error}{discarded}",
+        facts={"error": error, "attempt": task.attempt, "max_attempts": task.max_attempts, "discarded": task.discarded},
+    )

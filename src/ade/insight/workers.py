@@ -1,0 +1,51 @@
+"""How workers are doing. Alive means that the consume loop goes round, not that a thread still pings."""
+
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.core.records import Task, Worker
+from ade.ports import Stores
+
+STUCK_AFTER_MS = 15_000  # a consume loop goes round at least every few seconds, even when idle
+
+
+class Liveness(StrEnum):
+    WORKING = auto()  # renews its leases and its consume loop goes round
+    DRAINING = auto()  # takes nothing new, finishes what it has
+    STUCK = auto()  # renews its leases, but its consume loop does not go round
+    SILENT = auto()  # not heard of: its leases run out
+
+
+class WorkerView(Struct, frozen=True, kw_only=True):
+    worker: Worker
+    liveness: Liveness
+    silent_ms: int = 0  # since its last sign of life was due
+    stuck_ms: int = 0  # since its consume loop last went round
+
+
+def view(worker: Worker, *, now: int, steady: int) -> WorkerView:
+    silent = max(steady - worker.heartbeat_until, 0)
+    still = max(now - worker.progress_at, 0)
+    if silent:
+        liveness = Liveness.SILENT
+    elif worker.draining:
+        liveness = Liveness.DRAINING
+    elif still > STUCK_AFTER_MS:
+        liveness = Liveness.STUCK
+    else:
+        liveness = Liveness.WORKING
+    return WorkerView(worker=worker, liveness=liveness, silent_ms=silent, stuck_ms=still)
+
+
+async def view_workers(stores: Stores) -> list[WorkerView]:
+    """All known workers, the longest-serving first."""
+    now, steady = stores.clock.now(), stores.clock.steady()
+    workers = await stores.workers.list_workers()
+    views = [view(worker, now=now, steady=steady) for worker in workers]
+    return sorted(views, key=lambda each: (each.worker.started_at, each.worker.id))
+
+
+def serves(worker: Worker, task: Task) -> bool:
+    """Whether this worker has a handler for the task and looks at its queue."""
+    return task.name in worker.names and (not worker.queues or task.queue in worker.queues)

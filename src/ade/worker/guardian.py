@@ -1,0 +1,139 @@
+"""Renews a worker's leases from a process of its own while the worker cannot.
+
+C code that keeps the interpreter to itself for a minute also stops the worker's lease thread. The guardian watches
+the time of the last renewal on a shared page; when it grows old while the worker lives, it renews in its place. It
+opens the store only then, and ends with the worker.
+"""
+
+import importlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ade.worker.kinship import die_with_parent
+from ade.worker.slate import Page, Slate
+
+Renew = Callable[[Mapping[str, str]], object]
+
+
+class Brief(NamedTuple):
+    """What the guardian is told at its start, as one line of JSON."""
+
+    worker_pid: int
+    descriptor: int
+    capacity: int
+    heartbeat_ms: int
+    silence_ms: int  # how long runs without a time-out are kept for a silent worker
+    renewer: str  # "module:function"; called with `about`, it answers how to renew
+    about: str
+
+
+class GuardianSpec(NamedTuple):
+    """How a guardian can renew: `renewer` is imported by it, and called with the worker's record and `about`."""
+
+    renewer: str
+    about: str
+
+
+class GuardianProcess:
+    """The worker's side."""
+
+    def __init__(self, slate: Slate, process: "subprocess.Popen[bytes]") -> None:
+        self.slate = slate
+        self._process = process
+
+    @classmethod
+    def start(cls, brief: Brief, slate: Slate) -> "GuardianProcess":
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ade.worker.guardian"],
+            stdin=subprocess.PIPE,
+            pass_fds=(slate.descriptor,),
+            start_new_session=True,
+            env=environment,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(brief).encode() + b"\n")
+        process.stdin.flush()
+        return cls(slate, process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Close the line; the guardian ends by itself, or is killed."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.slate.close()
+
+
+def runs_to_keep(page: Page, *, now_ms: int, heartbeat_ms: int, silence_ms: int) -> list[str]:
+    """The runs to renew for a worker that has been silent for more than two beats; none while it beats.
+
+    A run past its own time-out is given up: its worker should have ended it. A run without one is kept for a while.
+    """
+    silent_ms = now_ms - page.beat_ms
+    if page.beat_ms == 0 or silent_ms <= 2 * heartbeat_ms:
+        return []
+    return [run_id for run_id, until in page.runs if (now_ms < until if until else silent_ms < silence_ms)]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is suspended or dead: then its tasks are better off with another worker."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return sys.platform == "linux"  # elsewhere nobody can tell, and the closed line tells of its end
+    return stat.rpartition(")")[2].split()[0] in ("T", "t", "Z", "X")
+
+
+def watch(slate: Slate, brief: Brief, open_renew: Callable[[], Renew], wait: Callable[[float], bool]) -> None:
+    """Look twice per heartbeat until `wait` says that the worker is gone."""
+    renew: Renew | None = None
+    while not wait(brief.heartbeat_ms / 2000):
+        now_ms = time.monotonic_ns() // 1_000_000
+        page = slate.read()
+        kept = runs_to_keep(page, now_ms=now_ms, heartbeat_ms=brief.heartbeat_ms, silence_ms=brief.silence_ms)
+        if not kept or now_ms - page.guarded_ms < brief.heartbeat_ms or is_stopped(brief.worker_pid):
+            continue
+        try:
+            renew = renew or open_renew()
+            renew(dict.fromkeys(kept, ""))
+        except Exception as error:  # whatever it is, the next look may be luckier
+            print(f"ade guardian of process {brief.worker_pid}: not renewed: {error}", file=sys.stderr, flush=True)
+        else:
+            slate.write_guarded(now_ms)
+
+
+def main() -> None:
+    brief = Brief(*json.loads(sys.stdin.buffer.readline()))
+    die_with_parent(brief.worker_pid)
+    slate = Slate(brief.descriptor, brief.capacity)
+
+    def open_renew() -> Renew:
+        module, _, name = brief.renewer.partition(":")
+        make: Callable[[str], Any] = getattr(importlib.import_module(module), name)
+        renew: Renew = make(brief.about)
+        return renew
+
+    def worker_is_gone(seconds: float) -> bool:
+        ready, _, _ = select.select([sys.stdin], [], [], seconds)
+        return bool(ready)  # nothing more is ever written: readable means closed
+
+    watch(slate, brief, open_renew, worker_is_gone)
+
+
+if __name__ == "__main__":
+    main()

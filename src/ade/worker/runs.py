@@ -1,0 +1,186 @@
+"""All runs this worker holds, from claim to commit: started, told to end, and let go of when they will not."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import structlog
+
+from ade.core.lifecycle import Status
+from ade.core.outcome import Outcome, Released, Succeeded
+from ade.core.records import Task
+from ade.core.task import run_timeout_ms
+from ade.queue.handlers import Mode, Registry
+from ade.worker.failures import failure_of, timed_out
+from ade.worker.options import WorkerOptions
+from ade.worker.perform import Performer, own_cancellation
+from ade.worker.probe import PERFORMED, Probe
+from ade.worker.run import MUTE, Run, Stop
+from ade.worker.timer import SharedTimer
+
+log = structlog.get_logger("ade.worker")
+HANDED_BACK = "the worker was shut down"
+
+
+class Runs:
+    """`finish` is given each run that ends, with its outcome. The other callbacks tell of room, of commits, of starts."""
+
+    def __init__(
+        self, registry: Registry, performer: Performer, timer: SharedTimer, options: WorkerOptions, probe: Probe
+    ) -> None:
+        self._handlers = registry.by_name
+        self._performer = performer
+        self._timer = timer
+        self._options = options
+        self._probe = probe
+        self._limits = {
+            Mode.ASYNC: options.concurrency,
+            Mode.THREAD: min(options.threads, options.concurrency),
+            Mode.PROCESS: min(options.child_limit, options.concurrency),
+        }
+        self._performing: Counter[Mode] = Counter()
+        self._detached: set[asyncio.Task[None]] = set()
+        self._emptied = asyncio.Event()
+        self.held: dict[str, Run] = {}
+        self.finish: Callable[[Run, Outcome], None] = _nobody_finishes
+        self.on_room: Callable[[], None] = _nobody_waits
+        self.on_settled: Callable[[], None] = _nobody_waits
+        self.on_change: Callable[[Iterable[Run]], None] = _nobody_watches
+
+    @property
+    def performing(self) -> int:
+        return self._performing.total()
+
+    def room(self, mode: Mode) -> int:
+        """How many more runs of this mode there may be. What waits for its commit counts for half."""
+        concurrency = self._options.concurrency
+        anywhere = min(concurrency - self.performing, 2 * concurrency - len(self.held))
+        return min(anywhere, self._limits[mode] - self._performing[mode])
+
+    def start(self, tasks: Sequence[Task]) -> None:
+        loop = asyncio.get_running_loop()
+        begun = []
+        for task in tasks:
+            run = Run(task, self._handlers.get(task.name))
+            self.held[run.id] = run
+            begun.append(run)
+        self.on_change(self.held.values())  # before any handler can take hold of the interpreter
+        for run in begun:
+            self._performing[run.mode] += 1
+            run.job = loop.create_task(self._work(run))
+            limit_ms = run_timeout_ms(run.task)
+            if limit_ms is not None:
+                run.alarm = self._timer.after(limit_ms / 1000, partial(self.stop, run, Stop.TIMED_OUT))
+
+    def hand_back(self, tasks: Sequence[Task]) -> None:
+        """Claimed when it was too late to start them."""
+        for task in tasks:
+            run = Run(task, None)
+            self.held[run.id] = run
+            self.finish(run, Released(HANDED_BACK))
+
+    def stop(self, run: Run, why: Stop) -> None:
+        """Tell a run to end; it gets some time for it, then it is let go of."""
+        if self.held.get(run.id) is not run or not run.end(why):
+            return
+        if run.began:
+            self._timer.after(self._options.cancel_grace_s, partial(self._detach, run))
+        else:
+            self._ended(run, None)
+
+    def stop_all(self, why: Stop) -> None:
+        for run in list(self.held.values()):
+            self.stop(run, why)
+
+    def detach_all(self) -> None:
+        """Wait no longer for those that were told to end."""
+        for run in list(self.held.values()):
+            self._detach(run)
+
+    def gone(self, runs: Mapping[str, Status | None]) -> None:
+        """The store says these runs are over. One that waits for its commit will hear so from the commit."""
+        for run_id, status in runs.items():
+            run = self.held.get(run_id)
+            if run is not None and not run.finishing:
+                self.stop(run, Stop.CANCELLED if status is Status.CANCELLED else Stop.LOST)
+
+    def settled(self, runs: Sequence[Run]) -> None:
+        """Their outcomes are committed, or refused for good."""
+        for run in runs:
+            self.held.pop(run.id, None)
+        self._after_release()
+        self.on_settled()
+
+    async def emptied(self) -> None:
+        """Wait until nothing is held any more."""
+        while self.held:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    async def _work(self, run: Run) -> None:
+        run.began = True
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._performer.perform(run)
+        except asyncio.CancelledError:
+            if run.stop is None:
+                job = asyncio.current_task()
+                if job is not None and job.cancelling():
+                    raise  # the whole loop is being ended
+                outcome = own_cancellation()
+        except Exception as error:
+            outcome = failure_of(error)
+        if self._probe.armed:
+            await self._probe(PERFORMED)
+        if not run.detached:
+            self._ended(run, outcome)
+
+    def _ended(self, run: Run, outcome: Outcome | None) -> None:
+        self._performing[run.mode] -= 1
+        if run.alarm is not None:
+            self._timer.cancel(run.alarm)
+        verdict = _verdict(run, outcome)
+        if verdict is not None:
+            self.finish(run, verdict)
+            self.on_room()
+            return
+        log.info("task.stopped", task_id=run.task.id, attempt=run.task.attempt, reason=run.stop)
+        self.held.pop(run.id, None)
+        self._after_release()
+
+    def _detach(self, run: Run) -> None:
+        if run.stop is None or run.finishing or run.detached or self.held.get(run.id) is not run:
+            return
+        log.warning("task.detached", task_id=run.task.id, attempt=run.task.attempt, reason=run.stop)
+        run.detached = True
+        if run.job is not None:
+            self._detached.add(run.job)
+            run.job.add_done_callback(self._detached.discard)
+            run.job.cancel()
+        self._ended(run, None)
+
+    def _after_release(self) -> None:
+        self.on_room()
+        if not self.held:
+            self._emptied.set()
+
+
+def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
+    """What to commit for a run that ended like this; None when it must write nothing."""
+    if run.stop in MUTE:
+        return None
+    if run.stop is None or isinstance(outcome, Succeeded):
+        return outcome
+    if run.stop is Stop.SHUTDOWN:
+        return Released(HANDED_BACK)
+    return timed_out(run_timeout_ms(run.task) or 0)
+
+
+def _nobody_finishes(run: Run, outcome: Outcome) -> None: ...
+
+
+def _nobody_waits() -> None: ...
+
+
+def _nobody_watches(runs: Iterable[Run]) -> None: ...

@@ -1,0 +1,91 @@
+"""A page of memory shared by a worker and its guardian: which runs are held, and when each side last renewed them.
+
+The worker writes it before any handler runs, so the guardian knows of a run even if that run at once takes hold of
+the interpreter and never lets the lease thread run again. Only the standard library: the guardian stays small.
+"""
+
+import mmap
+import os
+import struct
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_VERSION = struct.Struct("<Q")  # odd while the worker is writing
+_MOMENT = struct.Struct("<q")
+_COUNT = struct.Struct("<I")
+_RUN = struct.Struct("<32sq")
+_BEAT_AT, _GUARDED_AT, _COUNT_AT, _RUNS_AT = 8, 16, 24, 32
+
+
+class HeldRun(NamedTuple):
+    run_id: str
+    until_ms: int  # monotonic; 0: the run has no time-out
+
+
+class Page(NamedTuple):
+    """The slate as it was at one moment. Times are monotonic milliseconds."""
+
+    beat_ms: int  # the worker's own last renewal
+    guarded_ms: int  # the guardian's last renewal
+    runs: tuple[HeldRun, ...]
+
+
+class Slate:
+    def __init__(self, descriptor: int, capacity: int) -> None:
+        self.descriptor = descriptor
+        self.capacity = capacity
+        self._memory = mmap.mmap(descriptor, _RUNS_AT + capacity * _RUN.size)
+        self._version = 0
+        self._last: Page | None = None
+
+    @classmethod
+    def create(cls, capacity: int) -> "Slate":
+        size = _RUNS_AT + capacity * _RUN.size
+        if sys.platform == "linux":
+            descriptor = os.memfd_create("ade-slate")
+        else:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, size)
+        return cls(descriptor, capacity)
+
+    def write_runs(self, runs: Iterable[HeldRun]) -> None:
+        """By the worker: what it holds now."""
+        packed = [_RUN.pack(run_id.encode(), until) for run_id, until in runs][: self.capacity]
+        self._version += 1
+        _VERSION.pack_into(self._memory, 0, self._version)
+        _COUNT.pack_into(self._memory, _COUNT_AT, len(packed))
+        self._memory[_RUNS_AT : _RUNS_AT + len(packed) * _RUN.size] = b"".join(packed)
+        self._version += 1
+        _VERSION.pack_into(self._memory, 0, self._version)
+
+    def write_beat(self, moment_ms: int) -> None:
+        _MOMENT.pack_into(self._memory, _BEAT_AT, moment_ms)
+
+    def write_guarded(self, moment_ms: int) -> None:
+        _MOMENT.pack_into(self._memory, _GUARDED_AT, moment_ms)
+
+    def read(self) -> Page:
+        """A whole page. If the worker was stopped in the middle of writing one, the one before it."""
+        for _ in range(100):
+            before = _VERSION.unpack_from(self._memory, 0)[0]
+            page = self._read_once()
+            if before % 2 == 0 and _VERSION.unpack_from(self._memory, 0)[0] == before:
+                self._last = page
+                return page
+        return page if self._last is None else page._replace(runs=self._last.runs)
+
+    def _read_once(self) -> Page:
+        count = min(_COUNT.unpack_from(self._memory, _COUNT_AT)[0], self.capacity)
+        body = self._memory[_RUNS_AT : _RUNS_AT + count * _RUN.size]
+        return Page(
+            beat_ms=_MOMENT.unpack_from(self._memory, _BEAT_AT)[0],
+            guarded_ms=_MOMENT.unpack_from(self._memory, _GUARDED_AT)[0],
+            runs=tuple(HeldRun(run_id.decode(errors="replace"), until) for run_id, until in _RUN.iter_unpack(body)),
+        )
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)
