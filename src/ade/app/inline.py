@@ -9,7 +9,7 @@ from ade.core.records import Effect, Task
 from ade.worker.context import Context
 from ade.worker.wire import Begin, Facts, Ledger, Request, Say, Spawn
 
-_RUN_ID = "inline"
+_INLINE = "inline"
 log = structlog.get_logger("ade.inline")
 
 
@@ -21,10 +21,9 @@ def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list
             case Say(text):
                 log.info("task.says", name=name, line=text)
             case Begin(key):
-                return Ledger(Effect(key=key, run_id=_RUN_ID), live=False)
+                return Ledger(Effect(key=key, run_id=_INLINE), live=False)
             case Spawn(tasks):
                 return await enqueue(tasks)
         return None
 
-    facts = Facts(task_id="", name=name, attempt=1, worker=_RUN_ID, run_id=_RUN_ID)
-    return Context(facts, answer, lambda: False)
+    return Context(Facts(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE), answer, lambda: False)

@@ -46,7 +46,24 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
         """The JSON object for a call with these arguments. Raises InvalidArguments."""
-        return self.encode(self._name_positional(args, kwargs) if args else kwargs)
+        return self.encode(self.named(args, kwargs))
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """All arguments of a call by name, unchecked. Raises InvalidArguments when they cannot have one."""
+        if not args:
+            return kwargs
+        parameters = self.parameters
+        arguments = dict(zip(parameters.positional, args, strict=False))
+        if len(args) > len(parameters.positional):
+            if parameters.rest is None:
+                most = len(parameters.positional)
+                self._complain(f"takes {most} argument{'s' * (most != 1)} by position, {len(args)} were given")
+            arguments[parameters.rest] = list(args[len(parameters.positional) :])
+        if kwargs:
+            if twice := arguments.keys() & kwargs.keys():
+                self._complain(f"given twice: {_listed(twice)}")
+            arguments.update(kwargs)
+        return arguments
 
     def encode(self, arguments: Mapping[str, Any]) -> Raw:
         """Check named arguments against the types and write them as JSON. Raises InvalidArguments."""
@@ -102,20 +119,6 @@ class Signature:
         """JSON Schema of the arguments object."""
         return arguments_schema(self.parameters, self._struct)
 
-    def _name_positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        parameters = self.parameters
-        arguments = dict(zip(parameters.positional, args, strict=False))
-        if len(args) > len(parameters.positional):
-            if parameters.rest is None:
-                most = len(parameters.positional)
-                self._complain(f"takes {most} argument{'s' * (most != 1)} by position, {len(args)} were given")
-            arguments[parameters.rest] = list(args[len(parameters.positional) :])
-        if kwargs:
-            if twice := arguments.keys() & kwargs.keys():
-                self._complain(f"given twice: {_listed(twice)}")
-            arguments.update(kwargs)
-        return arguments
-
     def _convert(self, plain: dict[str, Any]) -> dict[str, Any]:
         """Typed arguments from plain ones."""
         if self._plain_names:
@@ -163,6 +166,8 @@ def _placed(parameters: Parameters, arguments: dict[str, Any], context: object) 
     for name in parameters.positional:
         if not rest and name not in parameters.positional_only:
             break
+        if name not in arguments and name not in parameters.defaults:
+            break  # Python says best what is missing
         args.append(arguments.pop(name) if name in arguments else parameters.defaults[name])
     args += rest
     if parameters.context_position is not None and parameters.context_position <= len(args):

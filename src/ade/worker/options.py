@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,6 @@ class WorkerOptions:
     grace_s: float = 20.0  # how long a stopping worker waits for what is running
     cancel_grace_s: float = 5.0  # how long a handler may take to end once it was told to
     guard_silence_s: float = 900.0  # the guardian keeps a silent worker's runs without a time-out for so long
-    sweep_s: float = 1.0
 
     @property
     def lease_ms(self) -> int:
@@ -28,3 +28,14 @@ class WorkerOptions:
     @property
     def child_limit(self) -> int:
         return self.cpu_processes or os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """How often the quick duties are done, and how long things are kept."""
+
+    interval_s: float = 1.0
+    retention_s: float = 604_800.0
+    event_retention_s: float = 2_592_000.0
+    archive_dir: Path | None = None  # None: pruned tasks are not archived
+    prune_batch: int = 1_000

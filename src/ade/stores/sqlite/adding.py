@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import apsw
@@ -14,28 +13,30 @@ from ade.core.records import AfterFailure, Task
 from ade.core.task import creation_event
 from ade.stores.sqlite.codec import detail_of, new_row, packed, read_task
 from ade.stores.sqlite.statements import run, value
-from ade.stores.sqlite.writer import Slot
+from ade.stores.sqlite.transactions import Operation
 
 Key = tuple[str, str, str]
 Edge = tuple[int, int, bool, bool]  # on_seq, task_seq, tolerant, broken
 
 
-@dataclass(slots=True)
-class Add:
+class Add(Operation):
     """The tasks of one call. The answer is the list of stored tasks, earlier ones where the key was known."""
 
-    tasks: Sequence[Task]
-    now: Callable[[], int]
-    slot: Slot = field(default_factory=lambda: Slot(lambda answer, refusal: None))
+    __slots__ = ("now", "tasks")
+
+    def __init__(self, tasks: Sequence[Task], now: Callable[[], int]) -> None:
+        super().__init__()
+        self.tasks = tasks
+        self.now = now
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["Add"]) -> None:
         batch = _Batch(connection, [task for add in group for task in add.tasks], group[0].now())
         for add in group:
             try:
-                add.slot.answer = batch.accept(add.tasks)
+                add.answer = batch.accept(add.tasks)
             except AdeError as refusal:
-                add.slot.refusal = refusal
+                add.refusal = refusal
         batch.write()
 
 

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import apsw
@@ -15,25 +15,27 @@ from ade.core.records import Definition, Task
 from ade.ports import ClaimRequest
 from ade.stores.sqlite.codec import packed, read_task, read_tasks, unpacked
 from ade.stores.sqlite.statements import run, value
-from ade.stores.sqlite.writer import Slot
+from ade.stores.sqlite.transactions import Operation
 
 MOST_PARKED = 10_000  # by one claim, so that a transaction stays short
 _definition = msgspec.json.Decoder(Definition)
 
 
-@dataclass(slots=True)
-class Claim:
-    request: ClaimRequest
-    now: Callable[[], int]
-    steady: Callable[[], int]
-    slot: Slot = field(default_factory=lambda: Slot(lambda answer, refusal: None))
+class Claim(Operation):
+    """A worker asks for work. The answer is the list of tasks it got."""
 
-    @classmethod
-    def run_group(cls, connection: apsw.Connection, group: Sequence["Claim"]) -> None:
-        for claim in group:
-            claim.slot.answer = claim.run(connection)
+    __slots__ = ("now", "request", "steady")
 
-    def run(self, connection: apsw.Connection) -> list[Task]:
+    def __init__(self, request: ClaimRequest, now: Callable[[], int], steady: Callable[[], int]) -> None:
+        super().__init__()
+        self.request = request
+        self.now = now
+        self.steady = steady
+
+    def run(self, connection: apsw.Connection) -> None:
+        self.answer = self._claim(connection)
+
+    def _claim(self, connection: apsw.Connection) -> list[Task]:
         now = self.now()
         repeated = _taken_before(connection, self.request)
         if repeated:  # the same request again, after an unknown outcome

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import apsw
 
@@ -22,17 +22,19 @@ from ade.stores.sqlite.codec import (
     unpacked,
 )
 from ade.stores.sqlite.statements import run, value
-from ade.stores.sqlite.writer import Slot
+from ade.stores.sqlite.transactions import Operation
 
 
-@dataclass(slots=True)
-class Commit:
+class Commit(Operation):
     """Changes of one caller. `together`: all or none, and a refusal is raised; else each has its own answer."""
 
-    changes: Sequence[Change]
-    together: bool
-    now: Callable[[], int]
-    slot: Slot = field(default_factory=lambda: Slot(lambda answer, refusal: None))
+    __slots__ = ("changes", "now", "together")
+
+    def __init__(self, changes: Sequence[Change], together: bool, now: Callable[[], int]) -> None:
+        super().__init__()
+        self.changes = changes
+        self.together = together
+        self.now = now
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["Commit"]) -> None:
@@ -47,7 +49,7 @@ class Commit:
                     touched.update(ids)
                     this_round.append(commit)
                 elif len(set(ids)) != len(ids):
-                    commit.slot.refusal = StaleWrite("one commit changes the same task twice")
+                    commit.refusal = StaleWrite("one commit changes the same task twice")
                 else:
                     later.append(commit)
             _run_round(connection, this_round)
@@ -77,9 +79,9 @@ def _run_round(connection: apsw.Connection, commits: Sequence[Commit]) -> None:
         verdicts = [_verdict(change, row) for change, row in zip(commit.changes, found, strict=True)]
         refusals = [verdict for verdict in verdicts if isinstance(verdict, Exception)]
         if commit.together and refusals:
-            commit.slot.refusal = refusals[0]
+            commit.refusal = refusals[0]
             continue
-        commit.slot.answer = [verdict if isinstance(verdict, StaleWrite) else None for verdict in verdicts]
+        commit.answer = [verdict if isinstance(verdict, StaleWrite) else None for verdict in verdicts]
         accepted += [
             (change, verdict)
             for change, verdict in zip(commit.changes, verdicts, strict=True)

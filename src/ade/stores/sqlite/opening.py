@@ -21,9 +21,10 @@ from ade.stores.sqlite.readers import FileReaders, MemoryReaders
 from ade.stores.sqlite.schedules import SqliteSchedules
 from ade.stores.sqlite.sweeps import SqliteSweeps
 from ade.stores.sqlite.tasks import SqliteTasks
+from ade.stores.sqlite.transactions import NoGuard, Transactions, WriteGuard
 from ade.stores.sqlite.upkeep import SqliteUpkeep
 from ade.stores.sqlite.workers import SqliteWorkers
-from ade.stores.sqlite.writer import NoGuard, Writer
+from ade.stores.sqlite.writer import Writer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,8 @@ def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
     def new_connection() -> apsw.Connection:
         return connect(place.path if place else None, synchronous=options.synchronous, network=remote)
 
-    guard = FileGuard(place, min_free_percent=options.min_free_percent) if place else NoGuard()
-    writer = Writer(new_connection, str(place.path) if place else url, guard)
+    guard: WriteGuard = FileGuard(place, min_free_percent=options.min_free_percent) if place else NoGuard()
+    writer = Writer(Transactions(new_connection, str(place.path) if place else url, guard))
     try:
         return _assemble(writer, guard, place, options, clock, new_connection)
     except BaseException:
@@ -59,7 +60,7 @@ def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
 
 def _assemble(
     writer: Writer,
-    guard: FileGuard | NoGuard,
+    guard: WriteGuard,
     place: Place | None,
     options: StoreOptions,
     clock: Clock | None,

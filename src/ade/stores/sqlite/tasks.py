@@ -14,14 +14,14 @@ from ade.stores.sqlite.claiming import Claim
 from ade.stores.sqlite.codec import packed, read_task
 from ade.stores.sqlite.committing import Commit
 from ade.stores.sqlite.finding import find_tasks
-from ade.stores.sqlite.guard import FileGuard
 from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run
-from ade.stores.sqlite.writer import NoGuard, Writer
+from ade.stores.sqlite.transactions import WriteGuard
+from ade.stores.sqlite.writer import Writer
 
 
 class SqliteTasks:
-    def __init__(self, writer: Writer, readers: Readers, clock: Clock, guard: FileGuard | NoGuard) -> None:
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock, guard: WriteGuard) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock

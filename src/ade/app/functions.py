@@ -1,0 +1,135 @@
+"""What `@ade.task` makes of a function: still callable, and now something that can be enqueued."""
+
+import functools
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
+
+from ade.app.call import Call
+from ade.app.handle import TaskHandle
+from ade.app.inline import inline_context
+from ade.app.options import Options, make_plan
+from ade.core.records import Task
+from ade.queue.enqueue import keep
+from ade.queue.handlers import Handler
+from ade.queue.plans import Invocation, Plan, make_tasks
+from ade.worker.context import SyncContext
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskFunction(Generic[P, R]):
+    """A task: `await f.enqueue(...)` stores a call of it, `f(...)` runs it here and now."""
+
+    def __init__(self, app: "Ade", handler: Handler) -> None:
+        functools.update_wrapper(self, handler.function)
+        self.handler = handler
+        self._app = app
+        self._options: Options = {}
+        self._key_of = handler.concurrency_key
+
+    @property
+    def name(self) -> str:
+        return self.handler.name
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function itself, as it was written."""
+        return self.handler.function
+
+    def __repr__(self) -> str:
+        return f"<task {self.handler.name}: {self.handler.signature.parameters.text}>"
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Call[TaskHandle[R]]:
+        """Store a call; it is durable when the answer is there. Raises InvalidArguments with nothing stored."""
+        return Call(self._enqueue(args, kwargs), self._app.portal)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
+        """Write a call down for `ade.enqueue_many`; nothing is stored yet."""
+        return self._invocation(args, kwargs)
+
+    def with_options(self, **options: Unpack[Options]) -> Self:
+        """The same task, with these options for what is enqueued through it."""
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed._options = {**self._options, **options}
+        changed._key_of = None if "concurrency_key" in changed._options else self._key_of
+        changed.plan = changed._make_plan()  # now, so that a wrong option is reported where it was written
+        return changed
+
+    def handle(self, task_id: str) -> TaskHandle[R]:
+        """A handle on a task of this function that was enqueued earlier."""
+        return TaskHandle(self._app, task_id, self.handler.signature)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What everything enqueued with these options has in common."""
+        return self._make_plan()
+
+    def make_task(self, *args: P.args, **kwargs: P.kwargs) -> Task:
+        """The record of a call, for contexts that enqueue children; everybody else uses `enqueue`."""
+        [task] = make_tasks([self._invocation(args, kwargs)], now=time.time_ns() // 1_000_000)
+        return task
+
+    def handle_of(self, task: Task) -> TaskHandle[R]:
+        return TaskHandle(self._app, task.id, self.handler.signature)
+
+    def _make_plan(self) -> Plan:
+        return make_plan(self._app.template_of(self.handler.definition), self._options)
+
+    async def _enqueue(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
+        plan, signature = self.plan, self.handler.signature
+        opened = self._app.opened or await self._app.open()
+        now = opened.stores.clock.now()
+        if plan.after or self._key_of is not None:
+            tasks = make_tasks([self._invocation(args, kwargs)], now=now)
+        else:
+            tasks = [plan.make(signature.bind(args, kwargs), now=now)]
+        [stored] = await keep(opened.stores, opened.payloads, tasks)
+        return TaskHandle(self._app, stored.id, signature)
+
+    def _invocation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation[R]:
+        signature = self.handler.signature
+        arguments = signature.named(args, kwargs)
+        raw = signature.encode(arguments)  # first: no key is made from arguments that do not fit
+        key = None if self._key_of is None else self._key_of(arguments)
+        return Invocation(self.plan, raw, key=key, signature=signature)
+
+    def _placed(self, args: tuple[Any, ...], kwargs: dict[str, Any], context: object) -> tuple[Any, Any]:
+        """Arguments of a direct call with the context among them."""
+        signature = self.handler.signature
+        return signature.place(signature.named(args, kwargs), context)
+
+    def _wants_context(self, kwargs: dict[str, Any]) -> bool:
+        name = self.handler.signature.parameters.context
+        return name is not None and name not in kwargs
+
+
+class AsyncTask(TaskFunction[P, R]):
+    """A task that is a coroutine function."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it here and now, without the queue."""
+        placed: tuple[Any, Any] = args, kwargs
+        if self._wants_context(kwargs):
+            placed = self._placed(args, kwargs, inline_context(self.name, self._app.store_tasks))
+        result: R = await self.function(*placed[0], **placed[1])
+        return result
+
+
+class PlainTask(TaskFunction[P, R]):
+    """A task that is a plain function; workers run it in a thread or a process."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it here and now, without the queue."""
+        placed: tuple[Any, Any] = args, kwargs
+        if self._wants_context(kwargs):
+            context = inline_context(self.name, self._app.store_tasks_blocking)
+            placed = self._placed(args, kwargs, SyncContext(context))
+        result: R = self.function(*placed[0], **placed[1])
+        return result

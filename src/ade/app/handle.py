@@ -1,0 +1,142 @@
+"""A handle on an enqueued task: its result, status, events, output; cancel and explain it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from ade.app.call import Call, Stream
+from ade.core.errors import ResultExpired, TaskCancelled, TaskFailed
+from ade.core.events import Event
+from ade.core.lifecycle import Status
+from ade.core.records import OutputLine, Task
+from ade.insight.explain import explain
+from ade.insight.reasons import Explanation
+from ade.ports import DONE
+from ade.queue import tasks
+from ade.queue.signature import Signature
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S", Event, OutputLine)
+_PAGE = 200
+_FOLLOW_S = 0.25  # how often a follower looks for what nobody announces
+
+
+class TaskHandle(Generic[R_co]):
+    """Cheap to make and keep: an id and where to ask about it."""
+
+    __slots__ = ("_app", "_signature", "id")
+
+    def __init__(self, app: "Ade", task_id: str, signature: Signature | None = None) -> None:
+        self.id = task_id
+        self._app = app
+        self._signature = signature
+
+    def __repr__(self) -> str:
+        return f"<task {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskHandle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def result(self, timeout: float | None = None) -> Call[R_co]:
+        """What the task returned, once it has.
+
+        Raises TaskFailed, TaskCancelled, ResultExpired, and WaitTimeout after `timeout` seconds.
+        """
+        return Call(self._result(timeout), self._app.portal)
+
+    def wait(self, timeout: float | None = None) -> Call[Task]:
+        """The record once the task is final, however it ended. Raises WaitTimeout."""
+        return Call(self._wait(timeout), self._app.portal)
+
+    def get(self) -> Call[Task]:
+        """The record as it is now. Raises UnknownTask once it was pruned."""
+        return Call(self._get(), self._app.portal)
+
+    def status(self) -> Call[Status]:
+        return Call(self._status(), self._app.portal)
+
+    def cancel(self, reason: str | None = None) -> Call[Task]:
+        """Stop it, whatever it is doing; its unfinished children too. A late result is refused."""
+        return Call(self._cancel(reason), self._app.portal)
+
+    def explain(self) -> Call[Explanation]:
+        """Why it is not running, or what became of it."""
+        return Call(self._explain(), self._app.portal)
+
+    def events(self, *, follow: bool = False) -> Stream[Event]:
+        """What has happened to it, oldest first; with `follow` also what will, until it is final."""
+        return Stream(lambda: self._events(follow), self._app.portal)
+
+    def output(self, *, follow: bool = False) -> Stream[OutputLine]:
+        """The lines its runs have written; with `follow` also those to come, until it is final."""
+        return Stream(lambda: self._output(follow), self._app.portal)
+
+    async def _result(self, timeout: float | None) -> Any:
+        task = await self._wait(timeout)
+        match task.status:
+            case Status.COMPLETED:
+                return await self._decoded(task)
+            case Status.FAILED:
+                what = "an unknown error" if task.error is None else f"{task.error.type}: {task.error.message}"
+                raise TaskFailed(
+                    f"task {task.id} ({task.name}) failed: {what}", task_id=task.id, error=task.error
+                )
+            case _:
+                because = f": {task.reason}" if task.reason else ""
+                raise TaskCancelled(
+                    f"task {task.id} ({task.name}) was {task.status}{because}", task_id=task.id, reason=task.reason
+                )
+
+    async def _decoded(self, task: Task) -> Any:
+        if task.result_expired or task.result is None:
+            raise ResultExpired(f"the result of task {task.id} ({task.name}) was kept for its result_ttl and is gone")
+        raw = await (await self._app.open()).payloads.load(task.result)
+        signature = self._signature or self._app.signature_of(task.name)
+        return msgspec.json.decode(raw) if signature is None else signature.decode_result(raw)
+
+    async def _wait(self, timeout: float | None) -> Task:
+        return await (await self._app.open()).watch().wait(self.id, timeout)
+
+    async def _get(self) -> Task:
+        return await tasks.get((await self._app.open()).stores, self.id)
+
+    async def _status(self) -> Status:
+        return (await self._get()).status
+
+    async def _cancel(self, reason: str | None) -> Task:
+        return await tasks.cancel((await self._app.open()).stores, self.id, reason)
+
+    async def _explain(self) -> Explanation:
+        return await explain((await self._app.open()).stores, self.id)
+
+    async def _events(self, follow: bool) -> AsyncIterator[Event]:
+        stores = (await self._app.open()).stores
+        async for event in self._followed(lambda last: stores.events.read(last, _PAGE, task_id=self.id), follow):
+            yield event
+
+    async def _output(self, follow: bool) -> AsyncIterator[OutputLine]:
+        stores = (await self._app.open()).stores
+        async for line in self._followed(lambda last: stores.outputs.read_output(self.id, last, _PAGE), follow):
+            yield line
+
+    async def _followed(self, read: Callable[[int], Awaitable[list[S]]], follow: bool) -> AsyncIterator[S]:
+        """Pages of what has a seq, until there is no more; with `follow` until the task is final."""
+        hints = (await self._app.open()).stores.hints
+        last, is_complete = 0, not follow
+        while True:
+            seen = hints.generation(DONE)
+            is_complete = is_complete or (await self._get()).is_final  # before reading, so that the end is read
+            while page := await read(last):
+                for item in page:
+                    last = item.seq
+                    yield item
+            if is_complete:
+                return
+            await hints.wait(DONE, seen, _FOLLOW_S)

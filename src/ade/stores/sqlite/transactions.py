@@ -1,0 +1,161 @@
+"""Carry operations out in one transaction, and do what each kind of trouble asks for."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import apsw
+
+from ade.core.errors import AdeError, StoreUnavailable
+from ade.stores.sqlite.connection import translated, write_transaction
+
+
+class Operation:
+    """One write. Operations of one class are carried out together; each keeps its own answer or refusal.
+
+    Every operation may be carried out twice (after an error whose outcome is unknown) with the effect of once.
+    """
+
+    __slots__ = ("answer", "refusal")
+
+    def __init__(self) -> None:
+        self.answer: Any = None
+        self.refusal: BaseException | None = None
+
+    @classmethod
+    def run_group(cls, connection: apsw.Connection, group: Sequence[Any]) -> None:
+        """Carry the group out inside the open transaction."""
+        for operation in group:
+            operation.run(connection)
+
+
+class Call(Operation):
+    """A write that is just a function of the connection: for everything that is not on the hot path."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[apsw.Connection], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def run(self, connection: apsw.Connection) -> None:
+        try:
+            with connection:  # a savepoint: a refused call undoes only itself
+                self.answer = self._function(connection)
+        except AdeError as refusal:
+            self.refusal = refusal
+
+
+class WriteGuard(Protocol):
+    """Looks after the file around writes."""
+
+    def before_admission(self) -> None:
+        """Raise when no new work should be taken in."""
+
+    def before_write(self) -> None:
+        """Raise when the file must not be written."""
+
+    def after_write(self) -> None:
+        """A transaction was committed."""
+
+    def make_room(self) -> bool:
+        """The disk is full: give something up. False when there is nothing left to give."""
+
+    def note_io_error(self) -> None:
+        """An input or output error was met."""
+
+
+class NoGuard:
+    """For a database in memory."""
+
+    def before_admission(self) -> None: ...
+
+    def before_write(self) -> None: ...
+
+    def after_write(self) -> None: ...
+
+    def make_room(self) -> bool:
+        return False
+
+    def note_io_error(self) -> None: ...
+
+
+class Transactions:
+    """Owns the writing connection. Used by one thread only."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection], what: str, guard: WriteGuard) -> None:
+        self._connect = connect
+        self._what = what
+        self._guard = guard
+        self._connection: apsw.Connection | None = None
+
+    def open(self) -> None:
+        self._connection = self._connect()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def carry_out(self, group: list[Operation]) -> None:
+        """Every operation has its answer or its refusal afterwards. Never raises."""
+        try:
+            self._guard.before_write()
+            self._transact(group)
+        except AdeError as error:
+            _refuse(group, error)
+        except Exception as error:
+            if self._mend(error) or len(group) > 1:
+                self._one_by_one(group)
+            else:
+                _refuse(group, self._as_ours(error))
+
+    def _transact(self, group: list[Operation]) -> None:
+        if self._connection is None:
+            self.open()
+        assert self._connection is not None
+        by_class: dict[type[Operation], list[Operation]] = {}
+        for operation in group:
+            operation.answer = operation.refusal = None
+            by_class.setdefault(type(operation), []).append(operation)
+        with write_transaction(self._connection, self._what):
+            for kind, operations in by_class.items():
+                kind.run_group(self._connection, operations)
+        self._guard.after_write()
+
+    def _mend(self, error: Exception) -> bool:
+        """Whether something was done about the trouble, so that another try makes sense."""
+        if isinstance(error, apsw.FullError):
+            return self._guard.make_room()
+        if isinstance(error, apsw.IOError):  # outcome unknown: a fresh connection sees what is on the disk
+            self._guard.note_io_error()
+            self._drop_connection()
+            return True
+        return False
+
+    def _drop_connection(self) -> None:
+        try:
+            self.close()
+        except apsw.Error:
+            self._connection = None
+
+    def _one_by_one(self, group: list[Operation]) -> None:
+        """One bad operation must not stop the others."""
+        for operation in group:
+            try:
+                self._guard.before_write()
+                self._transact([operation])
+            except Exception as error:
+                if isinstance(error, apsw.IOError):
+                    self._guard.note_io_error()
+                    self._drop_connection()
+                operation.refusal = self._as_ours(error)
+
+    def _as_ours(self, error: Exception) -> Exception:
+        if isinstance(error, apsw.IOError):
+            return StoreUnavailable(f"{self._what}: the disk answered with an error ({error}); the outcome is unknown")
+        return translated(error, self._what) if isinstance(error, apsw.Error) else error
+
+
+def _refuse(group: list[Operation], error: BaseException) -> None:
+    for operation in group:
+        operation.refusal = error

@@ -1,0 +1,59 @@
+"""Which duties there are and how often each is done."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ade.ports import Stores
+from ade.queue.payloads import Payloads
+from ade.queue.plans import TaskDefaults
+from ade.queue.schedules import fire_due
+from ade.worker import sweep
+from ade.worker.options import SweepOptions
+from ade.worker.retention import archive_and_prune
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """`perform` answers how much it did; as long as it did something it is repeated at once."""
+
+    name: str
+    every_s: float
+    perform: Callable[[], Awaitable[int]]
+    may_run: Callable[[], bool] = lambda: True
+
+
+def standard_duties(
+    stores: Stores,
+    payloads: Payloads,
+    defaults: TaskDefaults,
+    options: SweepOptions,
+    may_judge_leases: Callable[[], bool] = lambda: True,
+) -> list[Duty]:
+    """What every process with a worker does. Judging leases is left to others while our own renewals are late."""
+
+    async def fire_schedules() -> int:
+        await fire_due(stores, payloads, defaults)
+        return 0  # what is due now has been fired: nothing to repeat
+
+    quick, slow = options.interval_s, max(options.interval_s, 10.0)
+    prune = partial(
+        archive_and_prune,
+        stores,
+        payloads,
+        retention_s=options.retention_s,
+        archive_dir=options.archive_dir,
+        batch=options.prune_batch,
+    )
+    trim = partial(sweep.trim_events, stores, retention_s=options.event_retention_s)
+    return [
+        Duty(
+            name="settle", every_s=quick, perform=partial(sweep.settle_ripe, stores), may_run=may_judge_leases
+        ),
+        Duty(name="schedules", every_s=quick, perform=fire_schedules),
+        Duty(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
+        Duty(name="prune", every_s=slow, perform=prune),
+        Duty(name="events", every_s=slow, perform=trim),
+        Duty(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
+        Duty(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
+    ]

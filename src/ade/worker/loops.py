@@ -1,0 +1,37 @@
+"""Does the duties on a timer. Every process may; a short claim on each duty keeps it from being done N times."""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from ade.ports import SweepStore
+from ade.worker.duties import Duty
+
+log = structlog.get_logger("ade.sweep")
+
+
+async def keep_up(store: SweepStore, duties: Sequence[Duty], holder: str) -> None:
+    """Do all duties, each in its own rhythm, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for duty in duties:
+            group.create_task(_repeat(store, duty, holder), name=f"ade-duty-{duty.name}")
+
+
+async def do_duty(store: SweepStore, duty: Duty, holder: str) -> int:
+    """One round of a duty, if it is ours now. A failure is told and forgotten: the next round comes anyway."""
+    if not duty.may_run():
+        return 0
+    try:
+        if not await store.take_duty(duty.name, holder, round(duty.every_s * 1500)):
+            return 0
+        return await duty.perform()
+    except Exception:
+        log.exception("duty.failed", duty=duty.name)
+        return 0
+
+
+async def _repeat(store: SweepStore, duty: Duty, holder: str) -> None:
+    while True:
+        if not await do_duty(store, duty, holder):
+            await asyncio.sleep(duty.every_s)

@@ -1,0 +1,79 @@
+"""The duties done on a timer. Each is a function that may run anywhere, any time, twice at once: guards decide."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from ade.core.change import Change
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.core.task import lose_lease, miss_deadline
+from ade.ports import DONE, STOP, WORK, Stores
+from ade.queue.dependents import settle_broken
+
+LIMIT = 200
+log = structlog.get_logger("ade.sweep")
+
+
+async def settle_ripe(stores: Stores, limit: int = LIMIT) -> int:
+    """Whatever waits for a decision: lost leases, missed deadlines, broken dependencies. Answers how many."""
+    ripe = await stores.sweeps.ripe(limit)
+    settled = await stall_lost(stores, ripe.expired)
+    settled += await fail_overdue(stores, ripe.overdue)
+    if ripe.broken or settled:  # what failed just now may break others
+        settled += await settle_broken(stores, limit)
+    return settled
+
+
+async def stall_lost(stores: Stores, tasks: Sequence[Task]) -> int:
+    """Give tasks whose worker went silent to others, or bury them. A worker that renews meanwhile keeps its task."""
+    now = stores.clock.now()
+    written = await _commit(stores, [lose_lease(task, now=now) for task in tasks])
+    for change in written:
+        task = change.before
+        log.warning(
+            "task.worker_lost", task_id=task.id, attempt=task.attempt, worker=task.worker_id, status=change.after.status
+        )
+    if written:
+        stores.hints.ring(STOP)  # should the worker live after all, let it hear so
+    return len(written)
+
+
+async def fail_overdue(stores: Stores, tasks: Sequence[Task]) -> int:
+    """Fail what nobody needs any more because its deadline passed before it ran."""
+    now = stores.clock.now()
+    return len(await _commit(stores, [miss_deadline(task, now=now) for task in tasks]))
+
+
+async def forget_silent_workers(stores: Stores) -> int:
+    """Take workers that are long gone off the list."""
+    return len(await stores.workers.forget_silent())
+
+
+async def expire_results(stores: Stores, limit: int = 1_000) -> int:
+    """Forget results that outlived their result_ttl."""
+    return await stores.sweeps.expire_results(limit)
+
+
+async def trim_events(stores: Stores, *, retention_s: float, limit: int = 5_000) -> int:
+    """Remove old events that every reader has passed, of tasks that are gone."""
+    return await stores.events.trim(stores.clock.now() - round(retention_s * 1000), limit)
+
+
+async def checkpoint(stores: Stores) -> int:
+    """Keep the store's files within their bounds."""
+    await stores.upkeep.checkpoint()
+    return 0
+
+
+async def _commit(stores: Stores, changes: Sequence[Change]) -> list[Change]:
+    """Write those decisions that still hold; answer them, and wake whom they concern."""
+    if not changes:
+        return []
+    answers = await stores.tasks.commit_each(changes)
+    written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
+    if any(change.after.is_final for change in written):
+        stores.hints.ring(DONE)
+    if any(change.after.status is Status.STALLED or change.before.status is Status.RUNNING for change in written):
+        stores.hints.ring(WORK)
+    return written
