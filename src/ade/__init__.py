@@ -1,1 +1,65 @@
 """ADE: a durable work queue for AI agents."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade as Ade
+    from ade.app.handle import TaskHandle as TaskHandle
+    from ade.core.control import RateLimited as RateLimited
+    from ade.core.control import Retry as Retry
+    from ade.core.control import Unrecoverable as Unrecoverable
+    from ade.core.errors import AdeError as AdeError
+    from ade.core.errors import TaskCancelled as TaskCancelled
+    from ade.core.errors import TaskFailed as TaskFailed
+    from ade.core.lifecycle import Status as Status
+    from ade.core.retry import Backoff as Backoff
+    from ade.settings import Settings as Settings
+    from ade.worker.context import Context as Context
+    from ade.worker.context import SyncContext as SyncContext
+
+# Where each name comes from; loaded when it is first asked for, so that `import ade` costs next to nothing.
+_HOMES = {
+    "Ade": "ade.app.ade",
+    "AdeError": "ade.core.errors",
+    "Backoff": "ade.core.retry",
+    "Context": "ade.worker.context",
+    "RateLimited": "ade.core.control",
+    "Retry": "ade.core.control",
+    "Settings": "ade.settings",
+    "Status": "ade.core.lifecycle",
+    "SyncContext": "ade.worker.context",
+    "TaskCancelled": "ade.core.errors",
+    "TaskFailed": "ade.core.errors",
+    "TaskHandle": "ade.app.handle",
+    "Unrecoverable": "ade.core.control",
+}
+
+__all__ = [
+    "Ade",
+    "AdeError",
+    "Backoff",
+    "Context",
+    "RateLimited",
+    "Retry",
+    "Settings",
+    "Status",
+    "SyncContext",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskHandle",
+    "Unrecoverable",
+]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,7 +1,7 @@
 """Failures that are the same mistake have the same fingerprint, whatever numbers and names they carry."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ade.core.failure import FailureKind, TaskError
@@ -64,9 +64,9 @@ def test_a_fingerprint_never_changes_between_versions() -> None:
     assert fingerprint("send", error("no luck")) == "5d13f9ff6a36"
 
 
-@given(name=st.text(), message=st.text(alphabet=st.characters(exclude_categories=[])))
+@given(name=st.text(), message=st.text())
+@example(name="send", message="no file \udcff: half a surrogate pair, as a broken file name gives")
 def test_any_message_has_a_short_fingerprint(name: str, message: str) -> None:
-    """Even one with half a surrogate pair, as a broken file name gives."""
     found = fingerprint(name, error(message))
 
     assert len(found) == 12

@@ -102,6 +102,17 @@ def test_over_any_stretch_of_time_no_more_starts_than_the_burst_and_the_pace_all
             assert within <= count + (end - begin) * count // period_ms
 
 
+@pytest.mark.parametrize(("count", "period_ms"), [(1500, 1000), (7, 1000), (70_000, 1000), (3, 1)])
+def test_rounding_never_adds_a_start_however_long_the_queue_is_busy(count: int, period_ms: int) -> None:
+    state, starts = UNTOUCHED, 0
+    for now in range(NOW, NOW + 10 * period_ms + 1):
+        taken = available(state, count=count, period_ms=period_ms, now_ms=now)
+        state = take(state, taken, count=count, period_ms=period_ms, now_ms=now)
+        starts += taken
+
+    assert starts <= count + 10 * count
+
+
 @given(count=st.integers(1, 200), period_ms=st.integers(200, 100_000))
 def test_a_busy_queue_gets_the_whole_rate_it_was_promised(count: int, period_ms: int) -> None:
     """Rounding costs at most one start in a period, and only at high rates."""

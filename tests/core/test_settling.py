@@ -164,6 +164,16 @@ def test_a_handler_that_asks_for_a_retry_gets_exactly_the_time_it_names(asked_ms
     assert change.after.run_after == NOW + waits_ms
 
 
+@pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.RETRY_ASKED])
+def test_no_time_a_handler_names_leads_out_of_the_calendar(kind: FailureKind) -> None:
+    """A date past the year 9999 could be neither stored nor shown, and one in the past would jump the queue."""
+    for_ever = settled(running_task(), failure(kind, retry_after_ms=10**30))
+    before_now = settled(running_task(backoff=Backoff(base_ms=0)), failure(kind, retry_after_ms=-5000))
+
+    assert (for_ever.after.run_after, before_now.after.run_after) == (LAST_MOMENT, NOW)
+    assert for_ever.events[0].payload["delay_ms"] == LAST_MOMENT - NOW
+
+
 def test_twenty_rate_limits_are_free_and_the_twenty_first_counts() -> None:
     task = running_task(max_attempts=2)
     for throttle in range(1, 21):
@@ -216,16 +226,16 @@ def test_only_a_running_task_can_be_settled(status: Status, outcome: Outcome) ->
 
 @given(
     kind=st.sampled_from(FailureKind),
-    attempt=st.integers(1, 1000),
-    max_attempts=st.integers(1, 1000),
+    attempts=st.tuples(st.integers(1, 4), st.integers(0, 3)),
     throttles=st.integers(0, MAX_THROTTLES),
-    asked_ms=st.one_of(st.none(), st.integers(-(10**30), 10**30)),
+    asked_ms=st.one_of(st.none(), st.integers(0, 10_000), st.sampled_from([-(10**30), -1, 10**30])),
     roll=st.floats(0, 1, exclude_max=True),
 )
 def test_whatever_a_run_reports_the_record_stays_within_its_bounds(
-    kind: FailureKind, attempt: int, max_attempts: int, throttles: int, asked_ms: int | None, roll: float
+    kind: FailureKind, attempts: tuple[int, int], throttles: int, asked_ms: int | None, roll: float
 ) -> None:
-    task = running_task(attempt=min(attempt, max_attempts), max_attempts=max_attempts, throttles=throttles)
+    attempt, max_attempts = attempts[0], sum(attempts)
+    task = running_task(attempt=attempt, max_attempts=max_attempts, throttles=throttles)
 
     change = settled(task, Failed(failure(kind).error, asked_ms), roll)
 

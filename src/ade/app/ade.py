@@ -1,33 +1,250 @@
-"""The app: where its store is, which tasks it has, and how to enqueue, wait and work."""
+"""The app: where its store is, which tasks it has, and how to enqueue and to work."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import cached_property
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-import msgspec
-from msgspec import Raw, structs
+from msgspec import structs
 
 from ade.app.call import Call
-from ade.app.cron import declared_schedule
-from ade.app.declare import make_handler
-from ade.app.functions import AsyncTask, PlainTask, TaskFunction
+from ade.app.decorators import TaskDecorator
+from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
 from ade.app.opening import Opened, Opening
-from ade.app.options import Declared, Options, make_plan
+from ade.app.options import Options, make_plan
 from ade.app.portal import Portal
-from ade.core.errors import InvalidSchedule, UnknownName
+from ade.core.errors import InvalidSchedule
 from ade.core.records import Definition, Schedule, Task
 from ade.core.retry import Backoff
+from ade.core.schedule import next_fire_ms
 from ade.ports import Clock
-from ade.queue import enqueue as enqueueing
-from ade.queue.coding import CODING_ERRORS
-from ade.queue.handlers import Mode, Registry
+from ade.queue.enqueue import enqueue, keep
+from ade.queue.handlers import Handler, Registry
+from ade.queue.names import arguments_by_name
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Invocation, TaskDefaults, make_tasks, template_of
-from ade.queue.schemas import check_against_schema, encode_unchecked
 from ade.queue.signature import Signature
-from ade.settings import Settings, load
+from ade.settings import Settings, TaskSettings, load
 from ade.wiring import open_stores
-from ade.worker.context import Context, SyncContext
-from ade.worker.perform import Middleware
+
+if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
+    from ade.worker.perform import Middleware
+    from ade.worker.shutdown import Handover
+
+R = TypeVar("R")
+M = TypeVar("M", bound="Middleware")
+
+
+class Ade:
+    """One store and the tasks that go through it. Nothing is opened before the first use.
+
+    Every method that talks to the store answers a Call: `await` it, or `.wait()` for it where no event loop runs.
+    """
+
+    def __init__(self, url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None) -> None:
+        self.url = url
+        self._given_settings = settings
+        self._opening = Opening(partial(self._open_store, None, clock))
+        self.portal = Portal()
+        self.task = TaskDecorator(self)
+        self.registry = Registry()
+        self.schedules: list[Schedule] = []
+        self.middlewares: list[Middleware] = []
+
+    def __repr__(self) -> str:
+        return f"Ade({self.settings.store.url!r})"
+
+    @cached_property
+    def settings(self) -> Settings:
+        """As given, or read from files and the environment when first needed."""
+        if self._given_settings is None:
+            return load(flags={"store.url": self.url}).settings
+        if self.url is None:
+            return self._given_settings
+        return structs.replace(self._given_settings, store=structs.replace(self._given_settings.store, url=self.url))
+
+    @cached_property
+    def defaults(self) -> TaskDefaults:
+        """What holds for tasks that do not say otherwise."""
+        return _defaults(self.settings.task)
+
+    def cron(
+        self, line: str, *, tz: str = "UTC", name: str | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> TaskDecorator:
+        """Enqueue a task whenever the cron line says; a function becomes a task first.
+
+        The worker stores the schedule when it starts. Firings that were missed meanwhile are made up for by one.
+        """
+        next_fire_ms(line, tz, 0)  # a wrong line is reported where it was written
+
+        def add(task: TaskFunction[..., Any]) -> None:
+            handler = task.handler
+            schedule = Schedule(
+                name=name or handler.name,
+                cron=line,
+                timezone=tz,
+                task_name=handler.name,
+                queue=handler.definition.queue,
+                priority=handler.definition.priority,
+                args=handler.signature.encode(arguments or {}),
+            )
+            if any(known.name == schedule.name for known in self.schedules):
+                raise InvalidSchedule(f"two schedules are named {schedule.name!r}; give one of them another name=...")
+            self.schedules.append(schedule)
+
+        return TaskDecorator(self, then=add)
+
+    def middleware(self, layer: M) -> M:
+        """Let `async def layer(task, proceed)` wrap every run; the first one is outermost."""
+        self.middlewares.append(layer)
+        return layer
+
+    def enqueue(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        allow_unknown: bool = False,
+        **options: Unpack[Options],
+    ) -> Call[TaskHandle[Any]]:
+        """Enqueue a task by name. Raises UnknownName unless it is defined here or some worker has defined it."""
+        return Call(self._enqueue_by_name(name, dict(arguments or {}), allow_unknown, options), self.portal)
+
+    def enqueue_many(self, calls: Sequence[Invocation[R]]) -> Call[list[TaskHandle[R]]]:
+        """Enqueue calls written down with `f.call(...)` in one step: all or none."""
+        return Call(self._enqueue_many(calls), self.portal)
+
+    def handle(self, task_id: str) -> TaskHandle[Any]:
+        """A handle on a task that was enqueued earlier."""
+        return TaskHandle(self, task_id)
+
+    def run_worker(self, *, concurrency: int | None = None, queues: Sequence[str] | None = None) -> "Handover":
+        """Work in this process until SIGTERM or Ctrl-C, with the settings' options unless others are given.
+
+        For the main part of a program. `work` does the same inside a running event loop.
+        """
+        from ade.worker.entry import serve
+        from ade.worker.logging import configure
+
+        configure(self.settings.log.format, self.settings.log.level)
+        return serve(lambda signals: self.work(signals.stop, signals.hurry, concurrency=concurrency, queues=queues))
+
+    async def work(
+        self,
+        stop: asyncio.Event,
+        hurry: asyncio.Event | None = None,
+        *,
+        concurrency: int | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> "Handover":
+        """Work until `stop` is set; `hurry` cuts the draining short. Answers what was handed back."""
+        from ade.app.working import work
+
+        worker = self.settings.worker
+        given = {"concurrency": concurrency, "queues": None if queues is None else tuple(queues)}
+        chosen = structs.replace(worker, **{name: value for name, value in given.items() if value is not None})
+        return await work(self, structs.replace(self.settings, worker=chosen), stop, hurry)
+
+    def close(self) -> Call[None]:
+        """Finish what is being written and close the store. An app that is used again opens it again."""
+        return Closing(self._close(), self.portal)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def opened(self) -> Opened | None:
+        return self._opening.opened
+
+    async def open(self) -> Opened:
+        """The open store; what everything else does by itself."""
+        return self._opening.opened or await self._opening.open()
+
+    def template_of(self, definition: Definition) -> Task:
+        return template_of(definition, self.defaults)
+
+    def signature_of(self, name: str) -> Signature | None:
+        handler = self.registry.by_name.get(name)
+        return None if handler is None else handler.signature
+
+    async def store_tasks(self, tasks: Sequence[Task]) -> list[Task]:
+        """Check and store tasks as they are."""
+        opened = await self.open()
+        return await enqueue(opened.stores, opened.payloads, tasks)
+
+    async def store_tasks_blocking(self, tasks: Sequence[Task]) -> list[Task]:
+        """The same for code that cannot wait: never suspends."""
+        return self.portal.run(self.store_tasks(tasks))
+
+    @asynccontextmanager
+    async def redirected(self, url: str, clock: Clock) -> AsyncIterator[Opened]:
+        """Use another store and clock for a while; for tests."""
+        usual, self._opening = self._opening, Opening(partial(self._open_store, url, clock))
+        try:
+            yield await self.open()
+        finally:
+            redirected, self._opening = self._opening, usual
+            await redirected.close()
+
+    async def _open_store(self, url: str | None, clock: Clock | None) -> Opened:
+        store = self.settings.store
+        stores = await open_stores(url or store.url, self.settings, clock)
+        return Opened(stores, Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20))
+
+    async def _close(self) -> None:
+        await self._opening.close()
+        self.portal.stop()
+
+    async def _enqueue_many(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
+        opened = await self.open()
+        tasks = make_tasks(calls, now=opened.stores.clock.now())
+        stored = await keep(opened.stores, opened.payloads, tasks) if tasks else []
+        return [TaskHandle(self, task.id, call.signature) for task, call in zip(stored, calls, strict=True)]
+
+    async def _enqueue_by_name(
+        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
+    ) -> TaskHandle[Any]:
+        handler = self.registry.by_name.get(name)
+        if handler is not None:
+            return await self._enqueue_here(handler, arguments, options)
+        opened = await self.open()
+        definition, args = await arguments_by_name(opened.stores, name, arguments, allow_unknown=allow_unknown)
+        plan = make_plan(self.template_of(definition), options)
+        invocation: Invocation[Any] = Invocation(plan, args)
+        return (await self._enqueue_many([invocation]))[0]
+
+    async def _enqueue_here(self, handler: Handler, arguments: dict[str, Any], options: Options) -> TaskHandle[Any]:
+        function: TaskFunction[..., Any] = TaskFunction(self, handler)
+        return await function.with_options(**options).enqueue(**arguments)
+
+
+class Closing(Call[None]):
+    """A call after which the thread it may have run on ends too."""
+
+    def wait(self) -> None:
+        super().wait()
+        self._portal.stop()
+
+
+def _defaults(task: TaskSettings) -> TaskDefaults:
+    return TaskDefaults(
+        max_attempts=task.max_attempts,
+        timeout_ms=round(task.timeout_s * 1000) or None,
+        backoff=Backoff(
+            base_ms=round(task.backoff_base_s * 1000),
+            multiplier=task.backoff_multiplier,
+            cap_ms=round(task.backoff_cap_s * 1000),
+            jitter=task.backoff_jitter,
+        ),
+        result_ttl_ms=round(task.result_ttl_s * 1000),
+    )

@@ -84,9 +84,7 @@ def _time(name: str, given: Mapping[str, Any]) -> int | None:
     return (milliseconds_or_none(name, given[name]) or 0) if name in given else None
 
 
-def _key_maker(
-    name: str, key_of: Callable[..., str], parameters: Parameters
-) -> Callable[[Mapping[str, Any]], str]:
+def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) -> Callable[[Mapping[str, Any]], str]:
     """Calls the user's function with the arguments that it names, defaults included."""
     wanted = tuple(inspect.signature(key_of).parameters)
     if unknown := [parameter for parameter in wanted if parameter not in parameters.types]:

@@ -11,7 +11,7 @@ from ade.app.handle import TaskHandle
 from ade.app.inline import inline_context
 from ade.app.options import Options, make_plan
 from ade.core.records import Task
-from ade.queue.enqueue import keep
+from ade.queue.enqueue import store
 from ade.queue.handlers import Handler
 from ade.queue.plans import Invocation, Plan, make_tasks
 from ade.worker.context import SyncContext
@@ -27,7 +27,8 @@ class TaskFunction(Generic[P, R]):
     """A task: `await f.enqueue(...)` stores a call of it, `f(...)` runs it here and now."""
 
     def __init__(self, app: "Ade", handler: Handler) -> None:
-        functools.update_wrapper(self, handler.function)
+        wrapper: Any = self
+        functools.update_wrapper(wrapper, handler.function)
         self.handler = handler
         self._app = app
         self._options: Options = {}
@@ -90,7 +91,8 @@ class TaskFunction(Generic[P, R]):
             tasks = make_tasks([self._invocation(args, kwargs)], now=now)
         else:
             tasks = [plan.make(signature.bind(args, kwargs), now=now)]
-        [stored] = await keep(opened.stores, opened.payloads, tasks)
+        [stored] = await store(opened.stores, opened.payloads, tasks)
+        opened.side.ring_soon()
         return TaskHandle(self._app, stored.id, signature)
 
     def _invocation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation[R]:

@@ -85,9 +85,7 @@ class TaskHandle(Generic[R_co]):
                 return await self._decoded(task)
             case Status.FAILED:
                 what = "an unknown error" if task.error is None else f"{task.error.type}: {task.error.message}"
-                raise TaskFailed(
-                    f"task {task.id} ({task.name}) failed: {what}", task_id=task.id, error=task.error
-                )
+                raise TaskFailed(f"task {task.id} ({task.name}) failed: {what}", task_id=task.id, error=task.error)
             case _:
                 because = f": {task.reason}" if task.reason else ""
                 raise TaskCancelled(
@@ -102,7 +100,7 @@ class TaskHandle(Generic[R_co]):
         return msgspec.json.decode(raw) if signature is None else signature.decode_result(raw)
 
     async def _wait(self, timeout: float | None) -> Task:
-        return await (await self._app.open()).watch().wait(self.id, timeout)
+        return await (await self._app.open()).side.watch.wait(self.id, timeout)
 
     async def _get(self) -> Task:
         return await tasks.get((await self._app.open()).stores, self.id)

@@ -3,14 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import structlog
-
 from ade.core.records import Effect, Task
 from ade.worker.context import Context
 from ade.worker.wire import Begin, Facts, Ledger, Request, Say, Spawn
 
 _INLINE = "inline"
-log = structlog.get_logger("ade.inline")
 
 
 def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]]) -> Context:
@@ -19,7 +16,7 @@ def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list
     async def answer(request: Request) -> Any:
         match request:
             case Say(text):
-                log.info("task.says", name=name, line=text)
+                _log(name, text)
             case Begin(key):
                 return Ledger(Effect(key=key, run_id=_INLINE), live=False)
             case Spawn(tasks):
@@ -27,3 +24,9 @@ def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list
         return None
 
     return Context(Facts(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE), answer, lambda: False)
+
+
+def _log(name: str, line: str) -> None:
+    import structlog  # slow to load, and rarely needed here
+
+    structlog.get_logger("ade.inline").info("task.says", name=name, line=line)

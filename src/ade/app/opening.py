@@ -4,29 +4,48 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from ade.ports import Stores
+from ade.ports import WORK, Stores
 from ade.queue.payloads import Payloads
 from ade.queue.waiting import FinishWatch
 
 
-@dataclass(slots=True)
+class LoopSide:
+    """What belongs to one of the event loops that use the store."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.watch = FinishWatch(stores)
+        self._hints = stores.hints
+        self._will_ring = False
+
+    def ring_soon(self) -> None:
+        """Wake a worker once for all that was stored in this turn of the loop: ringing is a system call."""
+        if not self._will_ring:
+            self._will_ring = True
+            asyncio.get_running_loop().call_soon(self._ring)
+
+    def _ring(self) -> None:
+        self._will_ring = False
+        self._hints.ring(WORK)
+
+
 class Opened:
     """An open store and what goes with it."""
 
-    stores: Stores
-    payloads: Payloads
-    _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, FinishWatch] = field(default_factory=WeakKeyDictionary)
+    def __init__(self, stores: Stores, payloads: Payloads) -> None:
+        self.stores = stores
+        self.payloads = payloads
+        self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSide] = WeakKeyDictionary()
 
-    def watch(self) -> FinishWatch:
+    @property
+    def side(self) -> LoopSide:
         """The one of the running event loop."""
         loop = asyncio.get_running_loop()
-        watch = self._watches.get(loop)
-        if watch is None:
-            watch = self._watches[loop] = FinishWatch(self.stores)
-        return watch
+        side = self._sides.get(loop)
+        if side is None:
+            side = self._sides[loop] = LoopSide(self.stores)
+        return side
 
 
 class Opening:

@@ -130,7 +130,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_rate(value: object) -> tuple[int, int]:
-    """"100/m" as (100, 60000): starts and the milliseconds they may take place in."""
+    """ "100/m" as (100, 60000): starts and the milliseconds they may take place in."""
     match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     period = int(match[2] or 1) * _UNITS_MS[match[3]] if match else 0
     if match is None or not period:

@@ -2,7 +2,6 @@
 
 import re
 
-_HEX_BREAKS = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -12,7 +11,7 @@ def uuid7(now_ms: int, entropy: bytes) -> str:
     number = number & ~(0xF << 76) | 0x7 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62
     digits = f"{number:032x}"
-    return "-".join(digits[start:end] for start, end in _HEX_BREAKS)
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def is_task_id(text: str) -> bool:

@@ -22,7 +22,8 @@ async def explain(stores: Stores, task_id: str) -> Explanation:
         reasons = await _running(stores, task)
     else:
         reasons = [_settled(task)]
-    sentence = f"It is {task.status}: {reasons[0].sentence}"
+    first = reasons[0].sentence
+    sentence = f"It is {task.status}: {first}" if task.status in CLAIMABLE else first[0].upper() + first[1:]
     return Explanation(task_id=task.id, status=task.status, sentence=sentence, reasons=reasons)
 
 

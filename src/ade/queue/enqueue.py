@@ -18,14 +18,20 @@ async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> 
 
 
 async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
-    """Store tasks that were admitted already."""
+    """Store tasks that were admitted already, and wake a worker."""
     if len(admitted) > 1:
         check_no_cycle(admitted)
-    if not all(payloads.fits(task.args) for task in admitted):
-        admitted = [await _spilled(payloads, task) for task in admitted]
-    stored = await stores.tasks.add(admitted)
+    stored = await store(stores, payloads, admitted)
     stores.hints.ring(WORK)
     return stored
+
+
+async def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
+    """Store tasks without waking anybody, for callers that ring once for many of these."""
+    for task in admitted:
+        if not payloads.fits(task.args):
+            return await stores.tasks.add([await _spilled(payloads, task) for task in admitted])
+    return await stores.tasks.add(admitted)
 
 
 async def _spilled(payloads: Payloads, task: Task) -> Task:

@@ -1,8 +1,7 @@
 """From a definition and options to tasks. What all tasks of a plan share is checked once, not for every task."""
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from msgspec import Raw, Struct, structs
@@ -12,6 +11,7 @@ from ade.core.ids import uuid7
 from ade.core.records import Definition, Task
 from ade.core.retry import Backoff
 from ade.core.task import admit
+from ade.queue.ids import fresh_id
 from ade.queue.signature import Signature
 
 T = TypeVar("T")
@@ -55,13 +55,18 @@ class Plan:
     deadline_in_ms: int | None = None
     after: tuple["str | Invocation[Any]", ...] = ()  # only when calls of the same batch are among them
 
+    # Whether the template, checked once, vouches for every task made from it.
+    is_constant: bool = field(init=False)
+
     def __post_init__(self) -> None:
         """Raises InvalidTask for a template that could never be enqueued."""
         admit(self.template, now=0)
+        constant = not self.delay_ms and self.deadline_in_ms is None and self.template.idempotency_key is None
+        object.__setattr__(self, "is_constant", constant)  # the way to fill a field of a frozen class
 
     def make(self, args: Raw, *, now: int, key: str | None = None) -> Task:
         """A new task, ready to be stored. `key` is a concurrency key made from the arguments."""
-        template, task_id = self.template, uuid7(now, os.urandom(10))
+        template, task_id = self.template, fresh_id(now)
         if self.is_constant and key is None:
             return structs.replace(template, id=task_id, args=args, created_at=now, updated_at=now)
         made = structs.replace(
@@ -73,11 +78,6 @@ class Plan:
             concurrency_key=key if key is not None else template.concurrency_key,
         )
         return admit(made, now=now)
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether the template, checked once, vouches for every task made from it."""
-        return not self.delay_ms and self.deadline_in_ms is None and self.template.idempotency_key is None
 
 
 class Invocation(Generic[R_co]):

@@ -1,7 +1,6 @@
 """How a function's arguments and result are written as JSON and read back: decided once, checked every time."""
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import msgspec
@@ -73,7 +72,10 @@ class Signature:
                 if type(value) not in SCALARS:
                     plain = to_plain(arguments)
                     break
-            self._convert(plain)
+            if self._plain_names:
+                msgspec.convert(plain, self._struct, dec_hook=decode_foreign)
+            else:
+                self._convert(plain)
             return to_json(plain)
         except CODING_ERRORS as error:
             self._refuse(arguments, error)
@@ -120,9 +122,7 @@ class Signature:
         return arguments_schema(self.parameters, self._struct)
 
     def _convert(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """Typed arguments from plain ones."""
-        if self._plain_names:
-            return _given(msgspec.convert(plain, self._struct, dec_hook=decode_foreign))
+        """Typed arguments from plain ones, where further names are allowed."""
         names = self._struct.__struct_fields__
         known = {name: value for name, value in plain.items() if name in names}
         extra = {name: value for name, value in plain.items() if name not in names}
@@ -190,6 +190,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _with_hint(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # slow to load, and only needed for a mistake
+
     nearest = get_close_matches(name, known, n=1)
     return f"{name} (did you mean {nearest[0]}?)" if nearest else name
 

@@ -17,6 +17,7 @@ from ade.queue.handlers import Handler
 from ade.worker import wire
 from ade.worker.child import PYTHONPATH_BEFORE
 from ade.worker.failures import died
+from ade.worker.kinship import import_path
 from ade.worker.wire import Answer, Call, Facts, Raised, Refused, Request, Returned
 
 Respond = Callable[[Request], Awaitable[Any]]
@@ -107,14 +108,19 @@ class Children:
             await child.close()
 
 
+def check_importable(handler: Handler) -> None:
+    """Raises InvalidTask for a function that another process could not find."""
+    if "<" in handler.function.__qualname__:
+        raise InvalidTask(
+            f"task {handler.name!r} runs in a process, so {handler.function.__qualname__} must be defined at the top"
+            " of its module"
+        )
+
+
 def call_of(handler: Handler, args: Raw, facts: Facts) -> Call:
     """How the child finds the function again. Raises InvalidTask if it cannot."""
-    function = handler.function
-    module, qualname = function.__module__, function.__qualname__
-    if "<" in qualname:
-        raise InvalidTask(
-            f"task {handler.name!r} runs in a process, so {qualname} must be defined at the top of its module"
-        )
+    check_importable(handler)
+    module, qualname = handler.function.__module__, handler.function.__qualname__
     main_path = None
     if module == "__main__":
         main = sys.modules["__main__"]
@@ -143,5 +149,5 @@ def _environment() -> dict[str, str]:
     environment = dict(os.environ)
     if "PYTHONPATH" in environment:
         environment[PYTHONPATH_BEFORE] = environment["PYTHONPATH"]
-    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment["PYTHONPATH"] = import_path()
     return environment

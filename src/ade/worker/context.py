@@ -70,9 +70,7 @@ class Context:
         await self._ask(Say(f"{message}{told}"[:_LINE_LIMIT]))
 
     @overload
-    async def once(
-        self, key: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
+    async def once(self, key: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     async def once(self, key: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def once(self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -72,6 +72,4 @@ class Desk:
 
 def facts_of(run: Run) -> Facts:
     task = run.task
-    return Facts(
-        task_id=task.id, name=task.name, attempt=task.attempt, worker=task.worker_id or "", run_id=run.id
-    )
+    return Facts(task_id=task.id, name=task.name, attempt=task.attempt, worker=task.worker_id or "", run_id=run.id)

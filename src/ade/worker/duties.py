@@ -47,9 +47,7 @@ def standard_duties(
     )
     trim = partial(sweep.trim_events, stores, retention_s=options.event_retention_s)
     return [
-        Duty(
-            name="settle", every_s=quick, perform=partial(sweep.settle_ripe, stores), may_run=may_judge_leases
-        ),
+        Duty(name="settle", every_s=quick, perform=partial(sweep.settle_ripe, stores), may_run=may_judge_leases),
         Duty(name="schedules", every_s=quick, perform=fire_schedules),
         Duty(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
         Duty(name="prune", every_s=slow, perform=prune),

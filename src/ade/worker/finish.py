@@ -52,7 +52,11 @@ class Finisher:
             self._wake.clear()
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                await self._commit(batch)
+                try:
+                    await self._commit(batch)
+                except Exception:  # whatever it is, other runs must still be able to end
+                    log.exception("commit.failed", task_ids=[run.task.id for run, _ in batch])
+                    self._on_settled([run for run, _ in batch])
 
     async def _commit(self, batch: list[Ended]) -> None:
         if self._outputs:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ade.worker.kinship import die_with_parent
+from ade.worker.kinship import die_with_parent, import_path
 from ade.worker.slate import Page, Slate
 
 Renew = Callable[[Mapping[str, str]], object]
@@ -30,38 +30,38 @@ class Brief(NamedTuple):
     capacity: int
     heartbeat_ms: int
     silence_ms: int  # how long runs without a time-out are kept for a silent worker
-    renewer: str  # "module:function"; called with `about`, it answers how to renew
+    renewer: str
     about: str
 
 
 class GuardianSpec(NamedTuple):
-    """How a guardian can renew: `renewer` is imported by it, and called with the worker's record and `about`."""
+    """How a guardian can renew: it imports `renewer` ("module:function") and calls it with a JSON object of the
+    worker's record, lease_ms and `store`, which says where the records are."""
 
     renewer: str
-    about: str
+    store: str
 
 
 class GuardianProcess:
     """The worker's side."""
 
-    def __init__(self, slate: Slate, process: "subprocess.Popen[bytes]") -> None:
-        self.slate = slate
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
     @classmethod
-    def start(cls, brief: Brief, slate: Slate) -> "GuardianProcess":
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    def start(cls, brief: Brief, descriptor: int) -> "GuardianProcess":
+        environment = {**os.environ, "PYTHONPATH": import_path()}
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ade.worker.guardian"],
             stdin=subprocess.PIPE,
-            pass_fds=(slate.descriptor,),
+            pass_fds=(descriptor,),
             start_new_session=True,
             env=environment,
         )
         assert process.stdin is not None
         process.stdin.write(json.dumps(brief).encode() + b"\n")
         process.stdin.flush()
-        return cls(slate, process)
+        return cls(process)
 
     @property
     def pid(self) -> int:
@@ -76,7 +76,6 @@ class GuardianProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self.slate.close()
 
 
 def runs_to_keep(page: Page, *, now_ms: int, heartbeat_ms: int, silence_ms: int) -> list[str]:

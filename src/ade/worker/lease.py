@@ -23,10 +23,11 @@ class LeaseThread:
         renew: Callable[[Mapping[str, str]], Renewal],
         held: Callable[[], Mapping[str, str]],  # run id -> task id
         on_gone: Callable[[Mapping[str, Status | None]], None],
-        on_overdue: Callable[[], None],
+        on_overdue: Callable[[], object],
         on_beat: Callable[[], None],
         heartbeat_s: float,
         lease_s: float,
+        guarded_at: Callable[[], float] = lambda: 0.0,  # when a guardian last renewed in our place
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._renew = renew
@@ -36,6 +37,7 @@ class LeaseThread:
         self._on_beat = on_beat
         self._heartbeat_s = heartbeat_s
         self._patience_s = lease_s - min(heartbeat_s, lease_s / 4)  # then a run must be taken for lost
+        self._guarded_at = guarded_at
         self._clock = clock
         self._asked = threading.Event()
         self._stopping = False
@@ -60,6 +62,10 @@ class LeaseThread:
         """Whether two beats have been missed, for instance because something held the interpreter."""
         return self._clock() - self.renewed_at > 2 * self._heartbeat_s
 
+    def is_overdue(self) -> bool:
+        """Whether nobody has renewed for so long that the leases may be gone before the next chance."""
+        return self._clock() - max(self.renewed_at, self._guarded_at()) > self._patience_s
+
     def beat(self) -> None:
         """One renewal. The lease is counted from before the call, which is when the store may have done it."""
         began = self._clock()
@@ -68,7 +74,7 @@ class LeaseThread:
         except AdeError as error:
             self._failures += 1
             log.warning("lease.not_renewed", error=str(error), failures=self._failures)
-            if self._clock() - self.renewed_at > self._patience_s:
+            if self.is_overdue():
                 self._on_overdue()
             return
         self._failures = 0

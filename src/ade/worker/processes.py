@@ -46,7 +46,7 @@ class Supervisor:
         self._guard = guard or RestartGuard()
         self._clock = clock
         self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._stopping = False
+        self._stop_asked = asyncio.Event()
         self.exit_code = 0
 
     async def run(self) -> int:
@@ -64,23 +64,23 @@ class Supervisor:
 
     def stop(self) -> None:
         """Pass the wish to stop on; a second one makes the processes hurry."""
-        self._stopping = True
+        self._stop_asked.set()
         for process in self._running.values():
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
 
     async def _keep(self, number: int) -> None:
-        while not self._stopping:
+        while not self._stop_asked.is_set():
             # In a session of its own, a Ctrl-C reaches the process once and not twice.
             process = await asyncio.create_subprocess_exec(
                 *self._command, start_new_session=True, env={**os.environ, SUPERVISOR: str(os.getpid())}
             )
             self._running[number] = process
             log.info("process.started", number=number, pid=process.pid)
-            if self._stopping:
+            if self._stop_asked.is_set():
                 process.send_signal(signal.SIGTERM)
             code = await process.wait()
-            if self._stopping:
+            if self._stop_asked.is_set():
                 return
             log.warning("process.died", number=number, pid=process.pid, exit_code=code)
             if not self._guard.allows(self._clock()):

@@ -69,8 +69,8 @@ class Pump:
                 self._wake.clear()
                 try:
                     await self._claim_round()
-                except AdeError as error:
-                    log.warning("claim.repeated", error=str(error), pause_s=pause)
+                except Exception as error:  # whatever it is, a worker that stops looking for work is of no use
+                    log.warning("claim.repeated", error=str(error), pause_s=pause, exc_info=_is_unexpected(error))
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, _LONGEST_PAUSE_S)
                     continue
@@ -183,6 +183,10 @@ class Pump:
     def _end_linger(self) -> None:
         self._lingering = False
         self._wake.set()
+
+
+def _is_unexpected(error: Exception) -> bool:
+    return not isinstance(error, AdeError)
 
 
 def lanes_of(registry: Registry) -> list[Lane]:

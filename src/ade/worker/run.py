@@ -36,6 +36,7 @@ class Run:
         "mode",
         "stop",
         "task",
+        "until_ms",
     )
 
     def __init__(self, task: Task, handler: Handler | None) -> None:
@@ -49,6 +50,7 @@ class Run:
         self.detached = False  # did not end when told to; whatever it still does is ignored
         self.job: asyncio.Task[None] | None = None
         self.alarm: Entry | None = None
+        self.until_ms = 0  # monotonic: beyond it the run is hung for certain; 0 without a time-out
         self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
 
     def end(self, why: Stop) -> bool:

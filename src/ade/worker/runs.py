@@ -1,6 +1,7 @@
 """All runs this worker holds, from claim to commit: started, told to end, and let go of when they will not."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ HANDED_BACK = "the worker was shut down"
 
 
 class Runs:
-    """`finish` is given each run that ends, with its outcome. The other callbacks tell of room, of commits, of starts."""
+    """`finish` is given each run that ends, with its outcome; the other callbacks tell of room, commits and starts."""
 
     def __init__(
         self, registry: Registry, performer: Performer, timer: SharedTimer, options: WorkerOptions, probe: Probe
@@ -59,19 +60,20 @@ class Runs:
         return min(anywhere, self._limits[mode] - self._performing[mode])
 
     def start(self, tasks: Sequence[Task]) -> None:
+        if not tasks:
+            return
         loop = asyncio.get_running_loop()
         begun = []
         for task in tasks:
             run = Run(task, self._handlers.get(task.name))
+            if task.timeout_ms is not None:
+                self._limit(run)
             self.held[run.id] = run
             begun.append(run)
         self.on_change(self.held.values())  # before any handler can take hold of the interpreter
         for run in begun:
             self._performing[run.mode] += 1
             run.job = loop.create_task(self._work(run))
-            limit_ms = run_timeout_ms(run.task)
-            if limit_ms is not None:
-                run.alarm = self._timer.after(limit_ms / 1000, partial(self.stop, run, Stop.TIMED_OUT))
 
     def hand_back(self, tasks: Sequence[Task]) -> None:
         """Claimed when it was too late to start them."""
@@ -117,6 +119,11 @@ class Runs:
         while self.held:
             self._emptied.clear()
             await self._emptied.wait()
+
+    def _limit(self, run: Run) -> None:
+        limit_ms = run_timeout_ms(run.task) or 0
+        run.alarm = self._timer.after(limit_ms / 1000, partial(self.stop, run, Stop.TIMED_OUT))
+        run.until_ms = time.monotonic_ns() // 1_000_000 + limit_ms + round(self._options.cancel_grace_s * 1000)
 
     async def _work(self, run: Run) -> None:
         run.began = True

@@ -1,49 +1,32 @@
-"""One worker: its parts put together, started, watched and stopped in order."""
+"""The worker as others see it: given what it needs, it runs until told to stop."""
 
 import asyncio
 import os
 import random
 import secrets
 import socket
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-import msgspec
 import structlog
 
-from ade.core.lifecycle import Status
-from ade.core.records import Task, Worker
-from ade.core.task import run_timeout_ms
-from ade.ports import STOP, Renewal, Stores
-from ade.queue.enqueue import enqueue
+from ade.ports import Stores
 from ade.queue.handlers import Mode, Registry
 from ade.queue.payloads import Payloads
 from ade.queue.plans import TaskDefaults
-from ade.version import VERSION
-from ade.worker.children import call_of
-from ade.worker.desk import Desk, facts_of
-from ade.worker.duties import Duty, standard_duties
-from ade.worker.finish import Finisher
-from ade.worker.guardian import Brief, GuardianProcess, GuardianSpec
-from ade.worker.lease import LeaseThread
-from ade.worker.loops import keep_up
+from ade.worker.children import check_importable
+from ade.worker.duties import Duty
+from ade.worker.guardian import GuardianSpec
 from ade.worker.options import SweepOptions, WorkerOptions
-from ade.worker.outputs import OutputBuffer
-from ade.worker.perform import Middleware, Performer
+from ade.worker.perform import Middleware
 from ade.worker.probe import Probe
-from ade.worker.pump import Pump
-from ade.worker.run import Run, Stop
-from ade.worker.runs import Runs
-from ade.worker.shutdown import Handover, drain
-from ade.worker.slate import HeldRun, Slate
-from ade.worker.timer import SharedTimer
+from ade.worker.shift import Setup, Shift
+from ade.worker.shutdown import Handover
 
-_LOST_MARGIN = 0.25  # of the lease: so long before it ends, a worker that cannot renew takes its runs for lost
 log = structlog.get_logger("ade.worker")
 
 
 class WorkerRuntime:
-    """`run` works until told to stop. Everything from outside comes in here; nothing is found by itself."""
+    """Everything from outside comes in here; nothing is found by itself."""
 
     def __init__(
         self,
@@ -56,42 +39,43 @@ class WorkerRuntime:
         sweeps: SweepOptions | None = None,
         defaults: TaskDefaults | None = None,
         duties: Sequence[Duty] = (),  # beyond the standard ones
-        guardian: GuardianSpec | None = None,
+        guardian: GuardianSpec | None = None,  # None: no guardian process
         probe: Probe | None = None,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self.stores = stores
-        self.registry = registry
-        self.options = options or WorkerOptions()
-        self._payloads = payloads or Payloads(stores.blobs)
-        self._middleware = middleware
-        self._sweeps = sweeps or SweepOptions()
-        self._defaults = defaults or TaskDefaults()
-        self._more_duties = tuple(duties)
-        self._guardian_spec = guardian
-        self._probe = probe or Probe()
-        self._dice = dice
-        self._started_at = stores.clock.now()
-        self._draining = False
-        self._slate: Slate | None = None
-        self._pump: Pump | None = None
-        self._runs: Runs | None = None
-        self.hostname = socket.gethostname()
-        self.id = f"{self.hostname}-{os.getpid()}-{secrets.token_hex(4)}"
-
-    def record(self) -> Worker:
-        """The worker as it describes itself now. Also called from the lease thread."""
-        pump, runs = self._pump, self._runs
-        return Worker(
-            id=self.id,
-            hostname=self.hostname,
-            pid=os.getpid(),
-            started_at=self._started_at,
-            version=VERSION,
-            queues=self.options.queues,
-            names=tuple(sorted(self.registry.names())),
-            concurrency=self.options.concurrency,
-            running=0 if runs is None else runs.performing,
-            progress_at=self._started_at if pump is None else pump.progress_at,
-            draining=self._draining,
+        for handler in registry:
+            if handler.mode is Mode.PROCESS:
+                check_importable(handler)
+        hostname = socket.gethostname()
+        self.id = f"{hostname}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._setup = Setup(
+            stores=stores,
+            registry=registry,
+            options=options or WorkerOptions(),
+            payloads=payloads or Payloads(stores.blobs),
+            middleware=tuple(middleware),
+            sweeps=sweeps or SweepOptions(),
+            defaults=defaults or TaskDefaults(),
+            duties=tuple(duties),
+            guardian=guardian,
+            probe=probe or Probe(),
+            dice=dice,
+            worker_id=self.id,
+            hostname=hostname,
+            started_at=stores.clock.now(),
         )
+
+    async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> Handover:
+        """Work until `stop` is set, then drain; `hurry` cuts the draining short. Answers what was handed back."""
+        setup = self._setup
+        shift = Shift(setup, hurry or asyncio.Event())
+        definitions = [handler.definition for handler in setup.registry]
+        await setup.stores.workers.register(shift.record(), definitions, setup.options.lease_ms)
+        log.info("worker.started", worker=self.id, concurrency=setup.options.concurrency)
+        try:
+            await shift.work(stop)
+        finally:
+            handover = await shift.end()
+            known = {"handed_back": list(handover.handed_back), "left_behind": list(handover.left_behind)}
+            log.info("worker.stopped", worker=self.id, **known)
+        return handover

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import structlog
 from msgspec import Struct
@@ -61,7 +62,7 @@ async def _emptied(runs: Runs, seconds: float, hurry: asyncio.Event | None) -> N
     """Wait until nothing is held, for so long, or until there is a hurry."""
     if not runs.held:
         return
-    waiting = [asyncio.ensure_future(runs.emptied())]
+    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(runs.emptied())]
     if hurry is not None:
         waiting.append(asyncio.ensure_future(hurry.wait()))
     await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

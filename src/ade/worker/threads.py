@@ -1,6 +1,7 @@
 """Threads for plain functions. They are daemons: one that never ends must not keep the process alive."""
 
 import asyncio
+import contextlib
 import contextvars
 import queue
 import threading
@@ -53,10 +54,8 @@ def _perform(
         answer = context.run(function)
     except BaseException as raised:  # also SystemExit: a handler must not end the thread
         error = raised
-    try:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(_deliver, future, answer, error)
-    except RuntimeError:
-        pass  # the loop is closed: nobody waits any more
 
 
 def _deliver(future: "asyncio.Future[Any]", answer: Any, error: BaseException | None) -> None:

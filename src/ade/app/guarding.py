@@ -1,0 +1,37 @@
+"""How a worker's guardian renews leases: it opens the store by itself, and only when it has to."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from ade.core.records import Worker
+from ade.ports import Renewal
+from ade.settings import Settings
+from ade.wiring import open_stores
+
+RENEWER = f"{__name__}:renewer"
+
+
+class Place(Struct, frozen=True):
+    """Where the records are."""
+
+    url: str
+    settings: Settings
+
+
+class About(Struct, frozen=True):
+    """What the worker tells its guardian."""
+
+    worker: Worker
+    lease_ms: int
+    store: str
+
+
+def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
+    """A function that renews the leases of some runs (run id -> task id) in the worker's name."""
+    told = msgspec.json.decode(about, type=About)
+    place = msgspec.json.decode(told.store, type=Place)
+    stores = asyncio.run(open_stores(place.url, place.settings))
+    return lambda runs: stores.workers.renew(told.worker, runs, lease_ms=told.lease_ms)

@@ -1,0 +1,73 @@
+"""An app at work: its settings become a worker's options, its schedules are stored, its handlers run."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ade.app.guarding import RENEWER, Place
+from ade.queue.schedules import declare
+from ade.settings import Settings
+from ade.worker.guardian import GuardianSpec
+from ade.worker.options import SweepOptions, WorkerOptions
+from ade.worker.probe import Probe
+from ade.worker.runtime import WorkerRuntime
+from ade.worker.shutdown import Handover
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+
+
+def worker_options(settings: Settings) -> WorkerOptions:
+    worker = settings.worker
+    return WorkerOptions(
+        concurrency=worker.concurrency,
+        queues=worker.queues,
+        batch=worker.batch,
+        threads=worker.threads,
+        cpu_processes=worker.cpu_processes,
+        lease_s=worker.lease_s,
+        heartbeat_s=worker.heartbeat_s,
+        poll_s=worker.poll_s,
+        grace_s=worker.grace_s,
+    )
+
+
+def sweep_options(settings: Settings) -> SweepOptions:
+    sweep = settings.sweep
+    return SweepOptions(
+        interval_s=sweep.interval_s,
+        retention_s=sweep.retention_s,
+        event_retention_s=settings.events.retention_s,
+        archive_dir=None if sweep.archive_dir is None else Path(sweep.archive_dir),
+        prune_batch=sweep.prune_batch,
+    )
+
+
+def guardian_spec(settings: Settings) -> GuardianSpec | None:
+    """None where no other process could renew: a store in memory."""
+    if not settings.worker.lease_guard or settings.store.url == "memory://":
+        return None
+    return GuardianSpec(RENEWER, msgspec.json.encode(Place(settings.store.url, settings)).decode())
+
+
+async def work(
+    app: "Ade", settings: Settings, stop: asyncio.Event, hurry: asyncio.Event | None = None, probe: Probe | None = None
+) -> Handover:
+    """One worker of this app, until `stop` is set. Answers what it had to hand back."""
+    opened = await app.open()
+    for schedule in app.schedules:
+        await declare(opened.stores, schedule)
+    runtime = WorkerRuntime(
+        opened.stores,
+        app.registry,
+        worker_options(settings),
+        payloads=opened.payloads,
+        middleware=app.middlewares,
+        sweeps=sweep_options(settings),
+        defaults=app.defaults,
+        guardian=guardian_spec(settings),
+        probe=probe,
+    )
+    return await runtime.run(stop, hurry)

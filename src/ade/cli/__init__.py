@@ -1,0 +1,10 @@
+"""The command line: a thin front end over the use cases. `main` is what `ade` on the PATH calls."""
+
+
+def main() -> None:
+    """Run the command that the arguments name and end the process with its exit code."""
+    import sys
+
+    from ade.cli.program import run
+
+    sys.exit(run())

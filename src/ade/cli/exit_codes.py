@@ -1,0 +1,71 @@
+"""How a command tells a script what happened: every exit code, what it means, and which errors lead to it."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from ade.core import errors
+from ade.core.errors import AdeError
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    PROBLEM = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    REFUSED = 5
+    STORE = 6
+    INTERNAL = 70
+    TIMED_OUT = 124
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+MEANS: Mapping[ExitCode, str] = {
+    ExitCode.OK: "done",
+    ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, `doctor` or `audit verify`"
+    " complains",
+    ExitCode.USAGE: "the command, its options, the settings, the app or the task were not valid; nothing was stored",
+    ExitCode.NOT_FOUND: "the task, name, queue or schedule does not exist",
+    ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
+    ExitCode.REFUSED: "refused for now, because a queue or the disk is full; try again later",
+    ExitCode.STORE: "the store cannot be used: damaged, not writable, of a newer version, out of reach",
+    ExitCode.INTERNAL: "a fault of ADE itself; `ADE_DEBUG=1` shows where",
+    ExitCode.TIMED_OUT: "what was waited for did not happen in the time given",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C",
+    ExitCode.BROKEN_PIPE: "the reader of the output went away",
+}
+
+_BY_ERROR: Mapping[type[AdeError], ExitCode] = {
+    AdeError: ExitCode.PROBLEM,
+    errors.InvalidTask: ExitCode.USAGE,
+    errors.InvalidArguments: ExitCode.USAGE,
+    errors.InvalidSchedule: ExitCode.USAGE,
+    errors.InvalidFilter: ExitCode.USAGE,
+    errors.InvalidUrl: ExitCode.USAGE,
+    errors.DependencyCycle: ExitCode.USAGE,
+    errors.PayloadTooLarge: ExitCode.USAGE,
+    errors.UnknownTask: ExitCode.NOT_FOUND,
+    errors.UnknownName: ExitCode.NOT_FOUND,
+    errors.UnknownQueue: ExitCode.NOT_FOUND,
+    errors.UnknownSchedule: ExitCode.NOT_FOUND,
+    errors.UnknownDependency: ExitCode.NOT_FOUND,
+    errors.IllegalTransition: ExitCode.CONFLICT,
+    errors.StaleWrite: ExitCode.CONFLICT,
+    errors.IdempotencyConflict: ExitCode.CONFLICT,
+    errors.EffectInProgress: ExitCode.CONFLICT,
+    errors.QueueFull: ExitCode.REFUSED,
+    errors.DiskFull: ExitCode.REFUSED,
+    errors.StoreError: ExitCode.STORE,
+    errors.WaitTimeout: ExitCode.TIMED_OUT,
+}
+
+
+def exit_code_of(error: type[AdeError]) -> ExitCode:
+    """The code of the nearest kind that has one; errors of one room alone name theirs in `exit_code`."""
+    for kind in error.__mro__:
+        if kind in _BY_ERROR:
+            return _BY_ERROR[kind]
+        if "exit_code" in vars(kind):
+            return ExitCode(vars(kind)["exit_code"])
+    return ExitCode.PROBLEM

@@ -1,0 +1,91 @@
+"""What a user sees when something goes wrong: a code, a sentence, an exit code."""
+
+import sys
+import traceback
+
+import click
+import msgspec
+from click.exceptions import NoArgsIsHelpError
+
+from ade.cli.exit_codes import ExitCode, exit_code_of
+from ade.cli.output import printable
+from ade.cli.shared import is_debugging
+from ade.core.errors import AdeError, QueueFull
+
+
+class BadUsage(AdeError):
+    """The command line is not valid. `--help` after any command shows what it takes."""
+
+    code = "usage"
+    exit_code = ExitCode.USAGE
+
+
+class InternalError(AdeError):
+    """A fault of ADE itself. Run the command again with ADE_DEBUG=1 and report what it shows."""
+
+    code = "internal"
+    exit_code = ExitCode.INTERNAL
+
+
+class Interrupted(AdeError):
+    """Ended by Ctrl-C."""
+
+    code = "interrupted"
+    exit_code = ExitCode.INTERRUPTED
+
+
+def report(error: BaseException, *, as_json: bool) -> ExitCode:
+    """Tell what happened on stderr and answer the exit code."""
+    if is_debugging():
+        traceback.print_exception(error)
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.format_message())
+        return ExitCode.USAGE
+    shown = _as_ade_error(error)
+    click.echo(_as_json(shown) if as_json else _as_text(shown), err=True)
+    return exit_code_of(type(shown))
+
+
+def _as_ade_error(error: BaseException) -> AdeError:
+    match error:
+        case AdeError():
+            return error
+        case click.UsageError():
+            return BadUsage(_usage(error))
+        case click.ClickException():
+            return BadUsage(error.format_message())
+        case KeyboardInterrupt() | click.Abort():
+            return Interrupted()
+        case _:
+            place = _where(error)
+            return InternalError(
+                f"{type(error).__name__}: {error}{place}. This is a fault of ADE; ADE_DEBUG=1 shows all of it"
+            )
+
+
+def _usage(error: click.UsageError) -> str:
+    hint = ""
+    if error.ctx is not None and error.ctx.get_help_option(error.ctx) is not None if False else error.ctx is not None:
+        hint = f" `{error.ctx.command_path} --help` shows what it takes."
+    return f"{error.format_message()}{hint}"
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" (at {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _as_text(error: AdeError) -> str:
+    label = click.style(f"error[{error.code}]", fg="red", bold=True)
+    return f"{label}: {printable(error.detail, lines=True)}"
+
+
+def _as_json(error: AdeError) -> str:
+    facts: dict[str, object] = {"code": error.code, "message": error.detail}
+    if isinstance(error, QueueFull):
+        facts["retry_after"] = error.retry_after
+    return msgspec.json.encode({"error": facts}).decode()
+
+
+def warn(text: str) -> None:
+    print(text, file=sys.stderr)

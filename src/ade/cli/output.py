@@ -1,0 +1,142 @@
+"""What a command writes: tables on a terminal, plain aligned text to a pipe, JSON where it was asked for.
+
+Answers go to stdout; what is said beside them goes to stderr. Text that comes from tasks is made harmless for
+terminals. rich is loaded only when a terminal really gets something drawn.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+
+class Cell(NamedTuple):
+    """A cell of a table that is not plain; `style` is a word of rich, such as `red` or `dim`."""
+
+    text: str
+    style: str = ""
+
+
+Row = Sequence[str | Cell]
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """The text without control characters, which could move a cursor or rewrite what was printed before."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or (lines and char in "\n\t") else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def pretty(value: object) -> str:
+    """JSON for reading."""
+    return msgspec.json.format(_encoded(value), indent=2).decode()
+
+
+def compact(value: object) -> str:
+    """JSON on one line."""
+    return _encoded(value).decode()
+
+
+def _encoded(value: object) -> bytes:
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def aligned(head: Sequence[str], rows: Sequence[Row]) -> Iterable[str]:
+    """A table as lines of text; the last column is not padded."""
+    texts = [[printable(_text(cell)) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
+    for row in [head, *texts]:
+        padded = [text.ljust(width) for text, width in zip(row[:-1], widths, strict=False)]
+        yield "  ".join([*padded, row[-1]]).rstrip()
+
+
+def _text(cell: str | Cell) -> str:
+    return cell.text if isinstance(cell, Cell) else cell
+
+
+class Output:
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether people look at the answer as it comes."""
+        return not self.as_json and sys.stdout.isatty()
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether people would like to see how far it is."""
+        return not self.as_json and not self.quiet and sys.stderr.isatty()
+
+    @cached_property
+    def console(self) -> "Console":
+        from rich.console import Console
+
+        return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+
+    def document(self, value: object) -> None:
+        """The one JSON document that is the answer; easy to read where people read it."""
+        click.echo(pretty(value) if sys.stdout.isatty() else compact(value))
+
+    def record(self, value: object) -> None:
+        """One JSON document of many, on a line of its own, there at once for whoever follows."""
+        click.echo(compact(value))
+        sys.stdout.flush()
+
+    def line(self, text: str = "") -> None:
+        click.echo(printable(text, lines=True))
+
+    def styled(self, text: str, **style: Any) -> None:
+        """A line with click's styles; to a pipe they vanish."""
+        click.secho(printable(text, lines=True), **style)
+
+    def note(self, text: str) -> None:
+        """Something beside the answer, for people."""
+        if not self.quiet and not self.as_json:
+            click.echo(printable(text, lines=True), err=True)
+
+    def table(self, head: Sequence[str], rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        if self.is_terminal:
+            self.draw(table_of(head, rows))
+        else:
+            for line in aligned([title.upper() for title in head], rows):
+                click.echo(line)
+
+    def facts(self, pairs: Iterable[tuple[str, str | Cell]]) -> None:
+        """Names and values, one pair per line."""
+        known = [(name, value) for name, value in pairs if _text(value)]
+        width = max((len(name) for name, _ in known), default=0)
+        for name, value in known:
+            label = click.style(name.ljust(width), dim=True) if self.is_terminal else name.ljust(width)
+            click.echo(f"{label}  {printable(_text(value), lines=True)}")
+
+    def draw(self, drawing: "RenderableType") -> None:
+        self.console.print(drawing)
+
+
+def table_of(head: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> "Table":
+    """For a terminal: columns that shrink rather than break the line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for index, name in enumerate(head):
+        is_last = index == len(head) - 1
+        table.add_column(name, overflow="ellipsis", no_wrap=not is_last, min_width=min(len(name), 4))
+    for row in rows:
+        cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+        table.add_row(*(Text(printable(cell.text), style=cell.style) for cell in cells))
+    return table

@@ -1,0 +1,114 @@
+"""One run of `ade`: what was asked for on the command line, and what follows from it, made when first needed."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+    from ade.cli.output import Output
+    from ade.ports import Stores
+    from ade.queue.payloads import Payloads
+    from ade.settings import Loaded, Settings
+
+T = TypeVar("T")
+
+
+@dataclass
+class Choices:
+    """The shared options as given."""
+
+    store: str | None = None
+    app: str | None = None
+    config: str | None = None
+    json: bool = False
+    quiet: bool = False
+
+
+class Session:
+    def __init__(self) -> None:
+        self.choices = Choices()
+        self.flags: dict[str, object] = {}  # settings given as options of the command, by dotted name
+
+    @cached_property
+    def out(self) -> "Output":
+        from ade.cli.output import Output
+
+        return Output(as_json=self.choices.json, quiet=self.choices.quiet)
+
+    @cached_property
+    def loaded(self) -> "Loaded":
+        """The settings of all layers, and where each comes from. An app's own store counts if no layer names one."""
+        from ade.settings import load
+
+        files = self._files()
+        loaded = load(flags={**self.flags, "store.url": self.choices.store}, files=files)
+        if loaded.origins["store.url"] == "default" and self.app_spec is not None and self.app.url is not None:
+            return load(flags={**self.flags, "store.url": self.app.url}, files=files)
+        return loaded
+
+    def _files(self) -> "list[Any] | None":
+        if self.choices.config is None:
+            return None
+        from pathlib import Path
+
+        from ade.settings import standard_files
+
+        return [*standard_files(os.environ), Path(self.choices.config)]
+
+    @property
+    def settings(self) -> "Settings":
+        return self.loaded.settings
+
+    @property
+    def app_spec(self) -> str | None:
+        """Which app was named, by option or environment."""
+        return self.choices.app or os.environ.get("ADE_APP") or None
+
+    @cached_property
+    def app(self) -> "Ade":
+        """Raises BadApp."""
+        from ade.cli.loading import load_app
+
+        return load_app(self.app_spec)
+
+    @asynccontextmanager
+    async def stores(self) -> "AsyncIterator[Stores]":
+        from ade.wiring import open_stores
+
+        stores = await open_stores(self.settings.store.url, self.settings)
+        try:
+            yield stores
+        finally:
+            await stores.close()
+
+    def payloads(self, stores: "Stores") -> "Payloads":
+        from ade.queue.payloads import Payloads
+
+        store = self.settings.store
+        return Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
+
+    @property
+    def actor(self) -> str:
+        """Who to name in the event log."""
+        import getpass
+
+        try:
+            return f"cli:{getpass.getuser()}"
+        except (KeyError, OSError):  # a user without a name
+            return f"cli:{os.getuid()}"
+
+    @staticmethod
+    def run(work: Coroutine[Any, Any, T]) -> T:
+        """Carry a command's work out; Ctrl-C cancels it and closes what is open."""
+        return asyncio.run(work)
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether somebody can answer a question."""
+        return not self.choices.json and sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,0 +1,92 @@
+"""What all commands share: the options that every one takes, and the classes that add them."""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click import Context, HelpFormatter, Option, Parameter
+
+from ade.cli.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
+    """Keep a shared option for the session; given twice, the one nearest to the command counts."""
+
+    def keep(context: Context, parameter: Parameter, value: Any) -> None:
+        if value is not None and value is not False:
+            setattr(context.ensure_object(Session).choices, name, value)
+
+    return keep
+
+
+def shared_options() -> list[Option]:
+    """Fresh ones for each command, because click lets no two commands share an option."""
+
+    def option(name: str, help: str, **more: Any) -> Option:
+        return Option([f"--{name}"], help=help, expose_value=False, callback=_note(name), **more)
+
+    return [
+        option("store", "Where the records are, such as sqlite:///ade.db. Before settings and app.", metavar="URL"),
+        option("app", "The app to import, as module:attribute; ADE_APP says the same.", metavar="APP"),
+        option("config", "A settings file that is read after the usual ones.", type=click.Path(exists=True)),
+        option("json", "Write JSON: one document, or one per line where output goes on.", is_flag=True),
+        option("quiet", "Say nothing beside what was asked for.", is_flag=True),
+    ]
+
+
+def _format_shared(command: click.Command, context: Context, formatter: HelpFormatter) -> None:
+    """The options of this command first, those of all commands apart."""
+    everywhere = {option.name for option in shared_options()} | {"help"}
+    own, shared = [], []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            (shared if parameter.name in everywhere else own).append(record)
+    for title, records in (("Options", own), ("Options of every command", shared)):
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class AdeCommand(click.Command):
+    """A command with the shared options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        _format_shared(self, ctx, formatter)
+
+
+class AdeGroup(click.Group):
+    """A group whose commands are AdeCommands; takes the shared options itself too."""
+
+    command_class = AdeCommand
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        _format_shared(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def command(name: str) -> Callable[[F], AdeCommand]:
+    """Make a function a command of its own; its docstring is the help."""
+    return click.command(name, cls=AdeCommand)
+
+
+def group(name: str) -> Callable[[F], AdeGroup]:
+    return click.group(name, cls=AdeGroup)
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)
+
+
+def is_debugging() -> bool:
+    return os.environ.get("ADE_DEBUG", "") not in ("", "0")

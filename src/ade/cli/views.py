@@ -1,0 +1,66 @@
+"""Records as JSON documents: times as RFC 3339 text, payloads as JSON, nothing that only a store understands."""
+
+from typing import Any
+
+import msgspec
+
+from ade.core.events import Event
+from ade.core.records import OutputLine, Queue, Schedule, Task, Worker
+from ade.insight.overview import Overview
+from ade.insight.reasons import moment
+from ade.insight.workers import WorkerView
+
+_MOMENTS = (
+    *("run_after", "deadline", "created_at", "updated_at", "submitted_at", "approved_at", "started_at", "finished_at"),
+    *("at", "next_at", "last_at", "progress_at", "first_at"),
+)
+_INSIDE = ("lease_until", "heartbeat_until", "args_digest", "waiting_on")  # of no meaning outside the store
+
+
+def view(record: msgspec.Struct) -> dict[str, Any]:
+    """All fields that are set, in the order of the record."""
+    shown: dict[str, Any] = {}
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if name in _INSIDE or value is None or value == () or (name in _MOMENTS and value == 0):
+            continue
+        shown[name] = moment(value) if name in _MOMENTS and isinstance(value, int) else value
+    return shown
+
+
+def task_view(task: Task) -> dict[str, Any]:
+    shown = view(task)
+    if not task.discarded:
+        del shown["discarded"]
+    if not task.result_expired:
+        del shown["result_expired"]
+    return shown
+
+
+def event_view(event: Event) -> dict[str, Any]:
+    return {"seq": event.seq, **view(event)}
+
+
+def line_view(line: OutputLine) -> dict[str, Any]:
+    return view(line)
+
+
+def queue_view(queue: Queue) -> dict[str, Any]:
+    return view(queue)
+
+
+def schedule_view(schedule: Schedule) -> dict[str, Any]:
+    return view(schedule)
+
+
+def worker_view(seen: WorkerView) -> dict[str, Any]:
+    worker: Worker = seen.worker
+    return {**view(worker), "liveness": seen.liveness, "silent_ms": seen.silent_ms, "stuck_ms": seen.stuck_ms}
+
+
+def overview_view(overview: Overview) -> dict[str, Any]:
+    shown = view(overview)
+    shown["queues"] = [{**view(queue), "unfinished": queue.unfinished} for queue in overview.queues]
+    shown["names"] = [view(name) for name in overview.names]
+    shown["workers"] = [worker_view(worker) for worker in overview.workers]
+    return shown

@@ -1,0 +1,65 @@
+"""The audit chain: each entry's hash covers the entry and the hash before it, so none can be changed unnoticed."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from ade.core.events import Event
+
+GENESIS = ""  # the hash before the first entry
+
+
+class AuditHead(Struct, frozen=True):
+    """The end of the chain. Also the whole of an empty one."""
+
+    seq: int = 0
+    hash: str = GENESIS
+
+
+class AuditEntry(Struct, frozen=True):
+    """One event as it was copied. `body` is its canonical JSON."""
+
+    seq: int
+    body: bytes
+    hash: str
+
+
+class _Numbered(Struct):
+    seq: int = 0
+
+
+_seq_in = msgspec.json.Decoder(_Numbered).decode
+
+
+def chain(head: AuditHead, events: Iterable[Event]) -> list[AuditEntry]:
+    """The entries for events that follow the head."""
+    entries, previous = [], head.hash
+    for event in events:
+        body = msgspec.json.encode(event, order="deterministic")
+        previous = _link(previous, body)
+        entries.append(AuditEntry(event.seq, body, previous))
+    return entries
+
+
+def first_break(head: AuditHead, entries: Sequence[AuditEntry]) -> int | None:
+    """The seq of the first entry that does not follow from what stands before it, or None if all hold."""
+    previous = head
+    for entry in entries:
+        follows = entry.seq > previous.seq and entry.hash == _link(previous.hash, entry.body)
+        if not follows or _seq_of(entry.body) != entry.seq:
+            return entry.seq
+        previous = AuditHead(entry.seq, entry.hash)
+    return None
+
+
+def _link(previous: str, body: bytes) -> str:
+    return hashlib.sha256(previous.encode() + body).hexdigest()
+
+
+def _seq_of(body: bytes) -> int | None:
+    try:
+        return _seq_in(body).seq
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,36 @@
+"""Tasks by name: what workers have made known about them, for callers without the function."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Raw
+
+from ade.core.errors import InvalidArguments, UnknownName
+from ade.core.records import Definition
+from ade.ports import Stores
+from ade.queue.coding import CODING_ERRORS, to_json, to_plain
+from ade.queue.schemas import check_against_schema
+
+
+async def arguments_by_name(
+    stores: Stores, name: str, arguments: Mapping[str, Any], *, allow_unknown: bool = False
+) -> tuple[Definition, Raw]:
+    """The definition some worker has registered and the arguments as JSON, checked as far as it allows.
+
+    Raises UnknownName when nobody has; with `allow_unknown` the arguments are taken as they are.
+    """
+    known = {definition.name: definition for definition in await stores.workers.definitions()}
+    definition = known.get(name)
+    if definition is None:
+        if not allow_unknown:
+            names = ", ".join(sorted(known)) or "none"
+            raise UnknownName(f"no worker has registered a task named {name[:200]!r}; registered are: {names}")
+        definition = Definition(name=name)
+    try:
+        plain = to_plain(arguments)
+        raw = to_json(plain)
+    except CODING_ERRORS as error:
+        raise InvalidArguments(f"the arguments of {name} cannot be sent: {error}") from None
+    if definition.schema is not None:
+        check_against_schema(name, definition.schema, plain)
+    return definition, raw

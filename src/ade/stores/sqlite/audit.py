@@ -1,0 +1,129 @@
+"""The audit copy on SQLite: a file of its own beside the database, append-only by triggers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+from msgspec import structs
+
+from ade.core.audit import AuditEntry, AuditHead, chain
+from ade.core.errors import StoreForeign
+from ade.core.events import Event
+from ade.stores.sqlite.connection import check_library, patiently, translating, write_transaction
+from ade.stores.sqlite.places import place_of
+
+_APPLICATION_ID = 0x41444541  # "ADEA"
+Result = TypeVar("Result")
+
+
+async def open_audit(url: str) -> "SqliteAudit":
+    """The audit copy that belongs to a sqlite:/// or memory:// store."""
+    place = place_of(url)
+    audit = SqliteAudit(None if place is None else place.path.with_name(f"{place.path.stem}.audit.db"))
+    await audit.head()
+    return audit
+
+
+class SqliteAudit:
+    """One connection, used by one thread; other processes may append to the same file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._name = ":memory:" if path is None else str(path)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ade-audit")
+        self._connection: apsw.Connection | None = None
+
+    async def head(self) -> AuditHead:
+        return await self._call(_head)
+
+    async def append(self, events: Sequence[Event]) -> AuditHead:
+        def write(connection: apsw.Connection) -> AuditHead:
+            with write_transaction(connection, self._name):
+                head = _head(connection)
+                entries = chain(head, [event for event in events if event.seq > head.seq])
+                connection.executemany(_sql("append"), [structs.asdict(entry) for entry in entries])
+                return AuditHead(entries[-1].seq, entries[-1].hash) if entries else head
+
+        return await self._call(write)
+
+    async def entries(self, after: int, limit: int) -> list[AuditEntry]:
+        def read(connection: apsw.Connection) -> list[AuditEntry]:
+            rows = _rows(connection, "entries", after=after, limit=limit)
+            return [AuditEntry(seq, _as_bytes(body), digest) for seq, body, digest in rows]
+
+        return await self._call(read)
+
+    async def count(self) -> int:
+        return await self._call(lambda connection: int(_rows(connection, "count")[0][0]))
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, connection.close)
+        self._thread.shutdown(wait=False)
+
+    async def _call(self, function: Callable[[apsw.Connection], Result]) -> Result:
+        def run() -> Result:
+            with translating(self._name):
+                if self._connection is None:
+                    self._connection = _connect(self._name)
+                return function(self._connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+
+def _head(connection: apsw.Connection) -> AuditHead:
+    rows = _rows(connection, "head")
+    return AuditHead(*rows[0]) if rows else AuditHead()
+
+
+def _connect(name: str) -> apsw.Connection:
+    check_library()
+    connection = apsw.Connection(name)
+    try:
+        patiently(lambda: _set_up(connection), what=name)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _set_up(connection: apsw.Connection) -> None:
+    if not _is_ours(connection) and not _is_empty(connection):
+        raise StoreForeign("the audit file is a database of another program; move it away. Nothing was changed")
+    connection.execute("PRAGMA journal_mode=WAL").fetchall()
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA mmap_size=0")
+    if not _is_ours(connection):
+        with write_transaction(connection, "the audit file"):
+            connection.execute(_sql("schema")).fetchall()
+            connection.pragma("application_id", _APPLICATION_ID)
+
+
+def _is_ours(connection: apsw.Connection) -> bool:
+    return bool(connection.pragma("application_id") == _APPLICATION_ID)
+
+
+def _is_empty(connection: apsw.Connection) -> bool:
+    schema = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    return not schema and bool(connection.pragma("application_id") == 0)
+
+
+def _rows(connection: apsw.Connection, name: str, **bindings: Any) -> list[Any]:
+    return connection.execute(_sql(name), bindings).fetchall()
+
+
+def _as_bytes(body: bytes | str) -> bytes:
+    """A body that somebody has put in as text is still compared, and found out."""
+    return body if isinstance(body, bytes) else str(body).encode()
+
+
+@cache
+def _sql(name: str) -> str:
+    """The statement in audit_sql/<name>.sql."""
+    return (files(__package__) / "audit_sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,2 @@
+-- Add one entry to the chain.
+INSERT INTO entry (seq, body, hash) VALUES (:seq, :body, :hash)

@@ -1,0 +1,182 @@
+"""Test your tasks without sleeping: a clock you move, and a worker that runs what is due and then stops.
+
+async def test_a_failed_summary_is_tried_again_after_a_second():
+    async with harness(ade) as kit:
+        task = await summarise.enqueue("https://example.org")
+        await kit.drain()
+        await kit.advance(1)
+        await kit.drain()
+        assert await task.status() == "completed"
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from ade.app.ade import Ade
+from ade.app.opening import Opened
+from ade.core.records import Task, Worker
+from ade.ports import WORK, ClaimRequest, Stores
+from ade.queue.enqueue import enqueue
+from ade.queue.schedules import declare, fire_due
+from ade.version import VERSION
+from ade.worker.desk import Desk
+from ade.worker.finish import Finisher
+from ade.worker.options import WorkerOptions
+from ade.worker.outputs import OutputBuffer
+from ade.worker.perform import Performer
+from ade.worker.probe import Probe
+from ade.worker.pump import fresh_ids
+from ade.worker.runs import Runs
+from ade.worker.sweep import expire_results, settle_ripe
+from ade.worker.timer import SharedTimer
+
+__all__ = ["TestClock", "TestKit", "harness"]
+
+_START = datetime(2030, 1, 1, tzinfo=UTC)
+_LOOK_S = 0.05  # how often a drain looks for work that running tasks may have made
+
+
+class TestClock:
+    """A clock that stands still until it is moved."""
+
+    __test__ = False  # pytest looks for classes with such names
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._wall_ms = round(start.timestamp() * 1000)
+        self._steady_ms = self._wall_ms
+
+    def now(self) -> int:
+        return self._wall_ms
+
+    def steady(self) -> int:
+        return self._steady_ms
+
+    def advance(self, by: float | timedelta) -> None:
+        """Let time pass, for wall and leases alike."""
+        passed = _milliseconds(by)
+        if passed < 0:
+            raise ValueError("time does not run backwards; `jump_wall` puts the wall clock back")
+        self._wall_ms += passed
+        self._steady_ms += passed
+
+    def jump_wall(self, by: float | timedelta) -> None:
+        """Put the wall clock forward or back, as an administrator or a time server would."""
+        self._wall_ms += _milliseconds(by)
+
+
+def _milliseconds(by: float | timedelta) -> int:
+    return round((by.total_seconds() if isinstance(by, timedelta) else by) * 1000)
+
+
+class TestKit:
+    """An app on a store and a clock of its own. Made by `harness`."""
+
+    __test__ = False
+
+    def __init__(self, app: Ade, opened: Opened, clock: TestClock) -> None:
+        self.app = app
+        self.clock = clock
+        self.stores: Stores = opened.stores
+        self._opened = opened
+        self._options = WorkerOptions()
+        self._timer = SharedTimer(asyncio.get_running_loop())
+        outputs = OutputBuffer(self.stores.outputs, clock)
+        desk = Desk(self.stores, self._enqueue, outputs)
+        self._performer = Performer(desk, opened.payloads, app.middlewares)
+        self._runs = Runs(app.registry, self._performer, self._timer, self._options, Probe())
+        self._finisher = Finisher(self.stores, outputs, Probe(), lambda: 0.5, self._runs.settled)
+        self._runs.finish = self._finisher.add
+
+    async def drain(self) -> int:
+        """Run everything that is due, and what that enqueues, until nothing can be claimed. Answers how many runs."""
+        await self._start_shift()
+        committing = asyncio.create_task(self._finisher.work(), name="ade-test-finisher")
+        runs = 0
+        try:
+            while True:
+                seen = self.stores.hints.generation(WORK)
+                tasks = await self._claim()
+                self._runs.start(tasks)
+                runs += len(tasks)
+                if self._runs.held:
+                    await self._until_emptied_or_hinted(seen)
+                elif not tasks and not await settle_ripe(self.stores):
+                    return runs
+        finally:
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
+
+    async def advance(self, by: float | timedelta) -> None:
+        """Let time pass, then do what is done on a timer: schedules, lost leases, deadlines, expired results."""
+        self.clock.advance(by)
+        await self.sweep()
+
+    async def sweep(self) -> None:
+        await settle_ripe(self.stores)
+        await fire_due(self.stores, self._opened.payloads, self.app.defaults)
+        await expire_results(self.stores)
+
+    async def finish(self, within: float | timedelta = timedelta(days=30)) -> int:
+        """Drain and move the clock to whatever is due next, retries above all, until nothing is. Answers the runs."""
+        end = self.clock.now() + _milliseconds(within)
+        runs = await self.drain()
+        while (due := await self.stores.sweeps.next_due()) is not None and due <= end:
+            await self.advance(max(due - self.clock.now(), 0) / 1000)
+            runs += await self.drain()
+        return runs
+
+    async def close(self) -> None:
+        await self._performer.close()
+        self._timer.close()
+
+    async def _start_shift(self) -> None:
+        """A worker like any other: known to the store with its tasks, their limits and schedules."""
+        now = self.clock.now()
+        worker = Worker(
+            id="test-worker",
+            hostname="localhost",
+            pid=1,
+            started_at=now,
+            version=VERSION,
+            names=tuple(sorted(self.app.registry.names())),
+            concurrency=self._options.concurrency,
+            progress_at=now,
+        )
+        definitions = [handler.definition for handler in self.app.registry]
+        await self.stores.workers.register(worker, definitions, self._options.lease_ms)
+        for schedule in self.app.schedules:
+            await declare(self.stores, schedule)
+
+    async def _claim(self) -> Sequence[Task]:
+        request = ClaimRequest(
+            worker_id="test-worker",
+            run_ids=fresh_ids(self._options.batch),
+            names=self.app.registry.names(),
+            lease_ms=self._options.lease_ms,
+        )
+        return await self.stores.tasks.claim(request)
+
+    async def _until_emptied_or_hinted(self, seen: int) -> None:
+        """Running tasks may enqueue others and wait for them."""
+        emptied = asyncio.create_task(self._runs.emptied())
+        hinted = asyncio.create_task(self.stores.hints.wait(WORK, seen, _LOOK_S))
+        await asyncio.wait({emptied, hinted}, return_when=asyncio.FIRST_COMPLETED)
+        for job in (emptied, hinted):
+            job.cancel()
+
+    async def _enqueue(self, tasks: Sequence[Task]) -> list[Task]:
+        return await enqueue(self.stores, self._opened.payloads, tasks)
+
+
+@asynccontextmanager
+async def harness(app: Ade, url: str = "memory://", clock: TestClock | None = None) -> AsyncIterator[TestKit]:
+    """Give the app an empty store and a clock that stands still, for as long as the block lasts."""
+    moved = clock or TestClock()
+    async with app.redirected(url, moved) as opened:
+        kit = TestKit(app, opened, moved)
+        try:
+            yield kit
+        finally:
+            await kit.close()

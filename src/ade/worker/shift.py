@@ -1,0 +1,216 @@
+"""One worker at work: its parts put together on an event loop, watched, and taken apart in order."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from ade.core.errors import AdeError
+from ade.core.lifecycle import Status
+from ade.core.records import Task, Worker
+from ade.ports import STOP, Renewal, Stores
+from ade.queue.enqueue import enqueue
+from ade.queue.handlers import Registry
+from ade.queue.payloads import Payloads
+from ade.queue.plans import TaskDefaults
+from ade.version import VERSION
+from ade.worker.desk import Desk
+from ade.worker.duties import Duty, standard_duties
+from ade.worker.finish import Finisher
+from ade.worker.guardian import Brief, GuardianProcess, GuardianSpec
+from ade.worker.lease import LeaseThread
+from ade.worker.loops import keep_up
+from ade.worker.options import SweepOptions, WorkerOptions
+from ade.worker.outputs import OutputBuffer
+from ade.worker.perform import Middleware, Performer
+from ade.worker.probe import Probe
+from ade.worker.pump import Pump
+from ade.worker.run import Run, Stop
+from ade.worker.runs import Runs
+from ade.worker.shutdown import Handover, drain
+from ade.worker.slate import HeldRun, Slate
+from ade.worker.timer import SharedTimer
+
+log = structlog.get_logger("ade.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Everything a worker needs from outside."""
+
+    stores: Stores
+    registry: Registry
+    options: WorkerOptions
+    payloads: Payloads
+    middleware: Sequence[Middleware]
+    sweeps: SweepOptions
+    defaults: TaskDefaults
+    duties: Sequence[Duty]
+    guardian: GuardianSpec | None
+    probe: Probe
+    dice: Callable[[], float]
+    worker_id: str
+    hostname: str
+    started_at: int = field(default=0)
+
+
+class Shift:
+    def __init__(self, setup: Setup, hurry: asyncio.Event) -> None:
+        self._setup = setup
+        self._hurry = hurry
+        stores, options = setup.stores, setup.options
+        self._timer = SharedTimer(asyncio.get_running_loop())
+        self._outputs = OutputBuffer(stores.outputs, stores.clock)
+        self._performer = Performer(Desk(stores, self._enqueue, self._outputs), setup.payloads, setup.middleware)
+        self._runs = Runs(setup.registry, self._performer, self._timer, options, setup.probe)
+        self._finisher = Finisher(stores, self._outputs, setup.probe, setup.dice, self._runs.settled)
+        self._runs.finish = self._finisher.add
+        self._pump = Pump(stores, setup.registry, self._runs, self._timer, options, setup.worker_id, setup.probe)
+        self._slate = Slate.create(2 * options.concurrency)
+        self._guardian: GuardianProcess | None = None
+        self._lease = self._make_lease()
+        self._background: dict[str, asyncio.Task[None]] = {}
+        self._draining = False
+
+    def record(self) -> Worker:
+        """The worker as it describes itself now. Also called from the lease thread."""
+        setup = self._setup
+        return Worker(
+            id=setup.worker_id,
+            hostname=setup.hostname,
+            pid=os.getpid(),
+            started_at=setup.started_at,
+            version=VERSION,
+            queues=setup.options.queues,
+            names=tuple(sorted(setup.registry.names())),
+            concurrency=setup.options.concurrency,
+            running=self._runs.performing,
+            progress_at=self._pump.progress_at,
+            draining=self._draining,
+        )
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Until told to stop. Raises what ended a part that must never end."""
+        self._start_guardian()
+        self._lease.start()
+        setup = self._setup
+        duties = standard_duties(
+            setup.stores, setup.payloads, setup.defaults, setup.sweeps, lambda: not self._lease.is_late()
+        )
+        self._spawn("finish", self._finisher.work())
+        self._spawn("pump", self._pump.work())
+        self._spawn("stops", self._listen_for_stops())
+        self._spawn("leases", self._watch_leases())
+        self._spawn("duties", keep_up(setup.stores.sweeps, (*duties, *setup.duties), setup.worker_id))
+        asked = asyncio.create_task(stop.wait())
+        await asyncio.wait({asked, *self._background.values()}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        for job in self._background.values():
+            if job.done():
+                job.result()
+
+    async def end(self) -> Handover:
+        """Stop claiming, drain, hand back; heartbeats go on until nothing is held any more."""
+        self._draining = True
+        self._pump.stop()
+        pump = self._background.get("pump")
+        if pump is not None:
+            await asyncio.wait({pump}, timeout=self._setup.options.grace_s)
+        await drain(self._runs, self._setup.options, self._hurry)
+        left_behind = tuple(run.task.id for run in self._runs.held.values())
+        await self._take_apart()
+        if not left_behind:
+            await self._deregister()
+        return Handover(handed_back=tuple(self._finisher.released), left_behind=left_behind)
+
+    async def _take_apart(self) -> None:
+        for job in self._background.values():
+            job.cancel()
+        await asyncio.gather(*self._background.values(), return_exceptions=True)
+        await self._outputs.flush()
+        await asyncio.to_thread(self._lease.stop)
+        if self._guardian is not None:
+            await asyncio.to_thread(self._guardian.stop)
+        self._slate.close()
+        await self._performer.close()
+        self._timer.close()
+
+    async def _deregister(self) -> None:
+        try:
+            await self._setup.stores.workers.deregister(self._setup.worker_id)
+        except AdeError as error:  # it will be forgotten after some silence
+            log.warning("worker.not_deregistered", worker=self._setup.worker_id, error=str(error))
+
+    def _make_lease(self) -> LeaseThread:
+        loop = asyncio.get_running_loop()
+        options, stores, runs, slate = self._setup.options, self._setup.stores, self._runs, self._slate
+
+        def renew(held: Mapping[str, str]) -> Renewal:
+            return stores.workers.renew(self.record(), held, lease_ms=options.lease_ms)
+
+        def gone(lost: Mapping[str, Status | None]) -> None:
+            loop.call_soon_threadsafe(runs.gone, lost)
+
+        return LeaseThread(
+            renew=renew,
+            held=lambda: {run.id: run.task.id for run in list(runs.held.values())},
+            on_gone=gone,
+            on_overdue=lambda: loop.call_soon_threadsafe(runs.stop_all, Stop.LOST),
+            on_beat=lambda: slate.write_beat(time.monotonic_ns() // 1_000_000),
+            guarded_at=lambda: slate.read().guarded_ms / 1000,
+            heartbeat_s=options.heartbeat_s,
+            lease_s=options.lease_s,
+        )
+
+    def _start_guardian(self) -> None:
+        spec, options = self._setup.guardian, self._setup.options
+        if spec is None:
+            return
+        about = {"worker": self.record(), "lease_ms": options.lease_ms, "store": spec.store}
+        brief = Brief(
+            worker_pid=os.getpid(),
+            descriptor=self._slate.descriptor,
+            capacity=self._slate.capacity,
+            heartbeat_ms=round(options.heartbeat_s * 1000),
+            silence_ms=round(options.guard_silence_s * 1000),
+            renewer=spec.renewer,
+            about=msgspec.json.encode(about).decode(),
+        )
+        self._guardian = GuardianProcess.start(brief, self._slate.descriptor)
+        self._runs.on_change = self._note_held
+
+    def _note_held(self, runs: Iterable[Run]) -> None:
+        self._slate.write_runs(HeldRun(run.id, run.until_ms) for run in runs)
+
+    async def _enqueue(self, tasks: Sequence[Task]) -> list[Task]:
+        return await enqueue(self._setup.stores, self._setup.payloads, tasks)
+
+    async def _listen_for_stops(self) -> None:
+        """A cancellation somewhere: ask at once which runs are gone."""
+        hints = self._setup.stores.hints
+        seen = hints.generation(STOP)
+        while True:
+            await hints.wait(STOP, seen, 60.0)
+            newest = hints.generation(STOP)
+            if newest != seen:
+                seen = newest
+                self._lease.kick()
+
+    async def _watch_leases(self) -> None:
+        """For renewals that hang instead of failing. Two looks: after a block the lease thread gets its turn first."""
+        was_overdue = False
+        while True:
+            await asyncio.sleep(self._setup.options.heartbeat_s)
+            is_overdue = self._lease.is_overdue()
+            if is_overdue and was_overdue and self._runs.held:
+                log.error("lease.overdue", running=len(self._runs.held))
+                self._runs.stop_all(Stop.LOST)
+            was_overdue = is_overdue
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._background[name] = asyncio.create_task(work, name=f"ade-{name}")

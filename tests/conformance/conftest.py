@@ -1,0 +1,35 @@
+"""Every story is told to every store. Afterwards the store's invariants must hold, whatever happened."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ade.ports import Stores
+from tests.conformance.backends import BACKENDS, Backend
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+
+
+@pytest.fixture
+def clock() -> StoryClock:
+    return StoryClock()
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return BACKENDS[request.param]
+
+
+@pytest.fixture
+async def stores(backend: Backend, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
+    opened = await backend.open(tmp_path, clock)
+    yield opened
+    broken = await opened.upkeep.check_invariants()
+    await opened.close()
+    assert broken == []
+
+
+@pytest.fixture
+def scene(stores: Stores, clock: StoryClock) -> Scene:
+    return Scene(stores, clock)

@@ -1,0 +1,270 @@
+"""New tasks come in: all of a call or none, once however often it is repeated."""
+
+import asyncio
+
+import pytest
+from msgspec import structs
+
+from ade.core.errors import IdempotencyConflict, QueueFull, UnknownDependency
+from ade.core.failure import FailureKind
+from ade.core.lifecycle import Status
+from ade.core.records import AfterFailure, Queue, Task
+from ade.core.retry import Backoff
+from tests.conformance.scene import Scene, raw
+
+
+async def test_a_task_comes_back_as_it_was_given(scene: Scene) -> None:
+    task = scene.task(
+        queue="mail",
+        args=raw('{"to":"ann","n":12345678901234567890,"x":1.50,"s":"a\\u0000\\"ü"}'),
+        description="says 'hello', \"world\"",
+        tags=("a", "b"),
+        priority=0,
+        idempotency_key="k1",
+        parent_id="01890a5d-ac96-774b-bcce-b302099a8057",
+        after_failure=AfterFailure.FAIL,
+        source="schedule",
+        author_id="u1",
+        author_name="Ann",
+        team="ops",
+        ticket_ref="T-1",
+        trace="00-1-2-01",
+        run_after=scene.clock.now() + 1000,
+        deadline=scene.clock.now() + 9000,
+        timeout_ms=500,
+        max_attempts=7,
+        backoff=Backoff(base_ms=5, multiplier=3.0, cap_ms=99, jitter=0.5),
+        result_ttl_ms=1000,
+        concurrency_key="c1",
+        resources=({"type": "file", "id": "x", "mode": "write"},),
+        rollback="manual",
+        digest="d",
+        risk={"score": 1},
+        preview=raw('{"diff":[]}'),
+    )
+
+    [stored] = await scene.add_all(task)
+
+    assert stored == task
+    assert await scene.get(task.id) == task
+
+
+async def test_a_task_with_nothing_but_a_name_comes_back_too(scene: Scene) -> None:
+    task = structs.replace(scene.task(), backoff=Backoff())
+    await scene.add_all(task)
+
+    assert await scene.get(task.id) == task
+    assert [running.id for running in await scene.claim()] == [task.id]
+
+
+async def test_many_tasks_are_answered_and_kept_in_the_order_given(scene: Scene) -> None:
+    given = [scene.task() for _ in range(50)]
+
+    stored = await scene.add_all(*given)
+
+    assert [task.id for task in stored] == [task.id for task in given]
+    assert await scene.run(50) == [task.id for task in given]
+
+
+async def test_nothing_to_add_is_no_error(scene: Scene) -> None:
+    assert await scene.add_all() == []
+
+
+async def test_the_same_key_and_arguments_give_the_earlier_task(scene: Scene) -> None:
+    first = await scene.add(idempotency_key="k", args=raw('{"n":1}'))
+    scene.clock.advance(5)
+
+    second = await scene.add(idempotency_key="k", args=raw('{"n":1}'))
+
+    assert second == first
+    assert await scene.counts() == {"pending": 1}
+
+
+async def test_the_earlier_task_is_shown_as_it_is_now(scene: Scene) -> None:
+    running = await scene.start(idempotency_key="k")
+    await scene.succeed(running, '"done"')
+
+    again = await scene.add(idempotency_key="k")
+
+    assert (again.id, again.status, again.result) == (running.id, Status.COMPLETED, raw('"done"'))
+
+
+async def test_the_same_key_with_other_arguments_is_refused(scene: Scene) -> None:
+    await scene.add(idempotency_key="k", args=raw('{"n":1}'))
+
+    with pytest.raises(IdempotencyConflict):
+        await scene.add_all(scene.task(), scene.task(idempotency_key="k", args=raw('{"n":2}')))
+
+    assert await scene.counts() == {"pending": 1}
+
+
+async def test_a_key_counts_within_its_queue_and_name_only(scene: Scene) -> None:
+    await scene.add("send", idempotency_key="k", queue="a")
+    await scene.add("send", idempotency_key="k", queue="b")
+    await scene.add("build", idempotency_key="k", queue="a")
+
+    assert await scene.counts() == {"pending": 3}
+
+
+async def test_one_key_twice_in_one_call_makes_one_task(scene: Scene) -> None:
+    first, second, third = await scene.add_all(
+        scene.task(idempotency_key="k"), scene.task(), scene.task(idempotency_key="k")
+    )
+
+    assert first == third
+    assert second.id != first.id
+    assert await scene.counts() == {"pending": 2}
+
+
+async def test_one_key_with_two_arguments_in_one_call_stores_nothing(scene: Scene) -> None:
+    one, other = (scene.task(idempotency_key="k", args=raw(f'{{"n":{n}}}')) for n in (1, 2))
+
+    with pytest.raises(IdempotencyConflict):
+        await scene.add_all(one, other)
+
+    assert await scene.counts() == {}
+
+
+async def test_one_key_from_many_callers_at_once_makes_one_task(scene: Scene) -> None:
+    answers = await asyncio.gather(*(scene.add(idempotency_key="k") for _ in range(20)))
+
+    assert len({task.id for task in answers}) == 1
+    assert await scene.counts() == {"pending": 1}
+
+
+async def test_of_many_callers_with_different_arguments_one_wins(scene: Scene) -> None:
+    tasks = [scene.task(idempotency_key="k", args=raw(f'{{"n":{n}}}')) for n in range(10)]
+
+    answers = await asyncio.gather(*(scene.add_all(task) for task in tasks), return_exceptions=True)
+
+    assert sum(isinstance(answer, IdempotencyConflict) for answer in answers) == 9
+    assert await scene.counts() == {"pending": 1}
+
+
+async def test_a_call_repeated_after_an_unknown_outcome_changes_nothing(scene: Scene) -> None:
+    tasks = [scene.task(idempotency_key="k"), scene.task()]
+    first = await scene.add_all(*tasks)
+
+    assert await scene.add_all(*tasks) == first
+    assert await scene.counts() == {"pending": 2}
+
+
+async def test_a_call_repeated_late_answers_with_the_tasks_as_they_are_now(scene: Scene) -> None:
+    task = scene.task()
+    await scene.add_all(task)
+    [running] = await scene.claim()
+
+    [again] = await scene.add_all(task)
+
+    assert again == running
+
+
+async def test_one_id_twice_in_one_call_makes_one_task(scene: Scene) -> None:
+    task = scene.task()
+
+    assert await scene.add_all(task, task) == [task, task]
+    assert await scene.counts() == {"pending": 1}
+
+
+async def test_a_call_with_an_unknown_dependency_stores_nothing(scene: Scene) -> None:
+    fine = scene.task()
+    nobody = scene.task().id
+
+    with pytest.raises(UnknownDependency, match=nobody):
+        await scene.add_all(fine, scene.task(depends_on=(nobody,)))
+
+    assert await scene.stores.tasks.get([fine.id]) == [None]
+    assert await scene.event_types() == []
+
+
+async def test_one_refused_call_does_not_touch_the_calls_beside_it(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=3))
+    nobody = scene.task().id
+    bad = [scene.task(depends_on=(nobody,)) for _ in range(5)]
+
+    answers = await asyncio.gather(
+        *(scene.add_all(task) for task in bad), *(scene.add() for _ in range(3)), return_exceptions=True
+    )
+
+    assert [type(answer) for answer in answers[:5]] == [UnknownDependency] * 5
+    assert not any(isinstance(answer, BaseException) for answer in answers[5:])
+
+
+async def test_who_waits_for_a_task_that_existed_already_waits_for_that_one(scene: Scene) -> None:
+    earlier = await scene.add(idempotency_key="k")
+    repeated = scene.task(idempotency_key="k")
+    dependent = scene.task("build", depends_on=(repeated.id,))
+
+    await scene.add_all(repeated, dependent)
+
+    assert (await scene.get(dependent.id)).depends_on == (earlier.id,)
+    assert await scene.run(10) == [earlier.id]
+    assert await scene.run(10) == [dependent.id]
+
+
+async def test_a_full_queue_refuses_a_call_as_a_whole_and_says_when_to_come_back(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=3))
+    await scene.add_many(2)
+
+    with pytest.raises(QueueFull) as refused:
+        await scene.add_many(2)
+
+    assert refused.value.retry_after > 0
+    assert await scene.counts() == {"pending": 2}
+    await scene.add()
+
+
+async def test_a_full_queue_tells_how_long_its_excess_takes_at_the_present_pace(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=10))
+    await scene.add_many(10)
+    await scene.run(6)
+    await scene.add_many(6)
+
+    with pytest.raises(QueueFull) as refused:
+        await scene.add_many(2)  # 6 ended within the last minute, so 2 take about 20 s
+
+    assert refused.value.retry_after == pytest.approx(20)
+
+
+async def test_only_unfinished_tasks_fill_a_queue(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=1))
+    running = await scene.start()
+    with pytest.raises(QueueFull):
+        await scene.add()
+    await scene.fail(running, FailureKind.UNRECOVERABLE)
+
+    await scene.add()
+    await scene.add(queue="other")
+
+
+async def test_a_task_that_is_known_already_needs_no_room(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=1))
+    first = await scene.add(idempotency_key="k")
+
+    assert await scene.add(idempotency_key="k") == first
+
+
+async def test_callers_at_once_never_overfill_a_queue(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=5))
+
+    answers = await asyncio.gather(*(scene.add() for _ in range(20)), return_exceptions=True)
+
+    assert sum(isinstance(answer, Task) for answer in answers) == 5
+    assert await scene.counts() == {"pending": 5}
+
+
+async def test_creation_is_on_record(scene: Scene) -> None:
+    task = await scene.add(author_id="u1")
+
+    [event] = await scene.stores.events.read(0, 10, task_id=task.id)
+
+    assert (event.type, event.at, event.task_id, event.actor) == ("task.created", task.created_at, task.id, "u1")
+    assert event.payload == {"queue": "default", "name": "send", "status": "pending"}
+
+
+async def test_drafts_and_reviews_are_kept_but_never_handed_out(scene: Scene) -> None:
+    await scene.add(status=Status.DRAFT)
+    await scene.add(status=Status.REVIEWING)
+
+    assert await scene.claim(10) == []
+    assert await scene.counts() == {"draft": 1, "reviewing": 1}

@@ -1,0 +1,67 @@
+"""What the store has said yes to: the records a caller may rely on from that moment."""
+
+import sys
+from collections.abc import Iterable
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from ade.core.records import Task
+
+GONE = sys.maxsize  # the version of a task that was pruned
+
+
+class TaskState(Struct, frozen=True, array_like=True):
+    """As much of a record as a caller relies on. Leases are left out: they are renewed without a new version."""
+
+    id: str
+    version: int
+    status: str
+    generation: int
+    attempt: int
+    run_id: str | None
+    args: str
+    outcome: str
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        outcome = {
+            "result": None if task.result is None else bytes(task.result).decode(),
+            "error": None if task.error is None else task.error.message,
+            "reason": task.reason,
+            "discarded": task.discarded,
+        }
+        return cls(
+            id=task.id,
+            version=task.version,
+            status=str(task.status),
+            generation=task.generation,
+            attempt=task.attempt,
+            run_id=task.run_id,
+            args=bytes(task.args).decode(),
+            outcome=msgspec.json.encode(outcome).decode(),
+        )
+
+    @classmethod
+    def gone(cls, task_id: str) -> Self:
+        return cls(task_id, GONE, "gone", 0, 0, None, "", "")
+
+
+class Acknowledgement(Struct, frozen=True):
+    """One call of the store that returned: all that it wrote, in one transaction."""
+
+    call: str
+    states: tuple[TaskState, ...]
+
+
+_decoder = msgspec.json.Decoder(Acknowledgement)
+
+
+def encoded(call: str, states: Iterable[TaskState]) -> bytes:
+    """One line of the list of acknowledgements."""
+    return msgspec.json.encode(Acknowledgement(call, tuple(states))) + b"\n"
+
+
+def decoded(line: bytes) -> Acknowledgement:
+    return _decoder.decode(line)

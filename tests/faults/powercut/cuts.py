@@ -1,0 +1,149 @@
+"""Cut the power at many moments of a recording, in every way of losing, and compare with what was promised."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from pathlib import Path
+from random import Random
+
+from tests.faults.powercut.acknowledgement import GONE, Acknowledgement, TaskState
+from tests.faults.powercut.disk import Disk
+from tests.faults.powercut.losses import LOSSES
+from tests.faults.powercut.recording import Change, Recording, Sync
+from tests.faults.powercut.recovery import Recovered, Recovery
+
+
+class Fault(StrEnum):
+    DAMAGED = auto()  # the file is corrupt, an invariant is broken, or a record names a blob that is not there
+    LOST = auto()  # something acknowledged is not there
+    HALF = auto()  # a call was carried out in part
+    STRANGE = auto()  # a record is as nobody ever wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    fault: Fault
+    cut: int
+    loss: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"cut after event {self.cut}, {self.loss}: {self.fault}: {self.sentence}"
+
+
+@dataclass(slots=True)
+class Report:
+    cuts: int = 0
+    checks: int = 0
+    opened: int = 0  # less than checks: what was opened a moment ago is not opened again
+    findings: list[Finding] = field(default_factory=list)
+
+    def cuts_with(self, fault: Fault) -> int:
+        return len({finding.cut for finding in self.findings if finding.fault is fault})
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{fault} at {self.cuts_with(fault)}" for fault in Fault)
+        return f"{self.cuts} cuts, {self.checks} checks, {self.opened} databases opened; {faults}"
+
+
+class Promises:
+    """What the store has said yes to up to now, and all that was ever written."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._calls = recording.acknowledgements()
+        self._known: dict[str, dict[int, TaskState]] = {}
+        for call in self._calls:
+            for state in call.states:
+                self._known.setdefault(state.id, {})[state.version] = state
+        self._promised: dict[str, int] = {}
+
+    def take(self, acknowledgement: Acknowledgement) -> None:
+        for state in acknowledgement.states:
+            self._promised[state.id] = max(state.version, self._promised.get(state.id, 0))
+
+    def broken_by(self, found: Mapping[str, TaskState]) -> Iterator[tuple[Fault, str]]:
+        for task_id, version in self._promised.items():
+            if self._reached(task_id, found) < version:
+                promised, there = self._known[task_id][version], found.get(task_id)
+                yield Fault.LOST, f"{promised} was acknowledged, found is {there}"
+        for state in found.values():
+            if self._known.get(state.id, {}).get(state.version) != state:
+                yield Fault.STRANGE, f"found is {state}, which nobody wrote"
+        for call in self._calls:
+            carried_out = [self._reached(state.id, found) >= state.version for state in call.states]
+            if any(carried_out) and not all(carried_out):
+                yield Fault.HALF, f"{sum(carried_out)} of {len(carried_out)} changes of '{call.call}' are there"
+
+    def _reached(self, task_id: str, found: Mapping[str, TaskState]) -> int:
+        """How far a task has come. One that is not there has not come yet, or has been pruned."""
+        if task_id in found:
+            return found[task_id].version
+        return GONE if task_id in self._promised and GONE in self._known[task_id] else 0
+
+
+def choose_cuts(recording: Recording, *, at_most: int, seed: int) -> set[int]:
+    """Every moment if they are few; else those around syncs and acknowledgements, and others by chance."""
+    everywhere = range(len(recording.events) + 1)
+    if len(everywhere) <= at_most:
+        return set(everywhere)
+    chosen = {0, len(recording.events)}
+    for number, event in enumerate(recording.events):
+        if isinstance(event, Sync):
+            chosen |= {number, number + 1}
+        elif isinstance(event, Acknowledgement):
+            chosen.add(number + 1)
+    others = [cut for cut in everywhere if cut not in chosen]
+    return chosen | set(Random(seed).sample(others, min(len(others), max(0, at_most - len(chosen)))))
+
+
+class Cutter:
+    """Replays a recording once, and at each chosen cut looks at what every way of losing leaves."""
+
+    def __init__(self, recording: Recording, folder: Path, database: Path, *, seed: int) -> None:
+        self._recording = recording
+        self._recovery = Recovery(folder, database)
+        self._disk = Disk(recording.folders)
+        self._promises = Promises(recording)
+        self._seed = seed
+        self._last: dict[str, tuple[object, Recovered]] = {}
+        self.report = Report()
+
+    def run(self, cuts: Collection[int], losses: Collection[str] = tuple(LOSSES)) -> Report:
+        try:
+            for number, event in enumerate(self._recording.events):
+                if number in cuts:
+                    self._cut(number, losses)
+                self._disk.take(number, event)
+                if isinstance(event, Acknowledgement):
+                    self._promises.take(event)
+            if len(self._recording.events) in cuts:
+                self._cut(len(self._recording.events), losses)
+        finally:
+            self._recovery.close()
+        return self.report
+
+    def _cut(self, cut: int, losses: Collection[str]) -> None:
+        self.report.cuts += 1
+        for loss in losses:
+            self.report.checks += 1
+            kept = LOSSES[loss](self._disk.unsafe(), Random(f"{self._seed} {cut} {loss}"))
+            found = self._recover(loss, kept)
+            faults = [(Fault.DAMAGED, sentence) for sentence in found.damage]
+            if not faults:  # of a damaged file nothing more is to be said
+                faults = list(self._promises.broken_by(found.states))
+            self.report.findings += [Finding(fault, cut, loss, sentence) for fault, sentence in faults]
+
+    def _recover(self, loss: str, kept: list[Change]) -> Recovered:
+        key = (self._disk.syncs_that_mattered, kept)
+        last_key, recovered = self._last.get(loss, (None, None))
+        if recovered is None or last_key != key:
+            self._recovery.lay_out(self._disk.after_cut(kept))
+            recovered = self._recovery.look()
+            self.report.opened += 1
+            self._last[loss] = (key, recovered)
+        return recovered
+
+
+def by_fault(report: Report) -> Counter[Fault]:
+    return Counter(finding.fault for finding in report.findings)

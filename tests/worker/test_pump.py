@@ -1,0 +1,299 @@
+"""How a worker gets and finishes work."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ade.core.change import Change
+from ade.core.errors import StaleWrite, StoreUnavailable
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.core.task import lose_lease
+from ade.ports import ClaimRequest
+from ade.worker.probe import PERFORMED
+from tests.worker.workshop import Gate, Workshop, plain, soon
+
+
+async def test_a_lone_task_is_done_without_any_polling(workshop: Workshop) -> None:
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    workshop.handle(greet)
+    async with workshop.worker():
+        first = await workshop.final(await workshop.enqueue("greet", {"name": "Ann"}))
+        second = await workshop.final(await workshop.enqueue("greet", {"name": "Ben"}))
+
+    assert (first.status, plain(first.result)) == (Status.COMPLETED, "hello Ann")
+    assert plain(second.result) == "hello Ben"
+    assert second.attempt == 1
+
+
+async def test_a_backlog_is_claimed_and_committed_in_batches(workshop: Workshop) -> None:
+    async def nothing() -> None: ...
+
+    claims: list[int] = []
+    commits: list[int] = []
+
+    async def claim(request: ClaimRequest) -> list[Task]:
+        tasks = await workshop.stores.tasks.claim(request)
+        claims.append(len(tasks))
+        return tasks
+
+    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
+        commits.append(len(changes))
+        return await workshop.stores.tasks.commit_each(changes)
+
+    workshop.handle(nothing)
+    tasks = await workshop.enqueue_many("nothing", 400)
+    async with workshop.worker(concurrency=100, stores=workshop.with_tasks(claim=claim, commit_each=commit_each)):
+        for task in tasks:
+            assert (await workshop.final(task)).status is Status.COMPLETED
+
+    assert sum(commits) == 400
+    assert len([size for size in claims if size]) <= 20
+    assert len(commits) <= 40
+
+
+async def test_no_more_tasks_run_at_once_than_the_worker_may(workshop: Workshop) -> None:
+    running, most = 0, 0
+
+    async def busy() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        running -= 1
+
+    workshop.handle(busy)
+    tasks = await workshop.enqueue_many("busy", 50)
+    async with workshop.worker(concurrency=7):
+        for task in tasks:
+            await workshop.final(task)
+
+    assert most == 7
+
+
+async def test_one_free_slot_is_enough_while_the_others_are_busy_for_long(workshop: Workshop) -> None:
+    gate = Gate()
+
+    async def long() -> None:
+        await gate()
+
+    async def short() -> None: ...
+
+    workshop.handle(long)
+    workshop.handle(short)
+    long_ones = await workshop.enqueue_many("long", 9, priority=0)
+    short_ones = await workshop.enqueue_many("short", 20)
+    async with workshop.worker(concurrency=10):
+        for task in short_ones:
+            assert (await workshop.final(task)).status is Status.COMPLETED
+        gate.open()
+        for task in long_ones:
+            await workshop.final(task)
+
+
+async def test_work_that_comes_while_a_claim_is_under_way_is_not_overlooked(workshop: Workshop) -> None:
+    async def nothing() -> None: ...
+
+    late: list[Task] = []
+
+    async def claim(request: ClaimRequest) -> list[Task]:
+        tasks = await workshop.stores.tasks.claim(request)
+        if not late:
+            late.append(await workshop.enqueue("nothing"))
+        return tasks
+
+    workshop.handle(nothing)
+    async with workshop.worker(stores=workshop.with_tasks(claim=claim)):
+        early = await workshop.enqueue("nothing")
+        await workshop.final(early)
+        await workshop.final(late[0])
+
+
+async def test_a_delayed_task_starts_when_it_is_due(workshop: Workshop) -> None:
+    async def nothing() -> None: ...
+
+    workshop.handle(nothing)
+    async with workshop.worker():
+        due = workshop.stores.clock.now() + 60
+        task = await workshop.final(await workshop.enqueue("nothing", run_after=due))
+
+    assert task.started_at is not None
+    assert due <= task.started_at <= due + 2000
+
+
+async def test_a_failed_run_is_repeated_by_the_same_worker_when_its_retry_is_due(workshop: Workshop) -> None:
+    attempts = 0
+
+    async def flaky() -> str:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise ConnectionError("not yet")
+        return "done"
+
+    workshop.handle(flaky)
+    task = await workshop.perform("flaky")
+
+    assert (task.status, task.attempt, task.error) == (Status.COMPLETED, 3, None)
+
+
+async def test_a_task_whose_dependency_ends_here_follows_at_once(workshop: Workshop) -> None:
+    async def nothing() -> None: ...
+
+    workshop.handle(nothing)
+    first = workshop.new("nothing")
+    second = workshop.new("nothing", depends_on=(first.id,))
+    async with workshop.worker():
+        await workshop.stores.tasks.add([first, second])
+        await workshop.enqueue("nothing")
+        assert (await workshop.final(second)).status is Status.COMPLETED
+
+
+async def test_a_rate_limit_holds_tasks_back_and_lets_them_through_in_time(workshop: Workshop) -> None:
+    async def call() -> None: ...
+
+    workshop.handle(call, rate_count=1, rate_period_ms=40)
+    async with workshop.worker():
+        tasks = await workshop.enqueue_many("call", 3)
+        final = [await workshop.final(task) for task in tasks]
+
+    starts = sorted(task.started_at or 0 for task in final)
+    assert starts[2] - starts[0] >= 75
+    assert starts[2] - starts[0] < 5000
+
+
+async def test_a_claim_whose_answer_was_lost_is_repeated_and_loses_nothing(workshop: Workshop) -> None:
+    async def nothing() -> None: ...
+
+    asked: list[ClaimRequest] = []
+
+    async def claim(request: ClaimRequest) -> list[Task]:
+        asked.append(request)
+        tasks = await workshop.stores.tasks.claim(request)
+        if len(asked) == 1:
+            raise StoreUnavailable("the answer was lost")
+        return tasks
+
+    workshop.handle(nothing)
+    task = await workshop.enqueue("nothing")
+    async with workshop.worker(stores=workshop.with_tasks(claim=claim)):
+        final = await workshop.final(task)
+
+    assert final.attempt == 1
+    assert asked[0].run_ids == asked[1].run_ids
+
+
+async def test_a_commit_whose_answer_was_lost_is_repeated_until_it_is_known(workshop: Workshop) -> None:
+    async def nothing() -> None: ...
+
+    tries = 0
+
+    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise StoreUnavailable("nothing was written")
+        answers = await workshop.stores.tasks.commit_each(changes)
+        if tries == 2:
+            raise StoreUnavailable("written, but the answer was lost")
+        return answers
+
+    workshop.handle(nothing)
+    task = await workshop.enqueue("nothing")
+    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)) as shift:
+        await workshop.final(task)
+        await shift.end()
+
+    assert tries == 3
+    assert (await workshop.event_types(task)).count("task.succeeded") == 1
+
+
+async def test_one_change_that_cannot_be_written_does_not_hold_up_the_others(workshop: Workshop) -> None:
+    async def nothing(poison: bool = False) -> None: ...
+
+    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
+        if any(plain(change.before.args) for change in changes):
+            raise ZeroDivisionError("a defect")
+        return await workshop.stores.tasks.commit_each(changes)
+
+    workshop.handle(nothing)
+    poisoned = await workshop.enqueue("nothing", {"poison": True}, priority=0)
+    healthy = await workshop.enqueue_many("nothing", 3)
+    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)):
+        for task in healthy:
+            assert (await workshop.final(task)).status is Status.COMPLETED
+
+    assert (await workshop.get(poisoned)).status is Status.RUNNING  # until its lease runs out
+
+
+async def test_the_result_of_a_run_that_lost_its_lease_is_thrown_away(workshop: Workshop) -> None:
+    gate = Gate()
+
+    async def slow() -> str:
+        return "too late"
+
+    workshop.handle(slow)
+    workshop.probe.on(PERFORMED, gate)
+    task = await workshop.enqueue("slow")
+    async with workshop.worker() as shift:
+        await soon(gate.reached)
+        running = await workshop.get(task)
+        await workshop.stores.tasks.commit(lose_lease(running, now=workshop.stores.clock.now()))
+        gate.open()
+        await shift.end()
+
+    assert (await workshop.get(task)).status is Status.STALLED
+    assert "task.succeeded" not in await workshop.event_types(task)
+
+
+async def test_modes_do_not_wait_for_each_other(workshop: Workshop) -> None:
+    """All threads are busy; an async task must not stand behind the plain functions that wait for one."""
+    gate = Gate()
+    loop = asyncio.get_running_loop()
+
+    def occupy() -> None:
+        asyncio.run_coroutine_threadsafe(gate(), loop).result()
+
+    async def quick() -> None: ...
+
+    workshop.handle(occupy)
+    workshop.handle(quick)
+    blocking = await workshop.enqueue_many("occupy", 5, priority=0)
+    async with workshop.worker(threads=2, concurrency=10):
+        await soon(gate.reached)
+        assert (await workshop.final(await workshop.enqueue("quick"))).status is Status.COMPLETED
+        statuses = [(await workshop.get(task)).status for task in blocking]
+        assert statuses.count(Status.RUNNING) == 2
+        gate.open()
+        for task in blocking:
+            assert (await workshop.final(task)).status is Status.COMPLETED
+
+
+async def test_a_worker_tells_how_it_is_doing(workshop: Workshop) -> None:
+    async def nothing() -> None: ...
+
+    workshop.handle(nothing)
+    before = workshop.stores.clock.now()
+    async with workshop.worker(queues=("default", "mail")) as shift:
+        await workshop.final(await workshop.enqueue("nothing"))
+        [worker] = await workshop.stores.workers.list_workers()
+        assert worker.id == shift.runtime.id
+        assert worker.names == ("nothing",)
+        assert worker.queues == ("default", "mail")
+        assert worker.progress_at >= before
+        assert not worker.draining
+
+    assert await workshop.stores.workers.list_workers() == []
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_run_ids_are_fresh_and_of_the_agreed_form(count: int) -> None:
+    from ade.worker.pump import fresh_ids
+
+    ids: list[Any] = fresh_ids(count)
+    assert len(set(ids)) == count
+    assert all(len(run_id) == 32 and int(run_id, 16) >= 0 for run_id in ids)

@@ -1,0 +1,162 @@
+"""A store, some handlers and a real worker, for stories about what a worker does."""
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from ade.core.ids import uuid7
+from ade.core.records import Definition, Task
+from ade.core.retry import Backoff
+from ade.ports import Stores, TaskStore
+from ade.queue.enqueue import enqueue
+from ade.queue.handlers import Handler, Mode, Registry
+from ade.queue.payloads import Payloads
+from ade.queue.signature import Signature
+from ade.queue.waiting import FinishWatch
+from ade.worker.options import SweepOptions, WorkerOptions
+from ade.worker.probe import Probe
+from ade.worker.runtime import WorkerRuntime
+from ade.worker.shutdown import Handover
+
+AT_ONCE = Backoff(base_ms=0, cap_ms=0, jitter=0.0)
+ONLY_WHEN_TOLD = 600.0  # a poll so slow that whatever happens was not found by polling
+PATIENCE_S = 20.0
+
+
+class Shift:
+    """A worker that is running."""
+
+    def __init__(self, runtime: WorkerRuntime) -> None:
+        self.runtime = runtime
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.job: asyncio.Task[Handover] = asyncio.create_task(runtime.run(self.stop, self.hurry))
+
+    async def end(self) -> Handover:
+        self.stop.set()
+        return await asyncio.wait_for(self.job, PATIENCE_S)
+
+
+class Workshop:
+    """`options` are for every worker started here; `probe` is listened to by all of them."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.registry = Registry()
+        self.payloads = Payloads(stores.blobs)
+        self.options = WorkerOptions(poll_s=ONLY_WHEN_TOLD, lease_s=5.0, heartbeat_s=1.0, grace_s=5.0)
+        self.sweeps = SweepOptions(interval_s=ONLY_WHEN_TOLD)
+        self.probe = Probe()
+        self._watch = FinishWatch(stores)
+
+    def handle(
+        self, function: Callable[..., Any], *, name: str | None = None, mode: Mode | None = None, **limits: Any
+    ) -> str:
+        """Register a handler; answers its name."""
+        known = name or function.__name__
+        usual = Mode.ASYNC if inspect.iscoroutinefunction(function) else Mode.THREAD
+        definition = Definition(name=known, **limits)
+        signature = Signature.of(function)
+        self.registry.add(
+            Handler(name=known, function=function, signature=signature, mode=mode or usual, definition=definition)
+        )
+        return known
+
+    def new(self, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Task:
+        now = self.stores.clock.now()
+        raw = Raw(msgspec.json.encode(args or {}))
+        return Task(**{"id": uuid7(now, os.urandom(10)), "name": name, "args": raw, "backoff": AT_ONCE} | fields)
+
+    async def enqueue(self, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Task:
+        [task] = await enqueue(self.stores, self.payloads, [self.new(name, args, **fields)])
+        return task
+
+    async def enqueue_many(self, name: str, count: int, **fields: Any) -> list[Task]:
+        return await enqueue(self.stores, self.payloads, [self.new(name, **fields) for _ in range(count)])
+
+    @asynccontextmanager
+    async def worker(self, **changes: Any) -> AsyncIterator[Shift]:
+        options = {name: changes.pop(name) for name in list(changes) if name in WorkerOptions.__dataclass_fields__}
+        runtime = WorkerRuntime(
+            changes.pop("stores", self.stores),
+            self.registry,
+            replace(self.options, **options),
+            payloads=self.payloads,
+            sweeps=changes.pop("sweeps", self.sweeps),
+            probe=self.probe,
+            **changes,
+        )
+        shift = Shift(runtime)
+        try:
+            yield shift
+        finally:
+            shift.hurry.set()
+            await shift.end()
+
+    async def final(self, task: Task) -> Task:
+        """The task once it is final."""
+        return await self._watch.wait(task.id, PATIENCE_S)
+
+    async def perform(self, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Task:
+        """Enqueue a task and have a worker run it; the final task."""
+        async with self.worker():
+            return await self.final(await self.enqueue(name, args, **fields))
+
+    async def get(self, task: Task) -> Task:
+        [found] = await self.stores.tasks.get([task.id])
+        assert found is not None
+        return found
+
+    async def event_types(self, task: Task) -> list[str]:
+        return [event.type for event in await self.stores.events.read(0, 1000, task_id=task.id)]
+
+    def with_tasks(self, **methods: Any) -> Stores:
+        """The same stores, with some methods of the task store replaced."""
+        return replace(self.stores, tasks=Replaced(self.stores.tasks, methods))
+
+
+class Replaced:
+    """A store that goes on to the real one, but for some methods."""
+
+    def __init__(self, real: TaskStore, methods: dict[str, Any]) -> None:
+        self._real = real
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> Any:
+        return self._methods.get(name) or getattr(self._real, name)
+
+
+class Gate:
+    """Something a handler waits at until the test opens it; tells when somebody has come."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._open = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.reached.set()
+        await self._open.wait()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def soon(event: asyncio.Event) -> None:
+    """Wait for something that must happen."""
+    await asyncio.wait_for(event.wait(), PATIENCE_S)
+
+
+def changed(task: Task, **fields: Any) -> Task:
+    return structs.replace(task, **fields)
+
+
+def plain(raw: Raw | None) -> Any:
+    """What stored JSON means."""
+    return None if raw is None else msgspec.json.decode(raw)
