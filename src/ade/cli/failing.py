@@ -1,6 +1,5 @@
 """What a user sees when something goes wrong: a code, a sentence, an exit code."""
 
-import sys
 import traceback
 
 import click
@@ -64,9 +63,7 @@ def _as_ade_error(error: BaseException) -> AdeError:
 
 
 def _usage(error: click.UsageError) -> str:
-    hint = ""
-    if error.ctx is not None and error.ctx.get_help_option(error.ctx) is not None if False else error.ctx is not None:
-        hint = f" `{error.ctx.command_path} --help` shows what it takes."
+    hint = f" `{error.ctx.command_path} --help` shows what it takes." if error.ctx is not None else ""
     return f"{error.format_message()}{hint}"
 
 
@@ -86,6 +83,3 @@ def _as_json(error: AdeError) -> str:
         facts["retry_after"] = error.retry_after
     return msgspec.json.encode({"error": facts}).decode()
 
-
-def warn(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ade.app.ade import Ade
     from ade.cli.output import Output
     from ade.ports import Stores
@@ -43,16 +45,24 @@ class Session:
 
     @cached_property
     def loaded(self) -> "Loaded":
-        """The settings of all layers, and where each comes from. An app's own store counts if no layer names one."""
-        from ade.settings import load
+        """The settings of all layers, and where each comes from. What an app says counts where no layer does."""
+        from ade.settings import DEFAULT, Loaded, load
 
         files = self._files()
-        loaded = load(flags={**self.flags, "store.url": self.choices.store}, files=files)
-        if loaded.origins["store.url"] == "default" and self.app_spec is not None and self.app.url is not None:
-            return load(flags={**self.flags, "store.url": self.app.url}, files=files)
-        return loaded
+        flags = {**self.flags, "store.url": self.choices.store}
+        loaded = load(flags=flags, files=files)
+        if self.app_spec is None:
+            return loaded
+        known = dict(loaded.settings.items())
+        own = {
+            name: value
+            for name, value in self._bare_app.settings.items()
+            if loaded.origins[name] == DEFAULT and value != known[name]
+        }
+        settings = load(flags={**flags, **own}, files=files).settings
+        return Loaded(settings, {**loaded.origins, **dict.fromkeys(own, f"app {self.app_spec}")})
 
-    def _files(self) -> "list[Any] | None":
+    def _files(self) -> "list[Path] | None":
         if self.choices.config is None:
             return None
         from pathlib import Path
@@ -71,11 +81,17 @@ class Session:
         return self.choices.app or os.environ.get("ADE_APP") or None
 
     @cached_property
-    def app(self) -> "Ade":
-        """Raises BadApp."""
+    def _bare_app(self) -> "Ade":
         from ade.cli.loading import load_app
 
         return load_app(self.app_spec)
+
+    @cached_property
+    def app(self) -> "Ade":
+        """The app, with the settings that hold for this command. Raises BadApp."""
+        app = self._bare_app
+        app.settings = self.settings
+        return app
 
     @asynccontextmanager
     async def stores(self) -> "AsyncIterator[Stores]":

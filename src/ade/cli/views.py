@@ -12,7 +12,7 @@ from ade.insight.workers import WorkerView
 
 _MOMENTS = (
     *("run_after", "deadline", "created_at", "updated_at", "submitted_at", "approved_at", "started_at", "finished_at"),
-    *("at", "next_at", "last_at", "progress_at", "first_at"),
+    *("at", "next_at", "last_at", "progress_at", "first_at", "ended_at"),
 )
 _INSIDE = ("lease_until", "heartbeat_until", "args_digest", "waiting_on")  # of no meaning outside the store
 

@@ -19,7 +19,7 @@ async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> 
 
 async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
     """Store tasks that were admitted already, and wake a worker."""
-    if len(admitted) > 1:
+    if any(task.depends_on for task in admitted):
         check_no_cycle(admitted)
     stored = await store(stores, payloads, admitted)
     stores.hints.ring(WORK)

@@ -46,6 +46,7 @@ class WorkerRuntime:
         for handler in registry:
             if handler.mode is Mode.PROCESS:
                 check_importable(handler)
+        self._shift: Shift | None = None
         hostname = socket.gethostname()
         self.id = f"{hostname}-{os.getpid()}-{secrets.token_hex(4)}"
         self._setup = Setup(
@@ -65,10 +66,15 @@ class WorkerRuntime:
             started_at=stores.clock.now(),
         )
 
+    @property
+    def draining(self) -> bool:
+        """Whether it claims no more and only ends what it holds."""
+        return self._shift is not None and self._shift.draining
+
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> Handover:
         """Work until `stop` is set, then drain; `hurry` cuts the draining short. Answers what was handed back."""
         setup = self._setup
-        shift = Shift(setup, hurry or asyncio.Event())
+        shift = self._shift = Shift(setup, hurry or asyncio.Event())
         definitions = [handler.definition for handler in setup.registry]
         await setup.stores.workers.register(shift.record(), definitions, setup.options.lease_ms)
         log.info("worker.started", worker=self.id, concurrency=setup.options.concurrency)

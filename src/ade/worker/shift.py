@@ -75,7 +75,7 @@ class Shift:
         self._guardian: GuardianProcess | None = None
         self._lease = self._make_lease()
         self._background: dict[str, asyncio.Task[None]] = {}
-        self._draining = False
+        self.draining = False
 
     def record(self) -> Worker:
         """The worker as it describes itself now. Also called from the lease thread."""
@@ -91,7 +91,7 @@ class Shift:
             concurrency=setup.options.concurrency,
             running=self._runs.performing,
             progress_at=self._pump.progress_at,
-            draining=self._draining,
+            draining=self.draining,
         )
 
     async def work(self, stop: asyncio.Event) -> None:
@@ -116,7 +116,7 @@ class Shift:
 
     async def end(self) -> Handover:
         """Stop claiming, drain, hand back; heartbeats go on until nothing is held any more."""
-        self._draining = True
+        self.draining = True
         self._pump.stop()
         pump = self._background.get("pump")
         if pump is not None:

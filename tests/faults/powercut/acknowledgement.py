@@ -1,7 +1,6 @@
 """What the store has said yes to: the records a caller may rely on from that moment."""
 
 import sys
-from collections.abc import Iterable
 from typing import Self
 
 import msgspec
@@ -49,18 +48,22 @@ class TaskState(Struct, frozen=True, array_like=True):
 
 
 class Acknowledgement(Struct, frozen=True):
-    """One call of the store that returned: all that it wrote, in one transaction."""
+    """One call of the store that returned: all that it wrote, in one transaction.
+
+    Before tasks are pruned they are named in `asked`: from then on they may be missing.
+    """
 
     call: str
-    states: tuple[TaskState, ...]
+    states: tuple[TaskState, ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(Acknowledgement)
 
 
-def encoded(call: str, states: Iterable[TaskState]) -> bytes:
+def encoded(acknowledgement: Acknowledgement) -> bytes:
     """One line of the list of acknowledgements."""
-    return msgspec.json.encode(Acknowledgement(call, tuple(states))) + b"\n"
+    return msgspec.json.encode(acknowledgement) + b"\n"
 
 
 def decoded(line: bytes) -> Acknowledgement:

@@ -57,8 +57,10 @@ class Promises:
             for state in call.states:
                 self._known.setdefault(state.id, {})[state.version] = state
         self._promised: dict[str, int] = {}
+        self._may_be_gone: set[str] = set()
 
     def take(self, acknowledgement: Acknowledgement) -> None:
+        self._may_be_gone.update(acknowledgement.asked)
         for state in acknowledgement.states:
             self._promised[state.id] = max(state.version, self._promised.get(state.id, 0))
 
@@ -76,10 +78,10 @@ class Promises:
                 yield Fault.HALF, f"{sum(carried_out)} of {len(carried_out)} changes of '{call.call}' are there"
 
     def _reached(self, task_id: str, found: Mapping[str, TaskState]) -> int:
-        """How far a task has come. One that is not there has not come yet, or has been pruned."""
+        """How far a task has come: 0 if it is not there yet."""
         if task_id in found:
             return found[task_id].version
-        return GONE if task_id in self._promised and GONE in self._known[task_id] else 0
+        return GONE if task_id in self._may_be_gone else 0
 
 
 def choose_cuts(recording: Recording, *, at_most: int, seed: int) -> set[int]:

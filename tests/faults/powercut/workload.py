@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ from ade.core.change import Change
 from ade.core.errors import StaleWrite
 from ade.core.failure import FailureKind, TaskError
 from ade.core.ids import uuid7
-from ade.core.lifecycle import FINAL, Status
+from ade.core.lifecycle import Status
 from ade.core.outcome import Failed, Outcome, Released, Succeeded
 from ade.core.records import Definition, Task, Worker
 from ade.core.retry import Backoff
@@ -24,7 +24,7 @@ from ade.queue.payloads import Payloads
 from ade.settings import Settings, StoreSettings
 from ade.stores.sqlite.connection import connect
 from ade.wiring import open_stores
-from tests.faults.powercut.acknowledgement import TaskState, encoded
+from tests.faults.powercut.acknowledgement import Acknowledgement, TaskState, encoded
 
 NAME = "work"
 _AT_ONCE = Backoff(base_ms=0, jitter=0.0)
@@ -39,12 +39,12 @@ class Marker:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def tasks(self, call: str, tasks: Iterable[Task]) -> None:
-        self.states(call, [TaskState.of(task) for task in tasks])
+    def write(self, acknowledgement: Acknowledgement) -> None:
+        os.write(self._descriptor, encoded(acknowledgement))
 
-    def states(self, call: str, states: Sequence[TaskState]) -> None:
-        if states:
-            os.write(self._descriptor, encoded(call, states))
+    def tasks(self, call: str, tasks: Sequence[Task]) -> None:
+        if tasks:
+            self.write(Acknowledgement(call, tuple(TaskState.of(task) for task in tasks)))
 
 
 class Workload:
@@ -154,10 +154,11 @@ class Workload:
         now = self._stores.clock.now()
         await self._commit_each("settle", [break_chain(task, failed_ids=ids, now=now) for task, ids in broken])
         finished = await self._stores.sweeps.finished_before(now, 100)
-        old = [task for task in finished if task.status in FINAL and task.status is not Status.FAILED][:3]
+        old = tuple(task.id for task in finished if task.status is not Status.FAILED)[:3]
         if len(finished) > _FINISHED_KEPT:
-            assert await self._stores.sweeps.prune([task.id for task in old]) == len(old)
-            self._marker.states("prune", [TaskState.gone(task.id) for task in old])
+            self._marker.write(Acknowledgement("about to prune", asked=old))
+            assert await self._stores.sweeps.prune(old) == len(old)
+            self._marker.write(Acknowledgement("prune", tuple(TaskState.gone(task_id) for task_id in old)))
 
     async def _some(self, *statuses: Status, count: int) -> list[Task]:
         page = await self._stores.tasks.find(TaskQuery(statuses=frozenset(statuses), limit=50))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ade.core.errors import StoreCorrupt
 from ade.stores.sqlite.connection import translating
+from ade.stores.sqlite.places import make_folder, sync_folder
 
 _REF = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(\.[A-Za-z0-9_-]+)+")
 
@@ -19,6 +20,7 @@ class SqliteBlobs:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._memory: dict[str, bytes] = {}
+        self._made: set[Path] = set()
 
     async def put_blob(self, ref: str, content: bytes) -> None:
         if self._folder is None:
@@ -50,7 +52,7 @@ class SqliteBlobs:
     def _write(self, path: Path, content: bytes) -> None:
         """Whole or not at all: digest first, then the content, then its name."""
         with translating(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder_of(path)
             unfinished = path.with_name(path.name + ".part")
             with unfinished.open("wb") as file:
                 file.write(hashlib.sha256(content).digest())
@@ -58,11 +60,14 @@ class SqliteBlobs:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(path.parent)
+
+    def _make_folder_of(self, path: Path) -> None:
+        """Once for each folder, even if it is there: who made it may not have synced it yet."""
+        if path.parent not in self._made or not path.parent.exists():
+            make_folder(path.parent.parent)
+            make_folder(path.parent)
+            self._made.add(path.parent)
 
     def _read(self, path: Path) -> bytes:
         try:

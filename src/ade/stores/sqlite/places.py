@@ -67,7 +67,7 @@ def place_of(url: str) -> Place | None:
 def prepare(place: Place, *, allow_network: bool) -> bool:
     """Make the folder and check the place; True when it lies on a network file system (and that was allowed)."""
     try:
-        place.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.path.parent)
     except OSError as error:
         raise StoreReadOnly(f"cannot make the folder of {place.path}: {error.strerror}") from error
     if place.path.is_dir():
@@ -82,6 +82,26 @@ def prepare(place: Place, *, allow_network: bool) -> bool:
     if not os.access(place.path.parent, os.W_OK) or (place.path.exists() and not os.access(place.path, os.W_OK)):
         raise StoreReadOnly(f"{place.path} or its folder cannot be written. Check owner, mode and mount")
     return remote
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder, and those above it, to stay: what is synced in a folder is lost with the folder's own name."""
+    missing = [path for path in folder.parents if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (folder, *missing):
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlast a power cut."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # it is not ours, so it was there before us
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read_mounts() -> str:

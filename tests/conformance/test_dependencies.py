@@ -1,0 +1,250 @@
+"""Tasks that wait for others: let go when those complete, put up for a decision when they never will."""
+
+import asyncio
+
+import pytest
+
+from ade.core.lifecycle import Status
+from ade.core.records import AfterFailure, Task
+from tests.conformance.scene import Scene
+
+
+async def broken(scene: Scene) -> dict[str, tuple[str, ...]]:
+    return {task.id: failed for task, failed in (await scene.stores.sweeps.ripe(100)).broken}
+
+
+async def test_a_task_starts_when_what_it_waits_for_has_completed(scene: Scene) -> None:
+    first = await scene.add()
+    second = await scene.add(depends_on=(first.id,))
+    assert (await scene.get(second.id)).waiting_on == 1
+
+    assert await scene.run(10) == [first.id]
+    assert (await scene.get(second.id)).waiting_on == 0
+    assert await scene.run(10) == [second.id]
+
+
+async def test_a_chain_given_in_one_call_runs_link_by_link(scene: Scene) -> None:
+    a = scene.task()
+    b = scene.task(depends_on=(a.id,))
+    c = scene.task(depends_on=(b.id,))
+    await scene.add_all(c, b, a)
+
+    assert [await scene.run(10) for _ in range(4)] == [[a.id], [b.id], [c.id], []]
+
+
+async def test_a_diamond_waits_for_both_its_sides(scene: Scene) -> None:
+    top = await scene.add()
+    left, right = await scene.add_many(2, depends_on=(top.id,))
+    bottom = await scene.add(depends_on=(left.id, right.id))
+
+    assert await scene.run(10) == [top.id]
+    assert await scene.run(1) == [left.id]
+    assert (await scene.get(bottom.id)).waiting_on == 1
+    assert await scene.run(10) == [right.id]
+    assert await scene.run(10) == [bottom.id]
+
+
+async def test_both_sides_of_a_diamond_may_end_in_one_write(scene: Scene) -> None:
+    left, right = await scene.add_many(2)
+    bottom = await scene.add(depends_on=(left.id, right.id))
+    runs = await scene.claim(2)
+
+    await scene.stores.tasks.commit_each([scene.success(task) for task in runs])
+
+    assert await scene.run(10) == [bottom.id]
+
+
+async def test_both_sides_of_a_diamond_may_end_at_once_from_two_callers(scene: Scene) -> None:
+    left, right = await scene.add_many(2)
+    bottom = await scene.add(depends_on=(left.id, right.id))
+    runs = await scene.claim(2)
+
+    await asyncio.gather(*(scene.succeed(task) for task in runs))
+
+    assert await scene.run(10) == [bottom.id]
+
+
+async def test_what_has_completed_already_is_not_waited_for(scene: Scene) -> None:
+    done = await scene.start()
+    await scene.succeed(done)
+
+    late = await scene.add(depends_on=(done.id,))
+
+    assert (await scene.get(late.id)).waiting_on == 0
+    assert await scene.run(10) == [late.id]
+
+
+@pytest.mark.parametrize("end", ["fail", "cancel"])
+async def test_what_has_failed_already_will_never_be_met(scene: Scene, end: str) -> None:
+    first = await scene.start()
+    await (scene.fail_for_good(first) if end == "fail" else scene.cancel(first.id))
+
+    late = await scene.add(depends_on=(first.id,))
+
+    assert await scene.claim(10) == []
+    assert await broken(scene) == {late.id: (first.id,)}
+    await scene.sweep()
+    assert await scene.status(late.id) == Status.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("wish", "outcome"), [(AfterFailure.CANCEL, Status.CANCELLED), (AfterFailure.FAIL, Status.FAILED)]
+)
+async def test_a_failure_puts_what_waits_for_it_up_for_a_decision(
+    scene: Scene, wish: AfterFailure, outcome: Status
+) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,), after_failure=wish)
+    assert await broken(scene) == {}
+
+    await scene.fail_for_good(first)
+
+    assert await scene.claim(10) == []
+    assert await broken(scene) == {second.id: (first.id,)}
+    await scene.sweep()
+    assert await scene.status(second.id) == outcome
+    assert await broken(scene) == {}
+
+
+async def test_a_chain_breaks_link_by_link(scene: Scene) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,))
+    third = await scene.add(depends_on=(second.id,))
+    await scene.cancel(first.id)
+
+    await scene.sweep()
+    assert await broken(scene) == {third.id: (second.id,)}
+    await scene.sweep()
+
+    assert await scene.statuses(second, third) == [Status.CANCELLED] * 2
+
+
+async def test_all_dependencies_that_failed_are_named_and_no_others(scene: Scene) -> None:
+    tasks = await scene.add_many(3)
+    waiting = await scene.add(depends_on=tuple(task.id for task in tasks))
+    first, second, _ = await scene.claim(3)
+    await scene.cancel(first.id)
+    await scene.fail_for_good(second)
+
+    assert {task: set(ids) for task, ids in (await broken(scene)).items()} == {waiting.id: {first.id, second.id}}
+
+
+async def test_a_tolerant_task_runs_whatever_becomes_of_the_others(scene: Scene) -> None:
+    failing, cancelled, fine = await scene.add_many(3)
+    ids = (failing.id, cancelled.id, fine.id)
+    tolerant = await scene.add(depends_on=ids, after_failure=AfterFailure.RUN)
+    first, _, third = await scene.claim(3)
+    await scene.fail_for_good(first)
+    await scene.cancel(cancelled.id)
+    assert await scene.claim() == []
+
+    await scene.succeed(third)
+
+    assert await broken(scene) == {}
+    assert await scene.run(10) == [tolerant.id]
+    late = await scene.add(depends_on=ids, after_failure=AfterFailure.RUN)
+    assert await scene.run(10) == [late.id]
+
+
+async def test_a_retry_is_no_failure_yet(scene: Scene) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,))
+    await scene.fail(first)
+    assert await broken(scene) == {}
+    scene.clock.advance(1)
+
+    assert await scene.run(10) == [first.id]
+    assert await scene.run(10) == [second.id]
+
+
+async def test_a_replayed_task_is_waited_for_again(scene: Scene) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,))
+    await scene.fail_for_good(first)
+
+    await scene.replay(first.id)
+
+    assert await broken(scene) == {}
+    assert await scene.run(10) == [first.id]
+    assert await scene.run(10) == [second.id]
+
+
+async def test_a_task_that_waits_and_is_delayed_waits_for_both(scene: Scene) -> None:
+    first = await scene.add()
+    second = await scene.add(depends_on=(first.id,), run_after=scene.clock.now() + 5_000)
+    await scene.run(10)
+    assert await scene.run(10) == []
+    assert await scene.stores.sweeps.next_due() == second.run_after
+
+    scene.clock.advance(5)
+
+    assert await scene.run(10) == [second.id]
+
+
+async def test_a_time_that_comes_while_a_task_waits_does_not_let_it_go(scene: Scene) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,), run_after=scene.clock.now() + 1_000)
+    scene.clock.advance(2)
+    assert await scene.claim() == []
+
+    await scene.succeed(first)
+
+    assert await scene.run(10) == [second.id]
+
+
+async def test_a_waiting_task_can_be_cancelled_and_its_dependency_ends_in_peace(scene: Scene) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,))
+    third = await scene.add(depends_on=(second.id,))
+
+    await scene.cancel(second.id)
+
+    assert (await scene.get(second.id)).waiting_on == 0
+    await scene.succeed(first)
+    assert await broken(scene) == {third.id: (second.id,)}
+
+
+async def test_a_task_and_what_waits_for_it_can_be_cancelled_in_one_commit(scene: Scene) -> None:
+    from ade.core.task import cancel
+
+    first = await scene.add()
+    second = await scene.add(depends_on=(first.id,))
+
+    await scene.stores.tasks.commit(
+        *(cancel(await scene.get(task.id), None, now=scene.clock.now()) for task in (first, second))
+    )
+
+    assert await broken(scene) == {}
+    assert await scene.stores.sweeps.prune([first.id, second.id]) == 2
+
+
+async def test_drafts_that_wait_in_vain_do_not_hide_tasks_that_do(scene: Scene) -> None:
+    first = await scene.start()
+    await scene.add_many(5, status=Status.DRAFT, depends_on=(first.id,))
+    waiting: Task = await scene.add(depends_on=(first.id,))
+    await scene.cancel(first.id)
+
+    ripe = await scene.stores.sweeps.ripe(2)
+
+    assert [task.id for task, _ in ripe.broken] == [waiting.id]
+
+
+async def test_a_deadline_ends_a_wait(scene: Scene) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,), deadline=scene.clock.now() + 5_000)
+    scene.clock.advance(5)
+
+    await scene.sweep()
+
+    assert await scene.status(second.id) == Status.FAILED
+    await scene.succeed(first)
+    assert await scene.status(second.id) == Status.FAILED
+
+
+async def test_a_thousand_tasks_wait_for_one(scene: Scene) -> None:
+    first = await scene.start()
+    await scene.add_many(1000, depends_on=(first.id,))
+
+    await scene.succeed(first)
+
+    assert len(await scene.run(2000)) == 1000

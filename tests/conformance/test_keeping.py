@@ -1,0 +1,161 @@
+"""What is kept and for how long: duties, pruning, results, blobs."""
+
+import asyncio
+
+import pytest
+
+from ade.core.errors import StoreCorrupt
+from ade.core.lifecycle import Status
+from ade.core.records import OutputLine
+from tests.conformance.scene import Scene, raw
+
+
+async def test_a_duty_has_one_holder(scene: Scene) -> None:
+    sweeps = scene.stores.sweeps
+
+    assert await sweeps.take_duty("sweep", "p1", 10_000)
+    assert not await sweeps.take_duty("sweep", "p2", 10_000)
+    assert await sweeps.take_duty("prune", "p2", 10_000)
+
+
+async def test_of_many_who_want_a_duty_at_once_one_gets_it(scene: Scene) -> None:
+    taken = await asyncio.gather(*(scene.stores.sweeps.take_duty("sweep", f"p{n}", 10_000) for n in range(10)))
+
+    assert sum(taken) == 1
+
+
+async def test_a_holder_stays_by_asking_again_in_time(scene: Scene) -> None:
+    sweeps = scene.stores.sweeps
+    await sweeps.take_duty("sweep", "p1", 10_000)
+    scene.clock.advance(9)
+    assert await sweeps.take_duty("sweep", "p1", 10_000)
+    scene.clock.advance(9)
+
+    assert not await sweeps.take_duty("sweep", "p2", 10_000)
+
+
+async def test_a_silent_holder_loses_its_duty(scene: Scene) -> None:
+    sweeps = scene.stores.sweeps
+    await sweeps.take_duty("sweep", "p1", 10_000)
+    scene.clock.jump_wall(99_999)  # the wall clock has no say in this
+    assert not await sweeps.take_duty("sweep", "p2", 10_000)
+    scene.clock.advance(10.001)
+
+    assert await sweeps.take_duty("sweep", "p2", 10_000)
+    assert not await sweeps.take_duty("sweep", "p1", 10_000)
+
+
+async def test_old_final_tasks_are_found_oldest_first(scene: Scene) -> None:
+    done = []
+    for _ in range(3):
+        running = await scene.start()
+        await scene.succeed(running)
+        done.append(running.id)
+        scene.clock.advance(10)
+    await scene.add()
+
+    old = await scene.stores.sweeps.finished_before(scene.clock.now() - 10_000, 10)
+
+    assert [task.id for task in old] == done[:2]
+    assert len(await scene.stores.sweeps.finished_before(scene.clock.now(), 1)) == 1
+
+
+async def test_a_pruned_task_is_gone_with_all_that_belongs_to_it(scene: Scene) -> None:
+    running = await scene.start()
+    ref = f"{running.id}.result"
+    await scene.stores.blobs.put_blob(ref, b"much")
+    line = OutputLine(task_id=running.id, run_id=str(running.run_id), attempt=1, at=0, text="hi")
+    await scene.stores.outputs.append([line])
+    await scene.succeed(running)
+
+    assert await scene.stores.sweeps.prune([running.id, scene.task().id]) == 1
+
+    assert await scene.stores.tasks.get([running.id]) == [None]
+    assert await scene.stores.outputs.read_output(running.id, 0, 10) == []
+    assert await scene.counts() == {}
+    with pytest.raises(StoreCorrupt):
+        await scene.stores.blobs.get_blob(ref)
+
+
+async def test_the_blobs_of_other_tasks_stay(scene: Scene) -> None:
+    running = await scene.start()
+    other = await scene.add()
+    await scene.stores.blobs.put_blob(f"{other.id}.args", b"mine")
+    await scene.succeed(running)
+
+    await scene.stores.sweeps.prune([running.id])
+
+    assert await scene.stores.blobs.get_blob(f"{other.id}.args") == b"mine"
+
+
+async def test_a_task_that_is_not_final_is_not_pruned(scene: Scene) -> None:
+    pending, running = await scene.add(priority=9), await scene.add()
+    await scene.claim()
+    replayed = await scene.start(max_attempts=1, priority=0)
+    await scene.fail(replayed)
+    await scene.replay(replayed.id)
+
+    assert await scene.stores.sweeps.prune([pending.id, running.id, replayed.id]) == 0
+    assert await scene.counts() == {"pending": 2, "running": 1}
+
+
+async def test_a_task_others_wait_for_is_not_pruned(scene: Scene) -> None:
+    first = await scene.start()
+    second = await scene.add(depends_on=(first.id,))
+    await scene.cancel(first.id)
+
+    assert await scene.stores.sweeps.prune([first.id]) == 0
+    await scene.sweep()
+    assert await scene.status(second.id) == Status.CANCELLED
+    assert await scene.stores.sweeps.prune([first.id, second.id]) == 2
+
+
+async def test_a_pruned_key_may_be_used_again(scene: Scene) -> None:
+    first = await scene.start(idempotency_key="k")
+    await scene.succeed(first)
+    await scene.stores.sweeps.prune([first.id])
+
+    second = await scene.add(idempotency_key="k", args=raw('{"n":2}'))
+
+    assert second.id != first.id
+
+
+async def test_a_result_is_forgotten_when_its_time_is_over(scene: Scene) -> None:
+    brief = await scene.start(result_ttl_ms=5_000)
+    await scene.succeed(brief, '{"much":1}')
+    lasting = await scene.start()
+    await scene.succeed(lasting, "2")
+    scene.clock.advance(4.9)
+    assert await scene.stores.sweeps.expire_results(10) == 0
+    scene.clock.advance(0.1)
+
+    assert await scene.stores.sweeps.expire_results(10) == 1
+
+    forgotten = await scene.get(brief.id)
+    assert (forgotten.status, forgotten.result, forgotten.result_expired) == (Status.COMPLETED, None, True)
+    assert (await scene.get(lasting.id)).result == raw("2")
+    assert await scene.stores.sweeps.expire_results(10) == 0
+
+
+async def test_results_are_forgotten_in_bounded_steps(scene: Scene) -> None:
+    for _ in range(3):
+        await scene.succeed(await scene.start(result_ttl_ms=1), "1")
+    scene.clock.advance(1)
+
+    assert [await scene.stores.sweeps.expire_results(2) for _ in range(3)] == [2, 1, 0]
+
+
+async def test_a_blob_comes_back_as_it_was_given(scene: Scene) -> None:
+    ref = f"{scene.task().id}.2.1.result"
+    await scene.stores.blobs.put_blob(ref, b"\0" * 100_000)
+    await scene.stores.blobs.put_blob(ref, b"\1" * 100_000)
+
+    assert await scene.stores.blobs.get_blob(ref) == b"\1" * 100_000
+
+
+@pytest.mark.parametrize("ref", ["", "../../etc/passwd", "01890a5d-ac96-774b-bcce-b302099a8057/../x.args"])
+async def test_a_blob_name_that_leads_elsewhere_is_refused(scene: Scene, ref: str) -> None:
+    with pytest.raises(StoreCorrupt):
+        await scene.stores.blobs.get_blob(ref)
+    with pytest.raises(StoreCorrupt):
+        await scene.stores.blobs.put_blob(ref, b"x")

@@ -1,0 +1,185 @@
+"""People look: lists page by page, counters, and why something waits."""
+
+import pytest
+
+from ade.core.lifecycle import Status
+from ade.core.records import Queue
+from ade.core.task import discard
+from ade.ports import TaskQuery
+from tests.conformance.scene import Scene
+
+
+async def found(scene: Scene, **conditions: object) -> list[str]:
+    query = TaskQuery(**conditions)  # type: ignore[arg-type]  # any condition, by its name
+    return [task.id for task in (await scene.stores.tasks.find(query)).tasks]
+
+
+async def test_tasks_are_got_in_the_order_asked(scene: Scene) -> None:
+    one, two = await scene.add_many(2)
+    nobody = scene.task().id
+
+    answers = await scene.stores.tasks.get([two.id, nobody, one.id, two.id])
+
+    assert answers == [two, None, one, two]
+    assert await scene.stores.tasks.get([]) == []
+
+
+async def test_the_newest_tasks_are_listed_first(scene: Scene) -> None:
+    tasks = [task.id for task in await scene.add_many(3)]
+
+    assert await found(scene) == tasks[::-1]
+    assert await found(scene, oldest_first=True) == tasks
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+@pytest.mark.parametrize("statuses", [frozenset(), frozenset({Status.CANCELLED, Status.FAILED})])
+async def test_pages_follow_each_other_without_gap_or_repetition(
+    scene: Scene, oldest_first: bool, statuses: frozenset[Status]
+) -> None:
+    tasks = [task.id for task in await scene.add_many(7)]
+    for task_id in tasks:
+        await scene.cancel(task_id)
+    seen: list[str] = []
+    after = None
+    while True:
+        query = TaskQuery(limit=3, after=after, oldest_first=oldest_first, statuses=statuses)
+        page = await scene.stores.tasks.find(query)
+        seen += [task.id for task in page.tasks]
+        if page.next is None:
+            break
+        after = page.next
+        await scene.add()  # new tasks do not disturb who is paging
+
+    assert [task_id for task_id in seen if task_id in tasks] == (tasks if oldest_first else tasks[::-1])
+
+
+async def test_tasks_are_found_by_status(scene: Scene) -> None:
+    await scene.add_many(3)
+    running, _, failing = await scene.claim(3)
+    await scene.fail_for_good(failing)
+    pending, draft = await scene.add(), await scene.add(status=Status.DRAFT)
+
+    assert await found(scene, statuses=frozenset({Status.PENDING})) == [pending.id]
+    assert running.id in await found(scene, statuses=frozenset({Status.RUNNING}))
+    assert len(await found(scene, statuses=frozenset({Status.RUNNING}))) == 2
+    assert await found(scene, statuses=frozenset({Status.FAILED})) == [failing.id]
+    assert await found(scene, statuses=frozenset({Status.FAILED, Status.DRAFT})) == [draft.id, failing.id]
+    assert await found(scene, statuses=frozenset({Status.FAILED, Status.PENDING})) == [pending.id, failing.id]
+    assert await found(scene, statuses=frozenset({Status.REJECTED})) == []
+
+
+async def test_tasks_are_found_by_what_is_known_of_them(scene: Scene) -> None:
+    parent = await scene.add("report")
+    child = await scene.add("build", queue="q", tags=("x", "y"), parent_id=parent.id, author_id="ann")
+    scene.clock.advance(1)
+    late = await scene.add("send", description="100% done_", tags=("y",))
+
+    assert await found(scene, queue="q") == [child.id]
+    assert await found(scene, name="send") == [late.id]
+    assert await found(scene, tag="x") == [child.id]
+    assert await found(scene, tag="y") == [late.id, child.id]
+    assert await found(scene, parent_id=parent.id) == [child.id]
+    assert await found(scene, author_id="ann") == [child.id]
+    assert await found(scene, created_from=late.created_at) == [late.id]
+    assert await found(scene, created_before=late.created_at) == [child.id, parent.id]
+    assert await found(scene, queue="q", name="send") == []
+
+
+async def test_tasks_are_found_by_worker(scene: Scene) -> None:
+    mine = await scene.start(worker="w1")
+    await scene.start(worker="w2")
+
+    assert await found(scene, worker_id="w1", statuses=frozenset({Status.RUNNING})) == [mine.id]
+
+
+async def test_text_is_looked_for_as_it_is_written(scene: Scene) -> None:
+    done = await scene.add(description="100% done_")
+    await scene.add(description="100 or done!")
+    failing = await scene.start("build", priority=0)
+    await scene.fail_for_good(failing)
+
+    assert await found(scene, text="100%") == [done.id]
+    assert await found(scene, text="DONE_") == [done.id]
+    assert await found(scene, text="no luck") == [failing.id]
+    assert await found(scene, text="build") == [failing.id]
+    assert await found(scene, text="\\") == []
+
+
+async def test_dead_letters_can_be_told_from_discarded_ones(scene: Scene) -> None:
+    kept, dropped = [await scene.start() for _ in range(2)]
+    for task in (kept, dropped):
+        await scene.fail_for_good(task)
+    await scene.stores.tasks.commit(discard(await scene.get(dropped.id), "known", now=scene.clock.now()))
+    failed = frozenset({Status.FAILED})
+
+    assert await found(scene, statuses=failed, discarded=False) == [kept.id]
+    assert await found(scene, statuses=failed, discarded=True) == [dropped.id]
+    assert await found(scene, statuses=failed) == [dropped.id, kept.id]
+
+
+async def test_counters_tell_queue_name_and_status(scene: Scene) -> None:
+    await scene.add_many(2, queue="a")
+    await scene.add("build", queue="b")
+    await scene.run(1, queues=("a",))
+
+    tallies = await scene.stores.queues.tallies()
+
+    assert [(t.queue, t.name, t.status, t.count) for t in tallies] == [
+        ("a", "send", Status.COMPLETED, 1),
+        ("a", "send", Status.PENDING, 1),
+        ("b", "build", Status.PENDING, 1),
+    ]
+
+
+async def test_every_queue_used_or_configured_is_listed(scene: Scene) -> None:
+    await scene.add(queue="used")
+    await scene.stores.queues.configure(Queue(name="set", paused=True, max_depth=5))
+    await scene.stores.queues.configure(Queue(name="used", max_depth=7))
+
+    assert await scene.stores.queues.list_queues() == [
+        Queue(name="set", paused=True, max_depth=5),
+        Queue(name="used", max_depth=7),
+    ]
+
+
+async def test_a_limit_can_be_taken_back(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="a", max_depth=0))
+    await scene.stores.queues.configure(Queue(name="a"))
+
+    await scene.add(queue="a")
+
+
+async def test_the_oldest_ready_task_of_a_queue_tells_how_long_it_waits(scene: Scene) -> None:
+    created = scene.clock.now()
+    await scene.add(queue="a", priority=9)
+    delayed = await scene.add(queue="b", run_after=created + 5_000)
+    scene.clock.advance(1)
+    await scene.add("build", queue="a", priority=0)
+    assert await scene.stores.queues.oldest_ready() == {"a": created}
+
+    scene.clock.advance(5)
+    await scene.claim(0)
+    await scene.run(1, queues=("a",))
+
+    assert await scene.stores.queues.oldest_ready() == {"a": created, "b": delayed.run_after}
+
+
+async def test_a_task_knows_how_many_come_before_it(scene: Scene) -> None:
+    await scene.add_many(2, "build")
+    await scene.add(queue="other")
+    task = await scene.add()
+    await scene.add(priority=9)
+    await scene.add(priority=0)
+
+    assert await scene.stores.queues.ahead_of(task.id) == 3
+    assert await scene.stores.queues.ahead_of(scene.task().id) == 0
+
+
+async def test_the_health_of_a_store_is_a_list_of_facts(scene: Scene) -> None:
+    await scene.start()
+
+    health = await scene.stores.upkeep.health()
+
+    assert health.facts
+    assert health.warnings == []
+    await scene.stores.upkeep.checkpoint()

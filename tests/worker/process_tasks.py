@@ -1,0 +1,68 @@
+"""Handlers for child processes: they must be found by import."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+
+from ade.core.control import Unrecoverable
+from ade.worker.context import SyncContext
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+def mirror(point: Point) -> Point:
+    return Point(point.y, point.x)
+
+
+def where_am_i() -> tuple[int, int, str | None]:
+    return os.getpid(), os.getppid(), os.environ.get("PYTHONPATH")
+
+
+def give_up() -> None:
+    raise Unrecoverable("no further attempt can succeed")
+
+
+def use_up_memory() -> None:
+    raise MemoryError("out of memory")
+
+
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+def kill_myself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def return_nonsense() -> int:
+    return "nonsense"  # type: ignore[return-value]  # what the handler is for
+
+
+def wait_for_ever() -> None:
+    threading.Event().wait()
+
+
+def say_and_wait(ctx: SyncContext) -> None:
+    """Tells its own process id and that of a process it has started, then waits to be killed."""
+    child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
+    ctx.progress({"pid": os.getpid(), "child": child.pid})
+    threading.Event().wait()
+
+
+def talk(ctx: SyncContext) -> list[str]:
+    ctx.progress(0.5)
+    ctx.log("half way", done=1)
+    first = ctx.once("effect", _effect, "a")
+    second = ctx.once("effect", _effect, "b")
+    return [ctx.task_id, str(ctx.attempt), first, second]
+
+
+def _effect(text: str) -> str:
+    return f"effect of {text}"

@@ -1,0 +1,356 @@
+"""Runs that are told to end: too slow, cancelled, lost, or in the way of a shutdown."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from ade.core.errors import StoreUnavailable
+from ade.core.failure import FailureKind
+from ade.core.lifecycle import Status
+from ade.core.records import Task, Worker
+from ade.core.task import lose_lease
+from ade.ports import STOP, ClaimRequest, Renewal
+from ade.queue.handlers import Mode
+from ade.queue.tasks import cancel
+from ade.worker.context import SyncContext
+from tests.worker import process_tasks
+from tests.worker.workshop import Gate, Workshop, plain, soon
+
+
+class Ending:
+    """A handler in either mode that waits until it is told to end, and tells when it began and ended."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def handler(self, mode: Mode) -> Callable[..., Any]:
+        async def wait_async() -> None:
+            self.began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended.set()
+
+        def wait_in_thread(ctx: SyncContext) -> None:
+            self._loop.call_soon_threadsafe(self.began.set)
+            while not ctx.cancelled:
+                threading.Event().wait(0.005)
+            self._loop.call_soon_threadsafe(self.ended.set)
+            ctx.raise_if_cancelled()
+
+        return wait_async if mode is Mode.ASYNC else wait_in_thread
+
+
+@pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.THREAD])
+class TestBothWays:
+    async def test_a_run_past_its_time_out_fails_and_may_be_tried_again(self, workshop: Workshop, mode: Mode) -> None:
+        ending = Ending()
+        workshop.handle(ending.handler(mode), name="slow", mode=mode)
+        task = await workshop.perform("slow", timeout_ms=30, max_attempts=2)
+
+        assert ending.ended.is_set()
+        assert task.error is not None
+        assert (task.error.kind, task.attempt, task.timeouts) == (FailureKind.TIMED_OUT, 2, 1)
+        assert task.error.message == "the run took longer than its time-out of 0.045 s"
+
+    async def test_a_cancelled_task_is_stopped_by_push_and_writes_nothing(self, workshop: Workshop, mode: Mode) -> None:
+        ending = Ending()
+        workshop.handle(ending.handler(mode), name="long", mode=mode)
+        task = await workshop.enqueue("long")
+        async with workshop.worker(heartbeat_s=1.6) as shift:
+            await soon(ending.began)
+            began = asyncio.get_running_loop().time()
+            await cancel(workshop.stores, task.id, "not needed")
+            await soon(ending.ended)
+            took = asyncio.get_running_loop().time() - began
+            await shift.end()
+
+        assert took < 1.0
+        assert (await workshop.get(task)).status is Status.CANCELLED
+        assert (await workshop.event_types(task))[-1] == "task.cancelled"
+
+    async def test_a_run_that_lost_its_lease_is_stopped(self, workshop: Workshop, mode: Mode) -> None:
+        ending = Ending()
+        workshop.handle(ending.handler(mode), name="long", mode=mode)
+        task = await workshop.enqueue("long", max_attempts=1)
+        async with workshop.worker():
+            await soon(ending.began)
+            lost = lose_lease(await workshop.get(task), now=workshop.stores.clock.now())
+            await workshop.stores.tasks.commit(lost)
+            workshop.stores.hints.ring(STOP)
+            await soon(ending.ended)
+
+        assert (await workshop.get(task)).status is Status.FAILED
+
+    async def test_a_shutdown_hands_back_what_does_not_end_in_time(self, workshop: Workshop, mode: Mode) -> None:
+        ending = Ending()
+        workshop.handle(ending.handler(mode), name="long", mode=mode)
+        task = await workshop.enqueue("long", max_attempts=1)
+        async with workshop.worker(grace_s=0.01) as shift:
+            await soon(ending.began)
+            handover = await shift.end()
+
+        assert ending.ended.is_set()
+        assert handover.handed_back == (task.id,)
+        assert handover.left_behind == ()
+        handed_back = await workshop.get(task)
+        assert (handed_back.status, handed_back.attempt) == (Status.PENDING, 0)
+
+
+async def test_a_handler_that_will_not_be_cancelled_loses_its_slot(workshop: Workshop) -> None:
+    release = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+
+    async def polite() -> None: ...
+
+    workshop.handle(stubborn)
+    workshop.handle(polite)
+    async with workshop.worker(concurrency=1, cancel_grace_s=0.05):
+        stuck = await workshop.final(await workshop.enqueue("stubborn", timeout_ms=20, max_attempts=1))
+        other = await workshop.final(await workshop.enqueue("polite"))
+        release.set()
+
+    assert stuck.error is not None
+    assert stuck.error.kind is FailureKind.TIMED_OUT
+    assert other.status is Status.COMPLETED
+
+
+async def test_a_thread_that_never_looks_up_loses_its_slot_and_does_not_block_the_end(workshop: Workshop) -> None:
+    release = threading.Event()
+
+    def deaf() -> None:
+        release.wait()
+
+    def hearing() -> None: ...
+
+    workshop.handle(deaf)
+    workshop.handle(hearing)
+    async with workshop.worker(concurrency=1, threads=1, cancel_grace_s=0.05):
+        stuck = await workshop.final(await workshop.enqueue("deaf", timeout_ms=20, max_attempts=1))
+        other = await workshop.final(await workshop.enqueue("hearing"))
+    release.set()
+
+    assert stuck.status is Status.FAILED
+    assert other.status is Status.COMPLETED
+
+
+async def test_a_result_that_comes_just_after_the_time_out_is_kept(workshop: Workshop) -> None:
+    async def late() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "finished while cleaning up"
+        return "never"
+
+    workshop.handle(late)
+    task = await workshop.perform("late", timeout_ms=20)
+
+    assert (task.status, plain(task.result)) == (Status.COMPLETED, "finished while cleaning up")
+
+
+async def test_a_task_without_a_time_out_has_none(workshop: Workshop) -> None:
+    gate = Gate()
+
+    async def patient() -> None:
+        await gate()
+
+    workshop.handle(patient)
+    task = await workshop.enqueue("patient")
+    async with workshop.worker():
+        await soon(gate.reached)
+        gate.open()
+        assert (await workshop.final(task)).status is Status.COMPLETED
+
+
+class TestInProcesses:
+    async def test_a_process_past_its_time_out_is_killed(self, workshop: Workshop) -> None:
+        workshop.handle(process_tasks.wait_for_ever, mode=Mode.PROCESS)
+        task = await workshop.perform("wait_for_ever", timeout_ms=500, max_attempts=1)
+        assert task.error is not None
+        assert task.error.kind is FailureKind.TIMED_OUT
+
+    async def test_a_cancelled_process_is_killed_with_what_it_has_started(self, workshop: Workshop) -> None:
+        workshop.handle(process_tasks.say_and_wait, mode=Mode.PROCESS)
+        task = await workshop.enqueue("say_and_wait")
+        async with workshop.worker() as shift:
+            pids = await self._pids(workshop, task)
+            await cancel(workshop.stores, task.id, None)
+            await self._until_dead(pids)
+            await shift.end()
+        assert (await workshop.get(task)).status is Status.CANCELLED
+
+    async def test_a_shutdown_kills_processes_and_hands_their_tasks_back(self, workshop: Workshop) -> None:
+        workshop.handle(process_tasks.say_and_wait, mode=Mode.PROCESS)
+        task = await workshop.enqueue("say_and_wait")
+        async with workshop.worker(grace_s=0.01) as shift:
+            pids = await self._pids(workshop, task)
+            handover = await shift.end()
+        await self._until_dead(pids)
+        assert handover.handed_back == (task.id,)
+
+    async def _pids(self, workshop: Workshop, task: Task) -> dict[str, int]:
+        """Which processes the task has told of. There is no event for progress, so this looks again and again."""
+        async with asyncio.timeout(20):
+            while (progress := (await workshop.get(task)).progress) is None:
+                await asyncio.sleep(0.01)
+        return msgspec.json.decode(progress, type=dict[str, int])
+
+    async def _until_dead(self, pids: dict[str, int]) -> None:
+        async with asyncio.timeout(5):
+            while any(_is_alive(pid) for pid in pids.values()):
+                await asyncio.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class TestShutdown:
+    async def test_what_is_running_may_finish_within_the_grace_period(self, workshop: Workshop) -> None:
+        gate = Gate()
+
+        async def nearly_done() -> str:
+            await gate()
+            return "finished"
+
+        workshop.handle(nearly_done)
+        task = await workshop.enqueue("nearly_done")
+        async with workshop.worker() as shift:
+            await soon(gate.reached)
+            shift.stop.set()
+            gate.open()
+            handover = await shift.job
+
+        assert handover.handed_back == ()
+        assert (await workshop.get(task)).status is Status.COMPLETED
+
+    async def test_nothing_new_is_started_once_asked_to_stop(self, workshop: Workshop) -> None:
+        gate = Gate()
+
+        async def first() -> None:
+            await gate()
+
+        workshop.handle(first)
+        await workshop.enqueue("first")
+        async with workshop.worker(grace_s=0.05) as shift:
+            await soon(gate.reached)
+            shift.stop.set()
+            late = await workshop.enqueue("first")
+            await shift.job
+
+        assert (await workshop.get(late)).attempt == 0
+        assert await workshop.event_types(late) == ["task.created"]
+
+    async def test_what_was_claimed_too_late_is_handed_back_unstarted(self, workshop: Workshop) -> None:
+        gate = Gate()
+        started: list[bool] = []
+
+        async def never() -> None:
+            started.append(True)
+
+        async def claim(request: ClaimRequest) -> list[Task]:
+            tasks = await workshop.stores.tasks.claim(request)
+            await gate()
+            return tasks
+
+        workshop.handle(never)
+        task = await workshop.enqueue("never")
+        async with workshop.worker(stores=workshop.with_tasks(claim=claim)) as shift:
+            await soon(gate.reached)
+            shift.stop.set()
+            while not shift.runtime.draining:
+                await asyncio.sleep(0)
+            gate.open()
+            handover = await shift.job
+
+        assert started == []
+        assert handover.handed_back == (task.id,)
+        assert (await workshop.get(task)).attempt == 0
+
+    async def test_a_second_signal_ends_it_at_once(self, workshop: Workshop) -> None:
+        began = asyncio.Event()
+        release = asyncio.Event()
+
+        async def stubborn() -> None:
+            began.set()
+            while not release.is_set():
+                with suppress(asyncio.CancelledError):
+                    await release.wait()
+
+        workshop.handle(stubborn)
+        task = await workshop.enqueue("stubborn")
+        async with workshop.worker(grace_s=600, cancel_grace_s=600) as shift:
+            await soon(began)
+            shift.stop.set()
+            shift.hurry.set()
+            handover = await shift.job
+            release.set()
+
+        assert handover.handed_back == (task.id,)
+
+    async def test_a_store_that_stays_away_leaves_tasks_behind_and_says_so(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from ade.worker import shutdown
+
+        monkeypatch.setattr(shutdown, "_COMMIT_PATIENCE_S", 0.05)
+
+        async def commit_each(changes: object) -> None:
+            raise StoreUnavailable("gone")
+
+        async def nothing() -> None: ...
+
+        workshop.handle(nothing)
+        task = await workshop.enqueue("nothing")
+        away = workshop.with_tasks(commit_each=commit_each)
+        async with workshop.worker(stores=away, grace_s=0.05, cancel_grace_s=0.05) as shift:
+            async with asyncio.timeout(10):
+                while (await workshop.get(task)).status is not Status.RUNNING:
+                    await asyncio.sleep(0.005)
+            handover = await shift.end()
+
+        assert handover.left_behind == (task.id,)
+
+
+async def test_a_worker_cut_off_from_its_store_gives_its_runs_up_before_the_lease_ends(workshop: Workshop) -> None:
+    from dataclasses import replace
+
+    from tests.worker.workshop import Replaced
+
+    ending = Ending()
+    cut_off = False
+
+    def renew(worker: Worker, runs: dict[str, str], *, lease_ms: int) -> Renewal:
+        if cut_off:
+            raise StoreUnavailable("no route to the store")
+        return workshop.stores.workers.renew(worker, runs, lease_ms=lease_ms)
+
+    workshop.handle(ending.handler(Mode.ASYNC), name="long")
+    task = await workshop.enqueue("long")
+    workers: Any = Replaced(workshop.stores.workers, {"renew": renew})
+    async with workshop.worker(stores=replace(workshop.stores, workers=workers), lease_s=0.6, heartbeat_s=0.1):
+        await soon(ending.began)
+        cut_off = True
+        await soon(ending.ended)
+        still = await workshop.get(task)
+        assert still.lease_until is not None
+        assert workshop.stores.clock.steady() < still.lease_until
+        cut_off = False
+
+    assert still.status is Status.RUNNING  # nothing was written; the lease runs out by itself
