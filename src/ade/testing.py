@@ -18,7 +18,6 @@ from ade.app.ade import Ade
 from ade.app.opening import Opened
 from ade.core.records import Task, Worker
 from ade.ports import WORK, ClaimRequest, Stores
-from ade.queue.enqueue import enqueue
 from ade.queue.schedules import declare, fire_due
 from ade.version import VERSION
 from ade.worker.desk import Desk
@@ -35,6 +34,7 @@ from ade.worker.timer import SharedTimer
 __all__ = ["TestClock", "TestKit", "harness"]
 
 _START = datetime(2030, 1, 1, tzinfo=UTC)
+_WORKER = "test-worker"
 _LOOK_S = 0.05  # how often a drain looks for work that running tasks may have made
 
 
@@ -80,40 +80,14 @@ class TestKit:
         self.clock = clock
         self.stores: Stores = opened.stores
         self._opened = opened
-        self._options = WorkerOptions()
-        self._timer = SharedTimer(asyncio.get_running_loop())
-        outputs = OutputBuffer(self.stores.outputs, clock)
-        desk = Desk(self.stores, self._enqueue, outputs)
-        self._performer = Performer(desk, opened.payloads, app.middlewares)
-        self._runs = Runs(app.registry, self._performer, self._timer, self._options, Probe())
-        self._finisher = Finisher(self.stores, outputs, Probe(), lambda: 0.5, self._runs.settled)
-        self._runs.finish = self._finisher.add
 
     async def drain(self) -> int:
         """Run everything that is due, and what that enqueues, until nothing can be claimed. Answers how many runs."""
-        await self._start_shift()
-        committing = asyncio.create_task(self._finisher.work(), name="ade-test-finisher")
-        runs = 0
-        try:
-            while True:
-                seen = self.stores.hints.generation(WORK)
-                tasks = await self._claim()
-                self._runs.start(tasks)
-                runs += len(tasks)
-                if self._runs.held:
-                    await self._until_emptied_or_hinted(seen)
-                elif not tasks and not await settle_ripe(self.stores):
-                    return runs
-        finally:
-            committing.cancel()
-            await asyncio.gather(committing, return_exceptions=True)
+        return await _Shift(self.app, self._opened).work()
 
     async def advance(self, by: float | timedelta) -> None:
         """Let time pass, then do what is done on a timer: schedules, lost leases, deadlines, expired results."""
         self.clock.advance(by)
-        await self.sweep()
-
-    async def sweep(self) -> None:
         await settle_ripe(self.stores)
         await fire_due(self.stores, self._opened.payloads, self.app.defaults)
         await expire_results(self.stores)
@@ -127,47 +101,78 @@ class TestKit:
             runs += await self.drain()
         return runs
 
-    async def close(self) -> None:
-        await self._performer.close()
-        self._timer.close()
 
-    async def _start_shift(self) -> None:
+class _Shift:
+    """A worker made of the parts of the real one, that goes home when there is nothing left to claim."""
+
+    def __init__(self, app: Ade, opened: Opened) -> None:
+        self._app = app
+        self._opened = opened
+        self._stores = opened.stores
+        self._options = WorkerOptions()
+        self._timer = SharedTimer(asyncio.get_running_loop())
+        self._outputs = OutputBuffer(self._stores.outputs, self._stores.clock)
+        desk = Desk(self._stores, app.store_tasks, self._outputs)
+        self._performer = Performer(desk, opened.payloads, app.middlewares)
+        self._runs = Runs(app.registry, self._performer, self._timer, self._options, Probe())
+        self._finisher = Finisher(self._stores, self._outputs, Probe(), lambda: 0.5, self._runs.settled)
+        self._runs.finish = self._finisher.add
+
+    async def work(self) -> int:
+        await self._register()
+        committing = asyncio.create_task(self._finisher.work(), name="ade-test-finisher")
+        runs = 0
+        try:
+            while True:
+                seen = self._stores.hints.generation(WORK)
+                tasks = await self._claim()
+                self._runs.start(tasks)
+                runs += len(tasks)
+                if self._runs.held:
+                    await self._until_emptied_or_hinted(seen)
+                elif not tasks and not await settle_ripe(self._stores):
+                    return runs
+        finally:
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
+            await self._outputs.flush()
+            await self._performer.close()
+            self._timer.close()
+
+    async def _register(self) -> None:
         """A worker like any other: known to the store with its tasks, their limits and schedules."""
-        now = self.clock.now()
+        now = self._stores.clock.now()
         worker = Worker(
-            id="test-worker",
+            id=_WORKER,
             hostname="localhost",
             pid=1,
             started_at=now,
             version=VERSION,
-            names=tuple(sorted(self.app.registry.names())),
+            names=tuple(sorted(self._app.registry.names())),
             concurrency=self._options.concurrency,
             progress_at=now,
         )
-        definitions = [handler.definition for handler in self.app.registry]
-        await self.stores.workers.register(worker, definitions, self._options.lease_ms)
-        for schedule in self.app.schedules:
-            await declare(self.stores, schedule)
+        definitions = [handler.definition for handler in self._app.registry]
+        await self._stores.workers.register(worker, definitions, self._options.lease_ms)
+        for schedule in self._app.schedules:
+            await declare(self._stores, schedule)
 
     async def _claim(self) -> Sequence[Task]:
         request = ClaimRequest(
-            worker_id="test-worker",
+            worker_id=_WORKER,
             run_ids=fresh_ids(self._options.batch),
-            names=self.app.registry.names(),
+            names=self._app.registry.names(),
             lease_ms=self._options.lease_ms,
         )
-        return await self.stores.tasks.claim(request)
+        return await self._stores.tasks.claim(request)
 
     async def _until_emptied_or_hinted(self, seen: int) -> None:
         """Running tasks may enqueue others and wait for them."""
         emptied = asyncio.create_task(self._runs.emptied())
-        hinted = asyncio.create_task(self.stores.hints.wait(WORK, seen, _LOOK_S))
+        hinted = asyncio.create_task(self._stores.hints.wait(WORK, seen, _LOOK_S))
         await asyncio.wait({emptied, hinted}, return_when=asyncio.FIRST_COMPLETED)
         for job in (emptied, hinted):
             job.cancel()
-
-    async def _enqueue(self, tasks: Sequence[Task]) -> list[Task]:
-        return await enqueue(self.stores, self._opened.payloads, tasks)
 
 
 @asynccontextmanager
@@ -175,8 +180,4 @@ async def harness(app: Ade, url: str = "memory://", clock: TestClock | None = No
     """Give the app an empty store and a clock that stands still, for as long as the block lasts."""
     moved = clock or TestClock()
     async with app.redirected(url, moved) as opened:
-        kit = TestKit(app, opened, moved)
-        try:
-            yield kit
-        finally:
-            await kit.close()
+        yield TestKit(app, opened, moved)

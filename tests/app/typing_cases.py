@@ -95,4 +95,3 @@ async def child(ctx: Context) -> None:
 
 def sync_child(ctx: SyncContext) -> None:
     ctx.enqueue(count, "x")
-

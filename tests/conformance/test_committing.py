@@ -222,9 +222,11 @@ async def test_a_finish_and_a_cancel_at_once_leave_one_end(scene: Scene) -> None
 async def test_a_change_without_a_guard_is_written_whatever_the_record_is(scene: Scene) -> None:
     task = await scene.add()
     await scene.claim()
-    note = change(await scene.get(task.id), Verb.CANCEL, now=scene.clock.now(), guard=Guard(), finished_at=1)
+    stop = change(
+        task, Verb.CANCEL, now=scene.clock.now(), guard=Guard(), finished_at=scene.clock.now(), lease_until=None
+    )
 
-    await scene.stores.tasks.commit(note)
+    await scene.stores.tasks.commit(stop)
 
     assert await scene.status(task.id) == Status.CANCELLED
 

@@ -6,6 +6,7 @@ import pytest
 
 from ade.core.lifecycle import Status
 from ade.core.records import AfterFailure, Task
+from ade.core.task import cancel
 from tests.conformance.scene import Scene
 
 
@@ -205,14 +206,10 @@ async def test_a_waiting_task_can_be_cancelled_and_its_dependency_ends_in_peace(
 
 
 async def test_a_task_and_what_waits_for_it_can_be_cancelled_in_one_commit(scene: Scene) -> None:
-    from ade.core.task import cancel
-
     first = await scene.add()
     second = await scene.add(depends_on=(first.id,))
 
-    await scene.stores.tasks.commit(
-        *(cancel(await scene.get(task.id), None, now=scene.clock.now()) for task in (first, second))
-    )
+    await scene.stores.tasks.commit(*(cancel(task, None, now=scene.clock.now()) for task in (first, second)))
 
     assert await broken(scene) == {}
     assert await scene.stores.sweeps.prune([first.id, second.id]) == 2

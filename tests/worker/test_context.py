@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -15,8 +16,6 @@ from ade.queue.handlers import Mode
 from ade.worker.context import Context, SyncContext
 from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Request
 from tests.worker.workshop import Gate, Workshop, plain, soon
-
-P = ParamSpec("P")
 
 
 class Receipt(Struct):
@@ -118,14 +117,15 @@ class TestOnce:
         with pytest.raises(InvalidResult, match="is done"):
             await book.context("run 1").once("order 7", lambda: object())
         assert book.effects["pay/order 7"].done
-        assert await book.context("run 2").once("order 7", lambda: None) is None
+        await book.context("run 2").once("order 7", self._must_not_run)
 
     def test_a_plain_function_cannot_wait_for_an_async_effect(self) -> None:
         async def asynchronous() -> None:
             await asyncio.sleep(0)
 
+        context = SyncContext(Book().context("run 1"))
         with pytest.raises(InvalidTask, match="plain function"):
-            SyncContext(Book().context("run 1")).once("order 7", asynchronous)
+            asyncio.run(context.once("order 7", asynchronous))
 
     @staticmethod
     def _must_not_run() -> None:
@@ -214,10 +214,6 @@ class TestInAWorker:
         errors: asyncio.Queue[str] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        async def ask_async(ctx: Context) -> None:
-            await asyncio.shield(gate())
-            await self._report(ctx, errors)
-
         def ask_in_thread(ctx: SyncContext) -> None:
             asyncio.run_coroutine_threadsafe(gate(), loop).result()
             try:
@@ -240,10 +236,8 @@ class TestInAWorker:
         """An async handler that goes on when it is cancelled."""
 
         async def handler(ctx: Context) -> None:
-            try:
+            with suppress(asyncio.CancelledError):
                 await gate()
-            except asyncio.CancelledError:
-                pass
             await self._report(ctx, errors)
 
         return handler

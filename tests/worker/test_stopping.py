@@ -1,14 +1,16 @@
 """Runs that are told to end: too slow, cancelled, lost, or in the way of a shutdown."""
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from ade.core.errors import StoreUnavailable
 from ade.core.failure import FailureKind
@@ -18,9 +20,10 @@ from ade.core.task import lose_lease
 from ade.ports import STOP, ClaimRequest, Renewal
 from ade.queue.handlers import Mode
 from ade.queue.tasks import cancel
+from ade.worker import shutdown
 from ade.worker.context import SyncContext
 from tests.worker import process_tasks
-from tests.worker.workshop import Gate, Workshop, plain, soon
+from tests.worker.workshop import Gate, Replaced, Workshop, eventually, plain, soon
 
 
 class Ending:
@@ -201,22 +204,23 @@ class TestInProcesses:
         assert handover.handed_back == (task.id,)
 
     async def _pids(self, workshop: Workshop, task: Task) -> dict[str, int]:
-        """Which processes the task has told of. There is no event for progress, so this looks again and again."""
-        async with asyncio.timeout(20):
-            while (progress := (await workshop.get(task)).progress) is None:
-                await asyncio.sleep(0.01)
-        return msgspec.json.decode(progress, type=dict[str, int])
+        """Which processes the task has told of."""
+
+        async def progress() -> Raw | None:
+            return (await workshop.get(task)).progress
+
+        return msgspec.json.decode(await eventually(progress), type=dict[str, int])
 
     async def _until_dead(self, pids: dict[str, int]) -> None:
-        async with asyncio.timeout(5):
-            while any(_is_alive(pid) for pid in pids.values()):
-                await asyncio.sleep(0.01)
+        async def all_dead() -> bool:
+            return not any(_is_alive(pid) for pid in pids.values())
+
+        await eventually(all_dead, within_s=5)
 
 
 def _is_alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
@@ -269,13 +273,15 @@ class TestShutdown:
             await gate()
             return tasks
 
+        async def draining() -> bool:
+            return shift.runtime.draining
+
         workshop.handle(never)
         task = await workshop.enqueue("never")
         async with workshop.worker(stores=workshop.with_tasks(claim=claim)) as shift:
             await soon(gate.reached)
             shift.stop.set()
-            while not shift.runtime.draining:
-                await asyncio.sleep(0)
+            await eventually(draining)
             gate.open()
             handover = await shift.job
 
@@ -307,8 +313,6 @@ class TestShutdown:
     async def test_a_store_that_stays_away_leaves_tasks_behind_and_says_so(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from ade.worker import shutdown
-
         monkeypatch.setattr(shutdown, "_COMMIT_PATIENCE_S", 0.05)
 
         async def commit_each(changes: object) -> None:
@@ -316,23 +320,20 @@ class TestShutdown:
 
         async def nothing() -> None: ...
 
+        async def running() -> bool:
+            return (await workshop.get(task)).status is Status.RUNNING
+
         workshop.handle(nothing)
         task = await workshop.enqueue("nothing")
         away = workshop.with_tasks(commit_each=commit_each)
         async with workshop.worker(stores=away, grace_s=0.05, cancel_grace_s=0.05) as shift:
-            async with asyncio.timeout(10):
-                while (await workshop.get(task)).status is not Status.RUNNING:
-                    await asyncio.sleep(0.005)
+            await eventually(running)
             handover = await shift.end()
 
         assert handover.left_behind == (task.id,)
 
 
 async def test_a_worker_cut_off_from_its_store_gives_its_runs_up_before_the_lease_ends(workshop: Workshop) -> None:
-    from dataclasses import replace
-
-    from tests.worker.workshop import Replaced
-
     ending = Ending()
     cut_off = False
 

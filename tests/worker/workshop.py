@@ -3,13 +3,13 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from ade.core.ids import uuid7
 from ade.core.records import Definition, Task
@@ -25,6 +25,7 @@ from ade.worker.probe import Probe
 from ade.worker.runtime import WorkerRuntime
 from ade.worker.shutdown import Handover
 
+T = TypeVar("T")
 AT_ONCE = Backoff(base_ms=0, cap_ms=0, jitter=0.0)
 ONLY_WHEN_TOLD = 600.0  # a poll so slow that whatever happens was not found by polling
 PATIENCE_S = 20.0
@@ -72,7 +73,8 @@ class Workshop:
     def new(self, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Task:
         now = self.stores.clock.now()
         raw = Raw(msgspec.json.encode(args or {}))
-        return Task(**{"id": uuid7(now, os.urandom(10)), "name": name, "args": raw, "backoff": AT_ONCE} | fields)
+        known: dict[str, Any] = {"id": uuid7(now, os.urandom(10)), "name": name, "args": raw, "backoff": AT_ONCE}
+        return Task(**(known | fields))
 
     async def enqueue(self, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Task:
         [task] = await enqueue(self.stores, self.payloads, [self.new(name, args, **fields)])
@@ -148,13 +150,19 @@ class Gate:
         self._open.set()
 
 
+async def eventually(look: Callable[[], Awaitable[T | None]], within_s: float = PATIENCE_S) -> T:
+    """Look again and again until there is something to see. Only for what makes no event of its own."""
+    async with asyncio.timeout(within_s):
+        while True:
+            seen = await look()
+            if seen:
+                return seen
+            await asyncio.sleep(0.01)
+
+
 async def soon(event: asyncio.Event) -> None:
     """Wait for something that must happen."""
     await asyncio.wait_for(event.wait(), PATIENCE_S)
-
-
-def changed(task: Task, **fields: Any) -> Task:
-    return structs.replace(task, **fields)
 
 
 def plain(raw: Raw | None) -> Any:

@@ -82,4 +82,3 @@ def _as_json(error: AdeError) -> str:
     if isinstance(error, QueueFull):
         facts["retry_after"] = error.retry_after
     return msgspec.json.encode({"error": facts}).decode()
-

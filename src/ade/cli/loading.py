@@ -1,9 +1,9 @@
 """Find the app that a command line names. Every way this can go wrong has its sentence."""
 
 import importlib
-import os
 import sys
 import traceback
+from pathlib import Path
 from types import ModuleType
 
 from ade.app.ade import Ade
@@ -37,15 +37,16 @@ def _example(module_name: str) -> str:
 
 
 def _import(module_name: str, spec: str) -> ModuleType:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing == module_name or module_name.startswith(f"{missing}."):
             raise BadApp(
-                f"app {spec!r}: there is no module {missing!r} in {os.getcwd()} or among the installed packages"
+                f"app {spec!r}: there is no module {missing!r} in {here} or among the installed packages"
             ) from error
         raise _broken(module_name, spec, error) from error
     except Exception as error:

@@ -94,6 +94,15 @@ class Session:
         return app
 
     @asynccontextmanager
+    async def any_app(self) -> "AsyncIterator[Ade]":
+        """The app that was named or, where none was, one without tasks; its store is open inside the block."""
+        from ade.app.ade import Ade
+
+        app = self.app if self.app_spec is not None else Ade(settings=self.settings)
+        async with app:
+            yield app
+
+    @asynccontextmanager
     async def stores(self) -> "AsyncIterator[Stores]":
         from ade.wiring import open_stores
 

@@ -40,7 +40,8 @@ def shared_options() -> list[Option]:
 def _format_shared(command: click.Command, context: Context, formatter: HelpFormatter) -> None:
     """The options of this command first, those of all commands apart."""
     everywhere = {option.name for option in shared_options()} | {"help"}
-    own, shared = [], []
+    own: list[tuple[str, str]] = []
+    shared: list[tuple[str, str]] = []
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None:

@@ -1,13 +1,12 @@
 """What a task name stands for: the function, how it is run, and how its arguments and result are coded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any
 
 from ade.core.errors import InvalidTask, UnknownName
 from ade.core.records import Definition
-from ade.core.retry import Backoff
 from ade.queue.signature import Signature
 
 
@@ -24,12 +23,7 @@ class Handler:
     signature: Signature
     mode: Mode
     definition: Definition
-    timeout_ms: int | None = None
-    max_attempts: int = 3
-    backoff: Backoff = Backoff()
-    result_ttl_ms: int | None = None
-    priority: int = 5
-    concurrency_key: Callable[..., str] | None = None  # called with the arguments at enqueue
+    concurrency_key: Callable[[Mapping[str, Any]], str] | None = None  # called with the arguments by name, at enqueue
 
 
 @dataclass(slots=True)

@@ -77,19 +77,32 @@ async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults) -
     return tasks
 
 
+async def fire_now(stores: Stores, payloads: Payloads, defaults: TaskDefaults, name: str) -> Task:
+    """Enqueue its task once more by hand; the firings to come stay as they are. Raises UnknownSchedule."""
+    schedule = await get(stores, name)
+    definitions = {definition.name: definition for definition in await stores.workers.definitions()}
+    definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
+    template = _from_schedule(template_of(definition, defaults), schedule)
+    [task] = await keep(stores, payloads, [Plan(template=template).make(schedule.args, now=stores.clock.now())])
+    return task
+
+
 async def _fire(stores: Stores, payloads: Payloads, schedule: Schedule, template: Task) -> Task | None:
     now = stores.clock.now()
-    made = structs.replace(
-        template,
-        queue=schedule.queue,
-        priority=schedule.priority,
-        idempotency_key=firing_key(schedule),
-        source="schedule",
-        description=f"schedule {schedule.name}",
-    )
+    made = structs.replace(_from_schedule(template, schedule), idempotency_key=firing_key(schedule))
     [task] = await keep(stores, payloads, [Plan(template=made).make(schedule.args, now=now)])
     moved = await stores.schedules.advance_schedule(schedule, fired(schedule, task.id, now=now))
     return task if moved else None
+
+
+def _from_schedule(template: Task, schedule: Schedule) -> Task:
+    return structs.replace(
+        template,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        source="schedule",
+        description=f"schedule {schedule.name}",
+    )
 
 
 async def _find(stores: Stores, name: str) -> Schedule | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 
 from ade.core.errors import AdeError, WaitTimeout
 from ade.core.records import Task
@@ -38,13 +37,6 @@ class FinishWatch:
             raise WaitTimeout(f"task {task_id} did not finish in {timeout:g} s; it goes on") from None
         finally:
             self._leave(task_id, future)
-
-    async def close(self) -> None:
-        """Stop looking; whoever still waits is cancelled."""
-        if self._look is not None:
-            self._look.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._look
 
     def _leave(self, task_id: str, future: "asyncio.Future[Task]") -> None:
         futures = self._waiting.get(task_id, [])

@@ -1,6 +1,6 @@
 """Cut the power at many moments of a recording, in every way of losing, and compare with what was promised."""
 
-from collections import Counter
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
@@ -51,9 +51,9 @@ class Promises:
     """What the store has said yes to up to now, and all that was ever written."""
 
     def __init__(self, recording: Recording) -> None:
-        self._calls = recording.acknowledgements()
+        self._calls_of_many = [call for call in recording.acknowledgements() if len(call.states) > 1]
         self._known: dict[str, dict[int, TaskState]] = {}
-        for call in self._calls:
+        for call in recording.acknowledgements():
             for state in call.states:
                 self._known.setdefault(state.id, {})[state.version] = state
         self._promised: dict[str, int] = {}
@@ -72,7 +72,7 @@ class Promises:
         for state in found.values():
             if self._known.get(state.id, {}).get(state.version) != state:
                 yield Fault.STRANGE, f"found is {state}, which nobody wrote"
-        for call in self._calls:
+        for call in self._calls_of_many:
             carried_out = [self._reached(state.id, found) >= state.version for state in call.states]
             if any(carried_out) and not all(carried_out):
                 yield Fault.HALF, f"{sum(carried_out)} of {len(carried_out)} changes of '{call.call}' are there"
@@ -102,13 +102,13 @@ def choose_cuts(recording: Recording, *, at_most: int, seed: int) -> set[int]:
 class Cutter:
     """Replays a recording once, and at each chosen cut looks at what every way of losing leaves."""
 
-    def __init__(self, recording: Recording, folder: Path, database: Path, *, seed: int) -> None:
+    def __init__(self, recording: Recording, folder: Path, database: str, *, seed: int) -> None:
         self._recording = recording
         self._recovery = Recovery(folder, database)
         self._disk = Disk(recording.folders)
         self._promises = Promises(recording)
         self._seed = seed
-        self._last: dict[str, tuple[object, Recovered]] = {}
+        self._recent: deque[tuple[int, list[Change], Recovered]] = deque(maxlen=2 * len(LOSSES))
         self.report = Report()
 
     def run(self, cuts: Collection[int], losses: Collection[str] = tuple(LOSSES)) -> Report:
@@ -130,22 +130,20 @@ class Cutter:
         for loss in losses:
             self.report.checks += 1
             kept = LOSSES[loss](self._disk.unsafe(), Random(f"{self._seed} {cut} {loss}"))
-            found = self._recover(loss, kept)
+            found = self._recovered(kept)
             faults = [(Fault.DAMAGED, sentence) for sentence in found.damage]
             if not faults:  # of a damaged file nothing more is to be said
                 faults = list(self._promises.broken_by(found.states))
             self.report.findings += [Finding(fault, cut, loss, sentence) for fault, sentence in faults]
 
-    def _recover(self, loss: str, kept: list[Change]) -> Recovered:
-        key = (self._disk.syncs_that_mattered, kept)
-        last_key, recovered = self._last.get(loss, (None, None))
-        if recovered is None or last_key != key:
-            self._recovery.lay_out(self._disk.after_cut(kept))
-            recovered = self._recovery.look()
-            self.report.opened += 1
-            self._last[loss] = (key, recovered)
+    def _recovered(self, kept: list[Change]) -> Recovered:
+        """What is found after the cut; many cuts leave the same as the one before."""
+        safe = self._disk.syncs_that_mattered
+        for earlier_safe, earlier_kept, recovered in self._recent:
+            if earlier_safe == safe and earlier_kept == kept:
+                return recovered
+        self._recovery.lay_out(self._disk.after_cut(kept))
+        recovered = self._recovery.look()
+        self.report.opened += 1
+        self._recent.append((safe, kept, recovered))
         return recovered
-
-
-def by_fault(report: Report) -> Counter[Fault]:
-    return Counter(finding.fault for finding in report.findings)

@@ -1,11 +1,11 @@
 """A disk that keeps its promises and no more: what was synced stays, what was not is up to the cut."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from tests.faults.powercut.recording import ROOT, Change, Event, Recording, Rename, Sync, Truncate, Write
 
 Names = dict[str, int]
+Files = Mapping[str, bytes]  # by path, from the root folder on
 
 
 class Disk:
@@ -40,23 +40,23 @@ class Disk:
         """What a cut may or may not leave, in the order it was done."""
         return [change for _, change in self._unsafe]
 
-    def after_cut(self, kept: Sequence[Change]) -> Mapping[Path, bytes | bytearray]:
+    def after_cut(self, kept: Sequence[Change]) -> Files:
         """Every file there is, if of the unsafe changes these were kept."""
         names, contents = self._names.copy(), self._contents.copy()
         for node in {change.node for change in kept}:
             names[node] = names.get(node, {}).copy()
             contents[node] = contents.get(node, bytearray()).copy()
         _apply(kept, names, contents)
-        return dict(self._walk(ROOT, Path(), names, contents))
+        return dict(self._walk(ROOT, "", names, contents))
 
     def _walk(
-        self, folder: int, path: Path, names: Mapping[int, Names], contents: Mapping[int, bytearray]
-    ) -> Iterator[tuple[Path, bytes | bytearray]]:
+        self, folder: int, path: str, names: Mapping[int, Names], contents: Mapping[int, bytearray]
+    ) -> Iterator[tuple[str, bytes]]:
         for name, node in names.get(folder, {}).items():
             if node in self._folders:
-                yield from self._walk(node, path / name, names, contents)
+                yield from self._walk(node, f"{path}{name}/", names, contents)
             else:
-                yield path / name, contents.get(node, b"")
+                yield path + name, bytes(contents.get(node, b""))
 
 
 def _apply(changes: Iterable[Change], names: dict[int, Names], contents: dict[int, bytearray]) -> None:
@@ -80,7 +80,7 @@ def _apply(changes: Iterable[Change], names: dict[int, Names], contents: dict[in
                         folder[name] = target
 
 
-def as_the_program_left_it(recording: Recording) -> Mapping[Path, bytes | bytearray]:
+def as_the_program_left_it(recording: Recording) -> Files:
     """Every file at the end, had there been no cut."""
     disk = Disk(recording.folders)
     for number, event in enumerate(recording.events):

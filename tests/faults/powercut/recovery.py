@@ -1,12 +1,11 @@
 """The machine is up again: the store's own code opens what the cut has left, and looks at all of it."""
 
 import asyncio
-import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import apsw
+from msgspec import Raw
 
 from ade.core.errors import AdeError
 from ade.core.records import Task
@@ -17,6 +16,7 @@ from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.invariants import broken_invariants
 from ade.stores.sqlite.places import Place
 from tests.faults.powercut.acknowledgement import TaskState
+from tests.faults.powercut.disk import Files
 
 
 @dataclass(slots=True)
@@ -30,28 +30,48 @@ class Recovered:
 class Recovery:
     """Lays files out in a folder and opens them, again and again."""
 
-    def __init__(self, folder: Path, database: Path) -> None:
-        self.place = Place(folder / database)
+    def __init__(self, folder: Path, database: str) -> None:
         self._folder = folder
+        self._place = Place(folder / database)
+        self._place.path.parent.mkdir(parents=True)
+        self._blobs = str(self._place.blobs.relative_to(folder)) + "/"
+        self._laid_out: dict[str, bytes] = {}
+        self._readable: set[bytes] = set()  # payloads that were read since their blob was laid out
         self._runner = asyncio.Runner()
 
     def close(self) -> None:
         self._runner.close()
 
-    def lay_out(self, files: Mapping[Path, bytes | bytearray]) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self.place.path.parent.mkdir(parents=True)
+    def lay_out(self, files: Files) -> None:
+        """Make the folder hold these files. Opening changes the database's own; blobs are often right as they lie."""
+        for left in self._place.path.parent.glob(f"{self._place.path.name}*"):
+            if left.is_file():
+                left.unlink()
+        blobs = {path: content for path, content in files.items() if path.startswith(self._blobs)}
+        self._lay_out_blobs(blobs)
         for path, content in files.items():
+            if path not in blobs:
+                (self._folder / path).write_bytes(content)
+
+    def _lay_out_blobs(self, blobs: dict[str, bytes]) -> None:
+        changed = {path for path, _ in blobs.items() ^ self._laid_out.items()}
+        for path in changed:
             target = self._folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
+            if path in blobs:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(blobs[path])
+            else:
+                target.unlink()
+        refs = [path.rpartition("/")[2].encode() for path in changed]
+        self._readable = {payload for payload in self._readable if not any(ref in payload for ref in refs)}
+        self._laid_out = blobs
 
     def look(self) -> Recovered:
         """Open the database as the store does and read everything in it."""
         found = Recovered()
         tasks: list[Task] = []
         try:
-            connection = connect(self.place.path)
+            connection = connect(self._place.path)
             try:
                 found.damage += _damage(connection)
                 tasks = [read_task(json) for (json,) in connection.execute("SELECT json FROM record")]
@@ -65,15 +85,15 @@ class Recovery:
 
     async def _unreadable_payloads(self, tasks: list[Task]) -> list[str]:
         """A record never names a blob that is not there, acknowledged or not."""
-        payloads = Payloads(SqliteBlobs(self.place.blobs))
+        payloads = Payloads(SqliteBlobs(self._place.blobs))
         unreadable = []
-        for task in tasks:
-            for raw in (task.args, task.result):
-                try:
-                    if raw is not None:
-                        await payloads.load(raw)
-                except AdeError as error:
-                    unreadable.append(f"task {task.id}: {error}")
+        stored = {bytes(raw) for task in tasks for raw in (task.args, task.result) if raw is not None}
+        for payload in stored - self._readable:
+            try:
+                await payloads.load(Raw(payload))
+                self._readable.add(payload)
+            except AdeError as error:
+                unreadable.append(str(error))
         return unreadable
 
 

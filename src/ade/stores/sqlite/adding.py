@@ -11,7 +11,8 @@ from ade.core.errors import AdeError, IdempotencyConflict, QueueFull, UnknownDep
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import AfterFailure, Task
 from ade.core.task import creation_event
-from ade.stores.sqlite.codec import detail_of, new_row, packed, read_task
+from ade.stores.sqlite.codec import detail_of, new_row, packed
+from ade.stores.sqlite.records import read_records
 from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.transactions import Operation
 
@@ -23,6 +24,7 @@ class Add(Operation):
     """The tasks of one call. The answer is the list of stored tasks, earlier ones where the key was known."""
 
     __slots__ = ("now", "tasks")
+    may_use_reserve = False
 
     def __init__(self, tasks: Sequence[Task], now: Callable[[], int]) -> None:
         super().__init__()
@@ -50,13 +52,13 @@ class _Batch:
         self._rooms = {name: [limit, depth] for name, limit, depth in run(connection, "queue_room")}
         self._by_key = _known_by_key(connection, tasks)
         self._by_id = _known_by_id(connection, [*tasks, *self._by_key.values()])
-        self._new: list[tuple[int, Task, int]] = []
+        self._new: dict[str, tuple[int, Task, int]] = {}
         self._edges: list[Edge] = []
 
     def accept(self, tasks: Sequence[Task]) -> list[Task]:
         """The tasks of one call as they are or will be stored; refused as a whole when one of them is."""
         earlier = self._earlier(tasks)
-        fresh = [_renamed(task, earlier) for task in tasks if task.id not in earlier]
+        fresh = [_renamed(task, earlier) for task in _distinct(tasks) if task.id not in earlier]
         self._check_room(fresh)
         seqs = {task.id: self._next_seq + offset for offset, task in enumerate(fresh)}
         edges = self._edges_of(fresh, seqs)
@@ -65,7 +67,7 @@ class _Batch:
         waiting = Counter(task_seq for _, task_seq, _, _ in edges)
         for task in fresh:
             seq = seqs[task.id]
-            self._new.append((seq, task, waiting[seq]))
+            self._new[task.id] = (seq, task, waiting[seq])
             self._by_id[task.id] = (seq, task.status)
             if task.idempotency_key is not None:
                 self._by_key[task.queue, task.name, task.idempotency_key] = task
@@ -79,29 +81,38 @@ class _Batch:
         if not self._new:
             return
         connection = self._connection
-        rows = [new_row(task, seq, now=self._now, waiting=waiting) for seq, task, waiting in self._new]
+        new = self._new.values()
+        rows = [new_row(task, seq, now=self._now, waiting=waiting) for seq, task, waiting in new]
         run(connection, "insert_task", rows=packed(rows))
-        run(connection, "insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in self._new]))
-        run(connection, "insert_event", rows=packed([_creation_row(seq, task) for seq, task, _ in self._new]))
-        moves = Counter((task.queue, task.name, task.status) for _, task, _ in self._new)
+        run(connection, "insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in new]))
+        run(connection, "insert_event", rows=packed([_creation_row(seq, task) for seq, task, _ in new]))
+        moves = Counter((task.queue, task.name, task.status) for _, task, _ in new)
         run(connection, "move_tally", rows=packed([(*lane, count) for lane, count in moves.items()]))
         if self._edges:
             run(connection, "insert_dependency", rows=packed(self._edges))
 
     def _earlier(self, tasks: Sequence[Task]) -> dict[str, Task]:
         """Tasks of this call that exist already, by their id: a known idempotency key, or the same call repeated."""
-        earlier: dict[str, Task] = {}
+        earlier = self._repeated(tasks)
         within: dict[Key, Task] = {}
         for task in tasks:
-            if task.id in self._by_id:  # ids are random, so this very call was carried out before
-                earlier[task.id] = task
-            elif task.idempotency_key is not None:
+            if task.id not in earlier and task.idempotency_key is not None:
                 key = (task.queue, task.name, task.idempotency_key)
                 first = self._by_key.get(key) or within.setdefault(key, task)
                 _check_same_request(first, task)
                 if first is not task:
                     earlier[task.id] = first
         return earlier
+
+    def _repeated(self, tasks: Sequence[Task]) -> dict[str, Task]:
+        """Ids are random, so one that exists means that this very call was carried out before."""
+        known = [task.id for task in tasks if task.id in self._by_id]
+        in_this_group = {task_id: self._new[task_id][1] for task_id in known if task_id in self._new}
+        stored = [task_id for task_id in known if task_id not in self._new]
+        if not stored:
+            return in_this_group
+        found = read_records(self._connection, "records_by_id", ids=packed(stored))
+        return in_this_group | {task.id: task for task in found}
 
     def _check_room(self, tasks: Sequence[Task]) -> None:
         """Admission limits, counted with what this group has taken in already."""
@@ -144,8 +155,8 @@ def _known_by_key(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[Ke
     keys = [(task.queue, task.name, task.idempotency_key) for task in tasks if task.idempotency_key is not None]
     if not keys:
         return {}
-    rows = run(connection, "known_keys", rows=packed(keys))
-    return {(queue, name, key): read_task(json) for queue, name, key, json in rows}
+    known = read_records(connection, "known_keys", rows=packed(keys))
+    return {(task.queue, task.name, str(task.idempotency_key)): task for task in known}
 
 
 def _known_by_id(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[str, tuple[int, Status]]:
@@ -153,6 +164,11 @@ def _known_by_id(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[str
     ids = {task.id for task in tasks}.union(*(task.depends_on for task in tasks))
     rows = run(connection, "known_ids", ids=packed(sorted(ids)))
     return {task_id: (seq, Status(status)) for task_id, seq, status in rows}
+
+
+def _distinct(tasks: Sequence[Task]) -> list[Task]:
+    """One task given twice in a call is one task."""
+    return list({task.id: task for task in tasks}.values())
 
 
 def _renamed(task: Task, earlier: dict[str, Task]) -> Task:

@@ -23,12 +23,14 @@ class SqliteBlobs:
         self._made: set[Path] = set()
 
     async def put_blob(self, ref: str, content: bytes) -> None:
+        _check(ref)
         if self._folder is None:
             self._memory[ref] = content
         else:
             await asyncio.to_thread(self._write, self._path(ref), content)
 
     async def get_blob(self, ref: str) -> bytes:
+        _check(ref)
         if self._folder is None:
             if ref not in self._memory:
                 raise StoreCorrupt(f"blob {ref} is missing")
@@ -44,8 +46,6 @@ class SqliteBlobs:
             await asyncio.to_thread(self._remove, task_ids)
 
     def _path(self, ref: str) -> Path:
-        if not _REF.fullmatch(ref):
-            raise StoreCorrupt(f"{ref[:80]!r} is not the name of a blob")
         assert self._folder is not None
         return self._folder / ref[34:36] / ref  # the last digits of the task id spread the files
 
@@ -53,7 +53,7 @@ class SqliteBlobs:
         """Whole or not at all: digest first, then the content, then its name."""
         with translating(str(path)):
             self._make_folder_of(path)
-            unfinished = path.with_name(path.name + ".part")
+            unfinished = path.with_name(f"{path.name}.{os.urandom(4).hex()}.part")  # two may write one blob at once
             with unfinished.open("wb") as file:
                 file.write(hashlib.sha256(content).digest())
                 file.write(content)
@@ -70,10 +70,11 @@ class SqliteBlobs:
             self._made.add(path.parent)
 
     def _read(self, path: Path) -> bytes:
-        try:
-            stored = path.read_bytes()
-        except FileNotFoundError:
-            raise StoreCorrupt(f"blob {path.name} is missing; restore it from the newest backup") from None
+        with translating(str(path)):
+            try:
+                stored = path.read_bytes()
+            except FileNotFoundError:
+                raise StoreCorrupt(f"blob {path.name} is missing; restore it from the newest backup") from None
         digest, content = stored[:32], stored[32:]
         if hashlib.sha256(content).digest() != digest:
             raise StoreCorrupt(f"blob {path.name} does not match its digest; restore it from the newest backup")
@@ -84,3 +85,9 @@ class SqliteBlobs:
         for task_id in task_ids:
             for path in (self._folder / task_id[-2:]).glob(f"{task_id}.*"):
                 path.unlink(missing_ok=True)
+
+
+def _check(ref: str) -> None:
+    """A name made by us leads into our folder; any other might lead anywhere."""
+    if not _REF.fullmatch(ref):
+        raise StoreCorrupt(f"{ref[:80]!r} is not the name of a blob")

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 import apsw
 import msgspec
 
-from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
+from ade.core.outcome import Failed
 from ade.core.rate import RateState, available, take
 from ade.core.records import Definition, Task
+from ade.core.task import fail_run
 from ade.ports import ClaimRequest
-from ade.stores.sqlite.codec import packed, read_task, read_tasks, unpacked
+from ade.stores.sqlite.codec import detail_of, packed, read_task, read_tasks, unpacked
+from ade.stores.sqlite.committing import Commit
+from ade.stores.sqlite.records import remains_of
 from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.transactions import Operation
 
@@ -25,6 +28,7 @@ class Claim(Operation):
     """A worker asks for work. The answer is the list of tasks it got."""
 
     __slots__ = ("now", "request", "steady")
+    may_use_reserve = False
 
     def __init__(self, request: ClaimRequest, now: Callable[[], int], steady: Callable[[], int]) -> None:
         super().__init__()
@@ -36,6 +40,8 @@ class Claim(Operation):
         self.answer = self._claim(connection)
 
     def _claim(self, connection: apsw.Connection) -> list[Task]:
+        if not self.request.run_ids:
+            return []
         now = self.now()
         repeated = _taken_before(connection, self.request)
         if repeated:  # the same request again, after an unknown outcome
@@ -181,8 +187,9 @@ class _Choice:
 
 
 def _taken_before(connection: apsw.Connection, request: ClaimRequest) -> list[int]:
-    seqs = unpacked(value(connection, "running_by_run", run_ids=packed(request.run_ids)))
-    return [int(seq) for seq in seqs]
+    """Seqs of the tasks that run under the ids of this request, in the order they were handed out."""
+    taken = dict(run(connection, "running_by_run", run_ids=packed(request.run_ids)))
+    return [taken[run_id] for run_id in request.run_ids if run_id in taken]
 
 
 def _take(
@@ -208,10 +215,9 @@ def _take(
 
 def _read(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
     """The claimed records. One that cannot be read is set aside; the others go out."""
-    text = value(connection, "records_by_seq", seqs=packed(seqs))
     try:
-        tasks = read_tasks(text)
-    except (msgspec.MsgspecError, UnicodeError):
+        tasks = read_tasks(value(connection, "records_by_seq", seqs=packed(seqs)))
+    except msgspec.MsgspecError:
         tasks = []
     if len(tasks) == len(seqs):
         return tasks
@@ -224,25 +230,16 @@ def _read_one_by_one(connection: apsw.Connection, seqs: list[int], now: int) -> 
     for seq in seqs:
         try:
             tasks.append(read_task(rows[seq]))
-        except (msgspec.MsgspecError, UnicodeError, KeyError) as error:
-            set_aside(connection, seq, f"{type(error).__name__}: {error}", now)
+        except (msgspec.MsgspecError, KeyError) as error:
+            _set_aside(connection, seq, f"{type(error).__name__}: {error}", now)
     return tasks
 
 
-def set_aside(connection: apsw.Connection, seq: int, why: str, now: int) -> None:
-    """An unreadable record fails, with what is left of it in quarantine."""
+def _set_aside(connection: apsw.Connection, seq: int, why: str, now: int) -> None:
+    """An unreadable record fails, with its bytes in quarantine for a person to look at."""
     run(connection, "quarantine", seq=seq, now=now)
-    error = TaskError(
-        kind=FailureKind.BAD_ARGUMENTS,
-        type="UnreadableRecord",
-        message=f"the stored record cannot be read ({why[:200]}); its bytes are in quarantine",
-        retryable=False,
-    )
-    task_id, queue, name = run(connection, "quarantine_task", seq=seq, now=now)[0]
-    run(connection, "replace_detail", seq=seq, detail='{"args":{}}')
-    run(connection, "upsert_outcome", rows=packed([(seq, {"error": error}, None)]))
-    payload = {"kind": error.kind, "error": error.message}
-    events = [(kind, now, seq, task_id, None, payload) for kind in ("task.failed", "task.dlq")]
-    run(connection, "insert_event", rows=packed(events))
-    rows = [(queue, name, Status.RUNNING, -1), (queue, name, Status.FAILED, 1)]
-    run(connection, "move_tally", rows=packed(rows))
+    remains = remains_of(connection, seq, f"{why[:150]}; its bytes are in quarantine")
+    run(connection, "replace_detail", seq=seq, detail=packed(detail_of(remains)))
+    assert remains.error is not None
+    failure = fail_run(remains, Failed(remains.error), now=now, dice=0.5)
+    Commit.run_group(connection, [Commit([failure], True, lambda: now)])

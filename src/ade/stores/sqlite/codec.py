@@ -45,6 +45,7 @@ OUTCOME_FIELDS = [
     "approved_at",
 ]
 PROGRESS_FIELDS = ["progress"]
+IDENTITY_FIELDS = ["queue", "name", "parent_id", "idempotency_key", "args_digest", "concurrency_key"]  # edits only
 DETAIL_FIELDS = [
     name
     for name in Task.__struct_fields__
@@ -81,13 +82,13 @@ def raw(text: str | None) -> Raw | None:
     return None if text is None else Raw(text.encode())
 
 
-def read_task(text: str) -> Task:
-    return _task.decode(text)
+def read_task(record: str | bytes) -> Task:
+    return _task.decode(record)
 
 
-def read_tasks(text: object) -> list[Task]:
+def read_tasks(records: bytes) -> list[Task]:
     """Tasks from a JSON array of records."""
-    return _tasks.decode(text) if isinstance(text, str) else []
+    return _tasks.decode(records)
 
 
 def stage_of(task: Task, *, now: int, waiting: int) -> str | None:
@@ -138,7 +139,12 @@ def touches_detail(change: Change) -> bool:
     return not _DETAIL_SET.isdisjoint(change.fields)
 
 
+def touches_identity(change: Change) -> bool:
+    return not _IDENTITY_SET.isdisjoint(change.fields)
+
+
 _OUTCOME_SET, _DETAIL_SET = frozenset(OUTCOME_FIELDS), frozenset(DETAIL_FIELDS)
+_IDENTITY_SET = frozenset(IDENTITY_FIELDS)
 
 
 def result_expiry(task: Task) -> int | None:
@@ -167,6 +173,11 @@ def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[ob
         after.started_at,
         after.finished_at,
     )
+
+
+def identity_row(change: Change, seq: int) -> tuple[object, ...]:
+    """Parameters of update_identity.sql."""
+    return (seq, *(getattr(change.after, field) for field in IDENTITY_FIELDS))
 
 
 def guard_row(change: Change) -> tuple[object, ...]:

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 import apsw
 
 from ade.core.change import Change
-from ade.core.errors import StaleLease, StaleWrite, UnknownTask
-from ade.core.lifecycle import FINAL, Status
-from ade.core.records import Task
+from ade.core.errors import StaleLease, StaleWrite
+from ade.core.lifecycle import CLAIMABLE, FINAL, Status
 from ade.stores.sqlite.codec import (
     changed_row,
     detail_of,
     guard_row,
+    identity_row,
     outcome_of,
     packed,
     result_expiry,
     touches_detail,
+    touches_identity,
     touches_outcome,
     unpacked,
 )
@@ -38,22 +39,47 @@ class Commit(Operation):
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["Commit"]) -> None:
-        """Commits that touch a record another one of the group has touched wait for a second round."""
-        waiting = list(group)
+        """What touches a record that is touched already waits for a later round, so that all goes in order."""
+        waiting = [part for commit in group for part in _parts(commit)]
         while waiting:
             touched: set[str] = set()
             this_round, later = [], []
-            for commit in waiting:
-                ids = [change.task_id for change in commit.changes]
-                if touched.isdisjoint(ids) and len(set(ids)) == len(ids):
-                    touched.update(ids)
-                    this_round.append(commit)
-                elif len(set(ids)) != len(ids):
-                    commit.refusal = StaleWrite("one commit changes the same task twice")
-                else:
-                    later.append(commit)
+            for part in waiting:
+                (this_round if touched.isdisjoint(part.ids) else later).append(part)
+                touched.update(part.ids)
             _run_round(connection, this_round)
             waiting = later
+
+
+@dataclass(slots=True)
+class _Part:
+    """Changes of one commit that touch different records. Usually these are all its changes."""
+
+    commit: Commit
+    positions: list[int]
+
+    @property
+    def changes(self) -> list[Change]:
+        return [self.commit.changes[position] for position in self.positions]
+
+    @property
+    def ids(self) -> list[str]:
+        return [change.task_id for change in self.changes]
+
+
+def _parts(commit: Commit) -> list[_Part]:
+    commit.answer = [None] * len(commit.changes)
+    rounds: list[list[int]] = []
+    seen: Counter[str] = Counter()
+    for position, change in enumerate(commit.changes):
+        if seen[change.task_id] == len(rounds):
+            rounds.append([])
+        rounds[seen[change.task_id]].append(position)
+        seen[change.task_id] += 1
+    if commit.together and len(rounds) > 1:
+        commit.refusal = StaleWrite("one commit changes the same task twice; nothing was written")
+        return []
+    return [_Part(commit, positions) for positions in rounds]
 
 
 @dataclass(slots=True)
@@ -66,36 +92,31 @@ class _Found:
     waiting: int
 
 
-def _run_round(connection: apsw.Connection, commits: Sequence[Commit]) -> None:
-    changes = [change for commit in commits for change in commit.changes]
-    if not changes:
-        return
-    rows = unpacked(value(connection, "check_guards", rows=packed([guard_row(c) for c in changes])))
+def _run_round(connection: apsw.Connection, parts: Sequence[_Part]) -> None:
+    guards = packed([guard_row(change) for part in parts for change in part.changes])
+    rows = iter(unpacked(value(connection, "check_guards", rows=guards)))
     accepted: list[tuple[Change, _Found]] = []
-    position = 0
-    for commit in commits:
-        found = rows[position : position + len(commit.changes)]
-        position += len(commit.changes)
-        verdicts = [_verdict(change, row) for change, row in zip(commit.changes, found, strict=True)]
-        refusals = [verdict for verdict in verdicts if isinstance(verdict, Exception)]
-        if commit.together and refusals:
-            commit.refusal = refusals[0]
+    for part in parts:
+        verdicts = [(change, _verdict(change, next(rows))) for change in part.changes]
+        refusals = [verdict for _, verdict in verdicts if isinstance(verdict, StaleWrite)]
+        if part.commit.together and refusals:
+            part.commit.refusal = refusals[0]
             continue
-        commit.answer = [verdict if isinstance(verdict, StaleWrite) else None for verdict in verdicts]
-        accepted += [
-            (change, verdict)
-            for change, verdict in zip(commit.changes, verdicts, strict=True)
-            if isinstance(verdict, _Found)
-        ]
+        for position, (change, verdict) in zip(part.positions, verdicts, strict=True):
+            if isinstance(verdict, _Found):
+                accepted.append((change, verdict))
+            else:
+                part.commit.answer[position] = verdict
     if accepted:
-        _write(connection, accepted, commits[0].now())
+        _write(connection, accepted, parts[0].commit.now())
 
 
-def _verdict(change: Change, row: list[object]) -> _Found | StaleWrite | UnknownTask | None:
+def _verdict(change: Change, row: list[object]) -> _Found | StaleWrite | None:
     """The record, if the guard holds; None when this very change was written before; else the refusal."""
     seq, status, run_id, waiting, holds = row
     if seq is None:
-        return UnknownTask(f"task {change.task_id} does not exist (any more)")
+        refusal = StaleWrite if change.guard.run_id is None else StaleLease
+        return refusal(f"task {change.task_id} does not exist any more; nothing was written")
     if holds:
         assert isinstance(seq, int)
         assert isinstance(waiting, int)
@@ -120,22 +141,26 @@ def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], n
     details = [(found.seq, detail_of(change.after)) for change, found in accepted if touches_detail(change)]
     if details:
         run(connection, "update_detail", rows=packed(details))
+    identities = [identity_row(change, found.seq) for change, found in accepted if touches_identity(change)]
+    if identities:
+        run(connection, "update_identity", rows=packed(identities))
     events = [
         (event.type, event.at, found.seq, event.task_id, event.actor, event.payload)
         for change, found in accepted
         for event in change.events
     ]
     run(connection, "insert_event", rows=packed(events))
-    move_tallies(connection, [(change.before, found.status, change.after.status) for change, found in accepted])
+    _move_tallies(connection, accepted)
     _settle_dependents(connection, accepted, now)
     _free_keys(connection, accepted)
 
 
-def move_tallies(connection: apsw.Connection, moves: Sequence[tuple[Task, Status, Status]]) -> None:
+def _move_tallies(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> None:
     differences: Counter[tuple[str, str, Status]] = Counter()
-    for task, before, after in moves:
-        differences[task.queue, task.name, before] -= 1
-        differences[task.queue, task.name, after] += 1
+    for change, found in accepted:
+        before, after = change.before, change.after
+        differences[before.queue, before.name, found.status] -= 1
+        differences[after.queue, after.name, after.status] += 1
     rows = [(*lane, difference) for lane, difference in differences.items() if difference]
     if rows:
         run(connection, "move_tally", rows=packed(rows))
@@ -143,6 +168,9 @@ def move_tallies(connection: apsw.Connection, moves: Sequence[tuple[Task, Status
 
 def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> None:
     """What waited for tasks that ended now stands in line, or is marked for the sweep that decides on it."""
+    revived = [found.seq for change, found in accepted if found.status in FINAL and not change.after.is_final]
+    if revived:
+        run(connection, "mend_dependencies", rows=packed(revived))
     ended = [
         (found.seq, change.after.status is Status.COMPLETED)
         for change, found in accepted
@@ -163,8 +191,9 @@ def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change,
 
 
 def _free_keys(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> None:
-    """A run that ended frees its concurrency key for the next in line."""
+    """A run that ended frees its concurrency key for the next in line; so does one in line that will never run."""
     for change, found in accepted:
         key = change.before.concurrency_key
-        if key is not None and found.status is Status.RUNNING:
+        gone_from_line = found.status in CLAIMABLE and change.after.is_final
+        if key is not None and (found.status is Status.RUNNING or gone_from_line):
             run(connection, "unpark_next", name=change.before.name, key=key)

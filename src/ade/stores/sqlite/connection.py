@@ -1,5 +1,7 @@
 """Connections: opened, checked and set up in one way; SQLite's errors become ours at this border."""
 
+import errno
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +50,10 @@ def translated(error: apsw.Error | OSError, what: str) -> StoreError:
             return StoreReadOnly(f"{what} cannot be opened ({error}). Check that the folder exists and is yours")
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"{what} is held by another program for too long; try again")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return DiskFull(f"the disk that holds {what} is full. Free some space and try again")
+        case OSError(errno=errno.EROFS | errno.EACCES | errno.EPERM):
+            return StoreReadOnly(f"{what} cannot be written ({error}). Check owner, mode and mount")
         case _:
             return StoreUnavailable(f"{what}: {type(error).__name__}: {error}")
 
@@ -60,12 +66,24 @@ def translating(what: str) -> Iterator[None]:
         raise translated(error, what) from error
 
 
-def connect(path: Path | None, *, synchronous: str = "full", network: bool = False) -> apsw.Connection:
-    """A connection for reading and writing, set up and migrated. `path` None is a private in-memory database."""
+def check_process(opened_by: int) -> None:
+    """SQLite's connections and our threads do not survive a fork."""
+    if os.getpid() != opened_by:
+        raise StoreUnsupported("the store was opened before a fork; open it in the process that uses it")
+
+
+def connect(
+    path: Path | None, *, synchronous: str = "full", network: bool = False, create: bool = True
+) -> apsw.Connection:
+    """A connection for reading and writing, set up and migrated. `path` None is a private in-memory database.
+
+    Without `create` a file that is gone is an error, not the beginning of a new, empty database.
+    """
     check_library()
     name = str(path) if path else ":memory:"
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create or path is None else 0)
     with translating(name):
-        connection = apsw.Connection(name)
+        connection = apsw.Connection(name, flags=flags)
         try:
             patiently(lambda: _set_up(connection, synchronous=synchronous, network=network), what=name)
             patiently(lambda: migrate(connection, name), what=name)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import apsw
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.core.errors import StaleLease
 from ade.core.records import Effect, OutputLine
@@ -56,19 +56,14 @@ class SqliteOutputs:
     async def append(self, lines: Sequence[OutputLine]) -> None:
         if not lines:
             return
-        rows = [(line.task_id, line.run_id, line.attempt, line.at, line.stream, line.text) for line in lines]
-        first = lines[0]
+        by_run: dict[tuple[str, str], list[OutputLine]] = {}
+        for line in lines:
+            by_run.setdefault((line.task_id, line.run_id), []).append(line)
 
         def write(connection: apsw.Connection) -> None:
-            written = value(connection, "count_output", task_id=first.task_id, run_id=first.run_id)
-            room = MOST_LINES - written
-            if room <= 0:
-                return
-            kept = rows[:room]
-            if len(rows) > room or written + len(kept) == MOST_LINES:
-                mark = f"[output cut after {MOST_LINES} lines]"
-                kept[-1] = (*kept[-1][:4], "mark", mark)
-            run(connection, "append_output", rows=packed(kept))
+            for (task_id, run_id), written in by_run.items():
+                known = value(connection, "count_output", task_id=task_id, run_id=run_id)
+                run(connection, "append_output", rows=packed([_row(line) for line in _fitting(written, known)]))
 
         await self._writer.call(write)
 
@@ -81,3 +76,19 @@ class SqliteOutputs:
             ]
 
         return await self._readers.call(read)
+
+
+def _fitting(lines: list[OutputLine], known: int) -> list[OutputLine]:
+    """The lines there is room for, and a mark once when there is no more."""
+    if known > MOST_LINES:  # the mark is there already
+        return []
+    kept = lines[: MOST_LINES - known]
+    if len(kept) < len(lines):
+        mark = f"[output cut after {MOST_LINES} lines]"
+        kept.append(structs.replace(lines[len(kept)], stream="mark", text=mark))
+    return kept
+
+
+def _row(line: OutputLine) -> tuple[object, ...]:
+    """Parameters of append_output.sql."""
+    return (line.task_id, line.run_id, line.attempt, line.at, line.stream, line.text)

@@ -1,12 +1,14 @@
 """Listing tasks page by page, by the seq of the last one seen."""
 
 from functools import cache
+from typing import Any
 
 import apsw
 
 from ade.core.lifecycle import Status
 from ade.ports import TaskPage, TaskQuery
-from ade.stores.sqlite.codec import packed, read_task
+from ade.stores.sqlite.codec import packed
+from ade.stores.sqlite.records import task_of
 from ade.stores.sqlite.statements import sql
 
 _COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
@@ -41,9 +43,10 @@ def find_tasks(connection: apsw.Connection, query: TaskQuery) -> TaskPage:
         "start": start,
         "limit": limit + 1,
     }
-    rows = connection.execute(_statement(_leading_index(query), query.oldest_first), bindings).fetchall()
-    tasks = [read_task(str(json)) for _, json in rows[:limit]]
-    return TaskPage(tasks, int(str(rows[limit - 1][0])) if len(rows) > limit else None)
+    statement = _statement(_leading_index(query), query.oldest_first)
+    rows: list[Any] = connection.execute(statement, bindings).fetchall()
+    tasks = [task_of(connection, seq, record) for seq, record in rows[:limit]]
+    return TaskPage(tasks, rows[limit - 1][0] if len(rows) > limit else None)
 
 
 @cache

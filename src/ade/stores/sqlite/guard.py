@@ -3,7 +3,7 @@
 import time
 
 from ade.core.errors import DiskFull, StoreUnavailable
-from ade.stores.sqlite.places import Place, drop_ballast, free_percent
+from ade.stores.sqlite.places import Place, drop_ballast, ensure_ballast, free_percent
 
 _LOOK_EVERY_S = 1.0
 _IO_ERRORS_TOLERATED = 3
@@ -11,13 +11,14 @@ _READ_ONLY_FOR_S = 10.0
 
 
 class FileGuard:
-    """State shared by the writer's thread and the callers of `add`; single assignments only, so no lock."""
+    """State shared by the threads that write and the callers of `add`; single assignments only, so no lock."""
 
-    def __init__(self, place: Place, *, min_free_percent: float) -> None:
+    def __init__(self, place: Place, *, min_free_percent: float, ballast_mb: int) -> None:
         self._place = place
         self._min_free = min_free_percent
+        self._ballast_mb = ballast_mb
+        self._had_ballast = False
         self._identity: tuple[int, int] | None = None
-        self._looked_at = 0.0
         self._room_looked_at = 0.0
         self._full: str | None = None
         self._io_errors = 0
@@ -28,25 +29,32 @@ class FileGuard:
         now = time.monotonic()
         if now - self._room_looked_at > _LOOK_EVERY_S:
             self._room_looked_at = now
-            free = free_percent(self._place.path.parent)
-            self._full = None if free >= self._min_free else f"{free:.1f} %"
+            self._full = self._why_full()
         if self._full is not None:
-            raise DiskFull(
-                f"only {self._full} of the disk is free (store.min_free_percent is {self._min_free}), so no new task is"
-                " taken; running tasks may finish. Free some space and try again"
-            )
+            raise DiskFull(f"{self._full}, so no new task is taken; running tasks may finish. Free some space")
+
+    def _why_full(self) -> str | None:
+        free = free_percent(self._place.path.parent)
+        if free < self._min_free:
+            return f"only {free:.1f} % of the disk is free (store.min_free_percent is {self._min_free})"
+        if self._had_ballast and not self.ensure_ballast():
+            return "the disk was full and there is not yet room again for the ballast (store.ballast_mb)"
+        return None
+
+    def ensure_ballast(self) -> bool:
+        """Have a reserve that can be given up; False when there is no room for one."""
+        there = ensure_ballast(self._place, self._ballast_mb)
+        self._had_ballast = self._had_ballast or there
+        return there
 
     def before_write(self) -> None:
-        now = time.monotonic()
-        if now < self._refuse_until:
+        if time.monotonic() < self._refuse_until:
             raise StoreUnavailable(
-                f"{self._place.path} met {self._io_errors} input/output errors in a row; not written"
+                f"{self._place.path} met {self._io_errors} input/output errors in a row; not written for a while"
             )
-        if now - self._looked_at > _LOOK_EVERY_S:
-            self._looked_at = now
-            self._check_identity()
+        self.check_identity()
 
-    def _check_identity(self) -> None:
+    def check_identity(self) -> None:
         """A file that was removed or replaced would take our writes with it, or mix two databases."""
         try:
             status = self._place.path.stat()

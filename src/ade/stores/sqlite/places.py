@@ -1,6 +1,7 @@
 """Where the database lies: its companions on disk, and whether the place can be trusted."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ _NETWORK = frozenset(
     ]
 )
 _MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")  # a space, tab, newline or backslash in a mount point
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,16 @@ def file_system_of(folder: Path, mounts: str) -> str:
         fields = before.split()
         if len(fields) < 5 or not after:
             continue
-        mount = fields[4].encode().decode("unicode_escape")
+        mount = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, kind = mount, after.split()[0]
     return kind
+
+
+def _free_bytes(folder: Path) -> int:
+    usage = os.statvfs(folder)
+    return usage.f_bavail * usage.f_frsize
 
 
 def free_percent(folder: Path) -> float:
@@ -133,19 +140,26 @@ def free_percent(folder: Path) -> float:
     return 100.0 * usage.f_bavail / max(usage.f_blocks, 1)
 
 
-def ensure_ballast(place: Place, megabytes: int) -> None:
-    """Keep some space that can be given up when the disk is full, so that finished work can still be written."""
+def ensure_ballast(place: Place, megabytes: int) -> bool:
+    """Keep some space that can be given up when the disk is full, so that finished work can still be written.
+
+    Only where as much again stays free: a ballast that fills the disk would be of no use. True when it is there.
+    """
     size = megabytes << 20
-    if size == 0 or (place.ballast.exists() and place.ballast.stat().st_size == size):
-        return
     try:
+        if size == 0 or place.ballast.exists():
+            return size > 0
+        if _free_bytes(place.path.parent) < 2 * size:
+            return False
         descriptor = os.open(place.ballast, os.O_CREAT | os.O_WRONLY, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)
         finally:
             os.close(descriptor)
     except OSError:
-        place.ballast.unlink(missing_ok=True)  # too full for a ballast: admission refuses long before
+        place.ballast.unlink(missing_ok=True)  # somebody was faster in filling the disk
+        return False
+    return True
 
 
 def drop_ballast(place: Place) -> bool:

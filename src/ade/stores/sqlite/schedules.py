@@ -26,8 +26,12 @@ class SqliteSchedules:
 
     async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
         def write(connection: apsw.Connection) -> bool:
-            columns = _columns(after)
-            return bool(run(connection, "advance_schedule", name=seen.name, seen_next_at=seen.next_at, **columns))
+            known = {
+                "seen_next_at": seen.next_at,
+                "seen_paused": seen.paused,
+                "seen_updated_at": seen.updated_at,
+            }
+            return bool(run(connection, "advance_schedule", name=seen.name, **known, **_columns(after)))
 
         moved: bool = await self._writer.call(write)
         return moved

@@ -8,8 +8,9 @@ from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.ports import Clock, Ripe
 from ade.stores.sqlite.blobs import SqliteBlobs
-from ade.stores.sqlite.codec import packed, read_task, unpacked
+from ade.stores.sqlite.codec import packed, unpacked
 from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.records import read_records, task_of
 from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.writer import Writer
 
@@ -23,13 +24,11 @@ class SqliteSweeps:
 
     async def ripe(self, limit: int) -> Ripe:
         def read(connection: apsw.Connection) -> tuple[Ripe, bool]:
-            expired = run(connection, "ripe_expired", steady=self._clock.steady(), limit=limit)
-            overdue = run(connection, "ripe_overdue", now=self._clock.now(), limit=limit)
             broken = run(connection, "ripe_broken", limit=limit)
             ripe = Ripe(
-                expired=[read_task(json) for (json,) in expired],
-                overdue=[read_task(json) for (json,) in overdue],
-                broken=[(read_task(json), tuple(unpacked(ids))) for json, ids in broken],
+                expired=read_records(connection, "ripe_expired", steady=self._clock.steady(), limit=limit),
+                overdue=read_records(connection, "ripe_overdue", now=self._clock.now(), limit=limit),
+                broken=[(task_of(connection, seq, record), tuple(unpacked(ids))) for seq, record, ids in broken],
             )
             return ripe, bool(run(connection, "any_idle_parked"))
 
@@ -52,7 +51,7 @@ class SqliteSweeps:
 
     async def finished_before(self, moment: int, limit: int) -> list[Task]:
         def read(connection: apsw.Connection) -> list[Task]:
-            return [read_task(json) for (json,) in run(connection, "finished_before", moment=moment, limit=limit)]
+            return read_records(connection, "finished_before", moment=moment, limit=limit)
 
         return await self._readers.call(read)
 

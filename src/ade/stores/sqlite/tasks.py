@@ -11,10 +11,11 @@ from ade.core.records import Task
 from ade.ports import ClaimRequest, Clock, TaskPage, TaskQuery
 from ade.stores.sqlite.adding import Add
 from ade.stores.sqlite.claiming import Claim
-from ade.stores.sqlite.codec import packed, read_task
+from ade.stores.sqlite.codec import packed
 from ade.stores.sqlite.committing import Commit
 from ade.stores.sqlite.finding import find_tasks
 from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.records import read_records
 from ade.stores.sqlite.statements import run
 from ade.stores.sqlite.transactions import WriteGuard
 from ade.stores.sqlite.writer import Writer
@@ -45,8 +46,8 @@ class SqliteTasks:
 
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         def read(connection: apsw.Connection) -> list[Task | None]:
-            found = dict(run(connection, "records_by_id", ids=packed(task_ids)))
-            return [read_task(found[task_id]) if task_id in found else None for task_id in task_ids]
+            found = {task.id: task for task in read_records(connection, "records_by_id", ids=packed(task_ids))}
+            return [found.get(task_id) for task_id in task_ids]
 
         return await self._readers.call(read)
 

@@ -1,7 +1,7 @@
 """Carry operations out in one transaction, and do what each kind of trouble asks for."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import apsw
 
@@ -16,6 +16,7 @@ class Operation:
     """
 
     __slots__ = ("answer", "refusal")
+    may_use_reserve: ClassVar[bool] = True  # whether it may be written into the last space of a full disk
 
     def __init__(self) -> None:
         self.answer: Any = None
@@ -104,10 +105,17 @@ class Transactions:
         except AdeError as error:
             _refuse(group, error)
         except Exception as error:
-            if self._mend(error) or len(group) > 1:
+            if _is_full(error):
+                group = self._without_new_work(group, error)
+            if group and (self._mend(error) or len(group) > 1):
                 self._one_by_one(group)
             else:
                 _refuse(group, self._as_ours(error))
+
+    def _without_new_work(self, group: list[Operation], error: Exception) -> list[Operation]:
+        """What is left of the disk is for work that is under way."""
+        _refuse([operation for operation in group if not operation.may_use_reserve], self._as_ours(error))
+        return [operation for operation in group if operation.may_use_reserve]
 
     def _transact(self, group: list[Operation]) -> None:
         if self._connection is None:
@@ -124,7 +132,7 @@ class Transactions:
 
     def _mend(self, error: Exception) -> bool:
         """Whether something was done about the trouble, so that another try makes sense."""
-        if isinstance(error, apsw.FullError):
+        if _is_full(error):
             return self._guard.make_room()
         if isinstance(error, apsw.IOError):  # outcome unknown: a fresh connection sees what is on the disk
             self._guard.note_io_error()
@@ -145,15 +153,24 @@ class Transactions:
                 self._guard.before_write()
                 self._transact([operation])
             except Exception as error:
-                if isinstance(error, apsw.IOError):
+                if isinstance(error, apsw.IOError) and not _is_full(error):
                     self._guard.note_io_error()
                     self._drop_connection()
                 operation.refusal = self._as_ours(error)
 
     def _as_ours(self, error: Exception) -> Exception:
+        if _is_full(error):
+            return translated(apsw.FullError(), self._what)
         if isinstance(error, apsw.IOError):
             return StoreUnavailable(f"{self._what}: the disk answered with an error ({error}); the outcome is unknown")
         return translated(error, self._what) if isinstance(error, apsw.Error) else error
+
+
+def _is_full(error: Exception) -> bool:
+    """Also when it was the index of the write-ahead log that found no room."""
+    if isinstance(error, apsw.IOError):
+        return error.extendedresult == apsw.SQLITE_IOERR_SHMSIZE
+    return isinstance(error, apsw.FullError)
 
 
 def _refuse(group: list[Operation], error: BaseException) -> None:

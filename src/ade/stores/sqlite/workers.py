@@ -1,7 +1,7 @@
 """WorkerStore on SQLite. Renewals run on a connection of their own, in the thread that asks."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import os
+from collections.abc import Mapping, Sequence
 
 import apsw
 import msgspec
@@ -11,23 +11,22 @@ from ade.core.lifecycle import Status
 from ade.core.records import Definition, Worker
 from ade.ports import Clock, Renewal
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.connection import translated, write_transaction
+from ade.stores.sqlite.connection import check_process
 from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run
+from ade.stores.sqlite.transactions import Call, Transactions
 from ade.stores.sqlite.writer import Writer
 
 FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
 
 
 class SqliteWorkers:
-    def __init__(
-        self, writer: Writer, readers: Readers, clock: Clock, connect: Callable[[], apsw.Connection] | None
-    ) -> None:
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock, renewals: Transactions | None) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._connect = connect
-        self._connection: apsw.Connection | None = None
+        self._renewals = renewals
+        self._pid = os.getpid()
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         rows = packed([(definition.name, definition, _is_limited(definition)) for definition in definitions])
@@ -48,21 +47,16 @@ class SqliteWorkers:
             found = run(connection, "lost_runs", rows=packed(lost)) if lost else []
             return Renewal(gone={run_id: Status(status) if status else None for run_id, status in found})
 
-        if self._connect is None:
+        if self._renewals is None:
             renewal: Renewal = self._writer.call_blocking(write)
             return renewal
-        return self._renew_alone(write)
-
-    def _renew_alone(self, write: Callable[[apsw.Connection], Renewal]) -> Renewal:
-        try:
-            if self._connection is None and self._connect is not None:
-                self._connection = self._connect()
-            assert self._connection is not None
-            with write_transaction(self._connection, "the lease renewal"):
-                return write(self._connection)
-        except apsw.Error as error:
-            self.close()  # a fresh connection for the next try
-            raise translated(error, "the lease renewal") from error
+        check_process(self._pid)
+        operation = Call(write)
+        self._renewals.carry_out([operation])
+        if operation.refusal is not None:
+            raise operation.refusal
+        renewed: Renewal = operation.answer
+        return renewed
 
     def _write_worker(self, connection: apsw.Connection, worker: Worker, ttl_ms: int) -> None:
         until = self._clock.steady() + ttl_ms
@@ -93,10 +87,8 @@ class SqliteWorkers:
         return await self._readers.call(read)
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(apsw.Error):
-                connection.close()
+        if self._renewals is not None:
+            self._renewals.end()
 
 
 def _is_limited(definition: Definition) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 
 import apsw
 
-from ade.core.errors import StoreUnavailable, StoreUnsupported
+from ade.core.errors import StoreUnavailable
+from ade.stores.sqlite.connection import check_process
 from ade.stores.sqlite.transactions import Call, Operation, Transactions
 
 MAX_GROUP = 512
@@ -34,6 +35,7 @@ class Writer:
         self._asked: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()  # None asks for the end
         self._pid = os.getpid()
         self._closed = False
+        self._order = threading.Lock()
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="ade-writer", daemon=True)
         self._thread.start()
@@ -41,17 +43,15 @@ class Writer:
 
     async def do(self, operation: Operation) -> Any:
         """Carry the operation out and return its answer, or raise its refusal."""
-        self._check_usable()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._asked.put(_Ask(operation, loop, future))
+        self._ask(_Ask(operation, loop, future))
         return await future
 
     def do_blocking(self, operation: Operation) -> Any:
         """The same for callers in a thread of their own."""
-        self._check_usable()
         future: Future[Any] = Future()
-        self._asked.put(_Ask(operation, None, future))
+        self._ask(_Ask(operation, None, future))
         return future.result()
 
     async def call(self, function: Callable[[apsw.Connection], Any]) -> Any:
@@ -62,16 +62,19 @@ class Writer:
 
     def close(self) -> None:
         """Finish what was asked for, then end the thread."""
-        if not self._closed and os.getpid() == self._pid:
-            self._closed = True
-            self._asked.put(None)
-            self._thread.join()
+        check_process(self._pid)
+        with self._order:
+            if not self._closed:
+                self._closed = True
+                self._asked.put(None)
+        self._thread.join()
 
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise StoreUnavailable("the store was closed; open a new one")
-        if os.getpid() != self._pid:
-            raise StoreUnsupported("the store was opened before a fork; open it in the process that uses it")
+    def _ask(self, ask: _Ask) -> None:
+        check_process(self._pid)
+        with self._order:  # nothing is asked for behind the end
+            if self._closed:
+                raise StoreUnavailable("the store was closed; open a new one")
+            self._asked.put(ask)
 
     def _run(self) -> None:
         try:
@@ -86,7 +89,6 @@ class Writer:
             if group:
                 self._transactions.carry_out([ask.operation for ask in group])
                 _answer(group)
-        self._refuse_latecomers()
         self._transactions.close()
 
     def _next_group(self) -> tuple[list[_Ask], bool]:
@@ -99,16 +101,6 @@ class Writer:
                 return group, True
             asked = self._asked.get()
         return group, False
-
-    def _refuse_latecomers(self) -> None:
-        """Who asked in the moment of closing must not wait for ever."""
-        late: list[_Ask] = []
-        while not self._asked.empty():
-            ask = self._asked.get()
-            if ask is not None:
-                ask.operation.refusal = StoreUnavailable("the store was closed; open a new one")
-                late.append(ask)
-        _answer(late)
 
 
 def _answer(group: list[_Ask]) -> None:

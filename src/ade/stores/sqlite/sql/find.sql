@@ -1,6 +1,6 @@
 -- List tasks page by page, behind :start. Every condition that is NULL holds. finding.py fills in what leads:
 -- the index to walk, its condition, and the direction.
-SELECT t.seq, r.json
+SELECT t.seq, CAST(r.json AS BLOB)
   FROM task t {index}
   JOIN record r ON r.seq = t.seq
  WHERE {condition}
@@ -12,10 +12,11 @@ SELECT t.seq, r.json
    AND (:worker_id IS NULL OR t.worker_id = :worker_id)
    AND (:created_from IS NULL OR t.created_at >= :created_from)
    AND (:created_before IS NULL OR t.created_at < :created_before)
-   AND (:tag IS NULL OR EXISTS (SELECT 1 FROM json_each(r.json, '$.tags') WHERE value = :tag))
-   AND (:author_id IS NULL OR r.json ->> '$.author_id' = :author_id)
-   AND (:discarded IS NULL OR coalesce(r.json ->> '$.discarded', 0) = :discarded)
+   AND (:tag IS NULL OR (json_valid(r.json) AND EXISTS (SELECT 1 FROM json_each(r.json, '$.tags') WHERE value = :tag)))
+   AND (:author_id IS NULL OR (json_valid(r.json) AND r.json ->> '$.author_id' = :author_id))
+   AND (:discarded IS NULL OR iif(json_valid(r.json), coalesce(r.json ->> '$.discarded', 0), 0) = :discarded)
    AND (:text IS NULL OR t.name LIKE :text ESCAPE '\' OR t.id LIKE :text ESCAPE '\'
-        OR r.json ->> '$.description' LIKE :text ESCAPE '\' OR r.json ->> '$.error.message' LIKE :text ESCAPE '\')
+        OR (json_valid(r.json) AND (r.json ->> '$.description' LIKE :text ESCAPE '\'
+                                    OR r.json ->> '$.error.message' LIKE :text ESCAPE '\')))
  ORDER BY t.seq {order}
  LIMIT :limit

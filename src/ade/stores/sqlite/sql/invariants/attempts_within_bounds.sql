@@ -1,4 +1,6 @@
 -- Nothing runs more often than it may.
-SELECT 'task ' || t.id || ' has attempt ' || t.attempt || ' of ' || coalesce(d.detail ->> '$.max_attempts', 3)
-  FROM task t JOIN task_detail d ON d.seq = t.seq
- WHERE t.attempt > coalesce(d.detail ->> '$.max_attempts', 3) LIMIT 5
+SELECT 'task ' || id || ' has attempt ' || attempt || ' of ' || most
+  FROM (SELECT t.id, t.attempt,
+               iif(json_valid(d.detail), coalesce(d.detail ->> '$.max_attempts', 3), t.attempt) AS most
+          FROM task t JOIN task_detail d ON d.seq = t.seq)
+ WHERE attempt > most LIMIT 5

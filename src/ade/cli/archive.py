@@ -1,0 +1,72 @@
+"""`ade archive`: what the sweeps do in their own time, now."""
+
+from pathlib import Path
+
+import click
+from msgspec import structs
+
+from ade.cli.parsing import DURATION
+from ade.cli.progress import progress
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+from ade.core.lifecycle import FINAL
+from ade.ports import Stores, TaskQuery
+from ade.worker.retention import archive_and_prune
+
+_PAGE = 1_000
+
+
+@command("archive")
+@click.option("--dry-run", is_flag=True, help="Only tell how many tasks would go.")
+@click.option("--older-than", type=DURATION, help="Finished longer ago than this; sweep.retention_s otherwise.")
+@click.option("--to", "folder", type=click.Path(file_okay=False), help="Archive folder; sweep.archive_dir otherwise.")
+@pass_session
+def archive(session: Session, dry_run: bool, older_than: float | None, folder: str | None) -> None:
+    """Write finished tasks that were kept long enough to the archive folder, if there is one, and prune them."""
+    sweep = session.settings.sweep
+    session.run(
+        _archive(
+            session,
+            dry_run=dry_run,
+            retention_s=sweep.retention_s if older_than is None else older_than,
+            folder=folder or sweep.archive_dir,
+        )
+    )
+
+
+async def _archive(session: Session, *, dry_run: bool, retention_s: float, folder: str | None) -> None:
+    async with session.stores() as stores:
+        total = await _count(session, stores, stores.clock.now() - round(retention_s * 1000))
+        pruned = 0 if dry_run else await _prune(session, stores, total, retention_s, folder)
+    if session.out.as_json:
+        session.out.document({"found": total, "pruned": pruned, "archive": folder})
+    elif dry_run:
+        session.out.line(f"{total} tasks would be {'archived to ' + folder + ' and ' if folder else ''}pruned.")
+    else:
+        session.out.line(f"Pruned {pruned} tasks{f', archived to {folder}' if folder and pruned else ''}.")
+
+
+async def _count(session: Session, stores: Stores, moment: int) -> int:
+    """Tasks that ended before the moment were created before it."""
+    query, count = TaskQuery(statuses=FINAL, created_before=moment, limit=_PAGE), 0
+    with progress(session, "Counting") as bar:
+        while True:
+            page = await stores.tasks.find(query)
+            count += sum(task.finished_at is not None and task.finished_at < moment for task in page.tasks)
+            bar.move(count, 0)
+            if page.next is None:
+                return count
+            query = structs.replace(query, after=page.next)
+
+
+async def _prune(session: Session, stores: Stores, total: int, retention_s: float, folder: str | None) -> int:
+    place = None if folder is None else Path(folder)
+    payloads, batch = session.payloads(stores), session.settings.sweep.prune_batch
+    pruned = 0
+    with progress(session, "Archiving" if place else "Pruning", total) as bar:
+        while count := await archive_and_prune(
+            stores, payloads, retention_s=retention_s, archive_dir=place, batch=batch
+        ):
+            pruned += count
+            bar.advance(count)
+    return pruned

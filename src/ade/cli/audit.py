@@ -1,0 +1,72 @@
+"""`ade audit`: the copy of the event log that shows tampering."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import IO
+
+import click
+import msgspec
+
+from ade.cli.progress import progress
+from ade.cli.session import Session
+from ade.cli.shared import group, pass_session
+from ade.events.audit import AuditCopy, copy_events, verify
+from ade.ports import Stores
+from ade.wiring import open_audit
+
+_PAGE = 1_000
+
+
+@group("audit")
+def audit() -> None:
+    """Verify and export the tamper-evident copy of the event log."""
+
+
+@asynccontextmanager
+async def _opened(session: Session) -> "AsyncIterator[tuple[Stores, AuditCopy]]":
+    """The copy, brought up to date with the log."""
+    async with session.stores() as stores, open_audit(session.settings.store.url) as copy:
+        while await copy_events(stores.events, copy):
+            pass
+        yield stores, copy
+
+
+@audit.command("verify")
+@pass_session
+def verify_chain(session: Session) -> None:
+    """Walk the whole chain of hashes. Exit code 1 and the first wrong entry if it does not hold."""
+    session.run(_verify(session))
+
+
+async def _verify(session: Session) -> None:
+    async with _opened(session) as (stores, copy):
+        checked = 0
+        with progress(session, "Verifying") as bar:
+            async for checked, total in verify(stores.events, copy):
+                bar.move(checked, total)
+        head = await copy.head()
+    if session.out.as_json:
+        session.out.document({"holds": True, "entries": checked, "seq": head.seq, "hash": head.hash})
+    else:
+        session.out.line(f"The chain holds: {checked} entries up to seq {head.seq}, hash {head.hash}")
+
+
+@audit.command("export")
+@click.option("--to", "file", type=click.File("wb"), default="-", help="Where to write; stdout otherwise.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only entries behind this seq.")
+@pass_session
+def export(session: Session, file: IO[bytes], after: int) -> None:
+    """Write all entries as JSON lines, each with its hash, for keeping elsewhere."""
+    session.run(_export(session, file, after))
+
+
+async def _export(session: Session, file: IO[bytes], after: int) -> None:
+    async with _opened(session) as (_, copy):
+        with progress(session, "Exporting", await copy.count()) as bar:
+            while entries := await copy.entries(after, _PAGE):
+                for entry in entries:
+                    line = {"seq": entry.seq, "hash": entry.hash, "event": msgspec.Raw(entry.body)}
+                    file.write(msgspec.json.encode(line) + b"\n")
+                after = entries[-1].seq
+                bar.advance(len(entries))
+    file.flush()

@@ -1,0 +1,119 @@
+"""`ade enqueue`: one task from the command line, or all tasks of a file."""
+
+from typing import Any
+
+import click
+
+from ade.app.ade import Ade
+from ade.app.options import Options
+from ade.cli.arguments import parse_pairs
+from ade.cli.bulk import enqueue_file
+from ade.cli.finishing import wait_for
+from ade.cli.ids import find_ids
+from ade.cli.naming import nearest_name, schema_of
+from ade.cli.parsing import DURATION, JSON_OBJECT, MOMENT
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+from ade.cli.views import task_view
+from ade.core.errors import UnknownName
+from ade.core.records import AfterFailure
+from ade.ports import Stores
+from ade.queue.tasks import get
+
+
+@command("enqueue")
+@click.argument("name", required=False)
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="The arguments as one JSON object.")
+@click.option("--queue", help="Another queue than the task's own.")
+@click.option("--priority", type=int, help="0 goes first, 9 last; 5 is usual.")
+@click.option("--delay", type=DURATION, help="Not before so long from now (30s, 5m).")
+@click.option("--at", "run_at", type=MOMENT, metavar="TIME", help="Not before this date and time.")
+@click.option("--deadline", type=DURATION, help="Of no use if it has not begun so long from now.")
+@click.option("--key", help="Idempotency key: of all tasks with the same key, name and queue one is stored.")
+@click.option("--after", multiple=True, metavar="ID", help="Wait for this task; may be repeated.")
+@click.option("--after-failure", type=click.Choice(list(AfterFailure)), help="If such a task does not complete.")
+@click.option("--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas.")
+@click.option("--description", help="A sentence for people.")
+@click.option("--timeout", type=DURATION, help="The longest its first run may take.")
+@click.option("--max-attempts", type=int, help="How often it is run at most.")
+@click.option("--allow-unknown", is_flag=True, help="Take a name that no app and no worker has defined.")
+@click.option("--file", "file", type=click.File("rb"), help="Enqueue a task for each line of JSON; - is stdin.")
+@click.option("--wait", is_flag=True, help="Wait until done and print the result.")
+@pass_session
+def enqueue(
+    session: Session,
+    /,
+    name: str | None,
+    pairs: tuple[str, ...],
+    arguments: dict[str, Any] | None,
+    allow_unknown: bool,
+    file: Any,
+    wait: bool,
+    **given: Any,
+) -> int:
+    """Enqueue the task NAME with arguments, and print its id once it is stored.
+
+    \b
+      ade enqueue resize url=https://example.org/cat.png width=400
+      ade enqueue resize --args '{"url": "https://example.org/cat.png"}' --priority 2 --wait
+      ade enqueue --file tasks.jsonl
+
+    A value is read as JSON unless the task wants text there; KEY:=JSON is always JSON. Each line of a file is an object
+    with `name`, `args` and any of queue, priority, delay, run_at, deadline, key, after, after_failure, tags,
+    description, max_attempts, timeout, result_ttl, concurrency_key. A line may be called `ref`, and others may name it
+    in `after`; such a file is stored all or none.
+    """
+    options = _options(given)
+    if (name is None) == (file is None):
+        raise click.UsageError("Give the NAME of a task, or a --file of tasks.")
+    if file is not None:
+        if pairs or arguments is not None or options:
+            raise click.UsageError("With --file everything else about the tasks stands in the file.")
+        return session.run(enqueue_file(session, file, allow_unknown=allow_unknown, wait=wait))
+    return session.run(_enqueue(session, name or "", pairs, arguments, options, allow_unknown, wait))
+
+
+def _options(given: dict[str, Any]) -> Options:
+    """Only what was said; `()` means that a repeatable option was not given."""
+    said = {name: value for name, value in given.items() if value is not None and value != ()}
+    if "tags" in said:
+        said["tags"] = tuple(tag.strip() for tags in said["tags"] for tag in tags.split(",") if tag.strip())
+    options: Options = said  # type: ignore[assignment] # each option above is named after the key it sets
+    return options
+
+
+async def _enqueue(
+    session: Session,
+    name: str,
+    pairs: tuple[str, ...],
+    arguments: dict[str, Any] | None,
+    options: Options,
+    allow_unknown: bool,
+    wait: bool,
+) -> int:
+    async with session.any_app() as app:
+        stores = (await app.open()).stores
+        chosen = {**(arguments or {}), **parse_pairs(pairs, await schema_of(app, stores, name))}
+        if "after" in options:
+            options["after"] = await find_ids(stores, [str(task_id) for task_id in options["after"]])
+        options["author"] = session.actor
+        task_id = await _stored(app, stores, name, chosen, options, allow_unknown)
+        await _tell(session, stores, task_id)
+        return await wait_for(session, stores, [task_id], None) if wait else 0
+
+
+async def _stored(
+    app: Ade, stores: Stores, name: str, arguments: dict[str, Any], options: Options, allow_unknown: bool
+) -> str:
+    try:
+        return (await app.enqueue(name, arguments, allow_unknown=allow_unknown, **options)).id
+    except UnknownName as error:
+        raise await nearest_name(app, stores, name, error) from None
+
+
+async def _tell(session: Session, stores: Stores, task_id: str) -> None:
+    if session.out.as_json:
+        session.out.record(task_view(await get(stores, task_id)))
+    else:
+        session.out.line(task_id)

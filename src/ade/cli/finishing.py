@@ -1,0 +1,138 @@
+"""Wait until tasks are final, with a live view where people watch, and tell how they ended."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from ade.cli.exit_codes import ExitCode
+from ade.cli.listing import status_cell
+from ade.cli.output import Cell, Row, compact, pretty, table_of
+from ade.cli.session import Session
+from ade.cli.times import short_span
+from ade.cli.views import task_view
+from ade.core.errors import TaskCancelled, TaskFailed, WaitTimeout
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.ports import Stores
+from ade.queue.waiting import FinishWatch
+
+_REFRESH_S = 0.25
+_MOST_SHOWN = 20
+
+
+async def wait_for(session: Session, stores: Stores, task_ids: Sequence[str], timeout: float | None) -> ExitCode:
+    """Wait for all, printing each as it ends. Raises WaitTimeout, and for a single task that did not complete."""
+    watch = FinishWatch(stores)
+    waiting = [asyncio.create_task(watch.wait(task_id)) for task_id in task_ids]
+    problems = 0
+    try:
+        async with _live_view(session, stores, task_ids), asyncio.timeout(timeout):
+            for ended in asyncio.as_completed(waiting):
+                task = await ended
+                problems += task.status is not Status.COMPLETED
+                await _tell(session, stores, task, alone=len(task_ids) == 1)
+    except TimeoutError:
+        raise WaitTimeout(f"not everything finished in {timeout:g} s; it goes on, ask again") from None
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    return ExitCode.PROBLEM if problems else ExitCode.OK
+
+
+async def _tell(session: Session, stores: Stores, task: Task, *, alone: bool) -> None:
+    out = session.out
+    result = await _result(session, stores, task)
+    if out.as_json:
+        out.record({**task_view(task), **({} if result is None else {"result": result})})
+    elif alone:
+        _raise_unless_completed(task)
+        if result is not None:
+            out.line(pretty(result))
+    else:
+        ended = compact(result) if result is not None else _why(task)
+        out.line(f"{task.id}  {task.status}  {task.name}  {ended}")
+
+
+async def _result(session: Session, stores: Stores, task: Task) -> Any:
+    return None if task.result is None else await session.payloads(stores).load(task.result)
+
+
+def _why(task: Task) -> str:
+    return f"{task.error.type}: {task.error.message}" if task.error is not None else task.reason or ""
+
+
+def _raise_unless_completed(task: Task) -> None:
+    if task.status is Status.FAILED:
+        raise TaskFailed(f"task {task.id} ({task.name}) failed: {_why(task)}", task_id=task.id, error=task.error)
+    if task.status is not Status.COMPLETED:
+        raise TaskCancelled(f"task {task.id} ({task.name}) was {task.status}: {_why(task)}".rstrip(": "))
+
+
+@asynccontextmanager
+async def _live_view(session: Session, stores: Stores, task_ids: Sequence[str]) -> AsyncIterator[None]:
+    """On a terminal: what the tasks are doing, redrawn until the block ends."""
+    if not session.out.shows_progress:
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+
+    async def redraw() -> None:
+        while True:
+            tasks = [task for task in await stores.tasks.get(list(task_ids)) if task is not None]
+            live.update(table_of(("id", "status", "name", "attempt", "for", "progress"), _rows(tasks, stores)))
+            live.refresh()
+            await asyncio.sleep(_REFRESH_S)
+
+    with live:
+        drawing = asyncio.create_task(redraw())
+        try:
+            yield
+        finally:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
+
+
+def _rows(tasks: Sequence[Task], stores: Stores) -> list[Row]:
+    now = stores.clock.now()
+    unfinished = [task for task in tasks if not task.is_final]
+    rows: list[Row] = [
+        (
+            task.id,
+            status_cell(task.status),
+            task.name,
+            f"{task.attempt}/{task.max_attempts}",
+            short_span(now - (task.started_at or task.created_at)),
+            progress_text(task),
+        )
+        for task in unfinished[:_MOST_SHOWN]
+    ]
+    if len(unfinished) > _MOST_SHOWN:
+        rows.append((Cell(f"and {len(unfinished) - _MOST_SHOWN} more", "dim"), "", "", "", "", ""))
+    return rows
+
+
+def progress_text(task: Task) -> str:
+    """A share between 0 and 1 as a bar, `[done, total]` too, everything else as it is."""
+    if task.progress is None:
+        return ""
+    value = msgspec.json.decode(task.progress)
+    share = _share(value)
+    if share is None:
+        return compact(value)
+    filled = round(share * 20)
+    return f"{'█' * filled}{'░' * (20 - filled)} {share:.0%}"
+
+
+def _share(value: Any) -> float | None:
+    if isinstance(value, dict) and "done" in value and "total" in value:
+        value = [value["done"], value["total"]]
+    if isinstance(value, list) and len(value) == 2 and all(type(part) in (int, float) for part in value) and value[1]:
+        value = value[0] / value[1]
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else None

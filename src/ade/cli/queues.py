@@ -1,0 +1,121 @@
+"""`ade queues`: list, pause, resume, limit."""
+
+from difflib import get_close_matches
+
+import click
+from msgspec import structs
+
+from ade.cli.output import Cell, Row
+from ade.cli.session import Session
+from ade.cli.shared import group, pass_session
+from ade.cli.times import short_span
+from ade.cli.views import queue_view, view
+from ade.core.admission import check_queue_name
+from ade.core.errors import UnknownQueue
+from ade.core.lifecycle import Status
+from ade.core.records import Queue
+from ade.insight.overview import QueueView, overview
+from ade.ports import WORK, Stores
+
+
+@group("queues")
+def queues() -> None:
+    """List, pause, resume and limit queues."""
+
+
+@queues.command("list")
+@pass_session
+def list_queues(session: Session) -> None:
+    """List all queues with their depth and how long the oldest ready task has been waiting."""
+    session.run(_list(session))
+
+
+async def _list(session: Session) -> None:
+    async with session.stores() as stores:
+        seen = (await overview(stores)).queues
+    if session.out.as_json:
+        session.out.document({"queues": [{**view(queue), "unfinished": queue.unfinished} for queue in seen]})
+        return
+    session.out.table(QUEUE_HEAD, queue_rows(seen))
+    if not seen:
+        session.out.note("No queue was used yet.")
+
+
+QUEUE_HEAD = ("queue", "state", "pending", "running", "completed", "failed", "oldest ready", "limit")
+
+
+def queue_rows(queues: list[QueueView]) -> list[Row]:
+    def count(queue: QueueView, *statuses: Status) -> str:
+        return str(sum(queue.by_status.get(status, 0) for status in statuses))
+
+    return [
+        (
+            queue.name,
+            Cell("paused", "bold yellow") if queue.paused else Cell("open", "green"),
+            count(queue, Status.PENDING, Status.STALLED),
+            count(queue, Status.RUNNING),
+            count(queue, Status.COMPLETED),
+            count(queue, Status.FAILED),
+            "" if queue.oldest_ready_ms is None else short_span(queue.oldest_ready_ms),
+            "" if queue.max_depth is None else str(queue.max_depth),
+        )
+        for queue in queues
+    ]
+
+
+def _new_option(function: click.decorators.FC) -> click.decorators.FC:
+    return click.option("--new", is_flag=True, help="The queue need not exist yet.")(function)
+
+
+@queues.command("pause")
+@click.argument("name")
+@_new_option
+@pass_session
+def pause(session: Session, name: str, new: bool) -> None:
+    """Let no more tasks of the queue be claimed; running ones go on, and new ones may come in."""
+    session.run(_change(session, name, new, paused=True))
+
+
+@queues.command("resume")
+@click.argument("name")
+@pass_session
+def resume(session: Session, name: str) -> None:
+    """Let tasks of the queue be claimed again."""
+    session.run(_change(session, name, False, paused=False))
+
+
+@queues.command("limit")
+@click.argument("name")
+@click.argument("depth", metavar="DEPTH|none")
+@_new_option
+@pass_session
+def limit(session: Session, name: str, depth: str, new: bool) -> None:
+    """Refuse new tasks while the queue has DEPTH unfinished ones; `none` takes the limit away."""
+    if depth != "none" and not (depth.isascii() and depth.isdigit() and int(depth) > 0):
+        raise click.UsageError(f"{depth!r} is no limit: give a whole number above 0, or none.")
+    session.run(_change(session, name, new, max_depth=None if depth == "none" else int(depth)))
+
+
+async def _change(session: Session, name: str, new: bool, **fields: object) -> None:
+    async with session.stores() as stores:
+        queue = structs.replace(await _known(stores, name, new), **fields)
+        await stores.queues.configure(queue)
+        if not queue.paused:
+            stores.hints.ring(WORK)
+    if session.out.as_json:
+        session.out.document(queue_view(queue))
+    else:
+        bound = "no limit" if queue.max_depth is None else f"at most {queue.max_depth} unfinished tasks"
+        session.out.line(f"{queue.name}: {'paused' if queue.paused else 'open'}, {bound}")
+
+
+async def _known(stores: Stores, name: str, new: bool) -> Queue:
+    known = {queue.name: queue for queue in await stores.queues.list_queues()}
+    if name in known:
+        return known[name]
+    if new:
+        check_queue_name(name)
+        return Queue(name=name)
+    nearest = get_close_matches(name, known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else "`ade queues list` shows those that do; --new makes one"
+    raise UnknownQueue(f"no queue {name[:100]!r} exists; {hint}")

@@ -1,0 +1,56 @@
+"""`ade stats`: the state of everything, once."""
+
+from ade.cli.output import Output
+from ade.cli.queues import QUEUE_HEAD, queue_rows
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+from ade.cli.views import overview_view
+from ade.cli.workers import WORKER_HEAD, worker_rows
+from ade.core.lifecycle import Status
+from ade.insight.overview import Overview, overview
+
+
+@command("stats")
+@pass_session
+def stats(session: Session) -> None:
+    """Show depths, ages, throughput and workers once."""
+    session.run(_stats(session))
+
+
+async def _stats(session: Session) -> None:
+    async with session.stores() as stores:
+        seen = await overview(stores)
+    if session.out.as_json:
+        session.out.document(overview_view(seen))
+        return
+    print_overview(session.out, seen)
+
+
+def print_overview(out: Output, seen: Overview) -> None:
+    out.facts([("tasks", totals(seen)), ("last minute", rates(seen)), ("dead letters", dead_letters(seen))])
+    for head, rows in ((QUEUE_HEAD, queue_rows(seen.queues)), (WORKER_HEAD, worker_rows(seen.workers, now=seen.at))):
+        if rows:
+            out.line()
+            out.table(head, rows)
+
+
+def totals(seen: Overview) -> str:
+    counts = [(status, seen.total(status)) for status in Status]
+    return ", ".join(f"{count} {status}" for status, count in counts if count) or "none"
+
+
+def rates(seen: Overview) -> str:
+    """Per second, from the newest events."""
+    rate = seen.throughput
+    named = {
+        "created": rate.created,
+        "completed": rate.completed,
+        "failed": rate.failed,
+        "retried": rate.retried,
+    }
+    return ", ".join(f"{value:.1f}/s {name}" for name, value in named.items())
+
+
+def dead_letters(seen: Overview) -> str:
+    more = "+" if seen.dead_letters >= seen.dead_letters_limit else ""
+    return f"{seen.dead_letters}{more}"

@@ -1,0 +1,56 @@
+"""`ade sweep`: the duties on a timer, without a worker."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+
+import click
+
+from ade.app.working import sweep_options
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+from ade.worker.duties import Duty, standard_duties
+from ade.worker.entry import serve
+from ade.worker.logging import configure
+from ade.worker.loops import do_duty, keep_up
+from ade.worker.shutdown import StopSignals
+
+
+@command("sweep")
+@click.option("--once", is_flag=True, help="Do every duty once and end.")
+@pass_session
+def sweep(session: Session, once: bool) -> None:
+    """Do the duties on a timer without running any task, until Ctrl-C or SIGTERM.
+
+    Lost leases, deadlines, broken dependencies, schedules, expired results, retention, event log, audit copy. Every
+    worker does them too; this is for machines without one.
+    """
+    configure(session.settings.log.format, session.settings.log.level)
+    gc.enable()
+    done = serve(lambda signals: _sweep(session, signals, once))
+    if session.out.as_json:
+        session.out.document({"done": done})
+    elif once:
+        session.out.facts([(name, str(count)) for name, count in done.items()])
+
+
+async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int]:
+    holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
+    async with session.any_app() as app:
+        opened = await app.open()
+        duties: list[Duty] = standard_duties(
+            opened.stores, opened.payloads, app.defaults, sweep_options(session.settings)
+        )
+        if once:
+            return {duty.name: await do_duty(opened.stores.sweeps, duty, holder) for duty in duties}
+        session.out.note(f"Sweeping {session.settings.store.url}. Ctrl-C ends it.")
+        sweeping = asyncio.create_task(keep_up(opened.stores.sweeps, duties, holder))
+        stopping = asyncio.create_task(signals.stop.wait())
+        await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for job in (sweeping, stopping):
+            job.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sweeping
+    return {}

@@ -1,0 +1,97 @@
+"""`ade top`: the state of everything, live."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from ade.cli.listing import TASK_HEAD, task_rows
+from ade.cli.output import table_of
+from ade.cli.parsing import DURATION
+from ade.cli.queues import QUEUE_HEAD, queue_rows
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+from ade.cli.stats import dead_letters, print_overview, rates, totals
+from ade.cli.times import local
+from ade.cli.views import overview_view, task_view
+from ade.cli.workers import WORKER_HEAD, worker_rows
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.insight.overview import Overview, overview
+from ade.ports import Stores, TaskQuery
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_RUNNING = TaskQuery(statuses=frozenset({Status.RUNNING}), limit=15)
+
+
+@command("top")
+@click.option("--interval", type=DURATION, default=1.0, show_default="1s", help="How often to look.")
+@click.option("--once", is_flag=True, help="Look once and end.")
+@pass_session
+def top(session: Session, interval: float, once: bool) -> None:
+    """Watch depths, throughput, workers and running tasks until Ctrl-C.
+
+    To a pipe, and with --json, every look is written as it comes.
+    """
+    if interval < 0.1:
+        raise click.UsageError("--interval must be at least 0.1 seconds.")
+    session.run(_top(session, interval, once))
+
+
+async def _top(session: Session, interval: float, once: bool) -> None:
+    async with session.stores() as stores:
+        if once or not session.out.is_terminal:
+            await _print_looks(session, stores, interval, once)
+        else:
+            await _draw_live(session, stores, interval)
+
+
+async def _look(stores: Stores) -> tuple[Overview, list[Task]]:
+    return await overview(stores), (await stores.tasks.find(_RUNNING)).tasks
+
+
+async def _print_looks(session: Session, stores: Stores, interval: float, once: bool) -> None:
+    while True:
+        seen, running = await _look(stores)
+        if session.out.as_json:
+            session.out.record({**overview_view(seen), "running": [task_view(task) for task in running]})
+        else:
+            session.out.line(local(seen.at))
+            print_overview(session.out, seen)
+            session.out.line()
+        if once:
+            return
+        await asyncio.sleep(interval)
+
+
+async def _draw_live(session: Session, stores: Stores, interval: float) -> None:
+    """Ctrl-C is the way out, so it is no failure."""
+    from rich.live import Live
+
+    with Live(console=session.out.console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(_drawing(*await _look(stores), url=session.settings.store.url), refresh=True)
+            try:
+                await asyncio.sleep(interval)
+            except asyncio.CancelledError:
+                return
+
+
+def _drawing(seen: Overview, running: list[Task], *, url: str) -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text(f"ade  {url}  {local(seen.at)}", style="bold"),
+        Text(f"tasks: {totals(seen)}   dead letters: {dead_letters(seen)}"),
+        Text(f"last minute: {rates(seen)}"),
+    ]
+    for title, head, rows in (
+        ("Queues", QUEUE_HEAD, queue_rows(seen.queues)),
+        ("Workers", WORKER_HEAD, worker_rows(seen.workers, now=seen.at)),
+        ("Running", TASK_HEAD, task_rows(running, now=seen.at)),
+    ):
+        parts += [Text(), table_of(head, rows, title=f"[bold]{title}")] if rows else []
+    return Group(*parts, Text("\nCtrl-C ends", style="dim"))

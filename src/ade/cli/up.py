@@ -1,0 +1,59 @@
+"""`ade up`: everything an app needs in one process."""
+
+import sys
+from typing import Any
+
+from ade.app.ade import Ade
+from ade.app.opening import Opened
+from ade.cli.serving import serve_app
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+from ade.cli.worker import keep_worker_options, worker_options
+
+
+@command("up")
+@worker_options
+@pass_session
+def up(session: Session, /, **given: Any) -> int:
+    """Start everything an app needs in one process: a worker, and the duties on a timer.
+
+    Ctrl-C or SIGTERM ends it cleanly. With the demo app (`--app ade.demo:ade`) a new store gets a few tasks to begin
+    with.
+    """
+    keep_worker_options(session, given)
+
+    async def greet(app: Ade, opened: Opened) -> None:
+        seeded = await _seed_demo(app, opened)
+        _say_hello(session, app, seeded)
+
+    return serve_app(session, greet)
+
+
+async def _seed_demo(app: Ade, opened: Opened) -> int:
+    """The demo brings its first tasks along, into a store that has never seen any."""
+    demo = sys.modules.get("ade.demo")
+    if demo is None or app is not demo.ade or await opened.stores.queues.tallies():
+        return 0
+    count: int = await demo.seed()
+    return count
+
+
+def _say_hello(session: Session, app: Ade, seeded: int) -> None:
+    settings, names = session.settings, sorted(app.registry.names())
+    if session.out.as_json:
+        facts = {"store": settings.store.url, "app": session.app_spec, "tasks": names, "seeded": seeded}
+        session.out.record({"up": True, **facts, "concurrency": settings.worker.concurrency})
+        return
+    out, url, example = session.out, settings.store.url, names[0]
+    out.note(f"ADE is up. Records are in {url}; everything accepted is kept there.")
+    out.note(f"  tasks      {', '.join(names)}")
+    if app.schedules:
+        schedules = ", ".join(f"{schedule.name} ({schedule.cron})" for schedule in app.schedules)
+        out.note(f"  schedules  {schedules}")
+    out.note(f"  runs       up to {settings.worker.concurrency} tasks at once")
+    if seeded:
+        out.note(f"  to begin   {seeded} demo tasks were enqueued, because the store was empty")
+    out.note("In another terminal:")
+    out.note(f"  ade enqueue {example} --store {url}   gives it work (--help tells how to pass arguments)")
+    out.note(f"  ade tasks --store {url}   lists what there is, `ade top` watches it")
+    out.note("Ctrl-C ends it.")

@@ -1,0 +1,46 @@
+"""`ade worker`: run the tasks of an app."""
+
+import sys
+from typing import Any
+
+import click
+
+from ade.cli.parsing import DURATION
+from ade.cli.serving import serve_app, supervise_app
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+
+
+def worker_options(function: Any) -> Any:
+    """Options that say how a worker works; each stands for the setting of its name."""
+    for option in (
+        click.option("--cpu-processes", type=int, help="CPU-bound functions at once; 0 is one per core."),
+        click.option("--threads", type=int, help="Plain functions at once."),
+        click.option("--grace", type=DURATION, help="How long a stopping worker waits for what is running."),
+        click.option("--concurrency", type=int, help="Tasks that one process runs at once."),
+        click.option("--queues", metavar="QUEUE,...", help="Only these queues; all otherwise."),
+    ):
+        function = option(function)
+    return function
+
+
+def keep_worker_options(session: Session, given: dict[str, Any]) -> None:
+    """As settings, where the rules between them are checked."""
+    names = {"grace": "grace_s"}
+    session.flags.update({f"worker.{names.get(name, name)}": value for name, value in given.items()})
+
+
+@command("worker")
+@worker_options
+@click.option("--processes", type=int, help="Worker processes to start; one that dies is started again.")
+@pass_session
+def worker(session: Session, /, **given: Any) -> int:
+    """Run the tasks of an app until told to stop.
+
+    SIGTERM or Ctrl-C lets it finish what is running, for the time of grace, and hand back the rest; a second one makes
+    it hurry. What it does is logged to stderr.
+    """
+    keep_worker_options(session, given)
+    if session.settings.worker.processes > 1:
+        return supervise_app(session, [sys.executable, "-m", "ade.cli", "worker"])
+    return serve_app(session)

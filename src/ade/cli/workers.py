@@ -1,0 +1,58 @@
+"""`ade workers`: who works, and how they are doing."""
+
+from collections.abc import Sequence
+
+from ade.cli.output import Cell, Row
+from ade.cli.session import Session
+from ade.cli.shared import command, pass_session
+from ade.cli.times import distance, short_span
+from ade.cli.views import worker_view
+from ade.insight.workers import Liveness, WorkerView, view_workers
+
+WORKER_HEAD = ("worker", "state", "running", "places", "queues", "started", "version")
+_STYLES = {
+    Liveness.WORKING: "green",
+    Liveness.DRAINING: "yellow",
+    Liveness.STUCK: "bold red",
+    Liveness.SILENT: "bold red",
+}
+
+
+@command("workers")
+@pass_session
+def workers(session: Session) -> None:
+    """List workers and how they are doing: working, draining, stuck or silent."""
+    session.run(_list(session))
+
+
+async def _list(session: Session) -> None:
+    async with session.stores() as stores:
+        seen = await view_workers(stores)
+        now = stores.clock.now()
+    if session.out.as_json:
+        session.out.document({"workers": [worker_view(worker) for worker in seen]})
+        return
+    session.out.table(WORKER_HEAD, worker_rows(seen, now=now))
+    if not seen:
+        session.out.note("No worker is known. `ade worker --app module:attribute` starts one.")
+
+
+def worker_rows(seen: Sequence[WorkerView], *, now: int) -> list[Row]:
+    return [
+        (
+            each.worker.id,
+            _state(each),
+            str(each.worker.running),
+            str(each.worker.concurrency),
+            ", ".join(each.worker.queues) or "all",
+            distance(each.worker.started_at, now=now),
+            each.worker.version,
+        )
+        for each in seen
+    ]
+
+
+def _state(seen: WorkerView) -> Cell:
+    since = {Liveness.SILENT: seen.silent_ms, Liveness.STUCK: seen.stuck_ms}.get(seen.liveness)
+    text = str(seen.liveness) if since is None else f"{seen.liveness} for {short_span(since)}"
+    return Cell(text, _STYLES[seen.liveness])

@@ -1,0 +1,204 @@
+"""Workers that are killed, stopped, blocked or told to stop, in real time with short leases."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from ade.core.events import FINAL_EVENTS
+from ade.core.failure import FailureKind
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.queue import tasks as use_cases
+from tests.faults.workers import Site, is_alive, until
+from tests.worker.workshop import plain
+
+pytestmark = [pytest.mark.faults]
+
+
+async def final_events(site: Site, task: Task) -> list[str]:
+    return [kind for kind in await site.event_types(task) if kind in FINAL_EVENTS]
+
+
+async def test_the_task_of_a_killed_worker_runs_again_elsewhere(site: Site) -> None:
+    doomed = await site.worker()
+    task = await site.enqueue("first_time_hangs")
+    await site.until_noted("began")
+    doomed.send(signal.SIGKILL)
+    killed = time.monotonic()
+    await site.worker()
+    final = await site.final(task)
+
+    assert time.monotonic() - killed < 10
+    assert (final.attempt, plain(final.result)) == (2, "attempt 2")
+    assert await final_events(site, task) == ["task.succeeded"]
+    kinds = await site.event_types(task)
+    assert "task.stalled" in kinds
+    assert "task.reclaimed" in kinds
+
+
+async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(site: Site) -> None:
+    """The guardian does not keep a suspended worker's tasks."""
+    stopped = await site.worker()
+    go_on = site.folder / "go-on"
+    task = await site.enqueue("slow_when_continued", {"until": str(go_on)})
+    await site.until_noted("began")
+    stopped.send(signal.SIGSTOP)
+    await site.worker()
+    final = await site.final(task)
+    go_on.touch()
+    stopped.send(signal.SIGCONT)
+    await until(
+        lambda: "task.stopped" in stopped.log() or "task.result_thrown_away" in stopped.log(), "the late worker hears"
+    )
+
+    assert plain(final.result) == "attempt 2"
+    assert await final_events(site, task) == ["task.succeeded"]
+    assert plain((await site.get(task)).result) == "attempt 2"
+
+
+@pytest.mark.parametrize("fault", ["hold_the_interpreter", "block_the_loop"])
+async def test_a_handler_that_blocks_everything_for_longer_than_the_lease_runs_once(site: Site, fault: str) -> None:
+    await site.worker()
+    await site.worker()
+    task = await site.enqueue(fault, {"seconds": 5.0})
+    final = await site.final(task)
+
+    assert (final.status, final.attempt) == (Status.COMPLETED, 1)
+    assert len(site.noted("began")) == 1
+
+
+async def test_without_a_guardian_a_held_interpreter_costs_the_lease_but_never_a_second_final_event(site: Site) -> None:
+    """What the guardian is there for; fencing holds either way."""
+    await site.worker(guarded=False)
+    task = await site.enqueue("hold_the_interpreter", {"seconds": 4.0}, max_attempts=1)
+    await site.until_noted("began")
+    await site.worker(guarded=False)
+    final = await site.final(task)
+
+    assert final.error is not None
+    assert final.error.kind is FailureKind.WORKER_DIED
+    await site.until_noted("ended")
+    assert await final_events(site, task) == ["task.failed"]
+
+
+async def test_a_run_past_its_time_out_is_not_guarded_for_ever(site: Site) -> None:
+    await site.worker()
+    task = await site.enqueue("hold_the_interpreter", {"seconds": 12.0}, timeout_ms=200, max_attempts=1)
+    await site.until_noted("began")
+    await site.worker()
+    final = await site.final(task)
+
+    assert final.error is not None
+    assert final.error.kind is FailureKind.WORKER_DIED
+    assert site.noted("ended") == []
+
+
+@pytest.mark.parametrize("point", ["claimed", "performed", "committed"])
+async def test_a_worker_that_dies_at_any_point_loses_nothing_and_repeats_no_final_event(site: Site, point: str) -> None:
+    doomed = await site.worker(die_at=point)
+    task = await site.enqueue("quick")
+    await doomed.exit_code()
+    await site.worker()
+    final = await site.final(task)
+
+    assert final.status is Status.COMPLETED
+    assert await final_events(site, task) == ["task.succeeded"]
+    assert len(site.noted("ran")) == (2 if point == "performed" else 1)
+
+
+async def test_a_task_that_kills_its_worker_ends_as_a_dead_letter(site: Site) -> None:
+    task = await site.enqueue("crash", max_attempts=2)
+    for _ in range(2):
+        doomed = await site.worker()
+        assert await doomed.exit_code() == 9
+    await site.worker()
+    final = await site.final(task)
+
+    assert final.error is not None
+    assert (final.status, final.error.kind, final.attempt) == (Status.FAILED, FailureKind.WORKER_DIED, 2)
+    assert len(site.noted("began")) == 2
+
+
+async def test_sigterm_hands_unfinished_work_back_without_using_an_attempt(site: Site) -> None:
+    worker = await site.worker(grace_s=0.2)
+    task = await site.enqueue("wait_async")
+    await site.until_noted("began")
+    worker.send(signal.SIGTERM)
+
+    assert await worker.exit_code() == 0
+    assert "handed back 1" in worker.log()
+    assert site.noted("ended") == [worker.pid]
+    found = await site.get(task)
+    assert (found.status, found.attempt, found.worker_id) == (Status.PENDING, 0, None)
+    assert (await site.event_types(task))[-1] == "task.released"
+    assert await site.stores.workers.list_workers() == []
+
+
+async def test_a_second_signal_does_not_wait_for_the_grace_period(site: Site) -> None:
+    worker = await site.worker(grace_s=600)
+    await site.enqueue("wait_async")
+    await site.until_noted("began")
+    worker.send(signal.SIGTERM)
+    await until(lambda: "worker.draining" in worker.log(), "the worker drains")
+    asked = time.monotonic()
+    worker.send(signal.SIGTERM)
+
+    assert await worker.exit_code() == 0
+    assert time.monotonic() - asked < 10
+    assert "handed back 1" in worker.log()
+
+
+@pytest.mark.parametrize("name", ["wait_async", "wait_in_thread", "wait_in_process"])
+async def test_a_cancellation_from_another_process_arrives_within_a_second(site: Site, name: str) -> None:
+    await site.worker(lease_s=30, heartbeat_s=5)
+    task = await site.enqueue(name)
+    await site.until_noted("began")
+    [pid] = site.noted("began")
+    await use_cases.cancel(site.stores, task.id, "enough")
+    cancelled = time.monotonic()
+    if name == "wait_in_process":
+        await until(lambda: not is_alive(pid), "the process is killed")
+    else:
+        await site.until_noted("ended")
+
+    assert time.monotonic() - cancelled < 1.0
+    assert (await site.get(task)).status is Status.CANCELLED
+    assert await final_events(site, task) == ["task.cancelled"]
+
+
+async def test_nothing_survives_a_killed_worker(site: Site) -> None:
+    worker = await site.worker()
+    await site.enqueue("wait_in_process")
+    await site.until_noted("began")
+    children = worker.children()
+    assert len(children) >= 2  # the guardian and the handler's process
+    worker.send(signal.SIGKILL)
+    await until(lambda: not any(is_alive(child) for child in children), "its children are gone", within_s=10)
+
+
+async def test_a_supervisor_starts_a_killed_process_again_and_ends_all_of_them(site: Site) -> None:
+    supervision = await site.supervised(count=2)
+    killed, kept = sorted(supervision.workers())
+    os.kill(killed, signal.SIGKILL)
+    await until(lambda: killed not in supervision.workers() and len(supervision.workers()) == 2, "two again")
+    workers = supervision.workers()
+    supervision.process.terminate()
+
+    assert await supervision.exit_code() == 0
+    assert kept in workers
+    assert not any(is_alive(pid) for pid in workers)
+
+
+async def test_workers_do_not_outlive_a_killed_supervisor(site: Site) -> None:
+    supervision = await site.supervised(count=2)
+    workers = supervision.workers()
+    supervision.process.kill()
+    await until(lambda: not any(is_alive(pid) for pid in workers), "the workers end", within_s=15)
+
+
+async def test_a_supervisor_gives_up_when_its_processes_die_again_and_again(site: Site) -> None:
+    supervision = site.supervise([sys.executable, "-c", "import sys; sys.exit(1)"], 1)
+    assert await supervision.exit_code() == 3

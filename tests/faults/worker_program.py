@@ -1,0 +1,162 @@
+"""A worker process for fault tests: `python -m tests.faults.worker_program <options as JSON>`.
+
+Its handlers write a line to a file whenever they begin and end, so that a test can tell what was run, and how often.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from ade.app.guarding import RENEWER, Place
+from ade.core.records import Definition
+from ade.queue.handlers import Handler, Mode, Registry
+from ade.queue.signature import Signature
+from ade.settings import Settings
+from ade.wiring import open_stores
+from ade.worker.context import Context, SyncContext
+from ade.worker.entry import serve
+from ade.worker.guardian import GuardianSpec
+from ade.worker.logging import configure
+from ade.worker.options import SweepOptions, WorkerOptions
+from ade.worker.probe import Probe
+from ade.worker.runtime import WorkerRuntime
+from ade.worker.shutdown import StopSignals
+
+
+class Program(msgspec.Struct, kw_only=True):
+    url: str
+    lease_s: float = 1.0
+    heartbeat_s: float = 0.3
+    grace_s: float = 5.0
+    guarded: bool = True
+    die_at: str | None = None  # a point of the probe
+
+
+def note(journal: str, what: str) -> None:
+    """One line, written whole."""
+    descriptor = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{what} {os.getpid()}\n".encode())
+    os.close(descriptor)
+
+
+async def quick(journal: str) -> None:
+    note(journal, "ran")
+
+
+async def wait_async(journal: str) -> None:
+    note(journal, "began")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        note(journal, "ended")
+
+
+def wait_in_thread(journal: str, ctx: SyncContext) -> None:
+    note(journal, "began")
+    while not ctx.cancelled:
+        threading.Event().wait(0.01)
+    note(journal, "ended")
+    ctx.raise_if_cancelled()
+
+
+def wait_in_process(journal: str) -> None:
+    note(journal, "began")
+    threading.Event().wait()
+
+
+async def first_time_hangs(journal: str, ctx: Context) -> str:
+    """The first run never ends; the next one does."""
+    note(journal, "began")
+    if ctx.attempt == 1:
+        await asyncio.Event().wait()
+    return f"attempt {ctx.attempt}"
+
+
+async def slow_when_continued(journal: str, until: str, ctx: Context) -> str:
+    """Ends once the file `until` exists."""
+    note(journal, "began")
+    while True:
+        if Path(until).exists() or ctx.attempt > 1:
+            break
+        await asyncio.sleep(0.01)
+    note(journal, "ended")
+    return f"attempt {ctx.attempt}"
+
+
+async def hold_the_interpreter(journal: str, seconds: float) -> None:
+    """C code that does not give the lock up: no other thread of this process can run."""
+    note(journal, "began")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    note(journal, "ended")
+
+
+async def block_the_loop(journal: str, seconds: float) -> None:
+    note(journal, "began")
+    time.sleep(seconds)  # noqa: ASYNC251  # the fault this handler is for
+    note(journal, "ended")
+
+
+def crash(journal: str) -> None:
+    note(journal, "began")
+    os._exit(9)
+
+
+HANDLERS = {
+    Mode.ASYNC: (quick, wait_async, first_time_hangs, slow_when_continued, hold_the_interpreter, block_the_loop),
+    Mode.THREAD: (wait_in_thread, crash),
+    Mode.PROCESS: (wait_in_process,),
+}
+
+
+def registry() -> Registry:
+    made = Registry()
+    for mode, functions in HANDLERS.items():
+        for function in functions:
+            name = function.__name__
+            made.add(
+                Handler(
+                    name=name,
+                    function=function,
+                    signature=Signature.of(function),
+                    mode=mode,
+                    definition=Definition(name=name),
+                )
+            )
+    return made
+
+
+async def main(signals: StopSignals) -> None:
+    program = msgspec.json.decode(sys.argv[1], type=Program)
+    stores = await open_stores(program.url)
+    probe = Probe()
+    if program.die_at is not None:
+        probe.on(program.die_at, _die)
+    place = msgspec.json.encode(Place(program.url, Settings())).decode()
+    runtime = WorkerRuntime(
+        stores,
+        registry(),
+        WorkerOptions(lease_s=program.lease_s, heartbeat_s=program.heartbeat_s, grace_s=program.grace_s, poll_s=0.2),
+        sweeps=SweepOptions(interval_s=0.2),
+        guardian=GuardianSpec(RENEWER, place) if program.guarded else None,
+        probe=probe,
+    )
+    print(f"worker {runtime.id}", flush=True)
+    handover = await runtime.run(signals.stop, signals.hurry)
+    print(f"handed back {len(handover.handed_back)}", flush=True)
+    await stores.close()
+
+
+async def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    configure("json", "info")
+    serve(main)

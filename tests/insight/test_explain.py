@@ -1,0 +1,240 @@
+"""Why is it not running? For every cause one truthful answer with a stable code."""
+
+from typing import Any
+
+import pytest
+
+from ade.core.errors import UnknownTask
+from ade.core.failure import FailureKind, TaskError
+from ade.core.lifecycle import Status
+from ade.core.outcome import Failed
+from ade.core.records import Definition, Queue, Worker
+from ade.core.task import settle
+from ade.insight.explain import explain
+from ade.insight.reasons import span
+from ade.ports import Stores
+from ade.queue import tasks
+from ade.queue.dependents import settle_broken
+from tests.queue.desk import Desk
+
+LEASE_MS = 30_000
+
+
+async def start_worker(desk: Desk, *definitions: Definition, worker_id: str = "w1", **fields: Any) -> Worker:
+    known: dict[str, Any] = {"names": ("send",), "concurrency": 10, "progress_at": desk.clock.now()}
+    worker = Worker(id=worker_id, hostname="h", pid=1, started_at=0, version="0", **(known | fields))
+    await desk.stores.workers.register(worker, definitions, LEASE_MS)
+    return worker
+
+
+async def test_nothing_in_the_way(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk)
+    task = await desk.enqueue()
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["ready"]
+    assert answer.sentence == "It is pending: nothing stands in its way; a worker will claim it at any moment"
+
+
+async def test_no_worker_at_all(desk: Desk, stores: Stores) -> None:
+    task = await desk.enqueue()
+    assert (await explain(stores, task.id)).codes == ["no_worker"]
+
+
+async def test_a_silent_worker_is_no_worker(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk)
+    task = await desk.enqueue()
+    desk.clock.advance(31)
+    assert (await explain(stores, task.id)).codes == ["no_worker"]
+
+
+async def test_no_worker_for_this_name_or_this_queue(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, queues=("mail",))
+    unknown, elsewhere, served = (
+        await desk.enqueue("print"),
+        await desk.enqueue(queue="night"),
+        await desk.enqueue(queue="mail"),
+    )
+
+    assert "has a task named 'print'" in (await explain(stores, unknown.id)).sentence
+    assert "looks at the queue 'night'" in (await explain(stores, elsewhere.id)).sentence
+    assert (await explain(stores, served.id)).codes == ["ready"]
+
+
+async def test_workers_that_drain_or_hang_take_nothing(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, worker_id="leaving", draining=True)
+    await start_worker(desk, worker_id="hanging", progress_at=desk.clock.now() - 60_000)
+    task = await desk.enqueue()
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["no_worker"]
+    assert answer.reasons[0].facts == {"workers": {"hanging": "stuck", "leaving": "draining"}}
+
+
+async def test_all_places_taken(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, running=10)
+    task = await desk.enqueue()
+    assert (await explain(stores, task.id)).codes == ["workers_busy"]
+
+
+async def test_delayed(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk)
+    task = await desk.enqueue(run_after=desk.clock.now() + 90_000)
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["delayed"]
+    assert "until 2030-01-01T00:01:30.000Z, 1 min 30 s from now" in answer.sentence
+
+
+async def test_a_retry_says_what_went_wrong(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk)
+    task = await desk.enqueue()
+    error = TaskError(kind=FailureKind.RAISED, type="OSError", message="no route")
+    outcome = Failed(error)
+    await stores.tasks.commit(settle(await desk.claim(), outcome, now=desk.clock.now(), dice=0.5))
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["delayed"]
+    assert "attempt 1 of 3 failed (OSError: no route), so it is delayed" in answer.sentence
+
+
+async def test_a_paused_queue(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk)
+    task = await desk.enqueue(queue="mail")
+    await stores.queues.configure(Queue(name="mail", paused=True))
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["queue_paused"]
+    assert "ade queues resume mail" in answer.sentence
+
+
+async def test_waits_for_others(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk)
+    done, open_one = await desk.enqueue(priority=0), await desk.enqueue()
+    task = await desk.enqueue(depends_on=(done.id, open_one.id))
+    await desk.complete(await desk.claim())
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["waits_for"]
+    assert answer.reasons[0].facts == {"tasks": {open_one.id: "pending"}}
+
+
+async def test_behind_others(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk)
+    for _ in range(3):
+        await desk.enqueue()
+    await desk.enqueue(priority=9)
+    task = await desk.enqueue()
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["behind"]
+    assert answer.reasons[0].facts["ahead"] == 3
+
+
+async def test_the_limit_of_the_name_is_reached_by_whom(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, Definition(name="send", concurrency=1))
+    running, task = await desk.enqueue(), await desk.enqueue()
+    await desk.claim()
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["concurrency_limit"]
+    assert answer.reasons[0].facts == {"limit": 1, "running": 1, "by": [running.id]}
+
+
+async def test_the_limit_of_a_key_is_reached_by_whom(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, Definition(name="send", concurrency_per_key=1))
+    running, task = await desk.enqueue(concurrency_key="ada"), await desk.enqueue(concurrency_key="ada")
+    other = await desk.enqueue(concurrency_key="bob")
+    await desk.claim()
+
+    answer = await explain(stores, task.id)
+    assert "concurrency_key" in answer.codes
+    [reason] = [each for each in answer.reasons if each.code == "concurrency_key"]
+    assert reason.facts == {"limit": 1, "key": "ada", "by": [running.id]}
+    assert "concurrency_key" not in (await explain(stores, other.id)).codes
+
+
+async def test_the_rate_limit_says_when_it_goes_on(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, Definition(name="send", rate_count=1, rate_period_ms=60_000))
+    _, task = await desk.enqueue(), await desk.enqueue()
+    await desk.claim()
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["rate_limit"]
+    assert answer.reasons[0].facts["next_at"] == desk.clock.now() + 60_000
+    assert "at most 1 times in 1 min" in answer.sentence
+
+
+async def test_several_causes_are_all_named_in_the_order_they_must_be_lifted(desk: Desk, stores: Stores) -> None:
+    other = await desk.enqueue()
+    task = await desk.enqueue(depends_on=(other.id,), run_after=desk.clock.now() + 1_000)
+    await stores.queues.configure(Queue(name="default", paused=True))
+
+    assert (await explain(stores, task.id)).codes == ["waits_for", "delayed", "queue_paused", "no_worker"]
+
+
+async def test_running(desk: Desk, stores: Stores) -> None:
+    await desk.enqueue()
+    task = await desk.claim()
+    desk.clock.advance(10)
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["running_on"]
+    assert answer.sentence == "Attempt 1 of 3 has been running on w1 for 10 s"
+    desk.clock.advance(25)
+    assert (await explain(stores, task.id)).codes == ["running_on", "lease_lost"]
+
+
+async def test_final_tasks_tell_how_they_ended(desk: Desk, stores: Stores) -> None:
+    await desk.enqueue()
+    completed = await desk.claim()
+    await desk.complete(completed)
+    cancelled = await desk.enqueue()
+    await tasks.cancel(stores, cancelled.id, "not needed")
+    hopeless = await desk.dead_letter("no such user")
+    used_up = await desk.dead_letter("no luck", max_attempts=1)
+    chained = await desk.enqueue(depends_on=(hopeless.id,))
+    await settle_broken(stores)
+
+    async def told(task_id: str) -> tuple[list[str], str]:
+        answer = await explain(stores, task_id)
+        return answer.codes, answer.sentence
+
+    assert await told(completed.id) == (["final"], "It completed at 2030-01-01T00:00:00.000Z")
+    assert (await told(cancelled.id))[1].endswith(": not needed")
+    codes, sentence = await told(hopeless.id)
+    assert (codes, "another attempt could not help" in sentence) == (["final"], True)
+    codes, sentence = await told(used_up.id)
+    assert codes == ["attempts_used_up"]
+    assert "all 1 attempts are used up" in sentence
+    assert f"ade retry {used_up.id}" in sentence
+    assert "dependency failed" in (await told(chained.id))[1]
+
+    await tasks.discard(stores, used_up.id, "obsolete")
+    assert "it was discarded: obsolete" in (await told(used_up.id))[1]
+
+
+async def test_a_draft_waits_for_its_author(desk: Desk, stores: Stores) -> None:
+    draft = await desk.enqueue(status=Status.DRAFT)
+    review = await desk.enqueue(status=Status.REVIEWING)
+    assert (await explain(stores, draft.id)).codes == ["draft"]
+    assert (await explain(stores, review.id)).codes == ["waits_for_approval"]
+
+
+async def test_a_passed_deadline(desk: Desk, stores: Stores) -> None:
+    task = await desk.enqueue(deadline=desk.clock.now() + 1_000)
+    desk.clock.advance(2)
+    assert "deadline_passed" in (await explain(stores, task.id)).codes
+
+
+async def test_an_unknown_task(desk: Desk, stores: Stores) -> None:
+    with pytest.raises(UnknownTask):
+        await explain(stores, desk.task().id)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(5, "0.005 s"), (59_000, "59 s"), (61_000, "1 min 1 s"), (3_600_000, "1 h"), (90_061_000, "1 d 1 h"), (-5, "0 s")],
+)
+def test_spans_are_short(ms: int, text: str) -> None:
+    assert span(ms) == text

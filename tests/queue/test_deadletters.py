@@ -1,0 +1,69 @@
+"""Dead letters by what they have in common, and what can be done with all of them."""
+
+import pytest
+
+from ade.core.errors import InvalidTask
+from ade.core.lifecycle import Status
+from ade.ports import Stores, TaskQuery
+from ade.queue import deadletters
+from tests.queue.desk import Desk
+
+
+async def test_the_same_mistake_is_one_group_whatever_varies_in_it(desk: Desk, stores: Stores) -> None:
+    first = await desk.dead_letter("no user 17 in 'berlin'")
+    desk.clock.advance(60)
+    second = await desk.dead_letter("no user 4711 in 'bern'")
+    await desk.dead_letter("disk full")
+
+    [users, disk] = await deadletters.groups(stores)
+
+    assert (users.count, users.pattern, users.error_type) == (2, "no user <n> in <text>", "Oops")
+    assert users.newest == (second.id, first.id)
+    assert (users.first_at, users.last_at) == (first.finished_at, second.finished_at)
+    assert disk.count == 1
+
+
+async def test_a_group_can_be_replayed_without_the_others(desk: Desk, stores: Stores) -> None:
+    users = [await desk.dead_letter(f"no user {number}") for number in range(3)]
+    other = await desk.dead_letter("disk full")
+    [group, _] = await deadletters.groups(stores)
+
+    tried = await deadletters.replay_all(stores, same_as=group.fingerprint, actor="ada")
+
+    assert set(tried.changed) == {task.id for task in users}
+    assert (await desk.get(users[0])).status is Status.PENDING
+    assert (await desk.get(other)).status is Status.FAILED
+
+
+async def test_a_filter_and_a_limit_narrow_a_bulk_replay(desk: Desk, stores: Stores) -> None:
+    for _ in range(3):
+        await desk.dead_letter(queue="mail")
+    await desk.dead_letter(queue="other")
+
+    tried = await deadletters.replay_all(stores, TaskQuery(queue="mail"), limit=2)
+
+    assert len(tried.changed) == 2
+    assert (await deadletters.groups(stores))[0].count == 2
+
+
+async def test_more_than_a_page_is_replayed(desk: Desk, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadletters, "_PAGE", 2)
+    dead = [await desk.dead_letter() for _ in range(5)]
+
+    tried = await deadletters.replay_all(stores)
+
+    assert set(tried.changed) == {task.id for task in dead}
+    assert tried.moved_on == ()
+
+
+async def test_discarded_letters_leave_the_list_and_stay_on_record(desk: Desk, stores: Stores) -> None:
+    dead = await desk.dead_letter()
+
+    with pytest.raises(InvalidTask, match="say why"):
+        await deadletters.discard_all(stores, "")
+    tried = await deadletters.discard_all(stores, "obsolete", actor="ada")
+
+    assert tried.changed == (dead.id,)
+    assert await deadletters.groups(stores) == []
+    kept = await desk.get(dead)
+    assert (kept.status, kept.discarded, kept.reason) == (Status.FAILED, True, "obsolete")

@@ -1,0 +1,129 @@
+"""Tasks come in whole or not at all."""
+
+import pytest
+from msgspec import Raw, structs
+
+from ade.core.errors import (
+    DependencyCycle,
+    IdempotencyConflict,
+    InvalidTask,
+    PayloadTooLarge,
+    StoreCorrupt,
+    UnknownDependency,
+)
+from ade.core.lifecycle import Status
+from ade.core.records import AfterFailure, Definition
+from ade.core.retry import Backoff
+from ade.ports import WORK, Stores, TaskQuery
+from ade.queue.enqueue import enqueue
+from ade.queue.payloads import Payloads
+from ade.queue.plans import Invocation, Plan, TaskDefaults, make_tasks, template_of
+from tests.queue.desk import Desk
+
+LARGE = "x" * 500
+
+
+async def test_an_enqueued_task_is_pending_and_rings_for_a_worker(desk: Desk, stores: Stores) -> None:
+    seen = stores.hints.generation(WORK)
+    task = await desk.enqueue(arguments={"to": "ada"})
+
+    assert (await desk.get(task)).status is Status.PENDING
+    assert await desk.events(task) == ["task.created"]
+    assert stores.hints.generation(WORK) > seen
+
+
+async def test_one_bad_task_keeps_the_whole_batch_out(desk: Desk, stores: Stores, payloads: Payloads) -> None:
+    with pytest.raises(InvalidTask, match="priority 11"):
+        await enqueue(stores, payloads, [desk.task(), desk.task(priority=11)])
+
+    assert (await stores.tasks.find(TaskQuery())).tasks == []
+
+
+async def test_tasks_that_wait_for_each_other_are_refused(desk: Desk, stores: Stores, payloads: Payloads) -> None:
+    one, two = desk.task(), desk.task()
+    ring = [structs.replace(one, depends_on=(two.id,)), structs.replace(two, depends_on=(one.id,))]
+
+    with pytest.raises(DependencyCycle, match="in a ring"):
+        await enqueue(stores, payloads, ring)
+    assert (await stores.tasks.find(TaskQuery())).tasks == []
+
+
+async def test_a_task_cannot_wait_for_itself(desk: Desk, stores: Stores, payloads: Payloads) -> None:
+    task = desk.task()
+
+    with pytest.raises(DependencyCycle):
+        await enqueue(stores, payloads, [structs.replace(task, depends_on=(task.id,))])
+
+
+async def test_waiting_for_a_task_that_does_not_exist_is_refused(desk: Desk) -> None:
+    with pytest.raises(UnknownDependency):
+        await desk.enqueue(depends_on=(desk.task().id,))
+
+
+async def test_large_arguments_leave_the_record_and_come_back(desk: Desk, payloads: Payloads) -> None:
+    task = await desk.enqueue(arguments={"text": LARGE})
+
+    stored = await desk.get(task)
+    assert len(stored.args) < 300
+    assert bytes(await payloads.load(stored.args)) == bytes(Raw(f'{{"text":"{LARGE}"}}'.encode()))
+
+
+async def test_arguments_beyond_the_hard_limit_are_refused(desk: Desk, stores: Stores) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"10,000"):
+        await desk.enqueue(arguments={"text": "x" * 10_001})
+
+    assert (await stores.tasks.find(TaskQuery())).tasks == []
+
+
+async def test_the_same_key_with_the_same_large_arguments_is_the_same_task(desk: Desk) -> None:
+    first = await desk.enqueue(arguments={"text": LARGE}, idempotency_key="k")
+    second = await desk.enqueue(arguments={"text": LARGE}, idempotency_key="k")
+
+    assert second.id == first.id
+    with pytest.raises(IdempotencyConflict):
+        await desk.enqueue(arguments={"text": LARGE + "y"}, idempotency_key="k")
+
+
+async def test_arguments_that_look_like_a_reference_are_not_taken_for_one(desk: Desk, payloads: Payloads) -> None:
+    secret = await desk.enqueue(arguments={"text": LARGE})
+    forged = bytes((await desk.get(secret)).args)
+
+    kept = await payloads.spill(desk.task().id, "result", Raw(forged))
+
+    assert bytes(await payloads.load(kept)) == forged
+
+
+async def test_a_blob_that_is_not_what_was_stored_is_noticed(desk: Desk, stores: Stores, payloads: Payloads) -> None:
+    task = await desk.enqueue(arguments={"text": LARGE})
+    await stores.blobs.put_blob(f"{task.id}.args", b"something else")
+
+    with pytest.raises(StoreCorrupt):
+        await payloads.load((await desk.get(task)).args)
+
+
+def test_a_definition_speaks_before_the_settings_and_none_is_a_choice() -> None:
+    defaults = TaskDefaults(max_attempts=7, timeout_ms=5_000, result_ttl_ms=60_000)
+
+    plain = template_of(Definition(name="plain"), defaults)
+    assert (plain.max_attempts, plain.timeout_ms, plain.result_ttl_ms) == (7, 5_000, 60_000)
+
+    special = Definition(
+        name="s", max_attempts=1, timeout_ms=0, result_ttl_ms=0, backoff=Backoff(base_ms=1), priority=2
+    )
+    task = template_of(special, defaults)
+    assert (task.max_attempts, task.timeout_ms, task.result_ttl_ms, task.priority) == (1, None, None, 2)
+    assert task.backoff.base_ms == 1
+
+
+async def test_calls_of_one_batch_may_wait_for_each_other(desk: Desk) -> None:
+    template = template_of(Definition(name="send"), TaskDefaults())
+    first: Invocation[None] = Invocation(Plan(template=template), Raw(b"{}"))
+    outside = desk.task().id
+    after = structs.replace(template, after_failure=AfterFailure.RUN)
+    second: Invocation[None] = Invocation(Plan(template=after, after=(first, outside)), Raw(b"{}"))
+
+    one, two, again = make_tasks([first, second, first], now=desk.clock.now())
+
+    assert two.depends_on == (one.id, again.id, outside)
+    with pytest.raises(InvalidTask, match="not part of this batch"):
+        make_tasks([second], now=desk.clock.now())

@@ -1,0 +1,116 @@
+"""Schedules fire once, however many look after them, and make up for what was missed with one task."""
+
+import asyncio
+
+import pytest
+from msgspec import Raw
+
+from ade.core.errors import InvalidSchedule, UnknownSchedule
+from ade.core.records import Definition, Schedule, Task, Worker
+from ade.ports import Stores
+from ade.queue import schedules
+from ade.queue.payloads import Payloads
+from ade.queue.plans import TaskDefaults
+from ade.testing import TestClock
+
+NIGHTLY = Schedule(name="nightly", cron="0 3 * * *", timezone="Europe/Berlin", task_name="report", queue="night")
+HOUR = 3600
+
+
+async def fire(stores: Stores, payloads: Payloads) -> list[Task]:
+    return await schedules.fire_due(stores, payloads, TaskDefaults(max_attempts=7))
+
+
+async def test_a_schedule_fires_when_its_hour_has_come(stores: Stores, payloads: Payloads, clock: TestClock) -> None:
+    stored = await schedules.put(stores, NIGHTLY)
+    assert stored.next_at == clock.now() + 2 * HOUR * 1000  # 3:00 in Berlin is 2:00 UTC in winter
+
+    assert await fire(stores, payloads) == []
+    clock.advance(2 * HOUR)
+    [task] = await fire(stores, payloads)
+
+    assert (task.name, task.queue, task.source, task.max_attempts) == ("report", "night", "schedule", 7)
+    assert await fire(stores, payloads) == []
+    after = await schedules.get(stores, "nightly")
+    assert (after.last_task_id, after.next_at) == (task.id, stored.next_at + 24 * HOUR * 1000)
+
+
+async def test_missed_firings_are_made_up_for_by_one(stores: Stores, payloads: Payloads, clock: TestClock) -> None:
+    await schedules.put(stores, NIGHTLY)
+    clock.advance(10 * 24 * HOUR)
+
+    assert len(await fire(stores, payloads)) == 1
+    assert await fire(stores, payloads) == []
+
+
+async def test_many_processes_fire_one_task(stores: Stores, payloads: Payloads, clock: TestClock) -> None:
+    await schedules.put(stores, NIGHTLY)
+    clock.advance(2 * HOUR)
+
+    fired = await asyncio.gather(*(fire(stores, payloads) for _ in range(8)))
+
+    assert sum(len(tasks) for tasks in fired) == 1
+    assert sum(tally.count for tally in await stores.queues.tallies()) == 1
+
+
+async def test_a_fired_task_gets_what_its_worker_declared(stores: Stores, payloads: Payloads, clock: TestClock) -> None:
+    worker = Worker(id="w", hostname="h", pid=1, started_at=0, version="0")
+    await stores.workers.register(worker, [Definition(name="report", timeout_ms=9_000)], 30_000)
+    await schedules.put(stores, NIGHTLY)
+    clock.advance(2 * HOUR)
+
+    [task] = await fire(stores, payloads)
+    assert task.timeout_ms == 9_000
+
+
+async def test_a_paused_schedule_does_not_fire_and_does_not_catch_up(
+    stores: Stores, payloads: Payloads, clock: TestClock
+) -> None:
+    await schedules.put(stores, NIGHTLY)
+    await schedules.pause(stores, "nightly")
+    clock.advance(48 * HOUR)
+    assert await fire(stores, payloads) == []
+
+    await schedules.resume(stores, "nightly")
+    assert await fire(stores, payloads) == []
+    clock.advance(2 * HOUR)
+    assert len(await fire(stores, payloads)) == 1
+
+
+async def test_a_restart_keeps_the_pause_and_what_is_due(stores: Stores, payloads: Payloads, clock: TestClock) -> None:
+    await schedules.declare(stores, NIGHTLY)
+    clock.advance(5 * HOUR)
+    await schedules.declare(stores, NIGHTLY)  # the app starts again, three hours late
+    assert len(await fire(stores, payloads)) == 1
+
+    await schedules.pause(stores, "nightly")
+    await schedules.declare(stores, Schedule(name="nightly", cron="0 4 * * *", task_name="report"))
+    changed = await schedules.get(stores, "nightly")
+    assert (changed.cron, changed.paused) == ("0 4 * * *", True)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "complaint"),
+    [
+        (Schedule(name="never", cron="0 0 31 2 *", task_name="x"), "never fires"),
+        (Schedule(name="wrong", cron="every day", task_name="x"), "not valid"),
+        (Schedule(name="zone", cron="0 3 * * *", timezone="Mars/Base", task_name="x"), "unknown"),
+        (Schedule(name="", cron="0 3 * * *", task_name="x"), "needs a name"),
+    ],
+)
+async def test_a_schedule_that_makes_no_sense_is_refused(stores: Stores, schedule: Schedule, complaint: str) -> None:
+    with pytest.raises(InvalidSchedule, match=complaint):
+        await schedules.put(stores, schedule)
+    assert await schedules.list_all(stores) == []
+
+
+async def test_an_unknown_schedule_is_an_error(stores: Stores) -> None:
+    for verb in (schedules.pause, schedules.resume, schedules.remove):
+        with pytest.raises(UnknownSchedule, match="'nightly'"):
+            await verb(stores, "nightly")
+
+
+async def test_a_removed_schedule_is_gone(stores: Stores) -> None:
+    await schedules.put(stores, Schedule(name="once", cron="* * * * *", task_name="x", args=Raw(b'{"a":1}')))
+    await schedules.remove(stores, "once")
+    assert await schedules.list_all(stores) == []

@@ -1,0 +1,72 @@
+"""Waiting for tasks to end, without asking the store more than needed."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from ade.core.errors import StoreUnavailable, UnknownTask, WaitTimeout
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.ports import Stores
+from ade.queue import tasks
+from ade.queue.waiting import FinishWatch
+from tests.queue.desk import Desk
+
+
+async def test_a_final_task_is_answered_at_once(desk: Desk, stores: Stores) -> None:
+    task = await desk.enqueue()
+    await tasks.cancel(stores, task.id)
+
+    assert (await FinishWatch(stores).wait(task.id, 0)).status is Status.CANCELLED
+
+
+async def test_waiters_are_woken_by_the_end_of_their_task(desk: Desk, stores: Stores) -> None:
+    watch = FinishWatch(stores)
+    first, second = await desk.enqueue(), await desk.enqueue()
+    waiting = [asyncio.create_task(watch.wait(task.id, 30)) for task in (first, first, second)]
+    await asyncio.sleep(0)
+
+    await tasks.cancel(stores, first.id)
+    ended = await asyncio.gather(*waiting[:2])
+    assert [task.id for task in ended] == [first.id, first.id]
+    assert not waiting[2].done()
+
+    await tasks.cancel(stores, second.id)
+    assert (await waiting[2]).id == second.id
+
+
+async def test_patience_has_an_end_and_the_task_goes_on(desk: Desk, stores: Stores) -> None:
+    task = await desk.enqueue()
+
+    with pytest.raises(WaitTimeout, match="it goes on"):
+        await FinishWatch(stores).wait(task.id, 0.01)
+    assert (await desk.get(task)).status is Status.PENDING
+
+
+async def test_an_unknown_task_is_not_waited_for(desk: Desk, stores: Stores) -> None:
+    with pytest.raises(UnknownTask):
+        await FinishWatch(stores).wait(desk.task().id)
+
+
+class GoesAway:
+    """A task store that answers once and is away afterwards."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._answers = 1
+
+    async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
+        self._answers -= 1
+        if self._answers < 0:
+            raise StoreUnavailable
+        return await self._stores.tasks.get(task_ids)
+
+
+async def test_a_store_that_goes_away_is_told_to_those_who_wait(desk: Desk, stores: Stores) -> None:
+    task = await desk.enqueue()
+    failing = replace(stores, tasks=GoesAway(stores))  # type: ignore[arg-type] # only `get` is asked for
+
+    with pytest.raises(StoreUnavailable):
+        await FinishWatch(failing).wait(task.id, 30)

@@ -1,0 +1,112 @@
+"""The guardian keeps the leases of a worker that lives but cannot renew."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from ade.worker.guardian import Brief, is_stopped, runs_to_keep, watch
+from ade.worker.slate import HeldRun, Page, Slate
+
+A, B = "a" * 32, "b" * 32
+HEARTBEAT_MS, SILENCE_MS = 5_000, 900_000
+
+
+@pytest.fixture
+def slate() -> Iterator[Slate]:
+    created = Slate.create(capacity=4)
+    yield created
+    created.close()
+
+
+def keep(page: Page, now_ms: int) -> list[str]:
+    return runs_to_keep(page, now_ms=now_ms, heartbeat_ms=HEARTBEAT_MS, silence_ms=SILENCE_MS)
+
+
+class TestDecision:
+    def test_a_worker_that_beats_is_left_alone(self) -> None:
+        assert keep(Page(100_000, 0, (HeldRun(A, 0),)), now_ms=110_000) == []
+
+    def test_a_silent_worker_gets_its_runs_renewed(self) -> None:
+        assert keep(Page(100_000, 0, (HeldRun(A, 0), HeldRun(B, 0))), now_ms=110_001) == [A, B]
+
+    def test_a_run_past_its_own_time_out_is_given_up(self) -> None:
+        page = Page(100_000, 0, (HeldRun(A, 150_000), HeldRun(B, 0)))
+        assert keep(page, now_ms=149_999) == [A, B]
+        assert keep(page, now_ms=150_000) == [B]
+
+    def test_a_run_without_a_time_out_is_not_kept_for_ever(self) -> None:
+        assert keep(Page(100_000, 0, (HeldRun(A, 0),)), now_ms=100_000 + SILENCE_MS) == []
+
+    def test_nothing_is_renewed_for_a_worker_that_never_began(self) -> None:
+        assert keep(Page(0, 0, (HeldRun(A, 0),)), now_ms=1_000_000) == []
+
+
+class TestSlate:
+    def test_what_one_side_writes_the_other_reads(self, slate: Slate) -> None:
+        other = Slate(os.dup(slate.descriptor), slate.capacity)
+        slate.write_runs([HeldRun(A, 0), HeldRun(B, 77)])
+        slate.write_beat(5)
+        other.write_guarded(6)
+        assert other.read() == Page(5, 6, (HeldRun(A, 0), HeldRun(B, 77)))
+        assert slate.read() == other.read()
+        slate.write_runs([])
+        assert other.read().runs == ()
+        other.close()
+
+    def test_more_runs_than_fit_are_cut_and_not_written_past_the_end(self, slate: Slate) -> None:
+        slate.write_runs([HeldRun(A, number) for number in range(10)])
+        assert len(slate.read().runs) == 4
+
+    def test_a_page_that_was_never_finished_is_not_believed(self, slate: Slate) -> None:
+        slate.write_runs([HeldRun(A, 0)])
+        assert slate.read().runs == (HeldRun(A, 0),)
+        slate._memory[0:8] = (7).to_bytes(8, "little")  # stopped in the middle of writing
+        slate._memory[24:28] = (0).to_bytes(4, "little")
+        assert slate.read().runs == (HeldRun(A, 0),)
+
+
+class TestWatch:
+    def looks(self, slate: Slate, times: int, renew: object = None) -> list[dict[str, str]]:
+        """Let the guardian look some times; answers what it renewed."""
+        renewed: list[dict[str, str]] = []
+        left = times
+
+        def wait(seconds: float) -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        def note(runs: Mapping[str, str]) -> None:
+            renewed.append(dict(runs))
+
+        brief = Brief(os.getpid(), slate.descriptor, slate.capacity, 10, SILENCE_MS, "", "")
+        watch(slate, brief, lambda: renew or note, wait)  # type: ignore[arg-type,return-value]  # any callable
+        return renewed
+
+    def test_a_silent_workers_runs_are_renewed_and_it_is_told(self, slate: Slate) -> None:
+        slate.write_runs([HeldRun(A, 0)])
+        slate.write_beat(time.monotonic_ns() // 1_000_000 - 1_000)
+        assert self.looks(slate, 1) == [{A: ""}]
+        assert slate.read().guarded_ms > 0
+
+    def test_it_does_not_renew_more_often_than_the_worker_would(self, slate: Slate) -> None:
+        slate.write_runs([HeldRun(A, 0)])
+        slate.write_beat(time.monotonic_ns() // 1_000_000 - 1_000)
+        assert len(self.looks(slate, 2)) == 1
+
+    def test_a_renewal_that_fails_does_not_end_it(self, slate: Slate, capsys: pytest.CaptureFixture[str]) -> None:
+        def refuse(runs: Mapping[str, str]) -> None:
+            raise OSError("disk gone")
+
+        slate.write_runs([HeldRun(A, 0)])
+        slate.write_beat(time.monotonic_ns() // 1_000_000 - 1_000)
+        self.looks(slate, 3, refuse)
+        assert "disk gone" in capsys.readouterr().err
+        assert slate.read().guarded_ms == 0
+
+
+def test_a_running_process_is_not_stopped_and_a_missing_one_is() -> None:
+    assert not is_stopped(os.getpid())
+    assert is_stopped(2**22 + 1)

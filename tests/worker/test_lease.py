@@ -1,0 +1,138 @@
+"""Renewals: from a thread, at once when asked, and what follows when they fail."""
+
+import threading
+from collections.abc import Mapping
+
+from ade.core.errors import StoreUnavailable
+from ade.core.lifecycle import Status
+from ade.ports import Renewal
+from ade.worker.lease import LeaseThread
+
+
+class Scene:
+    """A lease thread with a clock moved by hand and a store that can be taken away."""
+
+    def __init__(self, heartbeat_s: float = 5.0, lease_s: float = 30.0) -> None:
+        self.moment = 100.0
+        self.away = False
+        self.gone: dict[str, Status | None] = {}
+        self.guarded_at = 0.0
+        self.renewed: list[dict[str, str]] = []
+        self.told_gone: list[Mapping[str, Status | None]] = []
+        self.told_overdue = 0
+        self.beats = 0
+        self.beaten = threading.Semaphore(0)
+        self.lease = LeaseThread(
+            renew=self._renew,
+            held=lambda: {"run": "task"},
+            on_gone=self.told_gone.append,
+            on_overdue=self._overdue,
+            on_beat=self._beat,
+            guarded_at=lambda: self.guarded_at,
+            heartbeat_s=heartbeat_s,
+            lease_s=lease_s,
+            clock=lambda: self.moment,
+        )
+
+    def _renew(self, held: Mapping[str, str]) -> Renewal:
+        if self.away:
+            raise StoreUnavailable("no route")
+        self.renewed.append(dict(held))
+        return Renewal(gone=self.gone)
+
+    def _overdue(self) -> None:
+        self.told_overdue += 1
+
+    def _beat(self) -> None:
+        self.beats += 1
+        self.beaten.release()
+
+
+def test_all_runs_are_renewed_in_one_call() -> None:
+    scene = Scene()
+    scene.lease.beat()
+    assert scene.renewed == [{"run": "task"}]
+    assert scene.told_gone == []
+
+
+def test_runs_that_are_gone_are_told() -> None:
+    scene = Scene()
+    scene.gone = {"run": Status.CANCELLED}
+    scene.lease.beat()
+    assert scene.told_gone == [{"run": Status.CANCELLED}]
+
+
+def test_runs_are_given_up_a_heartbeat_before_the_lease_ends() -> None:
+    scene = Scene()
+    scene.lease.beat()
+    scene.away = True
+    scene.moment += 25.0
+    scene.lease.beat()
+    assert scene.told_overdue == 0
+    scene.moment += 0.5
+    scene.lease.beat()
+    assert scene.told_overdue == 1
+
+
+def test_a_store_that_comes_back_in_time_changes_nothing() -> None:
+    scene = Scene()
+    scene.away = True
+    scene.moment += 20
+    scene.lease.beat()
+    scene.away = False
+    scene.lease.beat()
+    scene.moment += 20
+    scene.away = True
+    scene.lease.beat()
+    assert scene.told_overdue == 0
+
+
+def test_after_a_long_block_the_store_decides_and_not_the_clock() -> None:
+    scene = Scene()
+    scene.moment += 90
+    scene.lease.beat()
+    assert scene.told_overdue == 0
+
+
+def test_what_a_guardian_renewed_meanwhile_counts() -> None:
+    scene = Scene()
+    scene.moment += 90
+    assert scene.lease.is_overdue()
+    scene.guarded_at = scene.moment - 5
+    assert not scene.lease.is_overdue()
+
+
+def test_a_thread_that_missed_two_beats_is_late() -> None:
+    scene = Scene()
+    scene.moment += 10
+    assert not scene.lease.is_late()
+    scene.moment += 0.1
+    assert scene.lease.is_late()
+
+
+def test_the_thread_renews_at_once_when_asked() -> None:
+    scene = Scene(heartbeat_s=600.0, lease_s=1800.0)
+    scene.lease.start()
+    assert scene.beaten.acquire(timeout=10)
+    scene.lease.kick()
+    assert scene.beaten.acquire(timeout=10)
+    scene.lease.stop()
+    assert scene.beats == 2
+
+
+def test_a_defect_does_not_end_the_thread() -> None:
+    scene = Scene(heartbeat_s=0.01, lease_s=10.0)
+    failing = scene.lease._renew
+    calls = 0
+
+    def defective(held: Mapping[str, str]) -> Renewal:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        return failing(held)
+
+    scene.lease._renew = defective
+    scene.lease.start()
+    assert scene.beaten.acquire(timeout=10)
+    scene.lease.stop()

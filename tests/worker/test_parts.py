@@ -1,0 +1,181 @@
+"""The small parts: one timer for many, threads that do not hold anybody, output lines in batches, restarts."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from ade.core.errors import StoreUnavailable
+from ade.core.records import OutputLine
+from ade.ports import Stores
+from ade.worker.outputs import OutputBuffer
+from ade.worker.processes import RestartGuard
+from ade.worker.threads import HandlerThreads
+from ade.worker.timer import SharedTimer
+
+
+class HandLoop:
+    """An event loop's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.moment = 0.0
+        self._alarms: list[tuple[float, object]] = []
+        self.calls = 0
+
+    def time(self) -> float:
+        return self.moment
+
+    def call_at(self, when: float, callback: object) -> "HandLoop.Handle":
+        self.calls += 1
+        alarm = (when, callback)
+        self._alarms.append(alarm)
+        return HandLoop.Handle(self._alarms, alarm)
+
+    def advance(self, seconds: float) -> None:
+        self.moment += seconds
+        for alarm in [alarm for alarm in self._alarms if alarm[0] <= self.moment]:
+            self._alarms.remove(alarm)
+            alarm[1]()  # type: ignore[operator]  # what call_at was given
+
+    class Handle:
+        def __init__(self, alarms: list[tuple[float, object]], alarm: tuple[float, object]) -> None:
+            self._alarms, self._alarm = alarms, alarm
+
+        def cancel(self) -> None:
+            if self._alarm in self._alarms:
+                self._alarms.remove(self._alarm)
+
+
+@pytest.fixture
+def loop() -> HandLoop:
+    return HandLoop()
+
+
+@pytest.fixture
+def timer(loop: HandLoop) -> SharedTimer:
+    return SharedTimer(loop)  # type: ignore[arg-type]  # as much of a loop as a timer needs
+
+
+class TestTimer:
+    def test_moments_come_in_their_order_whatever_the_order_they_were_set_in(
+        self, loop: HandLoop, timer: SharedTimer
+    ) -> None:
+        seen: list[str] = []
+        timer.after(3, lambda: seen.append("third"))
+        timer.after(1, lambda: seen.append("first"))
+        timer.after(2, lambda: seen.append("second"))
+        loop.advance(2)
+        assert seen == ["first", "second"]
+        loop.advance(1)
+        assert seen == ["first", "second", "third"]
+
+    def test_a_cancelled_moment_does_not_come(self, loop: HandLoop, timer: SharedTimer) -> None:
+        seen: list[str] = []
+        entry = timer.after(1, lambda: seen.append("cancelled"))
+        timer.after(2, lambda: seen.append("kept"))
+        timer.cancel(entry)
+        timer.cancel(entry)
+        loop.advance(5)
+        assert seen == ["kept"]
+        assert len(timer) == 0
+
+    def test_far_moments_that_were_cancelled_do_not_pile_up(self, timer: SharedTimer) -> None:
+        for _ in range(10_000):
+            timer.cancel(timer.after(3600, lambda: None))
+        assert len(timer._heap) < 3_000
+
+    def test_later_moments_do_not_touch_the_alarm(self, loop: HandLoop, timer: SharedTimer) -> None:
+        timer.after(1, lambda: None)
+        for _ in range(100):
+            timer.after(2, lambda: None)
+        assert loop.calls == 1
+
+
+class TestThreads:
+    async def test_a_thread_is_started_only_when_none_is_idle(self) -> None:
+        threads = HandlerThreads("test")
+        names = {await threads.call(lambda: threading.current_thread().name) for _ in range(5)}
+        first, second = threading.Event(), threading.Event()
+        waiting = [threads.call(first.wait), threads.call(second.wait)]
+        first.set()
+        second.set()
+        await asyncio.gather(*waiting)
+        threads.close()
+        assert len(names) <= 2  # the idle one may come back a moment late
+
+    async def test_what_is_raised_comes_back_even_if_it_would_end_a_thread(self) -> None:
+        threads = HandlerThreads("test")
+
+        def leave() -> None:
+            raise SystemExit(1)
+
+        def stop() -> None:
+            raise StopIteration
+
+        with pytest.raises(SystemExit):
+            await threads.call(leave)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await threads.call(stop)
+        threads.close()
+
+    async def test_context_variables_are_seen(self) -> None:
+        tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant")
+        tenant.set("acme")
+        threads = HandlerThreads("test")
+        assert await threads.call(tenant.get) == "acme"
+        threads.close()
+
+
+class TestOutputs:
+    async def test_lines_are_stored_together_a_moment_later(self, stores: Stores) -> None:
+        appended: list[int] = []
+        stored = asyncio.Event()
+
+        class Outputs:
+            async def append(self, lines: Sequence[OutputLine]) -> None:
+                appended.append(len(lines))
+                stored.set()
+
+            async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
+                return []
+
+        buffer = OutputBuffer(Outputs(), stores.clock)
+        for number in range(3):
+            await buffer.add("task", "run", 1, f"line {number}")
+        assert appended == []
+        await asyncio.wait_for(stored.wait(), 10)
+        assert appended == [3]
+
+    async def test_lines_wait_for_a_store_that_is_away_and_keep_their_order(self, stores: Stores) -> None:
+        away = True
+        texts: list[str] = []
+
+        class Outputs:
+            async def append(self, lines: Sequence[OutputLine]) -> None:
+                if away:
+                    raise StoreUnavailable("gone")
+                texts.extend(line.text for line in lines)
+
+            async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
+                return []
+
+        buffer = OutputBuffer(Outputs(), stores.clock)
+        await buffer.add("task", "run", 1, "first")
+        await buffer.flush()
+        await buffer.add("task", "run", 1, "second")
+        away = False
+        await buffer.flush()
+        assert texts == ["first", "second"]
+
+
+class TestRestarts:
+    def test_ten_restarts_a_minute_are_borne_and_the_eleventh_is_not(self) -> None:
+        guard = RestartGuard()
+        assert all(guard.allows(second) for second in range(10))
+        assert not guard.allows(10)
+
+    def test_restarts_of_long_ago_do_not_count(self) -> None:
+        guard = RestartGuard()
+        assert all(guard.allows(second * 7) for second in range(100))

@@ -1,0 +1,291 @@
+"""The duties done on a timer, called by hand with a clock that stands still."""
+
+import asyncio
+import gzip
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from ade.core.failure import FailureKind
+from ade.core.ids import uuid7
+from ade.core.lifecycle import Status
+from ade.core.outcome import Succeeded
+from ade.core.records import AfterFailure, Schedule, Task, Worker
+from ade.core.task import settle
+from ade.ports import DONE, STOP, WORK, ClaimRequest, Stores
+from ade.queue import schedules
+from ade.queue.enqueue import enqueue
+from ade.queue.payloads import Payloads
+from ade.queue.plans import TaskDefaults
+from ade.testing import TestClock
+from ade.wiring import open_stores
+from ade.worker import sweep
+from ade.worker.duties import Duty, standard_duties
+from ade.worker.loops import do_duty, keep_up
+from ade.worker.options import SweepOptions
+from ade.worker.pump import fresh_ids
+from ade.worker.retention import archive_and_prune
+
+LEASE_MS = 30_000
+WEEK_S = 604_800.0
+
+
+@dataclass
+class Scene:
+    stores: Stores
+    clock: TestClock
+    payloads: Payloads
+
+    async def add(self, **fields: Any) -> Task:
+        known = {"id": uuid7(self.clock.now(), os.urandom(10)), "name": "work", "args": Raw(b"{}")}
+        task = Task(**(known | fields))
+        [stored] = await enqueue(self.stores, self.payloads, [task])
+        return stored
+
+    async def start(self, **fields: Any) -> Task:
+        await self.add(**fields)
+        request = ClaimRequest(worker_id="w1", run_ids=fresh_ids(1), names=frozenset({"work"}), lease_ms=LEASE_MS)
+        [running] = await self.stores.tasks.claim(request)
+        return running
+
+    async def finish(self, **fields: Any) -> Task:
+        running = await self.start(**fields)
+        result = Succeeded(Raw(b'"done"'))
+        await self.stores.tasks.commit(settle(running, result, now=self.clock.now(), dice=0.5))
+        return running
+
+    async def get(self, task: Task) -> Task:
+        [found] = await self.stores.tasks.get([task.id])
+        assert found is not None
+        return found
+
+    async def event_types(self, task: Task) -> list[str]:
+        return [event.type for event in await self.stores.events.read(0, 100, task_id=task.id)]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    clock = TestClock()
+    stores = await open_stores("memory://", clock=clock)
+    yield Scene(stores, clock, Payloads(stores.blobs, inline_limit=100))
+    broken = await stores.upkeep.check_invariants()
+    await stores.close()
+    assert broken == []
+
+
+class TestLostLeases:
+    async def test_a_task_whose_worker_went_silent_is_free_for_others_within_35_seconds(self, scene: Scene) -> None:
+        task = await scene.start()
+        scene.clock.advance(30)
+        assert await sweep.settle_ripe(scene.stores) == 0
+        scene.clock.advance(1)
+        assert await sweep.settle_ripe(scene.stores) == 1
+        assert (await scene.get(task)).status is Status.STALLED
+
+    async def test_the_last_attempt_ends_as_a_dead_letter(self, scene: Scene) -> None:
+        task = await scene.start(max_attempts=1)
+        scene.clock.advance(31)
+        await sweep.settle_ripe(scene.stores)
+        buried = await scene.get(task)
+        assert buried.error is not None
+        assert (buried.status, buried.error.kind) == (Status.FAILED, FailureKind.WORKER_DIED)
+
+    async def test_whoever_waits_is_woken(self, scene: Scene) -> None:
+        hints = scene.stores.hints
+        await scene.start()
+        seen = {topic: hints.generation(topic) for topic in (WORK, STOP)}
+        scene.clock.advance(31)
+        await sweep.settle_ripe(scene.stores)
+        assert all(hints.generation(topic) > seen[topic] for topic in seen)
+
+    async def test_a_worker_that_renews_between_the_look_and_the_decision_keeps_its_task(self, scene: Scene) -> None:
+        task = await scene.start()
+        scene.clock.advance(31)
+        ripe = await scene.stores.sweeps.ripe(10)
+        worker = Worker(id="w1", hostname="here", pid=1, started_at=0, version="0")
+        held = {str(task.run_id): task.id}
+        await asyncio.to_thread(scene.stores.workers.renew, worker, held, lease_ms=LEASE_MS)
+        assert await sweep.stall_lost(scene.stores, ripe.expired) == 0
+        assert (await scene.get(task)).status is Status.RUNNING
+
+    async def test_two_processes_that_sweep_at_once_stall_a_task_once(self, scene: Scene) -> None:
+        task = await scene.start()
+        scene.clock.advance(31)
+        counts = await asyncio.gather(*(sweep.settle_ripe(scene.stores) for _ in range(3)))
+        assert sum(counts) == 1
+        assert (await scene.event_types(task)).count("task.stalled") == 1
+
+    async def test_a_wall_clock_that_jumps_takes_no_lease_away(self, scene: Scene) -> None:
+        await scene.start()
+        scene.clock.jump_wall(3600)
+        assert await sweep.settle_ripe(scene.stores) == 0
+
+
+async def test_a_task_past_its_deadline_fails_and_those_who_wait_hear_of_it(scene: Scene) -> None:
+    task = await scene.add(deadline=scene.clock.now() + 5_000)
+    seen = scene.stores.hints.generation(DONE)
+    scene.clock.advance(6)
+    await sweep.settle_ripe(scene.stores)
+    failed = await scene.get(task)
+    assert failed.error is not None
+    assert (failed.status, failed.error.kind) == (Status.FAILED, FailureKind.DEADLINE_PASSED)
+    assert scene.stores.hints.generation(DONE) > seen
+
+
+async def test_a_whole_chain_behind_a_lost_task_is_settled_in_one_sweep(scene: Scene) -> None:
+    first = await scene.start(max_attempts=1)
+    second = await scene.add(depends_on=(first.id,), after_failure=AfterFailure.FAIL)
+    third = await scene.add(depends_on=(second.id,))
+    scene.clock.advance(31)
+    assert await sweep.settle_ripe(scene.stores) == 3
+    assert (await scene.get(second)).status is Status.FAILED
+    assert (await scene.get(third)).status is Status.CANCELLED
+
+
+class TestRetention:
+    async def prune(self, scene: Scene, folder: Path | None = None, batch: int = 100) -> int:
+        return await archive_and_prune(
+            scene.stores, scene.payloads, retention_s=WEEK_S, archive_dir=folder, batch=batch
+        )
+
+    async def test_finished_tasks_go_after_a_week_and_not_before(self, scene: Scene) -> None:
+        task = await scene.finish()
+        unfinished = await scene.add()
+        scene.clock.advance(WEEK_S)
+        assert await self.prune(scene) == 0
+        scene.clock.advance(1)
+        assert await self.prune(scene) == 1
+        assert await scene.stores.tasks.get([task.id]) == [None]
+        assert (await scene.get(unfinished)).status is Status.PENDING
+
+    async def test_they_are_archived_whole_before_they_go(self, scene: Scene, tmp_path: Path) -> None:
+        args = msgspec.json.encode({"text": "x" * 500})
+        task = await scene.finish(args=Raw(args))
+        scene.clock.advance(WEEK_S + 1)
+        assert await self.prune(scene, tmp_path / "archive") == 1
+
+        [file] = (tmp_path / "archive").iterdir()
+        [line] = gzip.decompress(file.read_bytes()).splitlines()
+        archived = msgspec.json.decode(line, type=Task)
+        assert (archived.id, archived.status) == (task.id, Status.COMPLETED)
+        assert archived.arguments() == {"text": "x" * 500}
+        assert archived.result == Raw(b'"done"')
+
+    async def test_a_crash_between_archive_and_prune_repeats_the_same_file(self, scene: Scene, tmp_path: Path) -> None:
+        from ade.worker.retention import write_archive
+
+        await scene.finish()
+        scene.clock.advance(WEEK_S + 1)
+        tasks = await scene.stores.sweeps.finished_before(scene.clock.now(), 10)
+        once, again = write_archive(tmp_path, tasks), write_archive(tmp_path, tasks)
+        assert once == again
+        assert list(tmp_path.iterdir()) == [once]
+
+    async def test_a_folder_that_cannot_be_written_keeps_the_tasks(self, scene: Scene, tmp_path: Path) -> None:
+        task = await scene.finish()
+        scene.clock.advance(WEEK_S + 1)
+        in_the_way = tmp_path / "file"
+        in_the_way.touch()
+        with pytest.raises(OSError, match="file"):
+            await self.prune(scene, in_the_way)
+        assert (await scene.get(task)).status is Status.COMPLETED
+
+    async def test_results_go_after_their_time_and_the_record_stays(self, scene: Scene) -> None:
+        task = await scene.finish(result_ttl_ms=1_000)
+        scene.clock.advance(2)
+        assert await sweep.expire_results(scene.stores) == 1
+        kept = await scene.get(task)
+        assert (kept.status, kept.result, kept.result_expired) == (Status.COMPLETED, None, True)
+
+    async def test_events_stay_until_every_reader_has_passed_and_their_task_is_gone(self, scene: Scene) -> None:
+        await scene.finish()
+        scene.clock.advance(WEEK_S + 1)
+        await scene.stores.events.advance("audit", 1)
+        await self.prune(scene)
+        assert await sweep.trim_events(scene.stores, retention_s=WEEK_S) == 1
+        await scene.stores.events.advance("audit", await scene.stores.events.last_seq())
+        assert await sweep.trim_events(scene.stores, retention_s=WEEK_S) > 0
+        assert await scene.stores.events.read(0, 10) == []
+
+
+class TestDuties:
+    def duties(self, scene: Scene, **options: Any) -> dict[str, Duty]:
+        made = standard_duties(scene.stores, scene.payloads, TaskDefaults(), SweepOptions(**options))
+        return {duty.name: duty for duty in made}
+
+    async def test_all_of_them_can_be_done_on_an_empty_store(self, scene: Scene) -> None:
+        for duty in self.duties(scene).values():
+            assert await do_duty(scene.stores.sweeps, duty, "me") == 0
+
+    async def test_schedules_fire_once_however_many_processes_do_the_duty(self, scene: Scene) -> None:
+        await schedules.put(scene.stores, Schedule(name="hourly", cron="0 * * * *", task_name="work"))
+        scene.clock.advance(3600)
+        duty = self.duties(scene)["schedules"]
+        await asyncio.gather(*(do_duty(scene.stores.sweeps, duty, f"process {n}") for n in range(3)))
+        await asyncio.gather(*(duty.perform() for _ in range(3)))
+        assert [tally.count for tally in await scene.stores.queues.tallies()] == [1]
+
+    async def test_a_duty_is_one_processs_until_it_falls_silent(self, scene: Scene) -> None:
+        done: list[str] = []
+
+        def duty(holder: str) -> Duty:
+            async def perform() -> int:
+                done.append(holder)
+                return 0
+
+            return Duty(name="count", every_s=10, perform=perform)
+
+        await do_duty(scene.stores.sweeps, duty("a"), "a")
+        await do_duty(scene.stores.sweeps, duty("b"), "b")
+        scene.clock.advance(10)
+        await do_duty(scene.stores.sweeps, duty("a"), "a")
+        scene.clock.advance(16)
+        await do_duty(scene.stores.sweeps, duty("b"), "b")
+        assert done == ["a", "a", "b"]
+
+    async def test_a_duty_that_fails_stops_neither_itself_nor_the_others(self, scene: Scene) -> None:
+        tries, other_done = 0, asyncio.Event()
+
+        async def fail() -> int:
+            nonlocal tries
+            tries += 1
+            raise ZeroDivisionError
+
+        async def other() -> int:
+            if tries >= 2:
+                other_done.set()
+            return 0
+
+        duties = [
+            Duty(name="bad", every_s=0.001, perform=fail),
+            Duty(name="good", every_s=0.001, perform=other),
+        ]
+        job = asyncio.create_task(keep_up(scene.stores.sweeps, duties, "me"))
+        await asyncio.wait_for(other_done.wait(), 10)
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+
+    async def test_a_process_whose_own_renewals_are_late_judges_nobody(self, scene: Scene) -> None:
+        late = True
+        duties = standard_duties(
+            scene.stores, scene.payloads, TaskDefaults(), SweepOptions(), may_judge_leases=lambda: not late
+        )
+        settle_duty = next(duty for duty in duties if duty.name == "settle")
+        await scene.start()
+        scene.clock.advance(31)
+        assert await do_duty(scene.stores.sweeps, settle_duty, "me") == 0
+        late = False
+        assert await do_duty(scene.stores.sweeps, settle_duty, "me") == 1
+
+    async def test_workers_long_gone_are_forgotten(self, scene: Scene) -> None:
+        worker = Worker(id="old", hostname="here", pid=1, started_at=0, version="0")
+        await scene.stores.workers.register(worker, [], ttl_ms=1_000)
+        scene.clock.advance(3600)
+        assert await sweep.forget_silent_workers(scene.stores) == 1
+        assert await scene.stores.workers.list_workers() == []
