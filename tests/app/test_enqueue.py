@@ -197,6 +197,21 @@ async def test_many_are_enqueued_in_one_step_and_may_wait_for_each_other(ade: Ad
     assert await ade.enqueue_many([]) == []
 
 
+async def test_a_batch_may_wait_for_a_call_whose_key_was_used_before(ade: Ade, kit: TestKit) -> None:
+    @ade.task
+    async def note(what: str) -> None: ...
+
+    once = note.with_options(key="once").call("first")
+    [earlier] = await ade.enqueue_many([once])
+
+    again, after = await ade.enqueue_many([once, note.with_options(after=[once]).call("second")])
+
+    assert again == earlier
+    assert (await after.get()).waiting_on == 1
+    await kit.drain()
+    assert await after.status() == "completed"
+
+
 async def test_a_batch_with_one_bad_task_stores_none(ade: Ade, kit: TestKit) -> None:
     @ade.task
     async def note(what: str) -> None: ...

@@ -87,8 +87,19 @@ async def test_loops_and_threads_may_use_one_app_at_once(ade: Ade) -> None:
     await ade.close()
 
 
+def run_script(script: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={"PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error,ignore::DeprecationWarning"},
+    )
+
+
 def test_an_app_that_was_never_closed_does_not_keep_python_alive(tmp_path: Path) -> None:
-    script = textwrap.dedent(
+    ended = run_script(
         f"""
         from ade import Ade
         ade = Ade("sqlite:///{tmp_path / "ade.db"}")
@@ -97,14 +108,50 @@ def test_an_app_that_was_never_closed_does_not_keep_python_alive(tmp_path: Path)
         print(work.enqueue().wait().id)
         """
     )
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        env={"PYTHONPATH": str(SOURCE)},
-    )
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert len(ended.stdout.strip()) == 36
+
+
+def test_a_forked_child_opens_a_store_of_its_own(tmp_path: Path) -> None:
+    ended = run_script(
+        f"""
+        import os
+        from ade import Ade
+        ade = Ade("sqlite:///{tmp_path / "ade.db"}")
+        @ade.task
+        async def work() -> None: ...
+        before = work.enqueue().wait().id
+        child = os.fork()
+        inside = work.enqueue().wait().id
+        print(before, inside, flush=True)
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert ade.handle(before).status().wait() == "pending"
+        ade.close().wait()
+        """
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ids = [line.split() for line in ended.stdout.splitlines()]
+    assert len({each for line in ids for each in line}) == 3
+
+
+def test_a_program_can_be_a_worker(tmp_path: Path) -> None:
+    ended = run_script(
+        f"""
+        import os, signal
+        from ade import Ade
+        ade = Ade("sqlite:///{tmp_path / "ade.db"}")
+        @ade.task
+        async def work() -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+        task = work.enqueue().wait()
+        ade.close().wait()
+        handover = ade.run_worker(concurrency=3, queues=["default"])
+        print(ade.handle(task.id).status().wait(), handover.handed_back)
+        """
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, "completed ()\n"), ended.stderr

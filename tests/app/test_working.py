@@ -3,9 +3,16 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from ade import Ade, Context
+from ade.app.call import Call
+from ade.app.guarding import renewer
+from ade.app.working import guardian_spec
+from ade.core.records import Task, Worker
+from ade.ports import ClaimRequest
 from ade.settings import Settings, StoreSettings, WorkerSettings
 
 
@@ -37,6 +44,31 @@ async def test_enqueue_work_result(ade: Ade) -> None:
         stop.set()
         handover = await working
     assert handover.handed_back == ()
+
+
+def test_a_guardian_can_renew_in_the_name_of_its_worker(ade: Ade) -> None:
+    @ade.task
+    async def work() -> None: ...
+
+    async def claim() -> Task:
+        request = ClaimRequest(worker_id="w1", run_ids=["r" * 32], names=frozenset({"work"}), lease_ms=1_000)
+        [running] = await (await ade.open()).stores.tasks.claim(request)
+        return running
+
+    work.enqueue().wait()
+    running = Call(claim(), ade.portal).wait()
+    spec = guardian_spec(structs.replace(ade.settings, worker=WorkerSettings()))
+    assert spec is not None
+    worker = Worker(id="w1", hostname="h", pid=1, started_at=0, version="0")
+    about = {"worker": worker, "lease_ms": 60_000, "store": spec.store}
+
+    renew = renewer(msgspec.json.encode(about).decode())
+    assert renew({"r" * 32: running.id, "x" * 32: ""}).gone == {"x" * 32: None}
+
+    renewed = ade.handle(running.id).get().wait()
+    assert (renewed.lease_until or 0) > (running.lease_until or 0) + 30_000
+    assert guardian_spec(Ade("memory://").settings) is None
+    ade.close().wait()
 
 
 async def test_a_running_task_is_cancelled_by_its_handle(ade: Ade) -> None:

@@ -132,9 +132,7 @@ async def test_an_attempt_counts_from_the_claim_on(scene: Scene) -> None:
 async def test_a_claim_repeated_after_an_unknown_outcome_gives_the_same_tasks(scene: Scene) -> None:
     await scene.add_many(3)
     await scene.add(priority=0)
-    request = ClaimRequest(
-        worker_id="w1", run_ids=[new_run_id() for _ in range(3)], names=NAMES, lease_ms=LEASE_MS
-    )
+    request = ClaimRequest(worker_id="w1", run_ids=[new_run_id() for _ in range(3)], names=NAMES, lease_ms=LEASE_MS)
 
     first = await scene.stores.tasks.claim(request)
     again = await scene.stores.tasks.claim(request)
@@ -152,9 +150,7 @@ async def test_claims_are_on_record(scene: Scene) -> None:
     assert event.payload == {"attempt": 1, "run_id": task.run_id, "worker": "w3"}
 
 
-async def test_one_unreadable_record_is_set_aside_and_the_others_are_handed_out(
-    scene: Scene, backend: Backend
-) -> None:
+async def test_one_unreadable_record_is_set_aside_and_the_others_are_handed_out(scene: Scene, backend: Backend) -> None:
     before, bad, after = await scene.add_many(3)
     await backend.damage(scene.stores, bad.id)
 

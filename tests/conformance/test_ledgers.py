@@ -124,7 +124,7 @@ async def test_output_without_end_is_cut_with_a_mark(scene: Scene) -> None:
     lines = await _all_lines(scene, running)
 
     assert lines[MOST_LINES - 2 : MOST_LINES] == [str(MOST_LINES - 2), "last"]
-    assert [text for text in lines[MOST_LINES:]] == [f"[output cut after {MOST_LINES} lines]"]
+    assert lines[MOST_LINES:] == [f"[output cut after {MOST_LINES} lines]"]
 
 
 async def test_output_that_just_fits_is_not_cut(scene: Scene) -> None:

@@ -1,7 +1,7 @@
 """The app: where its store is, which tasks it has, and how to enqueue and to work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from types import TracebackType
@@ -114,9 +114,9 @@ class Ade:
         """Enqueue a task by name. Raises UnknownName unless it is defined here or some worker has defined it."""
         return Call(self._enqueue_by_name(name, dict(arguments or {}), allow_unknown, options), self.portal)
 
-    def enqueue_many(self, calls: Sequence[Invocation[R]]) -> Call[list[TaskHandle[R]]]:
+    def enqueue_many(self, calls: Iterable[Invocation[R]]) -> Call[list[TaskHandle[R]]]:
         """Enqueue calls written down with `f.call(...)` in one step: all or none."""
-        return Call(self._enqueue_many(calls), self.portal)
+        return Call(self._enqueue_many(list(calls)), self.portal)
 
     def handle(self, task_id: str) -> TaskHandle[Any]:
         """A handle on a task that was enqueued earlier."""

@@ -1,9 +1,12 @@
 """The store behind an app: opened once, at the first use, whichever thread or event loop that is on."""
 
 import asyncio
+import os
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from ade.ports import WORK, Stores
@@ -56,6 +59,7 @@ class Opening:
         self._lock = threading.Lock()
         self._pending: Future[Opened] | None = None
         self.opened: Opened | None = None
+        os.register_at_fork(after_in_child=partial(_forget_parents_store, weakref.ref(self)))
 
     async def open(self) -> Opened:
         while self.opened is None:
@@ -93,3 +97,14 @@ class Opening:
             opened, self.opened, self._pending = self.opened, None, None
         if opened is not None:
             await opened.stores.close()
+
+
+_parents: list[Opened | None] = []  # never closed here: that could harm the parent's connections
+
+
+def _forget_parents_store(reference: "weakref.ref[Opening]") -> None:
+    """A store cannot be used across a fork, so the child opens its own."""
+    opening = reference()
+    if opening is not None:
+        _parents.append(opening.opened)
+        opening.opened = opening._pending = None

@@ -58,6 +58,6 @@ def _print(session: Session, event: Event) -> None:
     if session.out.as_json:
         session.out.record(event_view(event))
         return
-    told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value is not None)
+    told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value and name != "run_id")
     by = f" by {event.actor}" if event.actor else ""
     session.out.line(f"{event.seq:>8}  {local(event.at)}  {event.type:<21}  {event.task_id or '-':<36}  {told}{by}")

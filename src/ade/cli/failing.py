@@ -1,6 +1,7 @@
 """What a user sees when something goes wrong: a code, a sentence, an exit code."""
 
 import traceback
+from pathlib import PurePath
 
 import click
 import msgspec
@@ -69,7 +70,7 @@ def _usage(error: click.UsageError) -> str:
 
 def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    return f" (at {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    return f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _as_text(error: AdeError) -> str:

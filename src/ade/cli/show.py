@@ -149,7 +149,7 @@ def _print_timeline(out: Output, events: list[Event]) -> None:
     rows: list[Row] = []
     before = events[0].at
     for event in events:
-        told = ", ".join(f"{name}={value}" for name, value in event.payload.items() if value is not None)
+        told = ", ".join(f"{name}={value}" for name, value in event.payload.items() if value and name != "run_id")
         rows.append((clock_time(event.at), f"+{short_span(event.at - before)}", event.type, event.actor or "", told))
         before = event.at
     out.table(("at", "after", "event", "by", "about"), rows)
@@ -162,7 +162,7 @@ def _print_outcome(out: Output, task: Task, result: Any, full: bool) -> None:
         out.styled(f"{task.error.type}: {task.error.message}", fg="red")
         trace = (task.error.details or {}).get("traceback")
         if isinstance(trace, str):
-            out.line(_cut(trace, full))
+            out.line(_cut(trace.rstrip(), full))
     if result is not None:
         _print_payload(out, "result", result, full)
     elif task.result_expired:

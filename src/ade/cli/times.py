@@ -51,6 +51,8 @@ def short_span(ms: int) -> str:
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
+    if seconds < 1:
+        return f"{max(ms, 0)} ms"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 

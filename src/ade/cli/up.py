@@ -9,6 +9,7 @@ from ade.cli.serving import serve_app
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.worker import keep_worker_options, worker_options
+from ade.settings import Settings
 
 
 @command("up")
@@ -44,8 +45,8 @@ def _say_hello(session: Session, app: Ade, seeded: int) -> None:
         facts = {"store": settings.store.url, "app": session.app_spec, "tasks": names, "seeded": seeded}
         session.out.record({"up": True, **facts, "concurrency": settings.worker.concurrency})
         return
-    out, url, example = session.out, settings.store.url, names[0]
-    out.note(f"ADE is up. Records are in {url}; everything accepted is kept there.")
+    out = session.out
+    out.note(f"ADE is up. Records are in {settings.store.url}; everything accepted is kept there.")
     out.note(f"  tasks      {', '.join(names)}")
     if app.schedules:
         schedules = ", ".join(f"{schedule.name} ({schedule.cron})" for schedule in app.schedules)
@@ -53,7 +54,14 @@ def _say_hello(session: Session, app: Ade, seeded: int) -> None:
     out.note(f"  runs       up to {settings.worker.concurrency} tasks at once")
     if seeded:
         out.note(f"  to begin   {seeded} demo tasks were enqueued, because the store was empty")
-    out.note("In another terminal:")
-    out.note(f"  ade enqueue {example} --store {url}   gives it work (--help tells how to pass arguments)")
-    out.note(f"  ade tasks --store {url}   lists what there is, `ade top` watches it")
+    elsewhere = "" if settings.store.url == Settings().store.url else f" --store {settings.store.url}"
+    out.note("In another terminal, in this folder:")
+    out.note(f"  ade enqueue {_easiest(app)}{elsewhere}   gives it work; --help tells how to pass arguments")
+    out.note(f"  ade tasks{elsewhere}   lists what there is, and `ade top{elsewhere}` watches it")
     out.note("Ctrl-C ends it.")
+
+
+def _easiest(app: Ade) -> str:
+    """The name of a task that can be enqueued without arguments, if there is one."""
+    plain = [handler.name for handler in app.registry if not handler.signature.parameters.required]
+    return min(plain or app.registry.names())

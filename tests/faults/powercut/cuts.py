@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from tests.faults.powercut.acknowledgement import GONE, Acknowledgement, TaskState
-from tests.faults.powercut.disk import Disk
+from tests.faults.powercut.disk import Disk, Files
 from tests.faults.powercut.losses import LOSSES
 from tests.faults.powercut.recording import Change, Recording, Sync
 from tests.faults.powercut.recovery import Recovered, Recovery
@@ -99,6 +99,18 @@ def choose_cuts(recording: Recording, *, at_most: int, seed: int) -> set[int]:
     return chosen | set(Random(seed).sample(others, min(len(others), max(0, at_most - len(chosen)))))
 
 
+def files_after(recording: Recording, cut: int, loss: str, *, seed: int) -> Files:
+    """What one cut leaves; with the numbers of a finding, what it was found in."""
+    disk = Disk(recording.folders)
+    for number, event in enumerate(recording.events[:cut]):
+        disk.take(number, event)
+    return disk.after_cut(_kept(disk, cut, loss, seed))
+
+
+def _kept(disk: Disk, cut: int, loss: str, seed: int) -> list[Change]:
+    return LOSSES[loss](disk.unsafe(), Random(f"{seed} {cut} {loss}"))
+
+
 class Cutter:
     """Replays a recording once, and at each chosen cut looks at what every way of losing leaves."""
 
@@ -129,8 +141,7 @@ class Cutter:
         self.report.cuts += 1
         for loss in losses:
             self.report.checks += 1
-            kept = LOSSES[loss](self._disk.unsafe(), Random(f"{self._seed} {cut} {loss}"))
-            found = self._recovered(kept)
+            found = self._recovered(_kept(self._disk, cut, loss, self._seed))
             faults = [(Fault.DAMAGED, sentence) for sentence in found.damage]
             if not faults:  # of a damaged file nothing more is to be said
                 faults = list(self._promises.broken_by(found.states))

@@ -32,11 +32,11 @@ class Recovery:
 
     def __init__(self, folder: Path, database: str) -> None:
         self._folder = folder
-        self._place = Place(folder / database)
-        self._place.path.parent.mkdir(parents=True)
-        self._blobs = str(self._place.blobs.relative_to(folder)) + "/"
+        self.place = Place(folder / database)
+        self.place.path.parent.mkdir(parents=True)
+        self._blobs = str(self.place.blobs.relative_to(folder)) + "/"
         self._laid_out: dict[str, bytes] = {}
-        self._readable: set[bytes] = set()  # payloads that were read since their blob was laid out
+        self._readable: set[bytes] = set()  # references that were followed since their blob was laid out
         self._runner = asyncio.Runner()
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class Recovery:
 
     def lay_out(self, files: Files) -> None:
         """Make the folder hold these files. Opening changes the database's own; blobs are often right as they lie."""
-        for left in self._place.path.parent.glob(f"{self._place.path.name}*"):
+        for left in self.place.path.parent.glob(f"{self.place.path.name}*"):
             if left.is_file():
                 left.unlink()
         blobs = {path: content for path, content in files.items() if path.startswith(self._blobs)}
@@ -71,7 +71,7 @@ class Recovery:
         found = Recovered()
         tasks: list[Task] = []
         try:
-            connection = connect(self._place.path)
+            connection = connect(self.place.path)
             try:
                 found.damage += _damage(connection)
                 tasks = [read_task(json) for (json,) in connection.execute("SELECT json FROM record")]
@@ -85,13 +85,13 @@ class Recovery:
 
     async def _unreadable_payloads(self, tasks: list[Task]) -> list[str]:
         """A record never names a blob that is not there, acknowledged or not."""
-        payloads = Payloads(SqliteBlobs(self._place.blobs))
+        payloads = Payloads(SqliteBlobs(self.place.blobs))
         unreadable = []
         stored = {bytes(raw) for task in tasks for raw in (task.args, task.result) if raw is not None}
         for payload in stored - self._readable:
             try:
-                await payloads.load(Raw(payload))
-                self._readable.add(payload)
+                if bytes(await payloads.load(Raw(payload))) != payload:
+                    self._readable.add(payload)
             except AdeError as error:
                 unreadable.append(str(error))
         return unreadable

@@ -165,25 +165,29 @@ class Workload:
         return self._dice.sample(page.tasks, min(count, len(page.tasks)))
 
 
-async def run(database: Path, marker: Marker, *, synchronous: str, rounds: int, seed: int) -> None:
-    """Three sittings. In the first the log is checkpointed often, in the second it grows until upkeep cuts it."""
+async def run(database: Path, marker: Marker, *, synchronous: str, rounds: Sequence[int], seed: int) -> None:
+    """Some sittings. In every other one the log grows until upkeep cuts it, else it is checkpointed often."""
     store = StoreSettings(synchronous=synchronous)  # type: ignore[arg-type]  # "off" too, to see what it does
-    settings = Settings(store=store)
-    for sitting in range(3):
-        stores = await open_stores(f"sqlite:///{database}", settings)
+    for sitting, count in enumerate(rounds):
+        stores = await open_stores(f"sqlite:///{database}", Settings(store=store))
         await stores.workers.register(_WORKER, [Definition(name=NAME, concurrency_per_key=1)], 30_000)
         workload = Workload(stores, marker, Random(f"{seed} {sitting}"))
-        for number in range(rounds):
-            await workload.round()
-            if sitting != 1 and number % 4 == 3:
+        for number in range(count):
+            duty = workload.round()
+            if sitting % 2 or number % 3 == 0:
+                await duty
+            elif number % 3 == 1:  # in the midst of writes: it gets only so far
+                await asyncio.gather(duty, asyncio.to_thread(checkpoint, database, synchronous))
+            else:  # in a quiet moment: all is copied, so the log begins anew
+                await duty
                 await asyncio.to_thread(checkpoint, database, synchronous)
             await stores.upkeep.checkpoint()
-        if sitting < 2:
+        if sitting < len(rounds) - 1:
             await stores.close()
 
 
 def checkpoint(database: Path, synchronous: str) -> None:
-    """What SQLite does by itself after some thousand pages; the next transaction starts the log from its beginning."""
+    """As SQLite does it by itself after some thousand pages."""
     connection = connect(database, synchronous=synchronous)
     try:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -196,7 +200,7 @@ def main() -> None:
     parser.add_argument("database", type=Path)
     parser.add_argument("marker", type=Path)
     parser.add_argument("--synchronous", required=True)
-    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--rounds", type=int, nargs="+", required=True, help="of each sitting")
     parser.add_argument("--seed", type=int, required=True)
     asked = parser.parse_args()
     marker = Marker(asked.marker)

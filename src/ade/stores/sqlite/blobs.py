@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ade.core.errors import StoreCorrupt
@@ -44,6 +46,18 @@ class SqliteBlobs:
             self._memory = {ref: blob for ref, blob in self._memory.items() if ref.partition(".")[0] not in gone}
         elif self._folder.exists():
             await asyncio.to_thread(self._remove, task_ids)
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy every blob; those of tasks that are pruned meanwhile may be missing."""
+        if self._folder is None or not self._folder.exists():
+            return
+        with translating(str(folder)):
+            for path in self._folder.glob("??/*"):
+                if not path.name.endswith(".part"):
+                    copied = folder / path.parent.name / path.name
+                    copied.parent.mkdir(parents=True, exist_ok=True)
+                    with suppress(FileNotFoundError):
+                        shutil.copyfile(path, copied)
 
     def _path(self, ref: str) -> Path:
         assert self._folder is not None

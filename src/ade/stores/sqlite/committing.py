@@ -43,7 +43,8 @@ class Commit(Operation):
         waiting = [part for commit in group for part in _parts(commit)]
         while waiting:
             touched: set[str] = set()
-            this_round, later = [], []
+            this_round: list[_Part] = []
+            later: list[_Part] = []
             for part in waiting:
                 (this_round if touched.isdisjoint(part.ids) else later).append(part)
                 touched.update(part.ids)

@@ -24,6 +24,11 @@ class FileGuard:
         self._io_errors = 0
         self._refuse_until = 0.0
 
+    def settle(self) -> None:
+        """Remember which file was opened, and have a reserve."""
+        self.check_identity()
+        self.ensure_ballast()
+
     def before_admission(self) -> None:
         """Near the end of the disk new work is refused, so that running work can finish."""
         now = time.monotonic()

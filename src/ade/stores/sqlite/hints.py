@@ -7,6 +7,7 @@ import select
 import struct
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ade.ports import DONE, STOP, WORK
@@ -100,9 +101,10 @@ class FileHints(LocalHints):
 
     def close(self) -> None:
         self._closing.set()
-        if self._thread is not None and self._folder.exists():
-            os.utime(self._files[STOP])  # makes the watcher look up
-            self._thread.join(timeout=2)
+        if self._thread is not None:
+            with suppress(OSError):
+                os.utime(self._files[STOP])  # makes the watcher look up
+                self._thread.join(timeout=2)
         super().close()
 
     def _watch(self) -> None:
@@ -118,7 +120,6 @@ class FileHints(LocalHints):
     def _run(self) -> None:
         descriptor = _inotify_on(self._folder)
         if descriptor is None:
-            self._ready.set()
             self._poll()
             return
         try:
@@ -135,6 +136,7 @@ class FileHints(LocalHints):
 
     def _poll(self) -> None:
         seen = self._times()
+        self._ready.set()
         while not self._closing.is_set():
             time.sleep(_POLL_S)
             current = self._times()

@@ -1,6 +1,7 @@
 """Open the store: check the place, connect, migrate, and put the parts together."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,12 @@ import apsw
 from ade.ports import Clock, Stores
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, settle_offset
-from ade.stores.sqlite.connection import connect
+from ade.stores.sqlite.connection import check_process, connect, translating
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.guard import FileGuard
 from ade.stores.sqlite.hints import FileHints, LocalHints
 from ade.stores.sqlite.log import SqliteEvents
-from ade.stores.sqlite.places import Place, ensure_ballast, place_of, prepare
+from ade.stores.sqlite.places import Place, place_of, prepare
 from ade.stores.sqlite.queues import SqliteQueues
 from ade.stores.sqlite.readers import FileReaders, MemoryReaders
 from ade.stores.sqlite.schedules import SqliteSchedules
@@ -46,16 +47,28 @@ def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
     place = place_of(url)
     remote = prepare(place, allow_network=options.allow_network_fs) if place else False
 
-    def new_connection() -> apsw.Connection:
-        return connect(place.path if place else None, synchronous=options.synchronous, network=remote)
+    opened_before = False
 
-    guard: WriteGuard = FileGuard(place, min_free_percent=options.min_free_percent) if place else NoGuard()
+    def new_connection() -> apsw.Connection:
+        nonlocal opened_before
+        path = place.path if place else None
+        connection = connect(path, synchronous=options.synchronous, network=remote, create=not opened_before)
+        opened_before = True
+        return connection
+
+    guard: WriteGuard = _file_guard(place, options) if place else NoGuard()
     writer = Writer(Transactions(new_connection, str(place.path) if place else url, guard))
     try:
-        return _assemble(writer, guard, place, options, clock, new_connection)
+        with translating(url):
+            guard.settle()
+            return _assemble(writer, guard, place, options, clock, new_connection)
     except BaseException:
         writer.close()
         raise
+
+
+def _file_guard(place: Place, options: StoreOptions) -> FileGuard:
+    return FileGuard(place, min_free_percent=options.min_free_percent, ballast_mb=options.ballast_mb)
 
 
 def _assemble(
@@ -67,15 +80,16 @@ def _assemble(
     new_connection: Callable[[], apsw.Connection],
 ) -> Stores:
     timing: Clock = clock or MachineClock(writer.call_blocking(settle_offset))
-    if place is not None:
-        ensure_ballast(place, options.ballast_mb)
-    readers = FileReaders(place.path) if place else MemoryReaders(writer)
+    readers = FileReaders(place.path, guard.check_identity) if place else MemoryReaders(writer)
     hints = FileHints(place.hints) if place else LocalHints()
     blobs = SqliteBlobs((options.blob_dir or place.blobs) if place else None)
-    workers = SqliteWorkers(writer, readers, timing, new_connection if place else None)
+    renewals = Transactions(new_connection, "the lease renewal", guard) if place else None
+    workers = SqliteWorkers(writer, readers, timing, renewals)
+    opened_by = os.getpid()
 
     async def close() -> None:
         def close_all() -> None:
+            check_process(opened_by)
             hints.close()
             readers.close()
             workers.close()
@@ -98,6 +112,8 @@ def _assemble(
             readers,
             timing,
             place,
+            guard,
+            blobs,
             ballast_mb=options.ballast_mb,
             wal_alarm_mb=options.wal_alarm_mb,
             min_free_percent=options.min_free_percent,

@@ -49,6 +49,15 @@ class Call(Operation):
 class WriteGuard(Protocol):
     """Looks after the file around writes."""
 
+    def settle(self) -> None:
+        """The store was opened."""
+
+    def check_identity(self) -> None:
+        """Raise when the file is not the one that was opened."""
+
+    def ensure_ballast(self) -> bool:
+        """Have a reserve that can be given up; False when there is no room for one."""
+
     def before_admission(self) -> None:
         """Raise when no new work should be taken in."""
 
@@ -67,6 +76,13 @@ class WriteGuard(Protocol):
 
 class NoGuard:
     """For a database in memory."""
+
+    def settle(self) -> None: ...
+
+    def check_identity(self) -> None: ...
+
+    def ensure_ballast(self) -> bool:
+        return False
 
     def before_admission(self) -> None: ...
 
@@ -169,7 +185,7 @@ class Transactions:
 def _is_full(error: Exception) -> bool:
     """Also when it was the index of the write-ahead log that found no room."""
     if isinstance(error, apsw.IOError):
-        return error.extendedresult == apsw.SQLITE_IOERR_SHMSIZE
+        return bool(getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE)
     return isinstance(error, apsw.FullError)
 
 

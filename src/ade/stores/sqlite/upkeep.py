@@ -9,11 +9,13 @@ import apsw
 
 from ade.core.errors import StoreError, StoreReadOnly
 from ade.ports import Health
+from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock
 from ade.stores.sqlite.connection import translating
 from ade.stores.sqlite.invariants import broken_invariants
-from ade.stores.sqlite.places import Place, ensure_ballast, free_percent
+from ade.stores.sqlite.places import Place, free_percent, sync_folder
 from ade.stores.sqlite.readers import Readers
+from ade.stores.sqlite.transactions import WriteGuard
 from ade.stores.sqlite.writer import Writer
 
 _PAGES_PER_STEP = 1000
@@ -28,6 +30,8 @@ class SqliteUpkeep:
         readers: Readers,
         clock: object,
         place: Place | None,
+        guard: WriteGuard,
+        blobs: SqliteBlobs,
         *,
         ballast_mb: int,
         wal_alarm_mb: int,
@@ -38,6 +42,8 @@ class SqliteUpkeep:
         self._readers = readers
         self._clock = clock
         self._place = place
+        self._guard = guard
+        self._blobs = blobs
         self._ballast_mb = ballast_mb
         self._wal_alarm_mb = wal_alarm_mb
         self._min_free_percent = min_free_percent
@@ -93,8 +99,7 @@ class SqliteUpkeep:
         await asyncio.to_thread(self._checkpoint, self._place)
         for warning in self._file_warnings(self._place):
             _log.warning("store_needs_attention", extra={"warning": warning})
-        if free_percent(self._place.path.parent) > 2 * self._min_free_percent:
-            ensure_ballast(self._place, self._ballast_mb)
+        self._guard.ensure_ballast()
 
     def _checkpoint(self, place: Place) -> None:
         """Cut the write-ahead log once it is long; never waits for anybody."""
@@ -127,7 +132,9 @@ class SqliteUpkeep:
             finally:
                 copy.close()
                 source.close()
+            await asyncio.to_thread(self._blobs.copy_to, Place(path).blobs)
             unfinished.replace(path)
+            sync_folder(path.parent)
 
 
 def _unfinished_backup(path: Path) -> Path:

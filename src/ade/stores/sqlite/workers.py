@@ -1,12 +1,14 @@
 """WorkerStore on SQLite. Renewals run on a connection of their own, in the thread that asks."""
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 
 import apsw
 import msgspec
 from msgspec import structs
 
+from ade.core.errors import StoreUnavailable
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Worker
 from ade.ports import Clock, Renewal
@@ -27,6 +29,8 @@ class SqliteWorkers:
         self._clock = clock
         self._renewals = renewals
         self._pid = os.getpid()
+        self._renewing = threading.Lock()
+        self._closed = False
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         rows = packed([(definition.name, definition, _is_limited(definition)) for definition in definitions])
@@ -52,7 +56,10 @@ class SqliteWorkers:
             return renewal
         check_process(self._pid)
         operation = Call(write)
-        self._renewals.carry_out([operation])
+        with self._renewing:
+            if self._closed:
+                raise StoreUnavailable("the store was closed; open a new one")
+            self._renewals.carry_out([operation])
         if operation.refusal is not None:
             raise operation.refusal
         renewed: Renewal = operation.answer
@@ -88,7 +95,9 @@ class SqliteWorkers:
 
     def close(self) -> None:
         if self._renewals is not None:
-            self._renewals.end()
+            with self._renewing:
+                self._closed = True
+                self._renewals.close()
 
 
 def _is_limited(definition: Definition) -> bool:

@@ -1,0 +1,179 @@
+-- The whole schema as it is now, to be read. Databases are built by migrations/; a test compares the two.
+
+-- The embedded store. `task` is narrow: only what claim, leases and sweeps touch. What is written once (arguments,
+-- options) lies in `task_detail`, what a run leaves behind in `task_outcome`; the view `record` puts them together.
+
+CREATE TABLE task (
+    seq             INTEGER PRIMARY KEY AUTOINCREMENT,  -- age: lower is older
+    id              TEXT    NOT NULL UNIQUE,
+    queue           TEXT    NOT NULL,
+    name            TEXT    NOT NULL,
+    status          TEXT    NOT NULL CHECK (status IN ('draft', 'submitted', 'reviewing', 'approved', 'pending',
+                        'running', 'stalled', 'completed', 'failed', 'rejected', 'cancelled')),
+    -- why a claimable task is or is not handed out: ready | delayed (until run_after) | blocked (by dependencies)
+    -- | parked (its concurrency key is busy); NULL when the status is not claimable
+    stage           TEXT    CHECK (stage IN ('ready', 'delayed', 'blocked', 'parked')),
+    priority        INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
+    run_after       INTEGER NOT NULL,
+    deadline        INTEGER,
+    version         INTEGER NOT NULL DEFAULT 1,
+    generation      INTEGER NOT NULL DEFAULT 1,
+    attempt         INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+    run_id          TEXT,
+    worker_id       TEXT,
+    lease_until     INTEGER,
+    waiting_on      INTEGER NOT NULL DEFAULT 0 CHECK (waiting_on >= 0),
+    created_at      INTEGER NOT NULL,
+    updated_at      INTEGER NOT NULL,
+    started_at      INTEGER,
+    finished_at     INTEGER,
+    parent_id       TEXT,
+    idempotency_key TEXT,
+    args_digest     TEXT,
+    concurrency_key TEXT,
+    CHECK ((status = 'running') = (lease_until IS NOT NULL)),
+    CHECK ((stage IS NOT NULL) = (status IN ('pending', 'stalled')))
+);
+
+CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready';
+CREATE INDEX task_delayed ON task (run_after) WHERE stage = 'delayed';
+CREATE INDEX task_parked ON task (name, concurrency_key, priority, seq) WHERE stage = 'parked';
+CREATE INDEX task_lease ON task (lease_until) WHERE status = 'running';
+CREATE INDEX task_key_running ON task (name, concurrency_key) WHERE status = 'running' AND concurrency_key IS NOT NULL;
+CREATE INDEX task_deadline ON task (deadline) WHERE deadline IS NOT NULL AND stage IS NOT NULL;
+CREATE INDEX task_finished ON task (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX task_rare ON task (status, seq)
+    WHERE status NOT IN ('pending', 'running', 'completed');
+CREATE INDEX task_child ON task (parent_id, seq) WHERE parent_id IS NOT NULL;
+CREATE UNIQUE INDEX task_key ON task (queue, name, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+CREATE TABLE task_detail (
+    seq    INTEGER PRIMARY KEY,
+    detail TEXT NOT NULL
+);
+
+CREATE TABLE task_outcome (
+    seq      INTEGER PRIMARY KEY,
+    outcome  TEXT,
+    progress TEXT,
+    expires_at INTEGER  -- when the result is to be forgotten
+);
+CREATE INDEX outcome_expiry ON task_outcome (expires_at) WHERE expires_at IS NOT NULL;
+
+-- The whole task as one JSON object, ready to be decoded.
+CREATE VIEW record (seq, json) AS
+SELECT t.seq,
+       '{"id":"' || t.id || '","queue":"' || t.queue || '","name":"' || t.name || '","status":"' || t.status
+       || '","priority":' || t.priority || ',"run_after":' || t.run_after
+       || ',"deadline":' || json_quote(t.deadline) || ',"version":' || t.version
+       || ',"generation":' || t.generation || ',"attempt":' || t.attempt
+       || ',"run_id":' || json_quote(t.run_id) || ',"worker_id":' || json_quote(t.worker_id)
+       || ',"lease_until":' || json_quote(t.lease_until) || ',"waiting_on":' || t.waiting_on
+       || ',"created_at":' || t.created_at || ',"updated_at":' || t.updated_at
+       || ',"started_at":' || json_quote(t.started_at) || ',"finished_at":' || json_quote(t.finished_at)
+       || coalesce(',"progress":' || o.progress, '')
+       || coalesce(',' || substr(o.outcome, 2, length(o.outcome) - 2), '')
+       || ',' || substr(d.detail, 2)
+  FROM task t
+  JOIN task_detail d ON d.seq = t.seq
+  LEFT JOIN task_outcome o ON o.seq = t.seq;
+
+-- Who waits for whom. A row goes when its task is met; it stays, broken, when that task did not complete.
+CREATE TABLE dependency (
+    on_seq   INTEGER NOT NULL,
+    task_seq INTEGER NOT NULL,
+    tolerant INTEGER NOT NULL,  -- run anyway
+    broken   INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (on_seq, task_seq)
+) WITHOUT ROWID;
+CREATE INDEX dependency_task ON dependency (task_seq);
+CREATE INDEX dependency_broken ON dependency (task_seq) WHERE broken = 1;
+
+CREATE TABLE event (
+    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    type     TEXT    NOT NULL,
+    at       INTEGER NOT NULL,
+    task_seq INTEGER,
+    task_id  TEXT,
+    actor    TEXT,
+    payload  TEXT    NOT NULL
+);
+CREATE INDEX event_task ON event (task_seq) WHERE task_seq IS NOT NULL;
+
+CREATE TABLE cursor (
+    name TEXT PRIMARY KEY,
+    seq  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- How many tasks there are, moved by every commit, so that nobody ever has to count.
+CREATE TABLE tally (
+    queue  TEXT    NOT NULL,
+    name   TEXT    NOT NULL,
+    status TEXT    NOT NULL,
+    count  INTEGER NOT NULL,
+    PRIMARY KEY (queue, name, status)
+) WITHOUT ROWID;
+
+CREATE TABLE queue (
+    name      TEXT PRIMARY KEY,
+    paused    INTEGER NOT NULL DEFAULT 0,
+    max_depth INTEGER CHECK (max_depth >= 0)
+) WITHOUT ROWID;
+
+CREATE TABLE definition (
+    name         TEXT PRIMARY KEY,
+    definition   TEXT    NOT NULL,
+    limited      INTEGER NOT NULL,  -- has a concurrency or rate limit, so claims must look at it
+    rate_full_at INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE TABLE worker (
+    id              TEXT PRIMARY KEY,
+    worker          TEXT    NOT NULL,
+    heartbeat_until INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE duty (
+    name   TEXT PRIMARY KEY,
+    holder TEXT    NOT NULL,
+    until  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE effect (
+    key    TEXT PRIMARY KEY,
+    run_id TEXT    NOT NULL,
+    done   INTEGER NOT NULL,
+    answer TEXT,
+    at     INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE output (
+    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_seq INTEGER NOT NULL,
+    run_id   TEXT    NOT NULL,
+    attempt  INTEGER NOT NULL,
+    at       INTEGER NOT NULL,
+    stream   TEXT    NOT NULL,
+    text     TEXT    NOT NULL
+);
+CREATE INDEX output_task ON output (task_seq, seq);
+
+CREATE TABLE schedule (
+    name     TEXT PRIMARY KEY,
+    schedule TEXT    NOT NULL,
+    next_at  INTEGER NOT NULL,
+    paused   INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Records that could not be read any more, kept as they were for a person to look at.
+CREATE TABLE quarantine (
+    task_id TEXT PRIMARY KEY,
+    detail  TEXT,
+    outcome TEXT,
+    at      INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
