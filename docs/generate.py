@@ -1,148 +1,36 @@
 """Rewrite the generated blocks of these pages from the code they describe.
 
-`python docs/generate.py` writes them; with `--check` it only says which are out of date and exits with 1.
+`python -m docs.generate` writes them; with `--check` it only says which are out of date and exits with 1.
 A block stands between `<!-- generated:NAME -->` and `<!-- /generated -->`; NAME is a key of BLOCKS.
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ade.core.events import EVENT_OF
-from ade.core.failure import FAILURES, MAX_THROTTLES, FailureKind
-from ade.core.lifecycle import FINAL, RULES, Status, Verb
-from ade.core.retry import TIMEOUT_GROWTH, TIMEOUT_LIMIT, Backoff
+from docs.generators import events, explain, lifecycle, schema, settings
+from docs.generators.python_api import API_BLOCKS
+from docs.generators.tables import Block
 
 DOCS = Path(__file__).resolve().parent
 
-# Every status, verb and kind of failure has its sentence: a new one without it stops the build.
-STATUS_MEANS: Mapping[Status, str] = {
-    Status.DRAFT: "being written; may be edited; nothing runs",
-    Status.SUBMITTED: "frozen; being validated, previewed and scored; no side effects",
-    Status.REVIEWING: "waits for people; holds no lease",
-    Status.APPROVED: "enough people agreed to exactly this; waits for its start",
-    Status.PENDING: "may be claimed once `run_after` has passed and what it depends on has ended",
-    Status.RUNNING: "one worker holds the lease",
-    Status.STALLED: "its worker went silent; any worker may take it over",
-    Status.COMPLETED: "it succeeded",
-    Status.FAILED: "attempts used up, or not worth repeating; listed as a dead letter, and can be replayed",
-    Status.REJECTED: "people said no, or nobody answered in time",
-    Status.CANCELLED: "a person or another task stopped it",
-}
-VERB_MEANS: Mapping[Verb, str] = {
-    Verb.CREATE: "comes in as pending, as a draft, or waiting for approval",
-    Verb.EDIT: "a draft is changed and checked again",
-    Verb.SUBMIT: "the draft is frozen",
-    Verb.ASSESS: "waits for people, is approved by policy, or goes back with what is wrong",
-    Verb.APPROVE: "the quorum is met",
-    Verb.REJECT: "people say no",
-    Verb.REQUEST_CHANGES: "back to its author; votes given so far no longer count",
-    Verb.EXPIRE: "nobody answered, or the approval grew stale",
-    Verb.START: "an approved task joins its queue",
-    Verb.CLAIM: "a worker takes it with a lease; the attempt counts from here",
-    Verb.SUCCEED: "the run reports its result",
-    Verb.RETRY: "the run failed and is worth repeating; `run_after` moves on by the backoff",
-    Verb.FAIL: "the end without success; from pending only by a broken dependency or a deadline",
-    Verb.HOLD: "a run meets a gate, gives up its lease and waits for people",
-    Verb.STALL: "the lease ran out",
-    Verb.RELEASE: "a worker that shuts down hands it back; no attempt is used up",
-    Verb.CANCEL: "at once, in every status that is not final; a late result is refused",
-    Verb.REPLAY: "a dead letter runs again: a new generation with fresh attempts",
-    Verb.DISCARD: "a dead letter is struck off the list, with the reason; it stays on record",
-}
-FAILURE_MEANS: Mapping[FailureKind, str] = {
-    FailureKind.RAISED: "the handler raised, or an agent exited with an error",
-    FailureKind.RETRY_ASKED: "the handler raised `Retry`; a time it names replaces the backoff",
-    FailureKind.WORKER_DIED: "the worker went silent and the lease ran out",
-    FailureKind.UNRECOVERABLE: "the handler raised `Unrecoverable`",
-    FailureKind.BAD_ARGUMENTS: "the stored arguments do not fit the handler",
-    FailureKind.BAD_RESULT: "the handler returned what it does not declare, or too much",
-    FailureKind.UNKNOWN_NAME: "no handler has this name",
-    FailureKind.TIMED_OUT: "the run took longer than its time limit",
-    FailureKind.RATE_LIMITED: "the handler raised `RateLimited`",
-    FailureKind.OUT_OF_MEMORY: "the run ran out of memory",
-    FailureKind.DEPENDENCY_FAILED: "a task it waits for did not complete, and it asked to fail then",
-    FailureKind.DEADLINE_PASSED: "its deadline passed before it ran",
-}
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def listed(words: Iterable[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words) or "-"
-
-
-def statuses() -> str:
-    rows = [[f"`{status}`", STATUS_MEANS[status], "yes" if status in FINAL else ""] for status in Status]
-    return table(["status", "meaning", "final"], rows)
-
-
-def verbs() -> str:
-    def row(verb: Verb) -> list[str]:
-        sources = [status for status in Status if status in RULES[verb].sources]
-        return [f"`{verb}`", listed(sources), listed(RULES[verb].targets), listed(EVENT_OF[verb]), VERB_MEANS[verb]]
-
-    return table(["verb", "from", "to", "events", "what happens"], map(row, RULES))
-
-
-def edges() -> Iterator[tuple[str, str, Verb]]:
-    for verb, rule in RULES.items():
-        sources: list[str] = [status for status in Status if status in rule.sources]
-        for source in sources or ["[*]"]:
-            yield from ((source, target, verb) for target in rule.targets)
-
-
-def state_diagram() -> str:
-    """One arrow for each pair of statuses, with all verbs that lead this way."""
-    arrows: dict[tuple[str, str], list[Verb]] = {}
-    for source, target, verb in edges():
-        arrows.setdefault((source, target), []).append(verb)
-    lines = [f"    {source} --> {target}: {', '.join(ways)}" for (source, target), ways in arrows.items()]
-    ends = [f"    {status} --> [*]" for status in Status if status in FINAL]
-    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, *ends, "```"])
-
-
-def what_follows(kind: FailureKind) -> str:
-    policy = FAILURES[kind]
-    if not policy.retry:
-        return "it fails at once" + (", and an `alert` event tells the administrators" if policy.alert else "")
-    if kind is FailureKind.WORKER_DIED:
-        return "it is stalled, and another worker may take it over at once"
-    if not policy.counts:
-        return f"after the backoff or the time asked for, the longer one; free of charge {MAX_THROTTLES} times"
-    if policy.grows_timeout:
-        return f"after the backoff, with a time limit {TIMEOUT_GROWTH:g} times as long, up to {TIMEOUT_LIMIT:g} times"
-    return "after the backoff"
-
-
-def failures() -> str:
-    def row(kind: FailureKind) -> list[str]:
-        again = "yes" if FAILURES[kind].retry else "no"
-        return [f"`{kind}`", FAILURE_MEANS[kind], again, what_follows(kind)]
-
-    return table(["kind", "what happened", "again?", "what follows"], map(row, FAILURES))
-
-
-def backoff() -> str:
-    usual = Backoff()
-    delays = [usual.delay_ms(failures, 0.5) // 1000 for failures in range(1, 12)]
-    return table(
-        ["after failed attempt", *(str(number) for number in range(1, len(delays) + 1))],
-        [["seconds", *(str(delay) for delay in delays)]],
-    )
-
-
-BLOCKS: Mapping[str, Callable[[], str]] = {
-    "statuses": statuses,
-    "verbs": verbs,
-    "state-diagram": state_diagram,
-    "failures": failures,
-    "backoff": backoff,
+BLOCKS: Mapping[str, Block] = {
+    "statuses": lifecycle.statuses,
+    "verbs": lifecycle.verbs,
+    "state-diagram": lifecycle.state_diagram,
+    "failures": lifecycle.failures,
+    "backoff": lifecycle.backoff,
+    "settings": settings.settings_tables,
+    "event-types": events.event_types,
+    "event-fields": events.event_fields,
+    "reasons": explain.reasons,
+    "schema-tables": schema.schema_tables,
+    "schema-indexes": schema.schema_indexes,
+    "store-pragmas": schema.store_pragmas,
+    "store-invariants": schema.store_invariants,
+    **API_BLOCKS,
 }
 OPENING = re.compile(r"<!-- generated:(?P<name>[\w-]+) -->")
 BLOCK = re.compile(OPENING.pattern + r"\n(?:(?!<!-- generated:).)*?<!-- /generated -->", re.DOTALL)
@@ -188,7 +76,7 @@ def main(arguments: Sequence[str] | None = None, *, folder: Path = DOCS) -> int:
         print(problem, file=sys.stderr)
         return 2
     for page, fresh in stale:
-        print(f"{page.relative_to(folder)}: {'out of date; run `python docs/generate.py`' if check else 'written'}")
+        print(f"{page.relative_to(folder)}: {'out of date; run `python -m docs.generate`' if check else 'written'}")
         if not check:
             page.write_text(fresh, "utf-8")
     return 1 if check and stale else 0

@@ -12,7 +12,7 @@ from ade.app.ade import Ade
 from ade.app.functions import TaskFunction
 from ade.app.options import Options, make_plan
 from ade.cli.finishing import wait_for
-from ade.cli.naming import nearest_name
+from ade.cli.naming import unknown_name
 from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.core.admission import check_no_cycle
@@ -114,8 +114,8 @@ class _Maker:
             definition, args = await arguments_by_name(
                 self._stores, line.name, line.args, allow_unknown=self._allow_unknown
             )
-        except UnknownName as error:
-            raise await nearest_name(self._app, self._stores, line.name, error) from None
+        except UnknownName:
+            raise await unknown_name(self._app, self._stores, line.name) from None
         return Invocation(make_plan(self._app.template_of(definition), options), args)
 
     def _linked(self, lines: Sequence[tuple[int, Line]], tasks: Sequence[Task]) -> list[Task]:

@@ -10,7 +10,7 @@ from ade.cli.arguments import parse_pairs
 from ade.cli.bulk import enqueue_file
 from ade.cli.finishing import wait_for
 from ade.cli.ids import find_ids
-from ade.cli.naming import nearest_name, schema_of
+from ade.cli.naming import schema_of, unknown_name
 from ade.cli.parsing import DURATION, JSON_OBJECT, MOMENT
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
@@ -32,7 +32,9 @@ from ade.queue.tasks import get
 @click.option("--deadline", type=DURATION, help="Of no use if it has not begun so long from now.")
 @click.option("--key", help="Idempotency key: of all tasks with the same key, name and queue one is stored.")
 @click.option("--after", multiple=True, metavar="ID", help="Wait for this task; may be repeated.")
-@click.option("--after-failure", type=click.Choice(list(AfterFailure)), help="If such a task does not complete.")
+@click.option(
+    "--after-failure", type=click.Choice([str(way) for way in AfterFailure]), help="If such a task does not complete."
+)
 @click.option("--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas.")
 @click.option("--description", help="A sentence for people.")
 @click.option("--timeout", type=DURATION, help="The longest its first run may take.")
@@ -108,8 +110,8 @@ async def _stored(
 ) -> str:
     try:
         return (await app.enqueue(name, arguments, allow_unknown=allow_unknown, **options)).id
-    except UnknownName as error:
-        raise await nearest_name(app, stores, name, error) from None
+    except UnknownName:
+        raise await unknown_name(app, stores, name) from None
 
 
 async def _tell(session: Session, stores: Stores, task_id: str) -> None:

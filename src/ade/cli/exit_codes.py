@@ -5,6 +5,7 @@ from enum import IntEnum
 
 from ade.core import errors
 from ade.core.errors import AdeError
+from ade.settings import SettingsError
 
 
 class ExitCode(IntEnum):
@@ -38,6 +39,7 @@ MEANS: Mapping[ExitCode, str] = {
 
 _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     AdeError: ExitCode.PROBLEM,
+    SettingsError: ExitCode.USAGE,
     errors.InvalidTask: ExitCode.USAGE,
     errors.InvalidArguments: ExitCode.USAGE,
     errors.InvalidSchedule: ExitCode.USAGE,

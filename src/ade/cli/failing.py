@@ -64,8 +64,11 @@ def _as_ade_error(error: BaseException) -> AdeError:
 
 
 def _usage(error: click.UsageError) -> str:
+    """Click's message as a sentence, and where to read on."""
+    message = error.format_message().rstrip()
+    sentence = message if message.endswith((".", "?")) else f"{message}."
     hint = f" `{error.ctx.command_path} --help` shows what it takes." if error.ctx is not None else ""
-    return f"{error.format_message()}{hint}"
+    return f"{sentence}{hint}"
 
 
 def _where(error: BaseException) -> str:
@@ -74,6 +77,8 @@ def _where(error: BaseException) -> str:
 
 
 def _as_text(error: AdeError) -> str:
+    if isinstance(error, Interrupted):
+        return "Interrupted."
     label = click.style(f"error[{error.code}]", fg="red", bold=True)
     return f"{label}: {printable(error.detail, lines=True)}"
 

@@ -35,7 +35,10 @@ def filter_options(function: F) -> F:
         click.option("--name", help="With this task name."),
         click.option("--queue", help="In this queue."),
         click.option(
-            "--status", multiple=True, type=click.Choice(list(Status)), help="In this status; may be repeated."
+            "--status",
+            multiple=True,
+            type=click.Choice([str(status) for status in Status]),
+            help="In this status; may be repeated.",
         ),
     ):
         function = option(function)

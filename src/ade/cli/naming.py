@@ -22,8 +22,8 @@ async def known_names(app: Ade, stores: Stores) -> list[str]:
     return sorted(registered | app.registry.names())
 
 
-async def nearest_name(app: Ade, stores: Stores, name: str, error: UnknownName) -> UnknownName:
-    """The same error, with the names that were most likely meant."""
+async def unknown_name(app: Ade, stores: Stores, name: str) -> UnknownName:
+    """The error for it, with the names that were most likely meant."""
     known = await known_names(app, stores)
     nearest = get_close_matches(name, known, n=3, cutoff=0.5)
     if nearest:
@@ -33,4 +33,6 @@ async def nearest_name(app: Ade, stores: Stores, name: str, error: UnknownName) 
             f"no task is named {name[:200]!r}, and no worker has told of any yet: name the app with --app, start its"
             " worker first, or add --allow-unknown"
         )
-    return UnknownName(f"{error.detail}. --allow-unknown takes it all the same")
+    return UnknownName(
+        f"no task is named {name[:200]!r}; known are {', '.join(known)}. --allow-unknown takes it all the same"
+    )

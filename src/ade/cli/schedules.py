@@ -6,7 +6,7 @@ import click
 from msgspec import Raw, structs
 
 from ade.app.ade import Ade
-from ade.cli.naming import nearest_name
+from ade.cli.naming import unknown_name
 from ade.cli.output import Cell, Row
 from ade.cli.parsing import JSON_OBJECT
 from ade.cli.session import Session
@@ -106,8 +106,8 @@ async def _definition(
         return handler.definition, handler.signature.encode(arguments)
     try:
         return await arguments_by_name(stores, name, arguments, allow_unknown=allow_unknown)
-    except UnknownName as error:
-        raise await nearest_name(app, stores, name, error) from None
+    except UnknownName:
+        raise await unknown_name(app, stores, name) from None
 
 
 @schedules.command("pause")

@@ -1,6 +1,6 @@
 """One run of `ade`: what was asked for on the command line, and what follows from it, made when first needed."""
 
-import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Coroutine
@@ -100,6 +100,7 @@ class Session:
 
         app = self.app if self.app_spec is not None else Ade(settings=self.settings)
         async with app:
+            gc.enable()
             yield app
 
     @asynccontextmanager
@@ -107,6 +108,7 @@ class Session:
         from ade.wiring import open_stores
 
         stores = await open_stores(self.settings.store.url, self.settings)
+        gc.enable()  # all is loaded; from here on there may be garbage
         try:
             yield stores
         finally:
@@ -131,6 +133,8 @@ class Session:
     @staticmethod
     def run(work: Coroutine[Any, Any, T]) -> T:
         """Carry a command's work out; Ctrl-C cancels it and closes what is open."""
+        import asyncio
+
         return asyncio.run(work)
 
     @property

@@ -48,8 +48,8 @@ def clock_time(at_ms: int) -> str:
 def short_span(ms: int) -> str:
     """A length of time in its largest unit: `3 min`."""
     seconds = max(ms, 0) / 1000
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
+    for unit, size, smaller in (("d", 86_400, 3600), ("h", 3600, 60), ("min", 60, 1)):
+        if seconds >= size - smaller / 2:  # 59.8 min are an hour, not 60 min
             return f"{seconds / size:.0f} {unit}"
     if seconds < 1:
         return f"{max(ms, 0)} ms"

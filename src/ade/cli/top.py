@@ -1,6 +1,7 @@
 """`ade top`: the state of everything, live."""
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
@@ -70,13 +71,13 @@ async def _draw_live(session: Session, stores: Stores, interval: float) -> None:
     """Ctrl-C is the way out, so it is no failure."""
     from rich.live import Live
 
-    with Live(console=session.out.console, screen=True, auto_refresh=False) as live:
+    with (
+        Live(console=session.out.console, screen=True, auto_refresh=False) as live,
+        contextlib.suppress(asyncio.CancelledError),
+    ):
         while True:
             live.update(_drawing(*await _look(stores), url=session.settings.store.url), refresh=True)
-            try:
-                await asyncio.sleep(interval)
-            except asyncio.CancelledError:
-                return
+            await asyncio.sleep(interval)
 
 
 def _drawing(seen: Overview, running: list[Task], *, url: str) -> "RenderableType":

@@ -1,14 +1,16 @@
 """Records as JSON documents: times as RFC 3339 text, payloads as JSON, nothing that only a store understands."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ade.core.events import Event
 from ade.core.records import OutputLine, Queue, Schedule, Task, Worker
-from ade.insight.overview import Overview
 from ade.insight.reasons import moment
-from ade.insight.workers import WorkerView
+
+if TYPE_CHECKING:  # of use to few commands, and not free to load
+    from ade.insight.overview import Overview
+    from ade.insight.workers import WorkerView
 
 _MOMENTS = (
     *("run_after", "deadline", "created_at", "updated_at", "submitted_at", "approved_at", "started_at", "finished_at"),
@@ -53,12 +55,12 @@ def schedule_view(schedule: Schedule) -> dict[str, Any]:
     return view(schedule)
 
 
-def worker_view(seen: WorkerView) -> dict[str, Any]:
+def worker_view(seen: "WorkerView") -> dict[str, Any]:
     worker: Worker = seen.worker
     return {**view(worker), "liveness": seen.liveness, "silent_ms": seen.silent_ms, "stuck_ms": seen.stuck_ms}
 
 
-def overview_view(overview: Overview) -> dict[str, Any]:
+def overview_view(overview: "Overview") -> dict[str, Any]:
     shown = view(overview)
     shown["queues"] = [{**view(queue), "unfinished": queue.unfinished} for queue in overview.queues]
     shown["names"] = [view(name) for name in overview.names]

@@ -117,7 +117,10 @@ def watch(slate: Slate, brief: Brief, open_renew: Callable[[], Renew], wait: Cal
 
 
 def main() -> None:
-    brief = Brief(*json.loads(sys.stdin.buffer.readline()))
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return  # the worker died before it could say anything
+    brief = Brief(*json.loads(line))
     die_with_parent(brief.worker_pid)
     slate = Slate(brief.descriptor, brief.capacity)
 

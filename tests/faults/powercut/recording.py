@@ -167,6 +167,8 @@ class Recorder:
 
     def _renamed(self, call: SystemCall) -> None:
         old, new = self._inside(call.path(0)), self._inside(call.path(1))
+        if old is None and new is None:
+            return
         if old is None or new is None or old.parent != new.parent:
             raise ValueError(f"the replay does not know how to rename {call.path(0)} to {call.path(1)}")
         self._rename(old.parent, ((old.name, None), (new.name, self._nodes[old])))
@@ -185,9 +187,7 @@ class Recording:
 
     def without_syncs(self, of: Callable[[Sync], bool] = lambda sync: True) -> "Recording":
         """The same program, had it left these syncs out: they are there, but nothing is safe by them."""
-        events = [
-            Sync(event.node, 0) if isinstance(event, Sync) and of(event) else event for event in self.events
-        ]
+        events = [Sync(event.node, 0) if isinstance(event, Sync) and of(event) else event for event in self.events]
         return Recording(events, self.folders)
 
 

@@ -25,6 +25,7 @@ class Recovered:
 
     states: dict[str, TaskState] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # payloads that records name and that cannot be read
 
 
 class Recovery:
@@ -80,21 +81,21 @@ class Recovery:
         except (AdeError, apsw.Error, ValueError) as error:
             found.damage.append(f"{type(error).__name__}: {error}")
         found.states = {task.id: TaskState.of(task) for task in tasks}
-        found.damage += self._runner.run(self._unreadable_payloads(tasks))
+        found.missing = self._runner.run(self._missing_payloads(tasks))
         return found
 
-    async def _unreadable_payloads(self, tasks: list[Task]) -> list[str]:
+    async def _missing_payloads(self, tasks: list[Task]) -> list[str]:
         """A record never names a blob that is not there, acknowledged or not."""
         payloads = Payloads(SqliteBlobs(self.place.blobs))
-        unreadable = []
+        missing = []
         stored = {bytes(raw) for task in tasks for raw in (task.args, task.result) if raw is not None}
         for payload in stored - self._readable:
             try:
                 if bytes(await payloads.load(Raw(payload))) != payload:
                     self._readable.add(payload)
             except AdeError as error:
-                unreadable.append(str(error))
-        return unreadable
+                missing.append(str(error))
+        return missing
 
 
 def _damage(connection: apsw.Connection) -> list[str]:

@@ -76,7 +76,7 @@ def _strace(output: Path, program: Sequence[str]) -> list[str]:
 
 
 def moments(output: Path) -> Iterator[Moment]:
-    """The calls as strace saw them. One tracer watches all threads, so the order of its lines is the order of things."""
+    """The calls in the order of their lines, which is the order of things: one tracer watches all threads."""
     under_way: dict[str, SystemCall] = {}
     with output.open(encoding="ascii") as lines:
         for line in lines:

@@ -69,7 +69,12 @@ class Workload:
     def _task(self, **fields: Any) -> Task:
         now = self._stores.clock.now()
         task_id = uuid7(now, self._dice.randbytes(10))
-        known = {"id": task_id, "name": NAME, "backoff": _AT_ONCE, "args": self._json(self._dice.randrange(60))}
+        known: dict[str, Any] = {
+            "id": task_id,
+            "name": NAME,
+            "backoff": _AT_ONCE,
+            "args": self._json(self._dice.randrange(60)),
+        }
         return admit(Task(**(known | fields)), now=now)
 
     def _json(self, size: int) -> Raw:
@@ -154,7 +159,7 @@ class Workload:
         now = self._stores.clock.now()
         await self._commit_each("settle", [break_chain(task, failed_ids=ids, now=now) for task, ids in broken])
         finished = await self._stores.sweeps.finished_before(now, 100)
-        old = tuple(task.id for task in finished if task.status is not Status.FAILED)[:3]
+        old = tuple(task.id for task in finished if task.status is not Status.FAILED)[:8]
         if len(finished) > _FINISHED_KEPT:
             self._marker.write(Acknowledgement("about to prune", asked=old))
             assert await self._stores.sweeps.prune(old) == len(old)

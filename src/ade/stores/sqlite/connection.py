@@ -37,12 +37,18 @@ def check_library(version: str | None = None) -> None:
         raise StoreUnsupported(f"SQLite {text} can corrupt a WAL database; install apsw with SQLite 3.51.3 or newer")
 
 
+def is_full(error: Exception) -> bool:
+    """Whether the disk has no room; also when it was the index of the write-ahead log that found none."""
+    no_index = isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    return no_index or isinstance(error, apsw.FullError)
+
+
 def translated(error: apsw.Error | OSError, what: str) -> StoreError:
     """Our error for one of SQLite's."""
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreCorrupt(f"{what} is damaged ({error}). Restore the newest backup; do not write to it")
-        case apsw.FullError():
+        case _ if is_full(error):
             return DiskFull(f"the disk that holds {what} is full. Free some space; running work is kept")
         case apsw.ReadOnlyError() | apsw.PermissionsError():
             return StoreReadOnly(f"{what} cannot be written ({error}). Check owner, mode and mount")

@@ -1,7 +1,6 @@
 """Wake-ups between threads and processes: a touched file beside the database, seen through inotify."""
 
 import asyncio
-import ctypes
 import os
 import select
 import struct
@@ -163,6 +162,8 @@ def _finish(future: asyncio.Future[None]) -> None:
 
 def _inotify_on(folder: Path) -> int | None:
     """A descriptor that tells of touched files in the folder, or None where there is no inotify."""
+    import ctypes  # slow to load, and only those who wait need it
+
     try:
         library = ctypes.CDLL(None, use_errno=True)
         descriptor = int(library.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 
+from ade.core.errors import DiskFull
 from ade.ports import Clock, Stores
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, settle_offset
@@ -16,7 +17,7 @@ from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.guard import FileGuard
 from ade.stores.sqlite.hints import FileHints, LocalHints
 from ade.stores.sqlite.log import SqliteEvents
-from ade.stores.sqlite.places import Place, place_of, prepare
+from ade.stores.sqlite.places import Place, drop_ballast, place_of, prepare
 from ade.stores.sqlite.queues import SqliteQueues
 from ade.stores.sqlite.readers import FileReaders, MemoryReaders
 from ade.stores.sqlite.schedules import SqliteSchedules
@@ -49,10 +50,17 @@ def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
 
     opened_before = False
 
+    def connection_to(path: Path | None) -> apsw.Connection:
+        return connect(path, synchronous=options.synchronous, network=remote, create=not opened_before)
+
     def new_connection() -> apsw.Connection:
         nonlocal opened_before
-        path = place.path if place else None
-        connection = connect(path, synchronous=options.synchronous, network=remote, create=not opened_before)
+        try:
+            connection = connection_to(place.path if place else None)
+        except DiskFull:  # a worker that starts on a full disk may still finish what is under way
+            if place is None or not drop_ballast(place):
+                raise
+            connection = connection_to(place.path)
         opened_before = True
         return connection
 

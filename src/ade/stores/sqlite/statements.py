@@ -1,12 +1,12 @@
 """SQL is SQL: one statement per file, loaded when first used."""
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import apsw
 
-_PACKAGE = files(__package__)
+_PACKAGE = Path(__file__).parent  # importlib.resources would double the time it takes to load this room
 
 
 @cache

@@ -6,7 +6,15 @@ from typing import Any, ClassVar, Protocol
 import apsw
 
 from ade.core.errors import AdeError, StoreUnavailable
-from ade.stores.sqlite.connection import translated, write_transaction
+from ade.stores.sqlite.connection import is_full, translated, write_transaction
+
+
+_WRITE_ERRORS = (
+    apsw.SQLITE_IOERR_WRITE,
+    apsw.SQLITE_IOERR_FSYNC,
+    apsw.SQLITE_IOERR_DIR_FSYNC,
+    apsw.SQLITE_IOERR_TRUNCATE,
+)
 
 
 class Operation:
@@ -121,8 +129,10 @@ class Transactions:
         except AdeError as error:
             _refuse(group, error)
         except Exception as error:
-            if _is_full(error):
+            if is_full(error):
                 group = self._without_new_work(group, error)
+            elif isinstance(error, apsw.IOError):
+                self._after_io_error(error)
             if group and (self._mend(error) or len(group) > 1):
                 self._one_by_one(group)
             else:
@@ -148,19 +158,23 @@ class Transactions:
 
     def _mend(self, error: Exception) -> bool:
         """Whether something was done about the trouble, so that another try makes sense."""
-        if _is_full(error):
+        if is_full(error):
             return self._guard.make_room()
-        if isinstance(error, apsw.IOError):  # outcome unknown: a fresh connection sees what is on the disk
-            self._guard.note_io_error()
-            self._drop_connection()
-            return True
-        return False
+        return isinstance(error, apsw.IOError)
 
-    def _drop_connection(self) -> None:
-        try:
-            self.close()
-        except apsw.Error:
-            self._connection = None
+    def _after_io_error(self, error: apsw.IOError) -> None:
+        """Count it, and leave a connection that cannot be used any more.
+
+        A write or sync that failed is tried again on the same connection, which writes the pages anew. A fresh one
+        would find the failed transaction in the system's cache, take it for written and have nothing left to sync.
+        """
+        self._guard.note_io_error()
+        stuck = self._connection is not None and self._connection.in_transaction
+        if stuck or getattr(error, "extendedresult", 0) not in _WRITE_ERRORS:
+            try:
+                self.close()
+            except apsw.Error:
+                self._connection = None
 
     def _one_by_one(self, group: list[Operation]) -> None:
         """One bad operation must not stop the others."""
@@ -169,24 +183,14 @@ class Transactions:
                 self._guard.before_write()
                 self._transact([operation])
             except Exception as error:
-                if isinstance(error, apsw.IOError) and not _is_full(error):
-                    self._guard.note_io_error()
-                    self._drop_connection()
+                if isinstance(error, apsw.IOError) and not is_full(error):
+                    self._after_io_error(error)
                 operation.refusal = self._as_ours(error)
 
     def _as_ours(self, error: Exception) -> Exception:
-        if _is_full(error):
-            return translated(apsw.FullError(), self._what)
-        if isinstance(error, apsw.IOError):
+        if isinstance(error, apsw.IOError) and not is_full(error):
             return StoreUnavailable(f"{self._what}: the disk answered with an error ({error}); the outcome is unknown")
         return translated(error, self._what) if isinstance(error, apsw.Error) else error
-
-
-def _is_full(error: Exception) -> bool:
-    """Also when it was the index of the write-ahead log that found no room."""
-    if isinstance(error, apsw.IOError):
-        return bool(getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE)
-    return isinstance(error, apsw.FullError)
 
 
 def _refuse(group: list[Operation], error: BaseException) -> None:

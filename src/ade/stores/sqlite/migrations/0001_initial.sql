@@ -71,7 +71,7 @@ SELECT t.seq,
        || ',"started_at":' || json_quote(t.started_at) || ',"finished_at":' || json_quote(t.finished_at)
        || coalesce(',"progress":' || o.progress, '')
        || coalesce(',' || substr(o.outcome, 2, length(o.outcome) - 2), '')
-       || ',' || substr(d.detail, 2)
+       || iif(d.detail = '{}', '}', ',' || substr(d.detail, 2))  -- nothing but defaults leaves it empty
   FROM task t
   JOIN task_detail d ON d.seq = t.seq
   LEFT JOIN task_outcome o ON o.seq = t.seq;

@@ -1,0 +1,87 @@
+"""Every type of event and the fields of its payload."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ade.core.events import ALERT, EVENT_OF, RECLAIMED
+from docs.generators.tables import listed, table
+
+
+class Told(NamedTuple):
+    """When an event of a type is written, and what its payload holds. Fields in `sometimes` may be absent."""
+
+    when: str
+    always: tuple[str, ...] = ()
+    sometimes: tuple[str, ...] = ()
+
+
+_RUN = ("attempt", "run_id", "worker")
+_END = ("attempt", "run_id", "kind", "error")
+_LATER = "approvals: the verb is in the state table, nothing leads to it yet"
+
+EVENTS: Mapping[str, Told] = {
+    "task.created": Told("a task was stored", ("queue", "name", "status"), ("parent_id",)),
+    "task.claimed": Told("a worker took it; the attempt counts from here", _RUN),
+    RECLAIMED: Told(
+        "beside `task.claimed`: it was taken over from a silent worker",
+        ("attempt", "previous_worker", "new_worker", "entry"),
+    ),
+    "task.succeeded": Told("its run returned and the result is stored", _RUN),
+    "task.retry_scheduled": Told(
+        "its run failed and will be repeated after the delay", ("attempt", "run_id", "delay_ms", "error")
+    ),
+    "task.failed": Told("it failed for good", _END),
+    "task.dlq": Told("beside `task.failed`: it is a dead letter now", _END),
+    ALERT: Told("beside `task.failed`: somebody should look, because it ran out of memory", _END),
+    "task.stalled": Told("its worker went silent and the lease ran out", _RUN),
+    "task.released": Told("a worker that shut down handed it back", (*_RUN, "reason")),
+    "task.cancelled": Told("somebody, its parent or a broken dependency stopped it", ("attempt",), ("reason",)),
+    "task.replayed": Told("a dead letter runs again", ("generation", "edited")),
+    "task.discarded": Told("a dead letter was struck off the list", ("reason",)),
+    "task.edited": Told("a draft was changed", ("fields",)),
+    "task.submitted": Told(_LATER),
+    "task.assessed": Told(_LATER),
+    "task.approved": Told(_LATER),
+    "task.rejected": Told(_LATER),
+    "task.queued": Told(_LATER),
+    "approval.requested": Told(_LATER),
+    "approval.changes_requested": Told(_LATER),
+    "approval.expired": Told(_LATER),
+}
+
+FIELDS: Mapping[str, str] = {
+    "attempt": "number of the run within its generation, from 1",
+    "delay_ms": "milliseconds until the next attempt",
+    "edited": "whether the arguments were changed",
+    "entry": "the task's place in the order of arrival",
+    "error": "type and message of the error, cut to 500 characters",
+    "fields": "names of the fields that were changed",
+    "generation": "the generation that begins",
+    "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures)",
+    "name": "the task's name",
+    "new_worker": "the worker that took the task over",
+    "parent_id": "the task that enqueued this one",
+    "previous_worker": "the worker that went silent",
+    "queue": "the task's queue",
+    "reason": "the reason somebody gave, or ADE has",
+    "run_id": "the mark of the run",
+    "status": "the status the task begins with",
+    "worker": "id of the worker",
+}
+
+
+def event_types() -> str:
+    unknown = [name for names in EVENT_OF.values() for name in names if name not in EVENTS]
+    if unknown:
+        raise KeyError(f"say what {', '.join(unknown)} means, in {__name__}")
+
+    def row(kind: str, told: Told) -> list[str]:
+        fields = [*told.always, *(f"{name}?" for name in told.sometimes)]
+        return [f"`{kind}`", told.when, listed(fields)]
+
+    return table(["type", "when", "payload"], (row(kind, told) for kind, told in EVENTS.items()))
+
+
+def event_fields() -> str:
+    used = sorted({name for told in EVENTS.values() for name in (*told.always, *told.sometimes)})
+    return table(["field", "meaning"], ([f"`{name}`", FIELDS[name]] for name in used))

@@ -1,0 +1,33 @@
+"""Every reason that `explain` can give, by its code."""
+
+from collections.abc import Mapping
+
+from docs.generators.tables import table
+
+REASONS: Mapping[str, str] = {
+    "stalled": "its worker went silent; any worker may take it over",
+    "waits_for": "tasks it depends on have not ended; the facts name them and their statuses",
+    "delayed": "its `run_after` has not come: a delay, a schedule of its caller, or the backoff after a failed attempt",
+    "deadline_passed": "its deadline has passed; the next sweep fails it",
+    "queue_paused": "its queue is paused",
+    "no_worker": "no worker is running, or none of them has its name or looks at its queue, or all that do are "
+    "draining or stuck",
+    "workers_busy": "every worker that could run it is at its concurrency",
+    "concurrency_limit": "the limit of its name is reached; the facts name the tasks that run",
+    "concurrency_key": "the limit of its key is reached; the facts name the tasks that run",
+    "rate_limit": "the rate of its name is used up; the facts say when the next start is possible",
+    "behind": "other tasks of its queue go first, by priority and age; the facts count them, up to 10,000",
+    "ready": "nothing stands in its way",
+    "running_on": "it is running; the facts name the worker, the attempt and since when",
+    "lease_lost": "it is running, but its worker has been silent past its lease; the next sweep gives it to another",
+    "attempts_used_up": "it failed, and all its attempts are used up",
+    "final": "it has ended: completed, cancelled, rejected, or failed in a way that no further attempt could help",
+    "draft": "it is still being written",
+    "submitted": "it is being validated and assessed",
+    "waits_for_approval": "it waits for people",
+    "waits_for_start": "it was approved and waits for its start",
+}
+
+
+def reasons() -> str:
+    return table(["code", "what keeps it"], ([f"`{code}`", sentence] for code, sentence in REASONS.items()))

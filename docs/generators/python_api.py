@@ -1,0 +1,107 @@
+"""The Python API: stubs of what users hold in their hands, and a line for every option and every field."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import ade
+from ade.app.ade import Ade
+from ade.app.call import Call, Stream
+from ade.app.functions import TaskFunction
+from ade.app.handle import TaskHandle
+from ade.app.options import Declared, Options
+from ade.core.control import RateLimited, Retry, Unrecoverable
+from ade.core.errors import AdeError, TaskCancelled, TaskFailed
+from ade.core.events import Event
+from ade.core.failure import TaskError
+from ade.core.outcome import Failed, Released, Succeeded
+from ade.core.records import OutputLine, Task
+from ade.core.retry import Backoff
+from ade.insight.reasons import Explanation, Reason
+from ade.testing import TestClock, TestKit, harness
+from ade.worker.context import Context, SyncContext
+from ade.worker.perform import Middleware
+from ade.worker.shutdown import Handover
+from docs.generators.meanings import DECLARED_MEANS, NAMES_MEAN, OPTIONS_MEAN, TASK_MEANS
+from docs.generators.stubs import class_stub, fields_of, function_stub
+from docs.generators.tables import Block, table
+
+
+class Shown(NamedTuple):
+    """A class of the reference: the members that are shown, and those that only ADE's own rooms use."""
+
+    kind: type[Any]
+    members: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
+
+
+CLASSES: Mapping[str, Shown] = {
+    "ade": Shown(
+        Ade,
+        ("__init__", "settings", "cron", "middleware", "enqueue", "enqueue_many", "handle", "run_worker", "work", "close"),
+        (
+            *("defaults", "open", "opened", "redirected", "signature_of", "store_tasks", "store_tasks_blocking"),
+            "template_of",
+        ),
+    ),
+    "task-function": Shown(
+        TaskFunction,
+        ("name", "function", "enqueue", "call", "with_options", "handle"),
+        ("plan", "make_task", "handle_of"),
+    ),
+    "task-handle": Shown(TaskHandle, ("result", "wait", "get", "status", "cancel", "explain", "events", "output")),
+    "call": Shown(Call, ("__await__", "wait"), ("send", "throw", "close")),
+    "stream": Shown(Stream, ("__aiter__", "__iter__")),
+    "context": Shown(
+        Context,
+        ("cancelled", "raise_if_cancelled", "progress", "log", "once", "settle", "forget", "enqueue"),
+    ),
+    "sync-context": Shown(
+        SyncContext,
+        ("cancelled", "raise_if_cancelled"),
+        ("progress", "log", "once", "settle", "forget", "enqueue"),  # the page says so: those of Context
+    ),
+    "retry": Shown(Retry, ("__init__",)),
+    "rate-limited": Shown(RateLimited, ("__init__",)),
+    "unrecoverable": Shown(Unrecoverable),
+    "backoff": Shown(Backoff, (), ("delay_ms",)),
+    "middleware": Shown(Middleware, ("__call__",)),
+    "succeeded": Shown(Succeeded),
+    "failed": Shown(Failed),
+    "released": Shown(Released),
+    "handover": Shown(Handover),
+    "task-error": Shown(TaskError),
+    "event": Shown(Event),
+    "output-line": Shown(OutputLine),
+    "explanation": Shown(Explanation, ("codes",)),
+    "reason": Shown(Reason),
+    "ade-error": Shown(AdeError, ("detail",)),
+    "task-failed": Shown(TaskFailed, ("__init__",)),
+    "task-cancelled": Shown(TaskCancelled, ("__init__",)),
+    "test-kit": Shown(TestKit, ("drain", "advance", "finish")),
+    "test-clock": Shown(TestClock, ("__init__", "now", "steady", "advance", "jump_wall")),
+}
+
+
+def _stub(name: str) -> str:
+    shown = CLASSES[name]
+    return class_stub(shown.kind, shown.members)
+
+
+def _names() -> str:
+    return table(["name", "what it is"], ([f"`{name}`", NAMES_MEAN[name]] for name in ade.__all__))
+
+
+def _described(kind: type[Any], head: str, means: Mapping[str, str]) -> str:
+    rows = ([f"`{name}`", f"`{annotation}`", means[name]] for name, annotation in fields_of(kind).items())
+    return table([head, "type", "meaning"], rows)
+
+
+API_BLOCKS: Mapping[str, Block] = {
+    "api-names": _names,
+    "api-declared": partial(_described, Declared, "option", DECLARED_MEANS),
+    "api-options": partial(_described, Options, "option", OPTIONS_MEAN),
+    "api-task-record": partial(_described, Task, "field", TASK_MEANS),
+    "api-harness": partial(function_stub, harness),
+    **{f"api-{name}": partial(_stub, name) for name in CLASSES},
+}

@@ -1,0 +1,68 @@
+"""Every setting with its default, its environment variable and its meaning, as `ade.settings` declares them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import FieldInfo
+
+from ade.settings import ENV_PREFIX, KNOWN, Settings
+from docs.generators.tables import table
+
+_HIGHEST_SHOWN = 1_000
+
+
+def settings_tables() -> str:
+    """A table for each section, in the order of the code."""
+    sections = dict.fromkeys(name.partition(".")[0] for name in KNOWN)
+    return "\n\n".join(_section(section) for section in sections)
+
+
+def _section(section: str) -> str:
+    about = (type(getattr(Settings(), section)).__doc__ or "").strip()
+    rows = [_row(name, field) for name, field in KNOWN.items() if name.startswith(f"{section}.")]
+    return f"### [{section}]\n\n{about}\n\n{table(['setting', 'default', 'bounds', 'meaning'], rows)}"
+
+
+def _row(name: str, field: FieldInfo) -> list[str]:
+    return [f"`{name}`", f"`{_shown(field.default)}`", _bounds(field), meaning(field)]
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return ENV_PREFIX + name.upper().replace(".", "__")
+
+
+def meaning(field: FieldInfo) -> str:
+    """What the code says about a setting; one without a sentence stops the build."""
+    [sentence] = [note.description for note in _notes(field) if note.description]
+    return str(sentence)
+
+
+def _notes(field: FieldInfo) -> Iterator[Any]:
+    yield from field.type.__metadata__
+
+
+def _bounds(field: FieldInfo) -> str:
+    """Without the upper ones that only catch slips of the keyboard."""
+    words = {"ge": "from", "gt": "above", "le": "to"}
+    return " ".join(
+        f"{word} {limit}"
+        for sign, word in words.items()
+        for note in _notes(field)
+        if (limit := getattr(note, sign)) is not None and limit <= _HIGHEST_SHOWN
+    )
+
+
+def _shown(value: object) -> str:
+    """As it would be written in a settings file."""
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return "[]"
+        case str():
+            return f'"{value}"'
+        case _:
+            return f"{value:g}" if isinstance(value, float) and value < 1e6 else f"{value:.0f}"

@@ -1,0 +1,32 @@
+"""The stores the protocol must hold on. A further store joins by a line in STORES."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from ade import Ade, Settings
+from ade.settings import StoreSettings
+from ade.testing import TestKit, harness
+
+STORES: Mapping[str, Callable[[Path], str]] = {
+    "sqlite": lambda folder: f"sqlite:///{folder / 'ade.db'}",
+}
+
+
+@pytest.fixture(params=sorted(STORES))
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return STORES[request.param](tmp_path)
+
+
+@pytest.fixture
+def ade(url: str) -> Ade:
+    return Ade(settings=Settings(store=StoreSettings(url=url, ballast_mb=0)))
+
+
+@pytest.fixture
+async def kit(ade: Ade, url: str) -> AsyncIterator[TestKit]:
+    """The app on its store with a clock that moves when told to; afterwards every invariant must hold."""
+    async with harness(ade, url) as opened:
+        yield opened
+        assert await opened.stores.upkeep.check_invariants() == []

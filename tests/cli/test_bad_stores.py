@@ -1,0 +1,80 @@
+"""A store that must not be used: each kind has its code, and the file stays as it was."""
+
+import os
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.cli.conftest import Call
+
+COMMANDS = [["tasks"], ["enqueue", "pack", "item=lamp"], ["doctor"], ["stats"], ["queues", "list"], ["sweep", "--once"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_corrupt_file(shop: Call, folder: Path, command: list[str]) -> None:
+    (folder / "shop.db").write_bytes(os.urandom(100_000))
+    before = (folder / "shop.db").read_bytes()
+    answer = shop(*command, "--json")
+
+    assert (answer.code, answer.out, answer.error["code"]) == (6, "", "store_corrupt")
+    assert (folder / "shop.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_file_of_a_newer_version(shop: Call, folder: Path, command: list[str]) -> None:
+    shop("tasks")
+    connection = apsw.Connection(str(folder / "shop.db"))
+    connection.pragma("user_version", 9999)
+    connection.close()
+    answer = shop(*command, "--json")
+
+    assert (answer.code, answer.error["code"]) == (6, "store_too_new")
+    assert "Upgrade ADE" in answer.error["message"]
+
+
+def test_a_database_of_another_program(shop: Call, folder: Path) -> None:
+    connection = apsw.Connection(str(folder / "shop.db"))
+    connection.execute("CREATE TABLE recipe (name)")
+    connection.close()
+    answer = shop("tasks", "--json")
+
+    assert (answer.code, answer.error["code"]) == (6, "store_foreign")
+
+
+def test_a_folder_where_a_file_should_be(shop: Call, folder: Path) -> None:
+    (folder / "shop.db").mkdir()
+    answer = shop("tasks", "--json")
+
+    assert (answer.code, answer.error["code"]) == (6, "store_unsupported")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_file_that_cannot_be_written(
+    shop: Call, folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop("tasks")
+    if os.geteuid() == 0:  # root may write everything, so the system's answer is stood in for
+        usual = os.access
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and usual(path, mode))
+    else:
+        (folder / "shop.db").chmod(0o444)
+    answer = shop(*command, "--json")
+
+    assert (answer.code, answer.error["code"]) == (6, "store_read_only")
+
+
+def test_a_full_disk_takes_no_new_work_but_can_be_looked_at(shop: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    monkeypatch.setattr("ade.stores.sqlite.guard.free_percent", lambda folder: 0.5)
+    answer = shop("enqueue", "pack", "item=lamp", "--json")
+
+    assert (answer.code, answer.error["code"]) == (5, "disk_full")
+    assert len(shop("tasks", "--json").json["tasks"]) == 1
+
+
+@pytest.mark.parametrize("url", ["postgres://x", "sqlite:///", "sqlite://shop.db", "shop.db", "sqlite:///a?mode=ro"])
+def test_a_url_that_nobody_knows(ade: Call, url: str) -> None:
+    answer = ade("tasks", "--store", url, "--json")
+
+    assert (answer.code, answer.error["code"]) == (2, "invalid_url")

@@ -1,0 +1,158 @@
+"""`ade doctor`, `config`, `backup`, `archive`, `audit`, `completion`: looking after an installation."""
+
+import gzip
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from tests.cli.conftest import Call, work
+
+
+def verdicts(shop: Call) -> tuple[int, dict[str, set[str]]]:
+    answer = shop("doctor", "--json")
+    found: dict[str, set[str]] = {}
+    for finding in answer.json["findings"]:
+        found.setdefault(finding["check"], set()).add(finding["verdict"])
+    return answer.code, found
+
+
+def test_a_healthy_installation_gets_a_clean_bill(shop: Call) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    work()
+    code, found = verdicts(shop)
+
+    assert code == 0
+    assert found["invariants"] == found["settings"] == found["event log"] == {"ok"}
+    assert shop("doctor").lines[0].split() == ["VERDICT", "CHECK", "FINDING"]
+
+
+def test_work_without_workers_and_dead_letters_deserve_attention(shop: Call) -> None:
+    shop("enqueue", "send", "address=nowhere")
+    work()
+    shop("queues", "pause", "default")
+    shop("enqueue", "pack", "item=lamp")
+    code, found = verdicts(shop)
+
+    assert code == 0
+    assert "warning" in found["queues"]
+
+
+def test_a_broken_invariant_is_a_problem(shop: Call, folder: Path) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    connection = apsw.Connection(str(folder / "shop.db"))
+    connection.execute("UPDATE tally SET count = count + 5")
+    connection.close()
+    answer = shop("doctor", "--json")
+
+    assert (answer.code, answer.json["ok"]) == (1, False)
+    assert any(each["check"] == "invariants" and each["verdict"] == "problem" for each in answer.json["findings"])
+
+
+def test_settings_show_where_they_come_from(ade: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "ade.toml").write_text("[worker]\nconcurrency = 7\n")
+    (folder / "more.toml").write_text("[worker]\nthreads = 3\n")
+    monkeypatch.setenv("ADE_LOG__LEVEL", "debug")
+    answer = ade("config", "show", "--origin", "--json", "--config", "more.toml", "--store", "memory://")
+
+    told = answer.json
+    assert told["worker.concurrency"] == {"value": 7, "origin": "ade.toml"}
+    assert told["worker.threads"] == {"value": 3, "origin": "more.toml"}
+    assert told["log.level"] == {"value": "debug", "origin": "ADE_LOG__LEVEL"}
+    assert told["store.url"] == {"value": "memory://", "origin": "flag"}
+    assert told["task.max_attempts"]["origin"] == "default"
+
+
+def test_an_app_has_a_say_where_nobody_else_has(ade: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ade("config", "show", "--origin", "--json", "--app", "shop:ade").json
+    assert told["store.url"] == {"value": "sqlite:///shop.db", "origin": "app shop:ade"}
+
+    monkeypatch.setenv("ADE_STORE__URL", "sqlite:///elsewhere.db")
+    told = ade("config", "show", "--origin", "--json", "--app", "shop:ade").json
+    assert told["store.url"] == {"value": "sqlite:///elsewhere.db", "origin": "ADE_STORE__URL"}
+
+
+def test_only_what_was_changed_is_shown_when_asked(ade: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ADE_STORE__BALLAST_MB")
+    monkeypatch.setenv("ADE_WORKER__CONCURRENCY", "9")
+
+    assert ade("config", "show", "--changed", "--json").json == {"worker.concurrency": 9}
+    assert ade("config", "show", "--changed").lines[1].split() == ["worker.concurrency", "9"]
+
+
+def test_a_wrong_setting_stops_every_command(ade: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADE_WORKER__CONCURENCY", "9")
+    answer = ade("tasks", "--json")
+
+    assert (answer.code, answer.error["code"]) == (2, "bad_settings")
+    assert "Did you mean worker.concurrency?" in answer.error["message"]
+
+
+def test_a_backup_is_a_store_of_its_own(shop: Call, folder: Path) -> None:
+    task_id = shop("enqueue", "pack", "item=lamp").out.strip()
+    assert shop("backup", "copy.db").code == 0
+
+    assert shop("tasks", "--store", "sqlite:///copy.db", "--json").json["tasks"][0]["id"] == task_id
+    again = shop("backup", "copy.db", "--json")
+    assert (again.code, "exists already" in again.error["message"]) == (6, True)
+    nowhere = shop("backup", "no/folder/copy.db", "--json")
+    assert (nowhere.code, nowhere.error["code"]) == (6, "store_read_only")
+
+
+def test_archiving_counts_first_and_then_prunes(shop: Call, folder: Path) -> None:
+    for number in range(3):
+        shop("enqueue", "pack", f"item=lamp{number}")
+    work()
+    shop("enqueue", "pack", "item=waiting")
+
+    assert shop("archive", "--dry-run").out == "0 tasks would be pruned.\n"
+    dry = shop("archive", "--dry-run", "--older-than", "0", "--to", "old", "--json")
+    assert dry.json == {"found": 3, "pruned": 0, "archive": "old"}
+    assert shop("archive", "--older-than", "0", "--to", "old").out == "Pruned 3 tasks, archived to old.\n"
+
+    [file] = (folder / "old").glob("*.jsonl.gz")
+    archived = [msgspec.json.decode(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+    assert [task["args"]["item"] for task in archived] == ["lamp0", "lamp1", "lamp2"]
+    assert len(shop("tasks", "--json").json["tasks"]) == 1
+
+
+def test_the_audit_chain_is_verified_and_exported(shop: Call) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    work()
+    answer = shop("audit", "verify")
+    entries = shop("audit", "export").json_lines
+
+    assert answer.out.startswith("The chain holds: 3 entries")
+    assert [entry["event"]["type"] for entry in entries] == ["task.created", "task.claimed", "task.succeeded"]
+    assert len({entry["hash"] for entry in entries}) == 3
+    assert [entry["seq"] for entry in shop("audit", "export", "--after", str(entries[0]["seq"])).json_lines] == [
+        entry["seq"] for entry in entries[1:]
+    ]
+
+
+def test_an_entry_that_somebody_changed_is_found(shop: Call, folder: Path) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    shop("audit", "verify")
+    connection = apsw.Connection(str(folder / "shop.audit.db"))
+    for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {trigger}")
+    [(table,)] = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    connection.execute(f"UPDATE {table} SET body = replace(body, 'pack', 'sack')")
+    connection.close()
+    answer = shop("audit", "verify", "--json")
+
+    assert (answer.code, answer.error["code"]) == (1, "audit_broken")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_completion(ade: Call, shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "_ADE_COMPLETE" in ade("completion", shell).out
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    assert ade("completion", "--json").json["shell"] == shell
+
+
+def test_an_unknown_shell_is_told(ade: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+
+    assert ade("completion").code == 2

@@ -1,0 +1,51 @@
+"""A campaign in numbers."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from ade.settings import LogSettings, Settings, StoreSettings, SweepSettings, WorkerSettings
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The seed decides who is harmed, how and when; what the machine makes of it is its own affair."""
+
+    folder: str
+    seed: int
+    kills: int = 1_000
+    in_flight: int = 20_000  # unfinished tasks, kept up by the producers while the killing goes on
+    workers: int = 5
+    producers: int = 3
+    clerks: int = 1
+    kills_per_s: float = 5.0
+    suspensions: float = 0.1  # for each kill
+    lease_s: float = 1.0
+    drain_s: float = 180.0  # for what is left when the killing is over
+
+    @property
+    def place(self) -> Path:
+        return Path(self.folder)
+
+    @property
+    def database(self) -> Path:
+        return self.place / "ade.db"
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.database}"
+
+    def settings(self, *, slot: int = 0, hasty: bool = False) -> Settings:
+        """Short leases and quick sweeps. Every other worker has no guardian; hasty ones are there to drain."""
+        return Settings(
+            store=StoreSettings(url=self.url),
+            worker=WorkerSettings(
+                concurrency=100 if hasty else 12,
+                lease_s=self.lease_s,
+                heartbeat_s=self.lease_s * 0.3,
+                poll_s=0.2,
+                grace_s=5.0,
+                lease_guard=slot % 2 == 0,
+            ),
+            sweep=SweepSettings(interval_s=0.2),
+            log=LogSettings(level="warning", format="json"),
+        )

@@ -1,0 +1,45 @@
+"""What only the SQLite store has: a file, its companions, a machine that can fail under it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from ade.ports import Clock, Stores
+from ade.stores.sqlite import StoreOptions, open_sqlite
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+
+OpenStore = Callable[..., Awaitable[Stores]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the database of a story lies."""
+    return tmp_path / "ade.db"
+
+
+@pytest.fixture
+def clock() -> StoryClock:
+    return StoryClock()
+
+
+@pytest.fixture
+async def open_store(path: Path) -> AsyncIterator[OpenStore]:
+    """Opens the store with any option by its name, as often as a story likes."""
+    opened: list[Stores] = []
+
+    async def open_it(clock: Clock | None = None, **options: object) -> Stores:
+        chosen = StoreOptions(**({"ballast_mb": 0} | options))  # type: ignore[arg-type]  # any option, by its name
+        stores = await open_sqlite(f"sqlite:///{path}", chosen, clock)
+        opened.append(stores)
+        return stores
+
+    yield open_it
+    for stores in opened:
+        await stores.close()
+
+
+@pytest.fixture
+async def scene(open_store: OpenStore, clock: StoryClock) -> Scene:
+    return Scene(await open_store(clock), clock)

@@ -1,0 +1,34 @@
+"""Enqueue one by one on a disk whose syncs fail: say, as JSON, which ids were accepted, which not, and what was met."""
+
+import asyncio
+import json
+import sys
+
+from ade.core.errors import AdeError
+from ade.stores.sqlite import StoreOptions, open_sqlite
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+
+
+async def main(path: str, count: int) -> None:
+    clock = StoryClock()
+    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0), clock)
+    scene = Scene(stores, clock)
+    accepted: list[str] = []
+    refused: list[str] = []
+    met: list[str] = []
+    for _ in range(count):
+        task = scene.task()
+        try:
+            await scene.add_all(task)
+            accepted.append(task.id)
+        except AdeError as error:
+            refused.append(task.id)
+            met.append(str(error))
+    broken = await stores.upkeep.check_invariants()
+    await stores.close()
+    print(json.dumps({"accepted": accepted, "refused": refused, "met": met, "broken": broken}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,90 @@
+"""Live through a full disk: say, as JSON, what was refused and what went through."""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+from ade.core.errors import DiskFull
+from ade.ports import Stores
+from ade.stores.sqlite import StoreOptions, open_sqlite
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+
+LARGE = '"' + "x" * 100_000 + '"'
+
+
+def fill(file: Path) -> None:
+    """Another program takes the rest of the disk."""
+    with file.open("ab", buffering=0) as stream:
+        for size in (65_536, 4_096, 1):
+            try:
+                while stream.write(b"\0" * size):
+                    pass
+            except OSError:
+                continue
+
+
+async def add_until_full(scene: Scene) -> str:
+    for _ in range(1_000):
+        try:
+            await scene.add(description=LARGE)
+        except DiskFull as refusal:
+            return str(refusal)
+    return "never full"
+
+
+async def refused(scene: Scene) -> bool:
+    try:
+        await scene.add()
+    except DiskFull:
+        return True
+    return False
+
+
+async def until_accepted(scene: Scene) -> bool:
+    deadline = time.monotonic() + 10
+    while await refused(scene):
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.1)
+    return True
+
+
+async def live_through(stores: Stores, scene: Scene, folder: Path) -> dict[str, object]:
+    story: dict[str, object] = {}
+    (folder / "filler").write_bytes(b"\0" * (30 << 20))
+    await scene.add_many(6)
+    running = await scene.claim(6)
+    story["near_the_end"] = await add_until_full(scene)
+    fill(folder / "filler")
+    story["full"] = await refused(scene)
+    ballast = folder / "ade.db.ballast"
+    story["ballast_before"] = ballast.exists()
+    story["finished"] = await stores.tasks.commit_each([scene.success(task, LARGE) for task in running[:5]])
+    story["renewed"] = scene.renew(running[5])
+    await scene.succeed(running[5])
+    story["ballast_after"] = ballast.exists()
+    await asyncio.sleep(1.1)  # the guard looks at the disk once a second
+    story["still_refused"] = await refused(scene)
+    (folder / "filler").unlink()
+    story["accepted_again"] = await until_accepted(scene)
+    await stores.upkeep.checkpoint()
+    story["ballast_back"] = ballast.exists()
+    story["counts"] = await scene.counts()
+    story["broken"] = await stores.upkeep.check_invariants()
+    story["check"] = (await stores.upkeep.health()).facts["quick_check"]
+    return story
+
+
+async def main(folder: Path) -> None:
+    clock = StoryClock()
+    options = StoreOptions(ballast_mb=16, min_free_percent=10)
+    stores = await open_sqlite(f"sqlite:///{folder / 'ade.db'}", options, clock)
+    print(json.dumps(await live_through(stores, Scene(stores, clock), folder)), flush=True)
+    await stores.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,24 @@
+"""Wait for a hint on a database: say when ready, and whether it came."""
+
+import asyncio
+import sys
+import time
+
+from ade.ports import WORK
+from ade.stores.sqlite import StoreOptions, open_sqlite
+
+
+async def main(path: str) -> None:
+    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0))
+    seen = stores.hints.generation(WORK)
+    waiting = asyncio.create_task(stores.hints.wait(WORK, seen, 20))
+    await asyncio.sleep(0)  # the wait begins, and with it the watching
+    print("ready", flush=True)
+    began = time.monotonic()
+    await waiting
+    print("rung" if time.monotonic() - began < 15 else "missed", flush=True)
+    await stores.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,96 @@
+"""Wake-ups through a touched file, seen by inotify or, where there is none, by looking again and again."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ade.ports import DONE, STOP, WORK
+from ade.stores.sqlite.hints import FileHints, LocalHints
+
+
+@pytest.fixture(params=["inotify", "polling"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FileHints]]:
+    """Two processes' worth of hints on one folder."""
+    if request.param == "polling":
+        monkeypatch.setattr("ade.stores.sqlite.hints._inotify_on", lambda folder: None)
+    hints = [FileHints(tmp_path / "hints"), FileHints(tmp_path / "hints")]
+    yield hints
+    for one in hints:
+        one.close()
+
+
+async def woken(hints: LocalHints, topic: str, seen: int) -> float:
+    """How long the wait took."""
+    began = time.monotonic()
+    await hints.wait(topic, seen, 10)
+    return time.monotonic() - began
+
+
+async def test_who_waits_is_woken_by_another_process(pair: list[FileHints]) -> None:
+    here, there = pair
+    waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
+    await asyncio.sleep(0)
+
+    here.ring(WORK)
+
+    assert await waiting < 5
+
+
+async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[FileHints]) -> None:
+    here, there = pair
+    seen = there.generation(DONE)
+    waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
+    await asyncio.sleep(0)
+    here.ring(DONE)
+    await there.wait(DONE, seen, 10)  # it came through
+
+    assert not waiting.done()
+    here.ring(WORK)
+    assert await waiting < 5
+
+
+async def test_what_was_rung_before_the_wait_is_not_waited_for(pair: list[FileHints]) -> None:
+    here, _ = pair
+    seen = here.generation(STOP)
+    here.ring(STOP)
+
+    assert await woken(here, STOP, seen) < 1
+
+
+async def test_a_wait_ends_by_itself(pair: list[FileHints]) -> None:
+    here, _ = pair
+
+    await here.wait(WORK, here.generation(WORK), 0.01)
+
+
+async def test_all_who_wait_are_woken(pair: list[FileHints]) -> None:
+    here, there = pair
+    waiting = [asyncio.create_task(woken(hints, WORK, hints.generation(WORK))) for hints in (here, there, there, here)]
+    await asyncio.sleep(0)
+
+    here.ring(WORK)
+
+    assert max(await asyncio.gather(*waiting)) < 5
+
+
+async def test_a_closed_store_lets_everybody_go(pair: list[FileHints]) -> None:
+    here, _ = pair
+    waiting = asyncio.create_task(woken(here, WORK, here.generation(WORK)))
+    await asyncio.sleep(0)
+
+    await asyncio.to_thread(here.close)
+
+    assert await waiting < 5
+
+
+async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
+    hints = LocalHints()
+    waiting = asyncio.create_task(woken(hints, WORK, hints.generation(WORK)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+    assert hints._topics[WORK].waiters == []

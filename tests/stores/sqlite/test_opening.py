@@ -1,0 +1,317 @@
+"""What may be opened and what is refused, with nothing changed. Only here, because only this store is a file."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ade.core.errors import (
+    InvalidUrl,
+    StoreCorrupt,
+    StoreError,
+    StoreForeign,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnsupported,
+)
+from ade.stores.sqlite import StoreOptions, open_sqlite
+from ade.stores.sqlite.connection import APPLICATION_ID, check_library, connect
+from ade.stores.sqlite.places import file_system_of, place_of
+from ade.stores.sqlite.statements import migrations
+from ade.stores.sqlite.tasks import SqliteTasks
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+from tests.stores.sqlite.conftest import OpenStore
+
+
+@pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.50.7", "3.51.2", "2.99.99"])
+def test_a_library_that_can_corrupt_the_file_is_refused(version: str) -> None:
+    with pytest.raises(StoreUnsupported, match=version):
+        check_library(version)
+
+
+@pytest.mark.parametrize("version", ["3.51.3", "3.52.0", "3.54.1", "4.0.0"])
+def test_a_library_that_is_safe_is_taken(version: str) -> None:
+    check_library(version)
+
+
+def test_the_library_in_use_is_safe() -> None:
+    check_library()
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite:///a.db?mode=ro", "sqlite:///a\0b", "redis://x", "a.db", ""]
+)
+def test_a_url_that_names_no_file_is_refused(url: str) -> None:
+    with pytest.raises(InvalidUrl):
+        place_of(url)
+
+
+def test_a_url_names_a_file_here_or_anywhere() -> None:
+    here, anywhere = place_of("sqlite:///sub/a.db"), place_of("sqlite:////var/a.db")
+
+    assert here is not None
+    assert anywhere is not None
+    assert here.path == Path.cwd() / "sub" / "a.db"
+    assert anywhere.path == Path("/var/a.db")
+    assert place_of("memory://") is None
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:28 / /srv rw - nfs4 server:/srv rw
+31 30 0:29 / /srv/local\\040disk rw shared:1 - xfs /dev/vdb rw
+32 22 0:30 / /mnt/win rw - cifs //win/share rw
+33 22 0:31 / /mnt/ssh rw - fuse.sshfs me@there: rw
+34 22 0:32 / /mnt/täglich rw - nfs server:/t rw
+35 22 0:33 / /over rw - ext4 /dev/vdc rw
+36 22 0:34 / /over rw - nfs server:/over rw
+not a line of this file
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/var/lib", "ext4"),
+        ("/srv", "nfs4"),
+        ("/srv/deep/er", "nfs4"),
+        ("/srvx", "ext4"),
+        ("/srv/local disk/ade", "xfs"),
+        ("/mnt/win/x", "cifs"),
+        ("/mnt/ssh", "fuse.sshfs"),
+        ("/mnt/täglich/ade", "nfs"),
+        ("/over", "nfs"),
+    ],
+)
+def test_the_file_system_of_a_folder_is_the_one_mounted_nearest(folder: str, kind: str) -> None:
+    assert file_system_of(Path(folder), MOUNTS) == kind
+
+
+def test_without_a_list_of_mounts_nothing_is_known() -> None:
+    assert file_system_of(Path("/srv"), "") == ""
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs"])
+async def test_a_network_file_system_is_refused(
+    open_store: OpenStore, path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    mounts = path.with_name("mounts")
+    mounts.write_text(f"1 0 0:1 / {path.parent} rw - {kind} server:/x rw\n")
+    monkeypatch.setattr("ade.stores.sqlite.places._MOUNTS", mounts)
+
+    with pytest.raises(StoreUnsupported, match=kind):
+        await open_store()
+
+    assert not path.exists()
+
+
+async def test_who_insists_gets_a_journal_that_needs_no_shared_memory(
+    open_store: OpenStore, path: Path, monkeypatch: pytest.MonkeyPatch, clock: StoryClock
+) -> None:
+    mounts = path.with_name("mounts")
+    mounts.write_text(f"1 0 0:1 / {path.parent} rw - nfs server:/x rw\n")
+    monkeypatch.setattr("ade.stores.sqlite.places._MOUNTS", mounts)
+    stores = await open_store(clock, allow_network_fs=True)
+    scene = Scene(stores, clock)
+    running = await scene.start()
+    scene.renew(running)
+    await scene.succeed(running)
+
+    assert (await stores.upkeep.health()).facts["journal_mode"] == "delete"
+    assert not path.with_name("ade.db-wal").exists()
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
+
+
+async def test_a_database_of_a_newer_version_is_refused_untouched(open_store: OpenStore, path: Path) -> None:
+    connection = connect(path)
+    connection.pragma("user_version", len(migrations()) + 1)
+    connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+    connection.close()
+    before = content(path)
+
+    with pytest.raises(StoreTooNew, match="Upgrade ADE"):
+        await open_store()
+
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("mark", ["PRAGMA user_version = 3", "PRAGMA application_id = 77", "CREATE TABLE mine (a)"])
+async def test_a_database_of_another_program_is_refused_untouched(open_store: OpenStore, path: Path, mark: str) -> None:
+    other = sqlite3.connect(path)
+    other.execute(mark)
+    other.commit()
+    other.close()
+    before = content(path)
+
+    with pytest.raises(StoreForeign):
+        await open_store()
+
+    assert content(path) == before
+    assert not path.with_name("ade.db.hints").exists()
+
+
+async def test_an_empty_file_becomes_a_database(open_store: OpenStore, path: Path) -> None:
+    path.touch()
+
+    stores = await open_store()
+
+    assert (await stores.upkeep.health()).facts["schema"] == len(migrations())
+
+
+async def test_folders_are_made_as_needed(tmp_path: Path) -> None:
+    stores = await open_sqlite(f"sqlite:///{tmp_path / 'a' / 'b' / 'ade.db'}", StoreOptions(ballast_mb=0))
+    await stores.close()
+
+    assert (tmp_path / "a" / "b" / "ade.db").exists()
+
+
+async def test_a_folder_is_no_database(open_store: OpenStore, path: Path) -> None:
+    path.mkdir()
+
+    with pytest.raises(StoreUnsupported, match="is a folder"):
+        await open_store()
+
+
+async def test_a_file_where_the_folder_should_be_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StoreError, match="folder"):
+        await open_sqlite(f"sqlite:///{tmp_path / 'file' / 'ade.db'}", StoreOptions())
+
+
+async def test_many_may_open_a_new_database_at_once(open_store: OpenStore, clock: StoryClock) -> None:
+    opened = await asyncio.gather(*(open_store(clock) for _ in range(6)))
+    for stores in opened:
+        await Scene(stores, clock).add()
+
+    assert await Scene(opened[0], clock).counts() == {"pending": 6}
+
+
+async def test_garbage_is_refused_as_damaged(open_store: OpenStore, path: Path) -> None:
+    path.write_bytes(b"this is not a database, " * 1000)
+    before = content(path)
+
+    with pytest.raises(StoreCorrupt, match="backup"):
+        await open_store()
+
+    assert content(path) == before
+
+
+async def _filled(open_store: OpenStore, clock: StoryClock) -> None:
+    stores = await open_store(clock)
+    await Scene(stores, clock).add_many(2000, description="x" * 200)
+    await stores.close()
+
+
+async def test_a_damaged_page_is_reported_and_nothing_hides_it(
+    open_store: OpenStore, path: Path, clock: StoryClock
+) -> None:
+    await _filled(open_store, clock)
+    with path.open("r+b") as file:
+        for page in range(3, path.stat().st_size // 4096, 2):
+            file.seek(page * 4096)
+            file.write(b"\xa5" * 4096)
+
+    async def use() -> None:
+        stores = await open_store(clock)
+        await Scene(stores, clock).run(2000)
+
+    with pytest.raises(StoreCorrupt, match="backup"):
+        await use()
+
+
+async def test_the_doctor_sees_a_damaged_page(open_store: OpenStore, path: Path, clock: StoryClock) -> None:
+    await _filled(open_store, clock)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size - 4096)
+        file.write(b"\xa5" * 4096)
+
+    health = await (await open_store(clock)).upkeep.health()
+
+    assert any("damaged" in warning for warning in health.warnings)
+
+
+async def test_a_file_cut_short_is_refused_as_damaged(open_store: OpenStore, path: Path, clock: StoryClock) -> None:
+    await _filled(open_store, clock)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+    async def use() -> None:
+        await Scene(await open_store(clock), clock).run(2000)
+
+    with pytest.raises(StoreCorrupt):
+        await use()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write what is read-only; see test_read_only.py")
+@pytest.mark.parametrize("what", ["file", "folder"])
+async def test_what_cannot_be_written_is_refused(open_store: OpenStore, path: Path, what: str) -> None:
+    stores = await open_store()
+    await stores.close()
+    target = path if what == "file" else path.parent
+    mode = target.stat().st_mode
+    target.chmod(0o444 if what == "file" else 0o555)
+    try:
+        with pytest.raises(StoreReadOnly):
+            await open_store()
+    finally:
+        target.chmod(mode)
+
+
+async def test_the_settings_that_keep_data_safe_are_in_force(open_store: OpenStore, clock: StoryClock) -> None:
+    stores = await open_store(clock)
+    assert isinstance(stores.tasks, SqliteTasks)
+    pragmas = ("journal_mode", "synchronous", "mmap_size", "trusted_schema", "application_id", "wal_autocheckpoint")
+
+    async def in_force(call: object) -> dict[str, object]:
+        answers: dict[str, object] = await call(lambda c: {name: c.pragma(name) for name in pragmas})  # type: ignore[operator]  # a bound method
+        return answers
+
+    writing = await in_force(stores.tasks._writer.call)
+    reading = await in_force(stores.tasks._readers.call)
+
+    assert writing["journal_mode"] == reading["journal_mode"] == "wal"
+    assert writing["synchronous"] == 2  # FULL
+    assert writing["mmap_size"] == reading["mmap_size"] == 0
+    assert writing["trusted_schema"] == 0
+    assert writing["application_id"] == APPLICATION_ID
+
+
+async def test_who_reads_cannot_write(open_store: OpenStore) -> None:
+    stores = await open_store()
+    assert isinstance(stores.tasks, SqliteTasks)
+
+    with pytest.raises(StoreReadOnly):
+        await stores.tasks._readers.call(lambda c: c.execute("DELETE FROM task").fetchall())
+
+
+async def test_a_store_opens_again_as_it_was_left(open_store: OpenStore, clock: StoryClock) -> None:
+    first = await open_store(clock)
+    task = await Scene(first, clock).add()
+    await first.close()
+    await first.close()
+
+    again = Scene(await open_store(clock), clock)
+
+    assert await again.get(task.id) == task
+
+
+async def test_a_copy_without_its_log_is_whole_if_the_store_was_closed(
+    open_store: OpenStore, path: Path, clock: StoryClock, tmp_path: Path
+) -> None:
+    stores = await open_store(clock)
+    await Scene(stores, clock).add_many(10)
+    await stores.close()
+    shutil.copy(path, tmp_path / "copy.db")
+
+    rows = apsw.Connection(str(tmp_path / "copy.db")).execute("SELECT count(*) FROM task").fetchall()
+
+    assert rows == [(10,)]

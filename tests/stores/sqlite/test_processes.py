@@ -1,0 +1,101 @@
+"""Several processes on one file: they wait for each other, wake each other and never meet a lock error."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ade.core.lifecycle import Status
+from ade.ports import WORK
+from ade.stores.sqlite.tasks import SqliteTasks
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+from tests.stores.sqlite.conftest import OpenStore
+from tests.stores.sqlite.processes import answer_of, command, line_of, started
+
+
+async def test_while_another_process_holds_the_lock_calls_wait_and_the_loop_goes_on(scene: Scene, path: Path) -> None:
+    running = await scene.start()
+    with started(command("hold_lock", path, 1.5)) as holder:
+        assert line_of(holder) == "held"
+        waiting = [asyncio.create_task(scene.add()), asyncio.create_task(scene.succeed(running))]
+        renewing = asyncio.create_task(asyncio.to_thread(scene.renew))
+        longest, before = 0.0, time.monotonic()
+        while not all(task.done() for task in (*waiting, renewing)):
+            await asyncio.sleep(0.01)
+            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+            assert (await scene.stores.tasks.get([running.id])) != [None]  # who reads does not wait
+        await asyncio.gather(*waiting, renewing)
+
+    assert longest < 0.5
+    assert await scene.status(running.id) == Status.COMPLETED
+
+
+async def test_two_stores_on_one_file_see_each_other(open_store: OpenStore, clock: StoryClock) -> None:
+    one, two = Scene(await open_store(clock), clock), Scene(await open_store(clock), clock)
+    tasks = await one.add_many(20)
+
+    claims = await asyncio.gather(*(scene.claim(3, worker=f"w{n}") for n in range(5) for scene in (one, two)))
+
+    assert sorted(task.id for claim in claims for task in claim) == sorted(task.id for task in tasks)
+    assert await two.counts() == {"running": 20}
+
+
+@pytest.mark.slow
+async def test_processes_under_load_meet_no_lock_error(open_store: OpenStore, path: Path, clock: StoryClock) -> None:
+    stores = await open_store(clock)
+
+    def run(name: str) -> int:
+        return int(answer_of(command("work", path, name, 40)))
+
+    with ThreadPoolExecutor(3) as pool:
+        finished = sum(pool.map(run, ("a", "b", "c")))
+
+    counts = await Scene(stores, clock).counts()
+    assert counts.get("completed") == finished
+    assert sum(counts.values()) == 3 * 40 * 5
+    assert await stores.upkeep.check_invariants() == []
+
+
+def test_a_fork_of_an_open_store_is_refused_in_the_child_and_harms_nothing_in_the_parent(path: Path) -> None:
+    said = answer_of(command("fork", path)).split()
+
+    assert said == [
+        "add:store_unsupported",
+        "read:store_unsupported",
+        "renew:store_unsupported",
+        "close:store_unsupported",
+        "parent:fine",
+    ]
+
+
+async def test_a_hint_wakes_another_process(open_store: OpenStore, path: Path) -> None:
+    stores = await open_store()
+    with started(command("wait_for_hint", path)) as waiter:
+        assert line_of(waiter) == "ready"
+        stores.hints.ring(WORK)
+
+        assert line_of(waiter) == "rung"
+
+
+async def test_many_callers_at_once_share_few_transactions(scene: Scene) -> None:
+    assert isinstance(scene.stores.tasks, SqliteTasks)
+    commits = 0
+
+    def count() -> bool:
+        nonlocal commits
+        commits += 1
+        return False  # go on with the commit
+
+    await scene.stores.tasks._writer.call(lambda connection: connection.set_commit_hook(count))
+    commits = 0
+    await asyncio.gather(*(scene.add() for _ in range(200)))
+    adding, commits = commits, 0
+    running = await scene.claim(200)
+    await asyncio.gather(*(scene.succeed(task) for task in running))
+
+    assert adding <= 20
+    assert commits <= 21
+    assert await scene.counts() == {"completed": 200}

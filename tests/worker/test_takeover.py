@@ -1,0 +1,80 @@
+"""A worker is killed in mid-task: the whole story on a clock that moves when told to, with the default lease.
+
+tests/faults/test_killed_worker.py tells the same story with a real process, a real signal and real time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import Raw
+
+from ade.core.errors import StaleLease
+from ade.core.events import FINAL_EVENTS
+from ade.core.lifecycle import Status
+from ade.core.outcome import Succeeded
+from ade.core.records import Task, Worker
+from ade.core.task import settle
+from ade.ports import ClaimRequest, Stores
+from ade.testing import TestClock
+from ade.wiring import open_stores
+from ade.worker.context import Context
+from ade.worker.options import SweepOptions, WorkerOptions
+from ade.worker.pump import fresh_ids
+from ade.worker.sweep import settle_ripe
+from tests.worker.workshop import Workshop, plain
+
+DEFAULTS, SWEEPS = WorkerOptions(), SweepOptions()
+PROMISE_S = 35.0
+VICTIM = Worker(id="victim", hostname="here", pid=1, started_at=0, version="0")
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+async def stores(clock: TestClock) -> AsyncIterator[Stores]:
+    opened = await open_stores("memory://", clock=clock)
+    yield opened
+    broken = await opened.upkeep.check_invariants()
+    await opened.close()
+    assert broken == []
+
+
+async def taken_by_the_victim(stores: Stores) -> Task:
+    """A worker takes the task with the default lease, beats once, and is killed."""
+    request = ClaimRequest(
+        worker_id=VICTIM.id, run_ids=fresh_ids(1), names=frozenset({"build"}), lease_ms=DEFAULTS.lease_ms
+    )
+    [task] = await stores.tasks.claim(request)
+    await asyncio.to_thread(stores.workers.renew, VICTIM, {str(task.run_id): task.id}, lease_ms=DEFAULTS.lease_ms)
+    return task
+
+
+async def test_the_task_of_a_killed_worker_runs_elsewhere_within_35_seconds_and_its_late_twin_is_refused(
+    workshop: Workshop, stores: Stores, clock: TestClock
+) -> None:
+    async def build(ctx: Context) -> str:
+        return f"built by attempt {ctx.attempt}"
+
+    task = await workshop.enqueue(workshop.handle(build))
+    late = await taken_by_the_victim(stores)
+    killed_at = clock.steady()
+    async with workshop.worker():
+        clock.advance(DEFAULTS.lease_s)
+        assert await settle_ripe(stores) == 0  # to the last millisecond the lease is the victim's
+        clock.advance(SWEEPS.interval_s)
+        assert await settle_ripe(stores) == 1
+        final = await workshop.final(task)
+
+    assert plain(final.result) == "built by attempt 2"
+    assert clock.steady() - killed_at <= PROMISE_S * 1000
+    held = {str(late.run_id): late.id}
+    renewal = await asyncio.to_thread(stores.workers.renew, VICTIM, held, lease_ms=DEFAULTS.lease_ms)
+    assert renewal.gone == {late.run_id: Status.COMPLETED}
+    with pytest.raises(StaleLease):
+        await stores.tasks.commit(settle(late, Succeeded(Raw(b'"too late"')), now=clock.now(), dice=0.5))
+    assert await workshop.get(task) == final
+    assert [kind for kind in await workshop.event_types(task) if kind in FINAL_EVENTS] == ["task.succeeded"]
