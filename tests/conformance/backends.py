@@ -14,7 +14,11 @@ class Backend:
     """One kind of store."""
 
     open: Callable[[Path, Clock], Awaitable[Stores]]
-    damage: Callable[[Stores, str], Awaitable[None]]  # make the stored record of a task unreadable
+    damage: Callable[[Stores, str, str], Awaitable[None]]  # make the record of a task unreadable, in one of these ways
+
+
+CUT, NOT_TEXT, UNKNOWN_WORD, MISSING = "cut", "not_text", "unknown_word", "missing"
+DAMAGES = (CUT, NOT_TEXT, UNKNOWN_WORD, MISSING)
 
 
 async def _open_memory(_folder: Path, clock: Clock) -> Stores:
@@ -25,13 +29,18 @@ async def _open_file(folder: Path, clock: Clock) -> Stores:
     return await open_sqlite(f"sqlite:///{folder / 'ade.db'}", StoreOptions(ballast_mb=0), clock)
 
 
-async def _damage_sqlite(stores: Stores, task_id: str) -> None:
+_SQLITE_DAMAGES = {
+    CUT: "UPDATE task_detail SET detail = substr(detail, 1, 12)",
+    NOT_TEXT: "UPDATE task_detail SET detail = CAST(X'7B2266FF00' AS TEXT)",
+    UNKNOWN_WORD: "UPDATE task_detail SET detail = json_set(detail, '$.after_failure', 'of a newer version')",
+    MISSING: "DELETE FROM task_detail",
+}
+
+
+async def _damage_sqlite(stores: Stores, task_id: str, way: str) -> None:
     assert isinstance(stores.tasks, SqliteTasks)
-    await stores.tasks._writer.call(
-        lambda connection: connection.execute(
-            "UPDATE task_detail SET detail = '{\"args\":' WHERE seq = (SELECT seq FROM task WHERE id = ?)", (task_id,)
-        ).fetchall()
-    )
+    statement = f"{_SQLITE_DAMAGES[way]} WHERE seq = (SELECT seq FROM task WHERE id = ?)"
+    await stores.tasks._writer.call(lambda connection: connection.execute(statement, (task_id,)).fetchall())
 
 
 BACKENDS = {

@@ -158,6 +158,19 @@ async def test_a_next_in_line_that_is_cancelled_frees_its_share_of_a_wider_key(s
     assert await scene.run(10) == [tasks[3].id]
 
 
+async def test_a_next_in_line_whose_queue_nobody_serves_holds_up_no_other_queue(scene: Scene) -> None:
+    await scene.define("send", concurrency_per_key=2)
+    await scene.add_many(2, queue="served", concurrency_key="ann")
+    await scene.add(queue="unserved", concurrency_key="ann", priority=0)
+    served = await scene.add(queue="served", concurrency_key="ann")
+    running = await scene.claim(10, queues=("served",))
+    assert await scene.claim(10) == []  # both wait for the key now
+
+    await scene.succeed(running[0])
+
+    assert await scene.run(10, queues=("served",)) == [served.id]
+
+
 async def test_a_key_of_two_lets_two_run(scene: Scene) -> None:
     await scene.define("send", concurrency_per_key=2)
     await scene.add_many(5, concurrency_key="ann")

@@ -24,6 +24,7 @@ PAGES += sorted((ROOT / "docs" / "how-to").glob("*.md"))
 _FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- example: (?P<what>[^>]+?) -->\n\Z")
 _SEPARATOR = "\x1e"
+_LOG_LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[\w+ *\] .*\n", re.MULTILINE)  # a worker's own words
 _PATIENCE_S = 120
 
 
@@ -123,6 +124,6 @@ def _differences(examples: Sequence[Example], outputs: Sequence[str]) -> Iterato
     last = ""
     for example in examples:
         if example.is_run:
-            last = next(remaining)
+            last = _LOG_LINE.sub("", next(remaining))
         elif example.what == "output" and not OutputChecker().check_output(example.body, last, ELLIPSIS):
             yield f"{example.place} shows another output than what came:\n{last}"

@@ -1,6 +1,8 @@
 """The guardian keeps the leases of a worker that lives but cannot renew."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 
@@ -110,3 +112,12 @@ class TestWatch:
 def test_a_running_process_is_not_stopped_and_a_missing_one_is() -> None:
     assert not is_stopped(os.getpid())
     assert is_stopped(2**22 + 1)
+
+
+@pytest.mark.parametrize("said", [b"", b"[12, 3"])
+def test_a_guardian_whose_worker_died_before_it_could_speak_ends_without_a_word(said: bytes) -> None:
+    guardian = subprocess.run(
+        [sys.executable, "-m", "ade.worker.guardian"], input=said, capture_output=True, check=False, timeout=30
+    )
+
+    assert (guardian.returncode, guardian.stdout, guardian.stderr) == (0, b"", b"")

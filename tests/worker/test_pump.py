@@ -1,9 +1,6 @@
 """How a worker gets and finishes work."""
 
 import asyncio
-from typing import Any
-
-import pytest
 
 from ade.core.change import Change
 from ade.core.errors import StaleWrite, StoreUnavailable
@@ -12,6 +9,7 @@ from ade.core.records import Task
 from ade.core.task import lose_lease
 from ade.ports import ClaimRequest
 from ade.worker.probe import PERFORMED
+from ade.worker.pump import RunIds
 from tests.worker.workshop import Gate, Workshop, plain, soon
 
 
@@ -92,6 +90,25 @@ async def test_one_free_slot_is_enough_while_the_others_are_busy_for_long(worksh
             assert (await workshop.final(task)).status is Status.COMPLETED
         gate.open()
         for task in long_ones:
+            await workshop.final(task)
+
+
+async def test_slots_are_filled_at_once_though_one_call_hands_out_only_a_few(workshop: Workshop) -> None:
+    gate, started, all_started = Gate(), 0, asyncio.Event()
+
+    async def long() -> None:
+        nonlocal started
+        started += 1
+        if started == 10:
+            all_started.set()
+        await gate()
+
+    workshop.handle(long)
+    tasks = await workshop.enqueue_many("long", 12)
+    async with workshop.worker(concurrency=10, batch=3):
+        await soon(all_started)
+        gate.open()
+        for task in tasks:
             await workshop.final(task)
 
 
@@ -290,10 +307,8 @@ async def test_a_worker_tells_how_it_is_doing(workshop: Workshop) -> None:
     assert await workshop.stores.workers.list_workers() == []
 
 
-@pytest.mark.parametrize("count", [1, 3])
-async def test_run_ids_are_fresh_and_of_the_agreed_form(count: int) -> None:
-    from ade.worker.pump import fresh_ids
-
-    ids: list[Any] = fresh_ids(count)
-    assert len(set(ids)) == count
-    assert all(len(run_id) == 32 and int(run_id, 16) >= 0 for run_id in ids)
+def test_run_ids_are_never_given_twice() -> None:
+    ids = RunIds(stock=5)
+    taken = [run_id for count in (3, 3, 1, 17, 2) for run_id in ids.take(count)]
+    assert len(set(taken)) == len(taken) == 26
+    assert all(len(run_id) == 32 and int(run_id, 16) >= 0 for run_id in taken)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ade.app.auditing import audit_duties
 from ade.app.guarding import RENEWER, Place
 from ade.queue.schedules import declare
 from ade.settings import Settings
@@ -59,15 +60,17 @@ async def work(
     opened = await app.open()
     for schedule in app.schedules:
         await declare(opened.stores, schedule)
-    runtime = WorkerRuntime(
-        opened.stores,
-        app.registry,
-        worker_options(settings),
-        payloads=opened.payloads,
-        middleware=app.middlewares,
-        sweeps=sweep_options(settings),
-        defaults=app.defaults,
-        guardian=guardian_spec(settings),
-        probe=probe,
-    )
-    return await runtime.run(stop, hurry)
+    async with audit_duties(settings.store.url, opened.stores) as duties:
+        runtime = WorkerRuntime(
+            opened.stores,
+            app.registry,
+            worker_options(settings),
+            payloads=opened.payloads,
+            middleware=app.middlewares,
+            sweeps=sweep_options(settings),
+            defaults=app.defaults,
+            duties=duties,
+            guardian=guardian_spec(settings),
+            probe=probe,
+        )
+        return await runtime.run(stop, hurry)

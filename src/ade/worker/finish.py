@@ -64,15 +64,21 @@ class Finisher:
         now = self._stores.clock.now()
         changes = [settle(run.task, outcome, now=now, dice=self._dice()) for run, outcome in batch]
         answers = await self._until_answered(changes)
-        written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
-        for change, answer in zip(changes, answers, strict=True):
+        done = work = False
+        for (run, _), change, answer in zip(batch, changes, answers, strict=True):
             if answer is not None:
                 _tell_thrown_away(change, answer)
-            elif change.verb is not Verb.SUCCEED:
+                continue
+            if change.verb is not Verb.SUCCEED:
                 self._note(change)
+            done = done or change.after.is_final
+            work = work or _frees_work(run, change)
         if self._probe.armed:
             await self._probe(COMMITTED)
-        self._ring(written, batch)
+        if done:
+            self._stores.hints.ring(DONE)
+        if work:
+            self._stores.hints.ring(WORK)
         self._on_settled([run for run, _ in batch])
 
     async def _until_answered(self, changes: Sequence[Change]) -> list[AdeError | None]:
@@ -104,23 +110,15 @@ class Finisher:
             error=None if error is None or change.verb is Verb.RELEASE else f"{error.type}: {error.message}"[:200],
         )
 
-    def _ring(self, written: Sequence[Change], batch: Sequence[Ended]) -> None:
-        if any(change.after.is_final for change in written):
-            self._stores.hints.ring(DONE)
-        if any(_frees_work(change) for change in written) or any(_has_limit(run) for run, _ in batch):
-            self._stores.hints.ring(WORK)
 
-
-def _frees_work(change: Change) -> bool:
-    """Whether somebody may claim because of this change."""
+def _frees_work(run: Run, change: Change) -> bool:
+    """Whether somebody may claim because of this change: a limit has room again, or the task itself is due."""
     if change.before.concurrency_key is not None:
+        return True
+    if run.handler is not None and run.handler.definition.concurrency is not None:
         return True
     after = change.after
     return after.status is Status.PENDING and after.run_after <= after.updated_at
-
-
-def _has_limit(run: Run) -> bool:
-    return run.handler is not None and run.handler.definition.concurrency is not None
 
 
 def _tell_thrown_away(change: Change, answer: AdeError) -> None:

@@ -62,7 +62,9 @@ class Performer:
 
     async def _attempt(self, run: Run, handler: Handler) -> Outcome:
         try:
-            args = await self._payloads.load(run.task.args)
+            args = run.task.args
+            if not self._payloads.fits(args):
+                args = await self._payloads.load(args)
             if handler.mode is Mode.PROCESS:
                 outcome = await self._in_process(run, handler, args)
                 return outcome if isinstance(outcome, Failed) else await self._kept(run, outcome.result)
@@ -82,9 +84,10 @@ class Performer:
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             return failure_of(error)
         try:
-            return await self._kept(run, handler.signature.encode_result(value))
+            result = handler.signature.encode_result(value)
         except InvalidResult as error:
             return failed(FailureKind.BAD_RESULT, error)
+        return Succeeded(result) if self._payloads.fits(result) else await self._kept(run, result)
 
     async def _in_thread(self, run: Run, handler: Handler, arguments: dict[str, Any]) -> Any:
         """A thread cannot be stopped; it reads from its context that it should end."""

@@ -49,11 +49,13 @@ class Pump:
         self._probe = probe
         self._lanes = lanes_of(registry)
         self._rated = [item.definition for item in registry if item.definition.rate_count is not None]
+        self._ids = RunIds()
         self._wake = asyncio.Event()
         self._stopping = False
         self._starved = False  # some lane got less than it asked for: new work must wake us
         self._eager = False  # some lane could take more: new room must wake us
         self._hinted = False  # new work was announced since the round began
+        self._fruitful = False  # the round brought something
         self._lingering = False
         self._enough = max(options.concurrency // 4, 1)
         self.progress_at = stores.clock.now()
@@ -86,7 +88,7 @@ class Pump:
         self._wake.set()
 
     async def _claim_round(self) -> None:
-        self._starved = self._eager = self._hinted = False
+        self._starved = self._eager = self._hinted = self._fruitful = False
         for lane in self._lanes:
             backlog = False
             limit = min(self._runs.room(lane.mode), self._options.batch)
@@ -105,14 +107,15 @@ class Pump:
                 self._runs.hand_back(tasks)
                 return
             self._runs.start(tasks)
-            if os.environ.get("OV") and backlog and self._runs.room(lane.mode) >= self._enough:
-                self._wake.set()  # claim on while these begin
+            self._fruitful = self._fruitful or bool(tasks)
+            if backlog and self._runs.room(lane.mode) > 0:
+                self._wake.set()  # one call hands out only so many: go on while these begin
         self._lanes.append(self._lanes.pop(0))  # when room is scarce, each lane is first in turn
 
     async def _claim(self, lane: Lane, limit: int) -> Sequence[Task]:
         request = lane.unanswered or ClaimRequest(
             worker_id=self._worker_id,
-            run_ids=fresh_ids(limit),
+            run_ids=self._ids.take(limit),
             names=lane.names,
             queues=self._options.queues,
             lease_ms=self._options.lease_ms,
@@ -124,7 +127,11 @@ class Pump:
 
     async def _rest(self) -> None:
         """Until there is work, room, a due task or time for the slow look."""
-        if self._wake.is_set() or self._stopping or (self._starved and self._hinted):
+        if self._starved and self._hinted:
+            if not self._fruitful:  # announced work may be for others: look often, but not hotly
+                await asyncio.sleep(_LINGER_S)
+            return
+        if self._wake.is_set() or self._stopping:
             return
         seconds = self._options.poll_s
         if self._starved:
@@ -203,3 +210,17 @@ def lanes_of(registry: Registry) -> list[Lane]:
 def fresh_ids(count: int) -> list[str]:
     digits = os.urandom(16 * count).hex()
     return [digits[start : start + 32] for start in range(0, len(digits), 32)]
+
+
+class RunIds:
+    """A stock of run ids: asking the kernel for each batch would give the interpreter away each time."""
+
+    def __init__(self, stock: int = 4_096) -> None:
+        self._stock = stock
+        self._ids: list[str] = []
+
+    def take(self, count: int) -> list[str]:
+        if len(self._ids) < count:
+            self._ids += fresh_ids(max(self._stock, count))
+        taken, self._ids = self._ids[-count:], self._ids[:-count]
+        return taken

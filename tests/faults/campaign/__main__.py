@@ -9,10 +9,8 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.campaign.course import run
-from tests.faults.campaign.judgement import Verdict
 from tests.faults.campaign.plan import Plan
-
-_EXAMPLES = 10
+from tests.faults.campaign.report import shown
 
 
 def main() -> int:
@@ -26,18 +24,6 @@ def main() -> int:
         return 0
     print(f"NOT all of it holds; to try again: --seed {plan.seed}. The files are kept in {plan.folder}")
     return 1
-
-
-def shown(verdict: Verdict) -> str:
-    """The outcome as a table."""
-    facts = [f"  {name:<34}{value:>10,}" for name, value in verdict.facts.items()]
-    checks = []
-    for check in verdict.checks:
-        checks.append(f"  {'WRONG' if check.wrongs else 'ok':<7}{check.what:<64}{check.looked_at:>10,}")
-        checks += [f"           {wrong}" for wrong in check.wrongs[:_EXAMPLES]]
-        if len(check.wrongs) > _EXAMPLES:
-            checks.append(f"           and {len(check.wrongs) - _EXAMPLES} more")
-    return "\n".join(["what happened", *facts, "what must hold (and how many were looked at)", *checks])
 
 
 def _plan() -> Plan:

@@ -13,7 +13,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     folder: str
     seed: int
     kills: int = 1_000
-    in_flight: int = 20_000  # unfinished tasks, kept up by the producers while the killing goes on
+    in_flight: int = 20_000  # unfinished tasks, at least, from the first kill to the last
     workers: int = 5
     producers: int = 3
     clerks: int = 1
@@ -21,6 +21,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     suspensions: float = 0.1  # for each kill
     lease_s: float = 1.0
     drain_s: float = 180.0  # for what is left when the killing is over
+
+    @property
+    def aim(self) -> int:
+        """What producers fill up to: they are killed too, and workers go on meanwhile."""
+        return self.in_flight + max(self.in_flight // 20, 500)
 
     @property
     def place(self) -> Path:

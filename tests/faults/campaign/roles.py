@@ -26,7 +26,7 @@ def writer_name(role: str, slot: int) -> str:
 
 
 def produce(plan: Plan, slot: int) -> None:
-    """Keep the number of tasks in flight up; go on where the one before was killed."""
+    """Keep enough tasks in flight; go on where the one before was killed."""
     asyncio.run(_until_told_to_stop(lambda stop: _produce(plan, slot, stop)))
 
 
@@ -37,7 +37,7 @@ async def _produce(plan: Plan, slot: int, stop: asyncio.Event) -> None:
     app, dice = CampaignApp(plan.settings()), Random()
     async with app.ade:
         while not stop.is_set():
-            missing = plan.in_flight - await app.unfinished()
+            missing = plan.aim - await app.unfinished()
             if missing <= 0:
                 await asyncio.sleep(_MOMENT_S)
                 continue

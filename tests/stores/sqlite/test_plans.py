@@ -23,7 +23,7 @@ HOT = {  # statement: how it finds the tasks it is about
     "claim_take": BY_SEQ,
     "claim_events": BY_SEQ,
     "park": BY_SEQ,
-    "unpark_next": "task_parked (name=? AND concurrency_key=?)",
+    "unpark_next": "task_parked (name=? AND concurrency_key=? AND queue=?)",
     "running_by_run": "task_lease",
     "records_by_seq": BY_SEQ,
     "records_by_id": BY_ID,

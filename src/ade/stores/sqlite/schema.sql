@@ -37,7 +37,7 @@ CREATE TABLE task (
 
 CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready';
 CREATE INDEX task_delayed ON task (run_after) WHERE stage = 'delayed';
-CREATE INDEX task_parked ON task (name, concurrency_key, priority, seq) WHERE stage = 'parked';
+CREATE INDEX task_parked ON task (name, concurrency_key, queue, priority, seq) WHERE stage = 'parked';
 CREATE INDEX task_lease ON task (lease_until) WHERE status = 'running';
 CREATE INDEX task_key_running ON task (name, concurrency_key) WHERE status = 'running' AND concurrency_key IS NOT NULL;
 CREATE INDEX task_deadline ON task (deadline) WHERE deadline IS NOT NULL AND stage IS NOT NULL;

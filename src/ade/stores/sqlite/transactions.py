@@ -8,7 +8,6 @@ import apsw
 from ade.core.errors import AdeError, StoreUnavailable
 from ade.stores.sqlite.connection import is_full, translated, write_transaction
 
-
 _WRITE_ERRORS = (
     apsw.SQLITE_IOERR_WRITE,
     apsw.SQLITE_IOERR_FSYNC,

@@ -11,7 +11,7 @@ from ade.core.errors import StoreError, StoreReadOnly
 from ade.ports import Health
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock
-from ade.stores.sqlite.connection import translating
+from ade.stores.sqlite.connection import connect_reader, translating
 from ade.stores.sqlite.invariants import broken_invariants
 from ade.stores.sqlite.places import Place, free_percent, sync_folder
 from ade.stores.sqlite.readers import Readers
@@ -120,21 +120,24 @@ class SqliteUpkeep:
             raise StoreError("a memory:// store has nothing to back up")
         path = Path(target)
         unfinished = _unfinished_backup(path)
+        source = connect_reader(self._place.path)
         with translating(str(path)):
-            source = apsw.Connection(str(self._place.path), flags=apsw.SQLITE_OPEN_READWRITE)
             copy = apsw.Connection(str(unfinished))
             try:
+                _hold_still(source)
                 with copy.backup("main", source, "main") as backup:
                     while not backup.done:
                         await asyncio.to_thread(_backup_step, backup)
                         yield backup.page_count - backup.remaining, backup.page_count
                 copy.execute("PRAGMA journal_mode=DELETE").fetchall()
+                copy.close()
+                await asyncio.to_thread(self._blobs.copy_to, Place(path).blobs)
+                unfinished.replace(path)
+                sync_folder(path.parent)
             finally:
                 copy.close()
                 source.close()
-            await asyncio.to_thread(self._blobs.copy_to, Place(path).blobs)
-            unfinished.replace(path)
-            sync_folder(path.parent)
+                unfinished.unlink(missing_ok=True)
 
 
 def _unfinished_backup(path: Path) -> Path:
@@ -146,6 +149,16 @@ def _unfinished_backup(path: Path) -> Path:
     unfinished = path.with_name(path.name + ".part")
     unfinished.unlink(missing_ok=True)
     return unfinished
+
+
+def _hold_still(source: apsw.Connection) -> None:
+    """Copy one moment: otherwise every write in between starts the copy anew, and under load it never ends.
+
+    Without a write-ahead log writers would have to wait for the whole copy, so there it may start anew.
+    """
+    if source.pragma("journal_mode") == "wal":
+        source.execute("BEGIN")
+        source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
 
 
 def _backup_step(backup: apsw.Backup) -> None:

@@ -22,7 +22,8 @@ async def tries(stores: Stores, scene: Scene) -> list[str]:
         return scene.renew()
 
     async def close() -> object:
-        return await stores.close()
+        await stores.close()
+        return None
 
     met = []
     for action in (add, read, renew, close):

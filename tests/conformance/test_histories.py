@@ -1,0 +1,239 @@
+"""Random histories: whatever is done in whatever order, the store holds what a few dictionaries hold."""
+
+import asyncio
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from ade.core.change import Change
+from ade.core.errors import StaleLease
+from ade.core.failure import FailureKind
+from ade.core.lifecycle import CLAIMABLE, FINAL, Status
+from ade.core.outcome import Released
+from ade.core.records import AfterFailure, Definition, Queue, Task
+from ade.core.task import break_chain, cancel, discard, lose_lease, replay, settle
+from tests.conformance.backends import BACKENDS
+from tests.conformance.clock import StoryClock
+from tests.conformance.model import Model
+from tests.conformance.scene import MIDDLE, Scene
+
+Answer = TypeVar("Answer")
+pick = st.integers(min_value=0, max_value=1_000_000)  # one of those there are, whatever their number
+maybe_limit = st.sampled_from([None, 1, 2])
+
+
+class Histories(RuleBasedStateMachine):
+    """What people, workers and sweeps do."""
+
+    backend_name = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.Runner()
+        self._folder = tempfile.TemporaryDirectory()
+        self.clock = StoryClock()
+        self.model = Model()
+        self.lost: list[Task] = []  # runs that no longer hold their task
+        opening = BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)
+        self.scene = Scene(self.do(_awaited(opening)), self.clock)
+
+    def do(self, action: Coroutine[Any, Any, Answer]) -> Answer:
+        return self._loop.run(action)
+
+    def teardown(self) -> None:
+        self.do(self.scene.stores.close())
+        self._loop.close()
+        self._folder.cleanup()
+
+    # people
+
+    @rule(
+        name=st.sampled_from(["send", "build"]),
+        queue=st.sampled_from(["a", "b"]),
+        priority=st.sampled_from([0, 5, 5]),
+        delay_s=st.sampled_from([0, 0, 3]),
+        max_attempts=st.integers(min_value=1, max_value=3),
+        key=st.sampled_from([None, None, "k"]),
+        limit_key=st.sampled_from([None, "x", "y"]),
+        waits_for=st.lists(pick, max_size=2),
+        wish=st.sampled_from(AfterFailure),
+    )
+    def add(
+        self,
+        name: str,
+        queue: str,
+        priority: int,
+        delay_s: int,
+        max_attempts: int,
+        key: str | None,
+        limit_key: str | None,
+        waits_for: list[int],
+        wish: AfterFailure,
+    ) -> None:
+        known = sorted(self.model.entries)
+        task = self.scene.task(
+            name,
+            queue=queue,
+            priority=priority,
+            run_after=self.clock.now() + delay_s * 1000,
+            max_attempts=max_attempts,
+            idempotency_key=key,
+            concurrency_key=limit_key,
+            depends_on=tuple(known[number % len(known)] for number in waits_for if known),
+            after_failure=wish,
+        )
+        [stored] = self.do(self.scene.add_all(task))
+        assert stored.id == self.model.add(task)
+
+    @rule(number=pick)
+    def cancel(self, number: int) -> None:
+        unfinished = self.model.with_status(*(frozenset(Status) - FINAL))
+        if unfinished:
+            task = self.model.shown(unfinished[number % len(unfinished)])
+            self.commit(cancel(task, "enough", now=self.clock.now()))
+            self.lose(task)
+
+    @precondition(lambda self: self.model.with_status(Status.FAILED))
+    @rule(number=pick, again=st.booleans())
+    def settle_dead_letter(self, number: int, again: bool) -> None:
+        failed = self.model.with_status(Status.FAILED)
+        task, now = self.model.shown(failed[number % len(failed)]), self.clock.now()
+        self.commit(replay(task, now=now) if again else discard(task, "known", now=now))
+
+    @rule(name=st.sampled_from(["send", "build"]), concurrency=maybe_limit, per_key=maybe_limit)
+    def define(self, name: str, concurrency: int | None, per_key: int | None) -> None:
+        self.do(self.scene.define(name, concurrency=concurrency, concurrency_per_key=per_key))
+        self.model.definitions[name] = Definition(name=name, concurrency=concurrency, concurrency_per_key=per_key)
+
+    @rule(queue=st.sampled_from(["a", "b"]), paused=st.booleans())
+    def pause(self, queue: str, paused: bool) -> None:
+        self.do(self.scene.stores.queues.configure(Queue(name=queue, paused=paused)))
+        (self.model.paused.add if paused else self.model.paused.discard)(queue)
+
+    @rule()
+    def prune(self) -> None:
+        final = self.model.with_status(*FINAL)
+        gone = self.model.prune()
+        assert self.do(self.scene.stores.sweeps.prune(final)) == len(gone)
+
+    # workers
+
+    @rule(count=st.integers(min_value=1, max_value=4), queues=st.sampled_from([(), ("a",), ("a", "b")]))
+    def claim(self, count: int, queues: tuple[str, ...]) -> None:
+        expected = self.model.claimable(count, queues, self.clock.now())
+        claimed = self.do(self.scene.claim(count, queues=queues))
+        assert [task.id for task in claimed] == expected
+        for task in claimed:
+            self.model.take(task)
+
+    @precondition(lambda self: self.model.with_status(Status.RUNNING))
+    @rule(number=pick, end=st.sampled_from(["succeed", "fail", "fail for good", "throttle", "release"]))
+    def finish(self, number: int, end: str) -> None:
+        running = self.model.with_status(Status.RUNNING)
+        task = self.model.shown(running[number % len(running)])
+        kinds = {
+            "fail": FailureKind.RAISED,
+            "fail for good": FailureKind.UNRECOVERABLE,
+            "throttle": FailureKind.RATE_LIMITED,
+        }
+        if end == "succeed":
+            self.commit(self.scene.success(task, "1"))
+        elif end == "release":
+            self.commit(settle(task, Released("shutdown"), now=self.clock.now(), dice=MIDDLE))
+        else:
+            self.commit(self.scene.failure(task, kinds[end]))
+
+    @precondition(lambda self: self.lost)
+    @rule(number=pick)
+    def finish_late(self, number: int) -> None:
+        late = self.lost[number % len(self.lost)]
+        [answer] = self.do(self.scene.stores.tasks.commit_each([self.scene.success(late, "2")]))
+        assert isinstance(answer, StaleLease)
+
+    @rule()
+    def renew(self) -> None:
+        running = [self.model.shown(task_id) for task_id in self.model.with_status(Status.RUNNING)]
+        assert self.scene.renew(*running) == {}
+        for task in running:
+            self.model.entries[task.id].task = self.do(self.scene.get(task.id))
+
+    # time
+
+    @rule(seconds=st.sampled_from([0.5, 1, 3, 20, 31]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def sweep(self) -> None:
+        now = self.clock.now()
+        ripe = self.do(self.scene.stores.sweeps.ripe(1000))
+        running = [self.model.shown(task_id) for task_id in self.model.with_status(Status.RUNNING)]
+        silent = {task.id for task in running if (task.lease_until or 0) < self.clock.steady()}
+        assert {task.id for task in ripe.expired} == silent
+        assert {task.id: set(failed) for task, failed in ripe.broken} == self.model.broken()
+        for task in ripe.expired:
+            self.lose(task)
+        self.commit(*(lose_lease(task, now=now) for task in ripe.expired))
+        self.commit(*(break_chain(task, failed_ids=failed, now=now) for task, failed in ripe.broken))
+
+    def commit(self, *changes: Change) -> None:
+        answers = self.do(self.scene.stores.tasks.commit_each(changes))
+        assert answers == [None] * len(changes)
+        for change in changes:
+            self.model.apply(change)
+
+    def lose(self, task: Task) -> None:
+        if task.status is Status.RUNNING:
+            self.lost.append(task)
+
+    # what must hold
+
+    @invariant()
+    def the_store_holds_what_the_model_holds(self) -> None:
+        ids = list(self.model.entries)
+        stored = self.do(self.scene.stores.tasks.get(ids))
+        assert stored == [self.model.shown(task_id) for task_id in ids]
+
+    @invariant()
+    def the_counters_are_right(self) -> None:
+        tallies = self.do(self.scene.stores.queues.tallies())
+        assert {(tally.queue, tally.name, tally.status): tally.count for tally in tallies} == self.model.tallies()
+
+    @invariant()
+    def nothing_is_broken(self) -> None:
+        assert self.do(self.scene.stores.upkeep.check_invariants()) == []
+
+    @invariant()
+    def the_next_due_time_is_known(self) -> None:
+        delayed = [
+            entry.task.run_after
+            for entry in self.model.entries.values()
+            if entry.task.status in CLAIMABLE and not entry.waits and entry.task.run_after > self.clock.now()
+        ]
+        due = self.do(self.scene.stores.sweeps.next_due())
+        assert due is None or due <= min(delayed, default=due)
+        assert due is not None or not delayed
+
+
+async def _awaited(action: Any) -> Any:
+    return await action
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "examples"), [("memory", 60), ("sqlite", 6)])
+def test_random_histories(backend: str, examples: int) -> None:
+    machine = type("Told", (Histories,), {"backend_name": backend})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=40,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+        ),
+    )
