@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from docs.generators import events, explain, lifecycle, schema, settings
+from docs.generators import events, explain, lifecycle, rooms, schema, settings
 from docs.generators.python_api import API_BLOCKS
 from docs.generators.tables import Block
 
@@ -26,6 +26,7 @@ BLOCKS: Mapping[str, Block] = {
     "event-types": events.event_types,
     "event-fields": events.event_fields,
     "reasons": explain.reasons,
+    "import-rule": rooms.import_rule,
     "schema-tables": schema.schema_tables,
     "schema-indexes": schema.schema_indexes,
     "store-pragmas": schema.store_pragmas,

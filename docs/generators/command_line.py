@@ -64,7 +64,9 @@ def everywhere() -> str:
     """The options that every command takes."""
     context = click.Context(ade, info_name="ade")
     records = [option.get_help_record(context) for option in shared_options()]
-    return table(["option", "what it does"], [[f"`{record[0]}`", record[1]] for record in records if record is not None])
+    return table(
+        ["option", "what it does"], [[f"`{record[0]}`", record[1]] for record in records if record is not None]
+    )
 
 
 def exit_codes() -> str:

@@ -38,7 +38,18 @@ class Shown(NamedTuple):
 CLASSES: Mapping[str, Shown] = {
     "ade": Shown(
         Ade,
-        ("__init__", "settings", "cron", "middleware", "enqueue", "enqueue_many", "handle", "run_worker", "work", "close"),
+        (
+            "__init__",
+            "settings",
+            "cron",
+            "middleware",
+            "enqueue",
+            "enqueue_many",
+            "handle",
+            "run_worker",
+            "work",
+            "close",
+        ),
         (
             *("defaults", "open", "opened", "redirected", "signature_of", "store_tasks", "store_tasks_blocking"),
             "template_of",

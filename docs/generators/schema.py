@@ -36,7 +36,7 @@ def _schema() -> tuple[tuple[str, str, str, str], ...]:
     connection = connect(None)
     try:
         rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-        return tuple(rows.fetchall())
+        return tuple((str(kind), str(name), str(of), str(text)) for kind, name, of, text in rows.fetchall())
     finally:
         connection.close()
 
@@ -46,7 +46,7 @@ def _columns(name: str) -> tuple[str, ...]:
     connection = connect(None)
     try:
         rows = connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (name,))
-        return tuple(column for (column,) in rows.fetchall())
+        return tuple(str(column) for (column,) in rows.fetchall())
     finally:
         connection.close()
 

@@ -74,7 +74,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch: Annotated[_Count, _about("tasks claimed in one call at most")] = 100
     threads: Annotated[_Count, _about("threads for functions that are not async")] = 32
     cpu_processes: Annotated[_CountOrNone, _about("processes for CPU-bound functions; 0: one per core")] = 0
-    lease_guard: Annotated[bool, _about("renew leases from a thread of its own")] = True
+    lease_guard: Annotated[bool, _about("renew leases from a second process while C code blocks the worker")] = True
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):

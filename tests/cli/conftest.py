@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+import structlog
 
 from ade.app.ade import Ade
 from ade.cli.loading import load_app
@@ -96,10 +97,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("ADE_APP", raising=False)
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "shop.py").write_text(SHOP)
-    known = set(sys.modules)
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # or ADE's would keep a captured stderr for good
     yield tmp_path
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+    structlog.reset_defaults()
+    forget_modules(tmp_path)
+
+
+def forget_modules(folder: Path) -> None:
+    """As if in a new process."""
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(folder)):
             del sys.modules[name]
 
 
@@ -109,6 +116,7 @@ def ade(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
     def call(*arguments: str, stdin: str = "") -> Answer:
         monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(stdin.encode())))
+        forget_modules(folder)
         capsys.readouterr()
         code = run(arguments)
         out, err = capsys.readouterr()

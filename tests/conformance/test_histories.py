@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ade.core.change import Change
 from ade.core.errors import StaleLease
@@ -25,6 +32,9 @@ from tests.conformance.scene import MIDDLE, Scene
 
 Answer = TypeVar("Answer")
 pick = st.integers(min_value=0, max_value=1_000_000)  # one of those there are, whatever their number
+ends = st.sampled_from(["succeed", "fail", "fail for good", "throttle", "release"])
+queues = st.sampled_from(["a", "b"])
+limit_keys = st.sampled_from([None, "x", "x", "y"])
 maybe_limit = st.sampled_from([None, 1, 2])
 
 
@@ -53,15 +63,32 @@ class Histories(RuleBasedStateMachine):
 
     # people
 
+    @initialize(concurrency=maybe_limit, per_key=maybe_limit, keys=st.lists(limit_keys, min_size=4, max_size=12))
+    def begin_with_work(self, concurrency: int | None, per_key: int | None, keys: list[str | None]) -> None:
+        self.define("send", concurrency, per_key)
+        for number, key in enumerate(keys):
+            self.add_plain("ab"[number % 2], key)
+
+    @rule(queue=queues, limit_key=limit_keys)
+    def add_plain(self, queue: str, limit_key: str | None) -> None:
+        self.store(self.scene.task(queue=queue, concurrency_key=limit_key))
+
+    @precondition(lambda self: self.model.entries)
+    @rule(number=pick, wish=st.sampled_from(AfterFailure))
+    def add_link(self, number: int, wish: AfterFailure) -> None:
+        known = list(self.model.entries)
+        self.store(self.scene.task(depends_on=(known[number % len(known)],), after_failure=wish))
+
     @rule(
-        name=st.sampled_from(["send", "build"]),
-        queue=st.sampled_from(["a", "b"]),
+        name=st.sampled_from(["send", "send", "build"]),
+        queue=queues,
         priority=st.sampled_from([0, 5, 5]),
         delay_s=st.sampled_from([0, 0, 3]),
         max_attempts=st.integers(min_value=1, max_value=3),
         key=st.sampled_from([None, None, "k"]),
-        limit_key=st.sampled_from([None, "x", "y"]),
-        waits_for=st.lists(pick, max_size=2),
+        limit_key=limit_keys,
+        copies=st.integers(min_value=1, max_value=4),
+        waits_for=st.just([]) | st.lists(pick, max_size=2),
         wish=st.sampled_from(AfterFailure),
     )
     def add(
@@ -75,21 +102,28 @@ class Histories(RuleBasedStateMachine):
         limit_key: str | None,
         waits_for: list[int],
         wish: AfterFailure,
+        copies: int,
     ) -> None:
-        known = sorted(self.model.entries)
-        task = self.scene.task(
-            name,
-            queue=queue,
-            priority=priority,
-            run_after=self.clock.now() + delay_s * 1000,
-            max_attempts=max_attempts,
-            idempotency_key=key,
-            concurrency_key=limit_key,
-            depends_on=tuple(known[number % len(known)] for number in waits_for if known),
-            after_failure=wish,
-        )
-        [stored] = self.do(self.scene.add_all(task))
-        assert stored.id == self.model.add(task)
+        known = list(self.model.entries)
+        tasks = [
+            self.scene.task(
+                name,
+                queue=queue,
+                priority=priority,
+                run_after=self.clock.now() + delay_s * 1000,
+                max_attempts=max_attempts,
+                idempotency_key=key,
+                concurrency_key=limit_key,
+                depends_on=tuple(known[number % len(known)] for number in waits_for if known),
+                after_failure=wish,
+            )
+            for _ in range(copies)
+        ]
+        self.store(*tasks)
+
+    def store(self, *tasks: Task) -> None:
+        stored = self.do(self.scene.add_all(*tasks))
+        assert [task.id for task in stored] == [self.model.add(task) for task in tasks]
 
     @rule(number=pick)
     def cancel(self, number: int) -> None:
@@ -111,7 +145,7 @@ class Histories(RuleBasedStateMachine):
         self.do(self.scene.define(name, concurrency=concurrency, concurrency_per_key=per_key))
         self.model.definitions[name] = Definition(name=name, concurrency=concurrency, concurrency_per_key=per_key)
 
-    @rule(queue=st.sampled_from(["a", "b"]), paused=st.booleans())
+    @rule(queue=queues, paused=st.sampled_from([True, False, False]))
     def pause(self, queue: str, paused: bool) -> None:
         self.do(self.scene.stores.queues.configure(Queue(name=queue, paused=paused)))
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
@@ -132,8 +166,15 @@ class Histories(RuleBasedStateMachine):
         for task in claimed:
             self.model.take(task)
 
+    @rule(count=st.integers(min_value=1, max_value=4), ends=st.lists(ends, min_size=4, max_size=4))
+    def work(self, count: int, ends: list[str]) -> None:
+        self.claim(count, ())
+        for number, end in enumerate(ends):
+            if self.model.with_status(Status.RUNNING):
+                self.finish(number, end)
+
     @precondition(lambda self: self.model.with_status(Status.RUNNING))
-    @rule(number=pick, end=st.sampled_from(["succeed", "fail", "fail for good", "throttle", "release"]))
+    @rule(number=pick, end=ends)
     def finish(self, number: int, end: str) -> None:
         running = self.model.with_status(Status.RUNNING)
         task = self.model.shown(running[number % len(running)])
@@ -226,7 +267,7 @@ async def _awaited(action: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "examples"), [("memory", 60), ("sqlite", 6)])
+@pytest.mark.parametrize(("backend", "examples"), [("memory", 100), ("sqlite", 6)])
 def test_random_histories(backend: str, examples: int) -> None:
     machine = type("Told", (Histories,), {"backend_name": backend})
     run_state_machine_as_test(

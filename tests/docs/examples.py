@@ -1,9 +1,9 @@
 """Examples in the pages: found by the comment above them, and run page by page as one story.
 
-    <!-- example: tasks.py -->              the block is written to this file
-    <!-- example: run -->                   the block is run: Python as a program, sh by bash, in one shell for the page
-    <!-- example: output -->                what the block before has printed; `...` stands for anything
-    <!-- example: shown, and why -->        the block is only shown
+<!-- example: tasks.py -->              the block is written to this file
+<!-- example: run -->                   the block is run: Python as a program, sh by bash, in one shell for the page
+<!-- example: output -->                what the block before has printed; `...` stands for anything
+<!-- example: shown, and why -->        the block is only shown
 """
 
 import os
@@ -20,6 +20,7 @@ from tests.architecture.repository import ROOT, shown
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
 PAGES += sorted((ROOT / "docs" / "how-to").glob("*.md"))
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))  # code that is shown there is mostly generated
 
 _FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- example: (?P<what>[^>]+?) -->\n\Z")

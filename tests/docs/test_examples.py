@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.repository import ROOT, shown
-from tests.docs.examples import PAGES, examples_of, failures_of
+from tests.docs.examples import PAGES, REFERENCE, examples_of, failures_of
 
 CODE = ("python", "sh")
-WITH_EXAMPLES = [page for page in PAGES if any(example.is_run for example in examples_of(page))]
+WITH_EXAMPLES = [page for page in [*PAGES, *REFERENCE] if any(example.is_run for example in examples_of(page))]
 MOST_LINES_IN_README = 15
 
 

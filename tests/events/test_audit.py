@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from ade.app.auditing import audit_duties
 from ade.core.audit import AuditHead, chain, first_break
 from ade.core.errors import AuditBroken, StoreForeign
 from ade.core.events import Event
@@ -19,6 +20,7 @@ from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 from ade.stores.sqlite.audit import SqliteAudit, open_audit
 from ade.wiring import open_stores
+from ade.worker.loops import do_duty
 
 
 @pytest.fixture
@@ -165,6 +167,14 @@ async def test_a_file_of_another_program_is_left_as_it_is(url: str, audit_file: 
     foreign.close()
     with pytest.raises(StoreForeign):
         await open_audit(url)
+
+
+async def test_workers_copy_as_a_duty_that_only_one_of_them_has(stores: Stores, audit: SqliteAudit, url: str) -> None:
+    await happen(stores, 20)
+    async with audit_duties(url, stores) as duties:
+        [duty] = duties
+        await asyncio.gather(*(do_duty(stores.sweeps, duty, f"worker {number}") for number in range(3)))
+    assert await audit.count() == 20
 
 
 async def test_in_memory_it_works_the_same() -> None:

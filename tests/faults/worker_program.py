@@ -36,6 +36,7 @@ class Program(msgspec.Struct, kw_only=True):
     heartbeat_s: float = 0.3
     grace_s: float = 5.0
     guarded: bool = True
+    sweep_s: float = 0.2
     die_at: str | None = None  # a point of the probe
 
 
@@ -143,7 +144,7 @@ async def main(signals: StopSignals) -> None:
         stores,
         registry(),
         WorkerOptions(lease_s=program.lease_s, heartbeat_s=program.heartbeat_s, grace_s=program.grace_s, poll_s=0.2),
-        sweeps=SweepOptions(interval_s=0.2),
+        sweeps=SweepOptions(interval_s=program.sweep_s),
         guardian=GuardianSpec(RENEWER, place) if program.guarded else None,
         probe=probe,
     )

@@ -19,6 +19,7 @@ from ade.core.retry import Backoff
 from ade.ports import Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
+from ade.worker.sweep import settle_ripe
 from tests.worker.workshop import eventually
 
 PATIENCE_S = 30.0
@@ -144,6 +145,16 @@ class Site:
             return found if found.is_final else None
 
         return await eventually(look, within_s)
+
+    async def final_with_sweeps(self, task: Task) -> Task:
+        """The same, while this process does the sweeps that its quiet workers leave out."""
+
+        async def look() -> Task | None:
+            await settle_ripe(self.stores)
+            found = await self.get(task)
+            return found if found.is_final else None
+
+        return await eventually(look)
 
     async def event_types(self, task: Task) -> list[str]:
         return [event.type for event in await self.stores.events.read(0, 1000, task_id=task.id)]

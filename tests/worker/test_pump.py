@@ -1,6 +1,10 @@
 """How a worker gets and finishes work."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from ade.core.change import Change
 from ade.core.errors import StaleWrite, StoreUnavailable
@@ -10,7 +14,8 @@ from ade.core.task import lose_lease
 from ade.ports import ClaimRequest
 from ade.worker.probe import PERFORMED
 from ade.worker.pump import RunIds
-from tests.worker.workshop import Gate, Workshop, plain, soon
+from ade.worker.runtime import WorkerRuntime
+from tests.worker.workshop import Gate, Replaced, Workshop, plain, soon
 
 
 async def test_a_lone_task_is_done_without_any_polling(workshop: Workshop) -> None:
@@ -288,6 +293,25 @@ async def test_modes_do_not_wait_for_each_other(workshop: Workshop) -> None:
         gate.open()
         for task in blocking:
             assert (await workshop.final(task)).status is Status.COMPLETED
+
+
+async def test_a_worker_without_handlers_waits_quietly_and_ends_when_told(workshop: Workshop) -> None:
+    task = await workshop.enqueue("unknown")
+    async with workshop.worker() as shift:
+        handover = await shift.end()
+
+    assert handover.left_behind == ()
+    assert (await workshop.get(task)).attempt == 0
+
+
+async def test_a_worker_whose_store_does_not_take_it_in_leaves_nothing_behind(workshop: Workshop) -> None:
+    async def register(*known: object) -> None:
+        raise StoreUnavailable("no route")
+
+    workers: Any = Replaced(workshop.stores.workers, {"register": register})
+    runtime = WorkerRuntime(replace(workshop.stores, workers=workers), workshop.registry)
+    with pytest.raises(StoreUnavailable):
+        await runtime.run(asyncio.Event())
 
 
 async def test_a_worker_tells_how_it_is_doing(workshop: Workshop) -> None:

@@ -271,6 +271,14 @@ class TestDuties:
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
 
+    async def test_after_the_store_was_blocked_renewals_come_before_judgements(self, scene: Scene) -> None:
+        moments = iter([0.0, 12.0, 12.0, 20.0, 20.1])
+        await scene.start()
+        scene.clock.advance(31)
+        duty = self.duties(scene)["settle"]
+        assert await do_duty(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 0
+        assert await do_duty(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 1
+
     async def test_a_process_whose_own_renewals_are_late_judges_nobody(self, scene: Scene) -> None:
         late = True
         duties = standard_duties(

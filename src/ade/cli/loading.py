@@ -49,16 +49,16 @@ def _import(module_name: str, spec: str) -> ModuleType:
                 f"app {spec!r}: there is no module {missing!r} in {here} or among the installed packages"
             ) from error
         raise _broken(module_name, spec, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(module_name, spec, error) from error
 
 
-def _broken(module_name: str, spec: str, error: Exception) -> BadApp:
+def _broken(module_name: str, spec: str, error: BaseException) -> BadApp:
     """Where in the user's code it happened is what helps."""
     return BadApp(f"app {spec!r}: importing {module_name!r} failed with {type(error).__name__}: {error}{_place(error)}")
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]

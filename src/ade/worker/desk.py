@@ -23,17 +23,19 @@ class Desk:
         self._stores = stores
         self._enqueue = enqueue
         self._outputs = outputs
+        self.on_lost: Callable[[Run], object] = lambda run: run.end(Stop.LOST)
 
     async def answer(self, run: Run, request: Request) -> Any:
         """Do what a run asks. A run that has lost its lease gets StaleLease and changes nothing."""
-        if run.detached or run.stop in MUTE:
+        if not isinstance(request, Say) and (run.detached or run.stop in MUTE):
             raise StaleLease(f"run {run.id} no longer holds task {run.task.id}")
         match request:
             case Progress(value):
                 await self._keep_progress(run, value)
             case Say(text):
-                log.info("task.says", task_id=run.task.id, attempt=run.task.attempt, line=text)
-                await self._outputs.add(run.task.id, run.id, run.task.attempt, text)
+                task = run.task
+                log.info("task.says", task_id=task.id, attempt=task.attempt, worker=task.worker_id, line=text)
+                await self._outputs.add(task.id, run.id, task.attempt, text)
             case Begin(key):
                 return await self._begin(run, key)
             case Finish(key, answer):
@@ -61,7 +63,7 @@ class Desk:
         try:
             await self._stores.tasks.report_progress(run.task.id, run.id, value)
         except StaleLease:
-            run.end(Stop.LOST)
+            self.on_lost(run)
             raise
 
     async def _begin(self, run: Run, key: str) -> Ledger:

@@ -1,6 +1,7 @@
 """Outcomes become commits: one in flight, and everything that ended meanwhile goes into the next."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -38,6 +39,7 @@ class Finisher:
         self._on_settled = on_settled
         self._waiting: list[Ended] = []
         self._wake = asyncio.Event()
+        self._tells_all = structlog.is_configured() and bool(log.is_enabled_for(logging.DEBUG))
         self.released: list[str] = []  # ids of tasks that were handed back
 
     def add(self, run: Run, outcome: Outcome) -> None:
@@ -69,7 +71,7 @@ class Finisher:
             if answer is not None:
                 _tell_thrown_away(change, answer)
                 continue
-            if change.verb is not Verb.SUCCEED:
+            if change.verb is not Verb.SUCCEED or self._tells_all:
                 self._note(change)
             done = done or change.after.is_final
             work = work or _frees_work(run, change)
@@ -102,7 +104,8 @@ class Finisher:
         if change.verb is Verb.RELEASE:
             self.released.append(task.id)
         error = change.after.error
-        log.info(
+        tell = log.debug if change.verb is Verb.SUCCEED else log.info
+        tell(
             f"task.{change.verb}",
             task_id=task.id,
             attempt=task.attempt,

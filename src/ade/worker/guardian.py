@@ -105,10 +105,14 @@ def watch(slate: Slate, brief: Brief, open_renew: Callable[[], Renew], wait: Cal
         now_ms = time.monotonic_ns() // 1_000_000
         page = slate.read()
         kept = runs_to_keep(page, now_ms=now_ms, heartbeat_ms=brief.heartbeat_ms, silence_ms=brief.silence_ms)
-        if not kept or now_ms - page.guarded_ms < brief.heartbeat_ms or is_stopped(brief.worker_pid):
+        is_due = bool(kept) and now_ms - page.guarded_ms >= brief.heartbeat_ms
+        may_be_due_soon = renew is None and bool(page.runs) and now_ms - page.beat_ms > brief.heartbeat_ms * 3 // 2
+        if not (is_due or may_be_due_soon) or is_stopped(brief.worker_pid):
             continue
         try:
-            renew = renew or open_renew()
+            renew = renew or open_renew()  # takes its time, so it is begun early
+            if not is_due:
+                continue
             renew(dict.fromkeys(kept, ""))
         except Exception as error:  # whatever it is, the next look may be luckier
             print(f"ade guardian of process {brief.worker_pid}: not renewed: {error}", file=sys.stderr, flush=True)

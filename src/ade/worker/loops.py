@@ -1,13 +1,15 @@
 """Does the duties on a timer. Every process may; a short claim on each duty keeps it from being done N times."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from ade.ports import SweepStore
 from ade.worker.duties import Duty
 
+_BLOCKED_S = 1.0  # a store that takes so long to answer was held by somebody
 log = structlog.get_logger("ade.sweep")
 
 
@@ -18,12 +20,17 @@ async def keep_up(store: SweepStore, duties: Sequence[Duty], holder: str) -> Non
             group.create_task(_repeat(store, duty, holder), name=f"ade-duty-{duty.name}")
 
 
-async def do_duty(store: SweepStore, duty: Duty, holder: str) -> int:
+async def do_duty(store: SweepStore, duty: Duty, holder: str, clock: Callable[[], float] = time.monotonic) -> int:
     """One round of a duty, if it is ours now. A failure is told and forgotten: the next round comes anyway."""
     if not duty.may_run():
         return 0
+    began = clock()
     try:
         if not await store.take_duty(duty.name, holder, round(duty.every_s * 1500)):
+            return 0
+        if clock() - began > _BLOCKED_S:
+            # Whoever kept us waiting kept renewals waiting too: they come first, or live runs would be judged lost.
+            log.warning("duty.postponed", duty=duty.name, waited_s=round(clock() - began, 1))
             return 0
         return await duty.perform()
     except Exception:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Sequence
 
 import structlog
@@ -47,7 +48,7 @@ class Pump:
         self._options = options
         self._worker_id = worker_id
         self._probe = probe
-        self._lanes = lanes_of(registry)
+        self._lanes = deque(lanes_of(registry))
         self._rated = [item.definition for item in registry if item.definition.rate_count is not None]
         self._ids = RunIds()
         self._wake = asyncio.Event()
@@ -89,7 +90,7 @@ class Pump:
 
     async def _claim_round(self) -> None:
         self._starved = self._eager = self._hinted = self._fruitful = False
-        for lane in self._lanes:
+        for lane in list(self._lanes):
             backlog = False
             limit = min(self._runs.room(lane.mode), self._options.batch)
             if limit < 1 and lane.unanswered is None:
@@ -110,7 +111,7 @@ class Pump:
             self._fruitful = self._fruitful or bool(tasks)
             if backlog and self._runs.room(lane.mode) > 0:
                 self._wake.set()  # one call hands out only so many: go on while these begin
-        self._lanes.append(self._lanes.pop(0))  # when room is scarce, each lane is first in turn
+        self._lanes.rotate(-1)  # when room is scarce, each lane is first in turn
 
     async def _claim(self, lane: Lane, limit: int) -> Sequence[Task]:
         request = lane.unanswered or ClaimRequest(

@@ -107,6 +107,10 @@ class Runs:
             if run is not None and not run.finishing:
                 self.stop(run, Stop.CANCELLED if status is Status.CANCELLED else Stop.LOST)
 
+    def lose(self, run: Run) -> None:
+        """Somebody noticed that the run no longer holds its task."""
+        self.stop(run, Stop.LOST)
+
     def settled(self, runs: Sequence[Run]) -> None:
         """Their outcomes are committed, or refused for good."""
         for run in runs:
@@ -152,14 +156,14 @@ class Runs:
             self.finish(run, verdict)
             self.on_room()
             return
-        log.info("task.stopped", task_id=run.task.id, attempt=run.task.attempt, reason=run.stop)
+        log.info("task.stopped", **_about(run), reason=run.stop)
         self.held.pop(run.id, None)
         self._after_release()
 
     def _detach(self, run: Run) -> None:
         if run.stop is None or run.finishing or run.detached or self.held.get(run.id) is not run:
             return
-        log.warning("task.detached", task_id=run.task.id, attempt=run.task.attempt, reason=run.stop)
+        log.warning("task.detached", **_about(run), reason=run.stop)
         run.detached = True
         if run.job is not None:
             self._detached.add(run.job)
@@ -182,6 +186,10 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
     if run.stop is Stop.SHUTDOWN:
         return Released(HANDED_BACK)
     return timed_out(run_timeout_ms(run.task) or 0)
+
+
+def _about(run: Run) -> dict[str, object]:
+    return {"task_id": run.task.id, "attempt": run.task.attempt, "worker": run.task.worker_id}
 
 
 def _nobody_finishes(run: Run, outcome: Outcome) -> None: ...

@@ -76,9 +76,9 @@ class WorkerRuntime:
         setup = self._setup
         shift = self._shift = Shift(setup, hurry or asyncio.Event())
         definitions = [handler.definition for handler in setup.registry]
-        await setup.stores.workers.register(shift.record(), definitions, setup.options.lease_ms)
-        log.info("worker.started", worker=self.id, concurrency=setup.options.concurrency)
         try:
+            await setup.stores.workers.register(shift.record(), definitions, setup.options.lease_ms)
+            log.info("worker.started", worker=self.id, concurrency=setup.options.concurrency)
             await shift.work(stop)
         finally:
             handover = await shift.end()

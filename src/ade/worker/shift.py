@@ -36,6 +36,7 @@ from ade.worker.shutdown import Handover, drain
 from ade.worker.slate import HeldRun, Slate
 from ade.worker.timer import SharedTimer
 
+_CLAIM_PATIENCE_S = 5.0  # for the claim that is under way when the worker is told to stop
 log = structlog.get_logger("ade.worker")
 
 
@@ -66,10 +67,12 @@ class Shift:
         stores, options = setup.stores, setup.options
         self._timer = SharedTimer(asyncio.get_running_loop())
         self._outputs = OutputBuffer(stores.outputs, stores.clock)
-        self._performer = Performer(Desk(stores, self._enqueue, self._outputs), setup.payloads, setup.middleware)
+        desk = Desk(stores, self._enqueue, self._outputs)
+        self._performer = Performer(desk, setup.payloads, setup.middleware)
         self._runs = Runs(setup.registry, self._performer, self._timer, options, setup.probe)
         self._finisher = Finisher(stores, self._outputs, setup.probe, setup.dice, self._runs.settled)
         self._runs.finish = self._finisher.add
+        desk.on_lost = self._runs.lose
         self._pump = Pump(stores, setup.registry, self._runs, self._timer, options, setup.worker_id, setup.probe)
         self._slate = Slate.create(2 * options.concurrency)
         self._guardian: GuardianProcess | None = None
@@ -120,7 +123,7 @@ class Shift:
         self._pump.stop()
         pump = self._background.get("pump")
         if pump is not None:
-            await asyncio.wait({pump}, timeout=self._setup.options.grace_s)
+            await asyncio.wait({pump}, timeout=_CLAIM_PATIENCE_S)
         await drain(self._runs, self._setup.options, self._hurry)
         left_behind = tuple(run.task.id for run in self._runs.held.values())
         await self._take_apart()

@@ -1,0 +1,161 @@
+"""The reference is complete, and what it says about events, reasons and rooms is what the code does."""
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec import Raw, structs
+
+import ade
+from ade import testing
+from ade.core import task as decisions
+from ade.core.events import Event
+from ade.core.failure import FailureKind, TaskError
+from ade.core.lifecycle import Status
+from ade.core.outcome import Failed, Released, Succeeded
+from ade.core.records import Task
+from ade.settings import KNOWN, Settings, _rules, load
+from docs.generate import DOCS
+from docs.generators.events import EVENTS
+from docs.generators.explain import REASONS
+from docs.generators.python_api import CLASSES
+from docs.generators.rooms import import_rule
+from docs.generators.settings import variable
+from docs.generators.stubs import public_members
+from tests.architecture.repository import ROOT, SOURCE
+
+NOW = 1_900_000_000_000
+PENDING = Task(id="01900000-0000-7000-8000-000000000001", name="f", parent_id="01900000-0000-7000-8000-000000000002")
+RUNNING = structs.replace(
+    PENDING, status=Status.RUNNING, attempt=1, run_id="r", worker_id="w", lease_until=NOW, max_attempts=3
+)
+FAILED = structs.replace(PENDING, status=Status.FAILED)
+PAGE = (DOCS / "reference" / "python-api.md").read_text()
+
+
+def broken(kind: FailureKind) -> Failed:
+    return Failed(TaskError(kind=kind, type="Error", message="no luck"))
+
+
+def decided() -> Iterator[Event]:
+    """The events of every decision that some use case can take today."""
+    yield decisions.creation_event(PENDING)
+    changes = [
+        decisions.settle(RUNNING, Succeeded(Raw(b"1")), now=NOW, dice=0.5),
+        decisions.settle(RUNNING, broken(FailureKind.RAISED), now=NOW, dice=0.5),
+        decisions.settle(RUNNING, broken(FailureKind.OUT_OF_MEMORY), now=NOW, dice=0.5),
+        decisions.settle(RUNNING, Released("shut down"), now=NOW, dice=0.5),
+        decisions.lose_lease(RUNNING, now=NOW),
+        decisions.cancel(RUNNING, "enough", now=NOW),
+        decisions.miss_deadline(PENDING, now=NOW),
+        decisions.break_chain(PENDING, failed_ids=("x",), now=NOW),
+        decisions.replay(FAILED, now=NOW),
+        decisions.discard(FAILED, "of no use", now=NOW),
+        decisions.edit(structs.replace(PENDING, status=Status.DRAFT), now=NOW, description="better"),
+    ]
+    for change in changes:
+        yield from change.events
+
+
+def test_every_setting_is_listed_with_a_meaning() -> None:
+    text = (DOCS / "reference" / "settings.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| (\S.*) \|$", text, re.MULTILINE))
+
+    assert list(rows) == list(KNOWN)
+
+
+def test_the_page_says_which_settings_nothing_uses_yet() -> None:
+    text = (DOCS / "reference" / "settings.md").read_text()
+    told = re.findall(r"`([\w.]+)`", text.partition("not used by anything yet:")[2].partition(". ")[0])
+    source = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "settings.py")
+
+    assert told == [name for name in KNOWN if not re.search(rf"\.{name.partition('.')[2]}\b", source)]
+
+
+def test_every_rule_between_settings_is_told() -> None:
+    text = " ".join((DOCS / "reference" / "settings.md").read_text().split())
+    told = text.partition("These must fit together:")[2].partition(". ")[0]
+
+    assert [name for _, first, _, second, _ in _rules(Settings()) for name in (first, second) if name not in told] == []
+
+
+def test_a_setting_is_found_in_the_environment_under_the_name_that_is_given() -> None:
+    assert load(env={variable("worker.lease_s"): "60"}, files=[]).settings.worker.lease_s == 60
+
+
+def test_every_public_name_and_every_member_is_in_the_reference() -> None:
+    missing = [name for name in (*ade.__all__, *testing.__all__) if f"`{name}`" not in PAGE and f" {name}" not in PAGE]
+
+    assert missing == []
+    for shown in CLASSES.values():
+        told = {*shown.members, *shown.inner}
+        assert public_members(shown.kind) - told == set(), f"show or leave out these of {shown.kind.__name__}"
+
+
+def test_events_have_the_payloads_that_are_listed() -> None:
+    for event in decided():
+        told = EVENTS[event.type]
+        assert event.payload.keys() == {*told.always, *told.sometimes}, event.type
+
+
+def test_what_claims_write_is_listed() -> None:
+    for name, kind in (("claim_events", "task.claimed"), ("reclaim_events", "task.reclaimed")):
+        sql = (SOURCE / "stores" / "sqlite" / "sql" / f"{name}.sql").read_text()
+        assert tuple(re.findall(r"'(\w+)', [tc]\.", sql)) == EVENTS[kind].always
+
+
+def test_every_event_type_that_is_not_for_later_was_looked_at() -> None:
+    seen = {event.type for event in decided()} | {"task.claimed", "task.reclaimed"}
+
+    assert {kind for kind, told in EVENTS.items() if told.always} == seen
+
+
+def test_every_reason_is_listed() -> None:
+    source = "".join(path.read_text() for path in (SOURCE / "insight").glob("*.py"))
+    codes = set(re.findall(r'code="(\w+)"', source)) | set(re.findall(r'code="\w+" if \w+ else "(\w+)"', source))
+
+    assert codes == set(REASONS)
+
+
+def test_the_contributing_page_has_the_import_rule() -> None:
+    rows = import_rule().removeprefix("```text\n").removesuffix("\n```")
+
+    assert rows in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (DOCS / "README.md").read_text()
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if page.parent.name != "decisions"]
+
+    assert [page for page in pages if page != "README.md" and f"({page})" not in index] == []
+
+
+def test_links_to_a_heading_lead_to_one() -> None:
+    lost = []
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", page.read_text()):
+            text = ((page.parent / target) if target else page).read_text()
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            if anchor not in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]:
+                lost.append(f"{page.name}: {target}#{anchor}")
+
+    assert lost == []
+
+
+def test_the_glossary_has_one_line_for_each_word_and_one_for_each_status() -> None:
+    words = re.findall(r"^\| ([^|]+?) \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    counted = Counter(word for word in words if word != "word" and not word.startswith("--"))
+
+    assert [word for word, count in counted.items() if count > 1] == []
+    assert [status for status in Status if status not in counted] == []
+
+
+def test_the_names_of_parameters_are_those_of_the_code() -> None:
+    """The stubs are made from the source; this asks the running code instead."""
+    for shown in CLASSES.values():
+        for name in shown.members:
+            function = inspect.getattr_static(shown.kind, name)
+            if inspect.isfunction(function):
+                for parameter in inspect.signature(function).parameters:
+                    assert re.search(rf"\b{parameter}\b", PAGE), f"{shown.kind.__name__}.{name}({parameter})"
