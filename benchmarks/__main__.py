@@ -34,9 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         seconds=time.monotonic() - began,
     )
-    failed = bool(run.outcomes.failures()) or any(
-        "failed" in run.configurations[name] for name in contestants
-    )
+    failed = bool(run.outcomes.failures()) or any("failed" in run.configurations[name] for name in contestants)
     # A part of the picture, or a broken one, must not replace the whole one.
     whole = not parsed.quick and not failed and set(contestants) == set(ENTRIES)
     page = report.write(run, HERE if whole else SCRATCH)
@@ -49,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="one small round; results go to benchmarks/.scratch"
-    )
+    parser.add_argument("--quick", action="store_true", help="one small round; results go to benchmarks/.scratch")
     parser.add_argument(
         "--contestants",
         default=",".join(ENTRIES),

@@ -65,9 +65,7 @@ def _run_job(job: Job, timeout: float) -> Outcome:
         answer = {"failure": str(failure)}
     after = probe(folder)
     shutil.rmtree(place, ignore_errors=True)
-    return Outcome(
-        round=job.round, step=job.step.name, contestant=job.contestant, before=before, after=after, **answer
-    )
+    return Outcome(round=job.round, step=job.step.name, contestant=job.contestant, before=before, after=after, **answer)
 
 
 def _measure(contestant: str, measure: str, options: Options, timeout: float) -> Mapping[str, Any]:

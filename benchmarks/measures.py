@@ -58,8 +58,7 @@ def idle(name: str, contestant: Contestant, options: Options) -> Figures:
 
 
 MEASURES: Mapping[str, Measure] = {
-    measure.__name__: measure
-    for measure in (enqueue_one_by_one, enqueue_in_flight, enqueue_many, drain, pickup, idle)
+    measure.__name__: measure for measure in (enqueue_one_by_one, enqueue_in_flight, enqueue_many, drain, pickup, idle)
 }
 
 

@@ -125,8 +125,11 @@ class SweepStore(Protocol):
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
         """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
 
-    async def finished_before(self, moment: int, limit: int) -> list[Task]:
-        """Final tasks that ended before the moment, oldest first: candidates for archive and pruning."""
+    async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
+        """Final tasks that ended before the moment, oldest first: candidates for archive and pruning.
+
+        Dead letters nobody has dealt with are listed only if they ended before the moment `dead_letters`.
+        """
 
     async def prune(self, task_ids: Sequence[str]) -> int:
         """Remove final tasks and all that belongs to them. Tasks that are no longer final stay."""
@@ -212,6 +215,9 @@ class EffectStore(Protocol):
 
     async def forget(self, key: str) -> None:
         """Remove an entry, so that the effect may be performed again."""
+
+    async def prune_effects(self, before_ms: int, limit: int) -> int:
+        """Forget effects done before this moment; those of unknown end stay. Answers how many."""
 
     async def is_live(self, run_id: str) -> bool:
         """Whether some task is running under this run id."""

@@ -80,7 +80,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for a task that does not say otherwise."""
 
-    max_attempts: Annotated[_Count, _about("runs in total before a task fails for good")] = 3
+    max_attempts: Annotated[int, Meta(ge=1, le=1000), _about("runs in total before a task fails for good")] = 3
     timeout_s: Annotated[_SecondsOrNone, _about("longest first run; 0: no limit")] = 0.0
     backoff_base_s: Annotated[_Seconds, _about("delay after the first failed attempt")] = 1.0
     backoff_multiplier: Annotated[float, Meta(ge=1, le=100), _about("growth of the delay per attempt")] = 2.0
@@ -94,6 +94,10 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     interval_s: Annotated[_Seconds, _about("time between two sweeps")] = 1.0
     retention_s: Annotated[_Seconds, _about("how long finished tasks are kept")] = 604_800.0
+    dead_letter_retention_s: Annotated[_Seconds, _about("how long dead letters nobody dealt with are kept")] = (
+        7_776_000.0
+    )
+    effect_retention_s: Annotated[_Seconds, _about("how long ctx.once remembers an effect that was done")] = 2_592_000.0
     archive_dir: Annotated[str | None, _about("folder that pruned tasks are written to; unset: none")] = None
     prune_batch: Annotated[_Count, _about("tasks pruned in one transaction at most")] = 1000
 
@@ -101,7 +105,7 @@ class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Admission limits that hold where a queue sets none of its own."""
 
-    queue_depth: Annotated[_CountOrNone, _about("waiting tasks a queue takes; 0: no limit")] = 0
+    queue_depth: Annotated[_CountOrNone, _about("unfinished tasks a queue takes in; 0: no limit")] = 0
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):

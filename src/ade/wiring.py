@@ -18,7 +18,8 @@ async def open_stores(url: str, settings: Settings | None = None, clock: Clock |
     if url == "memory://" or url.startswith("sqlite:"):
         from ade.stores.sqlite import StoreOptions, open_sqlite  # only the store that is used is loaded
 
-        store = (settings or Settings()).store
+        settings = settings or Settings()
+        store = settings.store
         options = StoreOptions(
             synchronous=store.synchronous,
             allow_network_fs=store.allow_network_fs,
@@ -26,6 +27,7 @@ async def open_stores(url: str, settings: Settings | None = None, clock: Clock |
             min_free_percent=store.min_free_percent,
             wal_alarm_mb=store.wal_alarm_mb,
             blob_dir=None if store.blob_dir is None else Path(store.blob_dir),
+            queue_depth=settings.limits.queue_depth,
         )
         return await open_sqlite(url, options, clock)
     raise InvalidUrl(f"store URL {url!r} is not known: use sqlite:///path/to/file.db or memory://")

@@ -21,11 +21,7 @@ def written_files(folder: Path = ROOT) -> Iterator[Path]:
 
 def _is_made(folder: Path) -> bool:
     is_environment = (folder / "pyvenv.cfg").exists()
-    return (
-        folder.name in _MADE_FOLDERS
-        or folder.name.endswith(("_cache", ".egg-info", ".blobs"))
-        or is_environment
-    )
+    return folder.name in _MADE_FOLDERS or folder.name.endswith(("_cache", ".egg-info", ".blobs")) or is_environment
 
 
 def shown(path: Path) -> str:

@@ -24,11 +24,7 @@ def targets(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    local = [
-        target
-        for target in targets(page)
-        if target and "://" not in target and not target.startswith("mailto:")
-    ]
+    local = [target for target in targets(page) if target and "://" not in target and not target.startswith("mailto:")]
 
     assert [target for target in local if not (page.parent / target).exists()] == []
 

@@ -32,9 +32,7 @@ def outcome(
     number: int = 0,
     after: Speed = STEADY,
 ) -> Outcome:
-    return Outcome(
-        round=number, step=step, contestant=contestant, before=STEADY, after=after, figures=figures
-    )
+    return Outcome(round=number, step=step, contestant=contestant, before=STEADY, after=after, figures=figures)
 
 
 def rates(contestant: str, *values: float, step: str = "drain") -> list[Outcome]:
@@ -185,9 +183,7 @@ def test_moments_come_at_the_rate_asked_for_and_are_repeatable() -> None:
 
 def test_the_page_shows_figures_gaps_and_failures(tmp_path: Path) -> None:
     contestants = ["ade", "huey", "litequeue"]
-    broken = Outcome(
-        round=0, step="drain", contestant="ade", before=STEADY, after=STEADY, failure="exit code 1: boom"
-    )
+    broken = Outcome(round=0, step="drain", contestant="ade", before=STEADY, after=STEADY, failure="exit code 1: boom")
     lacking = Outcome(
         round=0,
         step="drain_priorities",
@@ -199,9 +195,7 @@ def test_the_page_shows_figures_gaps_and_failures(tmp_path: Path) -> None:
     run = Run(
         plan=QUICK,
         contestants=contestants,
-        outcomes=Outcomes(
-            [broken, lacking, *rates("huey", 1234), *rates("ade", 20_000, step="drain_priorities")]
-        ),
+        outcomes=Outcomes([broken, lacking, *rates("huey", 1234), *rates("ade", 20_000, step="drain_priorities")]),
         configurations={name: {"version": "1.0"} for name in contestants},
         machine={"cores": "2"},
         date="2026-11-15",

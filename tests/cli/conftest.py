@@ -1,6 +1,7 @@
 """A folder with a small shop app in it, and a way to call `ade` there as a shell would."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-import structlog
 
 from ade.app.ade import Ade
 from ade.cli.loading import load_app
@@ -97,9 +97,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("ADE_APP", raising=False)
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "shop.py").write_text(SHOP)
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # or ADE's would keep a captured stderr for good
+    quiet = logging.NullHandler()  # or ADE's own would keep a captured stderr for good
+    logging.getLogger("ade").addHandler(quiet)
     yield tmp_path
-    structlog.reset_defaults()
+    logging.getLogger("ade").removeHandler(quiet)
     forget_modules(tmp_path)
 
 

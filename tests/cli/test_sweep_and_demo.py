@@ -41,13 +41,13 @@ def test_the_demo_does_what_it_says() -> None:
                 ended.setdefault(task.name, []).append(task.status)
             return ended
 
-    usual = demo.asyncio.sleep
+    usual = asyncio.sleep
 
     async def hurried(seconds: float) -> None:
         await usual(0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo.asyncio, "sleep", hurried)
+        patch.setattr(asyncio, "sleep", hurried)
         ended = asyncio.run(story())
 
     assert ended.pop("tell_the_time") != []

@@ -64,13 +64,29 @@ def test_settings_show_where_they_come_from(ade: Call, folder: Path, monkeypatch
     assert told["task.max_attempts"]["origin"] == "default"
 
 
-def test_an_app_has_a_say_where_nobody_else_has(ade: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ade("config", "show", "--origin", "--json", "--app", "shop:ade").json
-    assert told["store.url"] == {"value": "sqlite:///shop.db", "origin": "app shop:ade"}
+def test_an_app_that_names_its_store_is_found_there_unless_the_command_line_says_otherwise(
+    ade: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADE_STORE__URL", "sqlite:///elsewhere.db")  # programs that use the app do not go there either
+    show = ("config", "show", "--origin", "--json", "--app", "shop:ade")
 
-    monkeypatch.setenv("ADE_STORE__URL", "sqlite:///elsewhere.db")
-    told = ade("config", "show", "--origin", "--json", "--app", "shop:ade").json
-    assert told["store.url"] == {"value": "sqlite:///elsewhere.db", "origin": "ADE_STORE__URL"}
+    assert ade(*show).json["store.url"] == {"value": "sqlite:///shop.db", "origin": "app shop:ade"}
+    named = ade(*show, "--store", "sqlite:///named.db").json["store.url"]
+    assert named == {"value": "sqlite:///named.db", "origin": "flag"}
+
+
+def test_settings_that_an_app_was_given_count_where_no_layer_says_otherwise(
+    ade: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "strict.py").write_text(
+        "from ade import Ade, Settings\nfrom ade.settings import TaskSettings, WorkerSettings\n"
+        "ade = Ade(settings=Settings(task=TaskSettings(max_attempts=9), worker=WorkerSettings(threads=2)))\n"
+    )
+    monkeypatch.setenv("ADE_WORKER__THREADS", "5")
+    told = ade("config", "show", "--origin", "--json", "--app", "strict:ade").json
+
+    assert told["task.max_attempts"] == {"value": 9, "origin": "app strict:ade"}
+    assert told["worker.threads"] == {"value": 5, "origin": "ADE_WORKER__THREADS"}
 
 
 def test_only_what_was_changed_is_shown_when_asked(ade: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """New tasks come in: all of a call or none, once however often it is repeated."""
 
 import asyncio
+from contextlib import suppress
 
+import msgspec
 import pytest
 from msgspec import structs
 
-from ade.core.errors import IdempotencyConflict, QueueFull, UnknownDependency
+from ade.core.errors import IdempotencyConflict, PayloadTooLarge, QueueFull, UnknownDependency
 from ade.core.failure import FailureKind
 from ade.core.lifecycle import Status
 from ade.core.records import AfterFailure, Queue, Task
@@ -55,6 +57,39 @@ async def test_a_task_with_nothing_but_a_name_comes_back_too(scene: Scene) -> No
 
     assert await scene.get(task.id) == task
     assert [running.id for running in await scene.claim()] == [task.id]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        '{"a":' + "[" * 500 + "]" * 500 + "}",
+        '{"n":-0.0,"big":1e308,"tiny":1E-400}',
+        '{"s":"\\ud83d\\ude00 \\u2028"}',
+        "[ 1 ,2 ]",
+    ],
+    ids=["deep", "numbers", "escapes", "spaces"],
+)
+async def test_arguments_keep_their_meaning(scene: Scene, args: str) -> None:
+    task = await scene.add(args=raw(args))
+
+    kept = bytes((await scene.get(task.id)).args)
+
+    assert msgspec.json.decode(kept) == msgspec.json.decode(args)
+    assert str(msgspec.json.decode(kept)) == str(msgspec.json.decode(args))
+
+
+async def test_arguments_nested_to_the_limit_are_refused_or_set_aside_and_hold_up_nobody(scene: Scene) -> None:
+    kept = []
+    for depth in (900, 960, 980, 995, 1_000, 5_000):
+        with suppress(PayloadTooLarge):
+            kept.append(await scene.add(args=raw('{"a":' + "[" * depth + "]" * depth + "}")))
+    fine = await scene.add()
+
+    claimed = [task.id for task in await scene.claim(20)]
+
+    assert len(kept) < 6
+    assert {kept[0].id, fine.id} <= set(claimed)
+    assert await scene.claim(20) == []
 
 
 async def test_many_tasks_are_answered_and_kept_in_the_order_given(scene: Scene) -> None:

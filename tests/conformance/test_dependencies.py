@@ -244,4 +244,4 @@ async def test_a_thousand_tasks_wait_for_one(scene: Scene) -> None:
 
     await scene.succeed(first)
 
-    assert len(await scene.run(2000)) == 1000
+    assert len(await scene.claim(2000)) == 1000

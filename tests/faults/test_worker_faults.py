@@ -16,9 +16,6 @@ from tests.faults.workers import Site, is_alive, until
 from tests.worker.workshop import plain
 
 pytestmark = [pytest.mark.faults]
-# A worker whose interpreter is held in the middle of a transaction also holds the database. Some stories are about
-# the lease alone, so their workers write little else.
-QUIET_S = 60.0
 
 
 async def final_events(site: Site, task: Task) -> list[str]:
@@ -48,7 +45,7 @@ async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(sit
     go_on = site.folder / "go-on"
     task = await site.enqueue("slow_when_continued", {"until": str(go_on)})
     await site.until_noted("began")
-    stopped.send(signal.SIGSTOP)
+    await site.suspend(stopped)
     await site.worker()
     final = await site.final(task)
     go_on.touch()
@@ -65,9 +62,9 @@ async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(sit
 @pytest.mark.parametrize("fault", ["hold_the_interpreter", "block_the_loop"])
 async def test_a_handler_that_blocks_everything_for_longer_than_the_lease_runs_once(site: Site, fault: str) -> None:
     for _ in range(2):
-        await site.worker(sweep_s=QUIET_S, lease_s=2.0, heartbeat_s=0.4)
-    task = await site.enqueue(fault, {"seconds": 6.0})
-    final = await site.final_with_sweeps(task)
+        await site.worker(lease_s=4.0, heartbeat_s=0.8)
+    task = await site.enqueue(fault, {"seconds": 9.0})
+    final = await site.final(task)
 
     assert (final.status, final.attempt) == (Status.COMPLETED, 1)
     assert len(site.noted("began")) == 1
@@ -75,11 +72,11 @@ async def test_a_handler_that_blocks_everything_for_longer_than_the_lease_runs_o
 
 async def test_without_a_guardian_a_held_interpreter_costs_the_lease_but_never_a_second_final_event(site: Site) -> None:
     """What the guardian is there for; fencing holds either way."""
-    await site.worker(guarded=False, sweep_s=QUIET_S)
-    task = await site.enqueue("hold_the_interpreter", {"seconds": 4.0}, max_attempts=1)
+    await site.worker(guarded=False)
+    task = await site.enqueue("hold_the_interpreter", {"seconds": 4.0, "database": site.database}, max_attempts=1)
     await site.until_noted("began")
-    await site.worker(guarded=False, sweep_s=QUIET_S)
-    final = await site.final_with_sweeps(task)
+    await site.worker(guarded=False)
+    final = await site.final(task)
 
     assert final.error is not None
     assert final.error.kind is FailureKind.WORKER_DIED
@@ -88,11 +85,13 @@ async def test_without_a_guardian_a_held_interpreter_costs_the_lease_but_never_a
 
 
 async def test_a_run_past_its_time_out_is_not_guarded_for_ever(site: Site) -> None:
-    await site.worker(sweep_s=QUIET_S)
-    task = await site.enqueue("hold_the_interpreter", {"seconds": 12.0}, timeout_ms=200, max_attempts=1)
+    await site.worker()
+    task = await site.enqueue(
+        "hold_the_interpreter", {"seconds": 12.0, "database": site.database}, timeout_ms=200, max_attempts=1
+    )
     await site.until_noted("began")
-    await site.worker(sweep_s=QUIET_S)
-    final = await site.final_with_sweeps(task)
+    await site.worker()
+    final = await site.final(task)
 
     assert final.error is not None
     assert final.error.kind is FailureKind.WORKER_DIED

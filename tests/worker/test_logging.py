@@ -7,7 +7,7 @@ import sys
 PROGRAM = """
 import asyncio, sys
 from ade.wiring import open_stores
-from ade.worker.logging import configure
+from ade.logs import configure
 from tests.worker.workshop import Workshop
 
 async def fail(secret: str) -> None:

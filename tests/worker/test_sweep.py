@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade.core.failure import FailureKind
+from ade.core.failure import FailureKind, TaskError
 from ade.core.ids import uuid7
 from ade.core.lifecycle import Status
-from ade.core.outcome import Succeeded
+from ade.core.outcome import Failed, Succeeded
 from ade.core.records import AfterFailure, Schedule, Task, Worker
 from ade.core.task import settle
 from ade.ports import DONE, STOP, WORK, ClaimRequest, Stores
@@ -58,6 +58,12 @@ class Scene:
         running = await self.start(**fields)
         result = Succeeded(Raw(b'"done"'))
         await self.stores.tasks.commit(settle(running, result, now=self.clock.now(), dice=0.5))
+        return running
+
+    async def fail(self, **fields: Any) -> Task:
+        running = await self.start(**fields)
+        error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Unrecoverable", message="no")
+        await self.stores.tasks.commit(settle(running, Failed(error), now=self.clock.now(), dice=0.5))
         return running
 
     async def get(self, task: Task) -> Task:
@@ -151,8 +157,21 @@ async def test_a_whole_chain_behind_a_lost_task_is_settled_in_one_sweep(scene: S
 class TestRetention:
     async def prune(self, scene: Scene, folder: Path | None = None, batch: int = 100) -> int:
         return await archive_and_prune(
-            scene.stores, scene.payloads, retention_s=WEEK_S, archive_dir=folder, batch=batch
+            scene.stores,
+            scene.payloads,
+            retention_s=WEEK_S,
+            dead_letter_retention_s=2 * WEEK_S,
+            archive_dir=folder,
+            batch=batch,
         )
+
+    async def test_dead_letters_nobody_has_dealt_with_are_kept_longer(self, scene: Scene) -> None:
+        letter = await scene.fail()
+        scene.clock.advance(WEEK_S + 1)
+        assert await self.prune(scene) == 0
+        scene.clock.advance(WEEK_S)
+        assert await self.prune(scene) == 1
+        assert await scene.stores.tasks.get([letter.id]) == [None]
 
     async def test_finished_tasks_go_after_a_week_and_not_before(self, scene: Scene) -> None:
         task = await scene.finish()

@@ -127,8 +127,8 @@ class Ade:
 
         For the main part of a program. `work` does the same inside a running event loop.
         """
+        from ade.logs import configure
         from ade.worker.entry import serve
-        from ade.worker.logging import configure
 
         configure(self.settings.log.format, self.settings.log.level)
         return serve(lambda signals: self.work(signals.stop, signals.hurry, concurrency=concurrency, queues=queues))

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ade.core.records import Effect, Task
+from ade.logs import Log
 from ade.worker.context import Context
 from ade.worker.wire import Begin, Facts, Ledger, Request, Say, Spawn
 
@@ -27,6 +28,4 @@ def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list
 
 
 def _log(name: str, line: str) -> None:
-    import structlog  # slow to load, and rarely needed here
-
-    structlog.get_logger("ade.inline").info("task.says", name=name, line=line)
+    Log("ade.inline").info("task.says", name=name, line=line)

@@ -41,6 +41,8 @@ def sweep_options(settings: Settings) -> SweepOptions:
         interval_s=sweep.interval_s,
         retention_s=sweep.retention_s,
         event_retention_s=settings.events.retention_s,
+        dead_letter_retention_s=sweep.dead_letter_retention_s,
+        effect_retention_s=sweep.effect_retention_s,
         archive_dir=None if sweep.archive_dir is None else Path(sweep.archive_dir),
         prune_batch=sweep.prune_batch,
     )

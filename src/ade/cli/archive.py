@@ -9,7 +9,8 @@ from ade.cli.parsing import DURATION
 from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
-from ade.core.lifecycle import FINAL
+from ade.core.lifecycle import FINAL, Status
+from ade.core.records import Task
 from ade.ports import Stores, TaskQuery
 from ade.worker.retention import archive_and_prune
 
@@ -36,7 +37,7 @@ def archive(session: Session, dry_run: bool, older_than: float | None, folder: s
 
 async def _archive(session: Session, *, dry_run: bool, retention_s: float, folder: str | None) -> None:
     async with session.stores() as stores:
-        total = await _count(session, stores, stores.clock.now() - round(retention_s * 1000))
+        total = await _count(session, stores, retention_s)
         pruned = 0 if dry_run else await _prune(session, stores, total, retention_s, folder)
     if session.out.as_json:
         session.out.document({"found": total, "pruned": pruned, "archive": folder})
@@ -46,26 +47,40 @@ async def _archive(session: Session, *, dry_run: bool, retention_s: float, folde
         session.out.line(f"Pruned {pruned} tasks{f', archived to {folder}' if folder and pruned else ''}.")
 
 
-async def _count(session: Session, stores: Stores, moment: int) -> int:
-    """Tasks that ended before the moment were created before it."""
+async def _count(session: Session, stores: Stores, retention_s: float) -> int:
+    """Tasks that ended before a moment were created before it."""
+    now = stores.clock.now()
+    moment = now - round(retention_s * 1000)
+    letters = min(moment, now - round(session.settings.sweep.dead_letter_retention_s * 1000))
     query, count = TaskQuery(statuses=FINAL, created_before=moment, limit=_PAGE), 0
     with progress(session, "Counting") as bar:
         while True:
             page = await stores.tasks.find(query)
-            count += sum(task.finished_at is not None and task.finished_at < moment for task in page.tasks)
+            count += sum(_is_old(task, moment, letters) for task in page.tasks)
             bar.move(count, 0)
             if page.next is None:
                 return count
             query = structs.replace(query, after=page.next)
 
 
+def _is_old(task: Task, moment: int, letters: int) -> bool:
+    is_dead_letter = task.status is Status.FAILED and not task.discarded
+    return task.finished_at is not None and task.finished_at < (letters if is_dead_letter else moment)
+
+
 async def _prune(session: Session, stores: Stores, total: int, retention_s: float, folder: str | None) -> int:
     place = None if folder is None else Path(folder)
     payloads, batch = session.payloads(stores), session.settings.sweep.prune_batch
+    letters_s = max(retention_s, session.settings.sweep.dead_letter_retention_s)
     pruned = 0
     with progress(session, "Archiving" if place else "Pruning", total) as bar:
         while count := await archive_and_prune(
-            stores, payloads, retention_s=retention_s, archive_dir=place, batch=batch
+            stores,
+            payloads,
+            retention_s=retention_s,
+            dead_letter_retention_s=letters_s,
+            archive_dir=place,
+            batch=batch,
         ):
             pruned += count
             bar.advance(count)

@@ -78,7 +78,14 @@ def run(arguments: Sequence[str] | None = None) -> "int | ExitCode":
 
 
 def _invoke(arguments: list[str]) -> int:
-    answer: Any = ade.main(arguments, prog_name="ade", standalone_mode=False)
+    """What click's own `main` does, without its answers to Ctrl-C and broken pipes."""
+    if "_ADE_COMPLETE" in os.environ:  # a shell asks how the line could go on
+        ade.main(arguments, prog_name="ade")
+    try:
+        with ade.make_context("ade", [*arguments]) as context:  # click empties the list it is given
+            answer: Any = ade.invoke(context)
+    except click.exceptions.Exit as asked:  # by --help and --version
+        return asked.exit_code
     return answer if isinstance(answer, int) else 0
 
 

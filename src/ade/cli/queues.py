@@ -1,7 +1,5 @@
 """`ade queues`: list, pause, resume, limit."""
 
-from difflib import get_close_matches
-
 import click
 from msgspec import structs
 
@@ -116,6 +114,8 @@ async def _known(stores: Stores, name: str, new: bool) -> Queue:
     if new:
         check_queue_name(name)
         return Queue(name=name)
+    from difflib import get_close_matches  # slow to load, and only needed here
+
     nearest = get_close_matches(name, known, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else "`ade queues list` shows those that do; --new makes one"
     raise UnknownQueue(f"no queue {name[:100]!r} exists; {hint}")

@@ -8,8 +8,8 @@ from ade.app.opening import Opened
 from ade.cli.exit_codes import ExitCode
 from ade.cli.loading import BadApp
 from ade.cli.session import Session
+from ade.logs import configure
 from ade.worker.entry import serve
-from ade.worker.logging import configure
 from ade.worker.shutdown import Handover, StopSignals
 
 Greeting = Callable[[Ade, Opened], Awaitable[None]]

@@ -59,6 +59,8 @@ class Session:
             for name, value in self._bare_app.settings.items()
             if loaded.origins[name] == DEFAULT and value != known[name]
         }
+        if self._bare_app.url is not None and self.choices.store is None:
+            own["store.url"] = self._bare_app.url  # programs that use the app go there too
         settings = load(flags={**flags, **own}, files=files).settings
         return Loaded(settings, {**loaded.origins, **dict.fromkeys(own, f"app {self.app_spec}")})
 

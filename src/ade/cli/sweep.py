@@ -5,15 +5,18 @@ import contextlib
 import gc
 import os
 import socket
+from collections.abc import Sequence
 
 import click
 
+from ade.app.auditing import audit_duties
 from ade.app.working import sweep_options
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
+from ade.logs import configure
+from ade.ports import SweepStore
 from ade.worker.duties import Duty, standard_duties
 from ade.worker.entry import serve
-from ade.worker.logging import configure
 from ade.worker.loops import do_duty, keep_up
 from ade.worker.shutdown import StopSignals
 
@@ -37,20 +40,25 @@ def sweep(session: Session, once: bool) -> None:
 
 
 async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int]:
-    holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
     async with session.any_app() as app:
         opened = await app.open()
-        duties: list[Duty] = standard_duties(
-            opened.stores, opened.payloads, app.defaults, sweep_options(session.settings)
-        )
-        if once:
-            return {duty.name: await do_duty(opened.stores.sweeps, duty, holder) for duty in duties}
-        session.out.note(f"Sweeping {session.settings.store.url}. Ctrl-C ends it.")
-        sweeping = asyncio.create_task(keep_up(opened.stores.sweeps, duties, holder))
-        stopping = asyncio.create_task(signals.stop.wait())
-        await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for job in (sweeping, stopping):
-            job.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await sweeping
+        async with audit_duties(session.settings.store.url, opened.stores) as auditing:
+            standard = standard_duties(opened.stores, opened.payloads, app.defaults, sweep_options(session.settings))
+            return await _do(session, opened.stores.sweeps, [*standard, *auditing], signals, once)
+
+
+async def _do(
+    session: Session, sweeps: SweepStore, duties: Sequence[Duty], signals: StopSignals, once: bool
+) -> dict[str, int]:
+    holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
+    if once:
+        return {duty.name: await do_duty(sweeps, duty, holder) for duty in duties}
+    session.out.note(f"Sweeping {session.settings.store.url}. Ctrl-C ends it.")
+    sweeping = asyncio.create_task(keep_up(sweeps, duties, holder))
+    stopping = asyncio.create_task(signals.stop.wait())
+    await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for job in (sweeping, stopping):
+        job.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sweeping
     return {}

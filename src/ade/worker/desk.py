@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-import structlog
-
 from ade.core.errors import StaleLease
 from ade.core.records import Task
+from ade.logs import Log
 from ade.ports import Stores
 from ade.worker.context import Context, SyncContext
 from ade.worker.outputs import OutputBuffer
@@ -15,7 +14,7 @@ from ade.worker.run import MUTE, Run, Stop
 from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn
 
 Enqueue = Callable[[Sequence[Task]], Coroutine[Any, Any, list[Task]]]
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 class Desk:

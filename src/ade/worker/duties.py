@@ -42,16 +42,19 @@ def standard_duties(
         stores,
         payloads,
         retention_s=options.retention_s,
+        dead_letter_retention_s=options.dead_letter_retention_s,
         archive_dir=options.archive_dir,
         batch=options.prune_batch,
     )
     trim = partial(sweep.trim_events, stores, retention_s=options.event_retention_s)
+    effects = partial(sweep.prune_effects, stores, retention_s=options.effect_retention_s)
     return [
         Duty(name="settle", every_s=quick, perform=partial(sweep.settle_ripe, stores), may_run=may_judge_leases),
         Duty(name="schedules", every_s=quick, perform=fire_schedules),
         Duty(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
         Duty(name="prune", every_s=slow, perform=prune),
         Duty(name="events", every_s=slow, perform=trim),
+        Duty(name="effects", every_s=slow, perform=effects),
         Duty(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
         Duty(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
     ]

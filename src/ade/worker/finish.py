@@ -1,16 +1,15 @@
 """Outcomes become commits: one in flight, and everything that ended meanwhile goes into the next."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
-
-import structlog
+from typing import Any
 
 from ade.core.change import Change
 from ade.core.errors import AdeError, StaleWrite
 from ade.core.lifecycle import Status, Verb
 from ade.core.outcome import Outcome
 from ade.core.task import settle
+from ade.logs import Log
 from ade.ports import DONE, WORK, Stores
 from ade.worker.outputs import OutputBuffer
 from ade.worker.probe import COMMITTED, Probe
@@ -18,7 +17,7 @@ from ade.worker.run import Run
 
 Ended = tuple[Run, Outcome]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 class Finisher:
@@ -39,7 +38,7 @@ class Finisher:
         self._on_settled = on_settled
         self._waiting: list[Ended] = []
         self._wake = asyncio.Event()
-        self._tells_all = structlog.is_configured() and bool(log.is_enabled_for(logging.DEBUG))
+        self._tells_all = log.tells_all()
         self.released: list[str] = []  # ids of tasks that were handed back
 
     def add(self, run: Run, outcome: Outcome) -> None:
@@ -125,6 +124,10 @@ def _frees_work(run: Run, change: Change) -> bool:
 
 
 def _tell_thrown_away(change: Change, answer: AdeError) -> None:
-    known = {"task_id": change.task_id, "attempt": change.before.attempt, "worker": change.before.worker_id}
+    known: dict[str, Any] = {
+        "task_id": change.task_id,
+        "attempt": change.before.attempt,
+        "worker": change.before.worker_id,
+    }
     event = "task.result_thrown_away" if isinstance(answer, StaleWrite) else "task.not_written"
     log.warning(event, **known, verb=change.verb, reason=str(answer))

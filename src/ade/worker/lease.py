@@ -4,14 +4,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from ade.core.errors import AdeError
 from ade.core.lifecycle import Status
+from ade.logs import Log
 from ade.ports import Renewal
 
 _BREATH_S = 0.05  # between two renewals, however often they are asked for
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 class LeaseThread:

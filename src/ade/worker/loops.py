@@ -4,13 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-import structlog
-
+from ade.logs import Log
 from ade.ports import SweepStore
 from ade.worker.duties import Duty
 
 _BLOCKED_S = 1.0  # a store that takes so long to answer was held by somebody
-log = structlog.get_logger("ade.sweep")
+log = Log("ade.sweep")
 
 
 async def keep_up(store: SweepStore, duties: Sequence[Duty], holder: str) -> None:

@@ -37,5 +37,7 @@ class SweepOptions:
     interval_s: float = 1.0
     retention_s: float = 604_800.0
     event_retention_s: float = 2_592_000.0
+    dead_letter_retention_s: float = 7_776_000.0
+    effect_retention_s: float = 2_592_000.0
     archive_dir: Path | None = None  # None: pruned tasks are not archived
     prune_batch: int = 1_000

@@ -2,17 +2,16 @@
 
 import asyncio
 
-import structlog
-
 from ade.core.errors import StoreError
 from ade.core.records import OutputLine
+from ade.logs import Log
 from ade.ports import Clock, OutputStore
 
 _SOON_S = 0.1
 _FULL = 200  # lines that are stored without waiting any longer
 _MOST = 10_000  # lines kept while the store is away; what is beyond is dropped
 
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 class OutputBuffer:

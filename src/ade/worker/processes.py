@@ -7,14 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import structlog
-
+from ade.logs import Log
 from ade.worker.kinship import die_with_parent
 
 SUPERVISOR = "ADE_SUPERVISOR_PID"
 _MOST_RESTARTS, _WINDOW_S = 10, 60.0
 _EXIT_GAVE_UP = 3
-log = structlog.get_logger("ade.supervisor")
+log = Log("ade.supervisor")
 
 
 class RestartGuard:

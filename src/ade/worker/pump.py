@@ -5,11 +5,10 @@ import os
 from collections import deque
 from collections.abc import Sequence
 
-import structlog
-
 from ade.core.errors import AdeError
 from ade.core.rate import RateState, next_allowed_ms
 from ade.core.records import Definition, Task
+from ade.logs import Log
 from ade.ports import WORK, ClaimRequest, Stores
 from ade.queue.handlers import Mode, Registry
 from ade.worker.options import WorkerOptions
@@ -19,7 +18,7 @@ from ade.worker.timer import SharedTimer
 
 _LINGER_S = 0.002  # how long a freed slot waits for company, so that a backlog is claimed in batches
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 class Lane:

@@ -18,11 +18,18 @@ from ade.queue.payloads import Payloads
 
 
 async def archive_and_prune(
-    stores: Stores, payloads: Payloads, *, retention_s: float, archive_dir: Path | None, batch: int
+    stores: Stores,
+    payloads: Payloads,
+    *,
+    retention_s: float,
+    dead_letter_retention_s: float,
+    archive_dir: Path | None,
+    batch: int,
 ) -> int:
     """Remove up to `batch` tasks that ended long enough ago. Answers how many."""
-    moment = stores.clock.now() - round(retention_s * 1000)
-    tasks = await stores.sweeps.finished_before(moment, batch)
+    now = stores.clock.now()
+    moment, letters = now - round(retention_s * 1000), now - round(dead_letter_retention_s * 1000)
+    tasks = await stores.sweeps.finished_before(moment, batch, dead_letters=letters)
     if not tasks:
         return 0
     if archive_dir is not None:

@@ -5,13 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-
-import structlog
+from typing import Any
 
 from ade.core.lifecycle import Status
 from ade.core.outcome import Outcome, Released, Succeeded
 from ade.core.records import Task
 from ade.core.task import run_timeout_ms
+from ade.logs import Log
 from ade.queue.handlers import Mode, Registry
 from ade.worker.failures import failure_of, timed_out
 from ade.worker.options import WorkerOptions
@@ -20,7 +20,7 @@ from ade.worker.probe import PERFORMED, Probe
 from ade.worker.run import MUTE, Run, Stop
 from ade.worker.timer import SharedTimer
 
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 HANDED_BACK = "the worker was shut down"
 
 
@@ -188,7 +188,7 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
     return timed_out(run_timeout_ms(run.task) or 0)
 
 
-def _about(run: Run) -> dict[str, object]:
+def _about(run: Run) -> dict[str, Any]:
     return {"task_id": run.task.id, "attempt": run.task.attempt, "worker": run.task.worker_id}
 
 

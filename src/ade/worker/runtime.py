@@ -7,8 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 
-import structlog
-
+from ade.logs import Log
 from ade.ports import Stores
 from ade.queue.handlers import Mode, Registry
 from ade.queue.payloads import Payloads
@@ -22,7 +21,7 @@ from ade.worker.probe import Probe
 from ade.worker.shift import Setup, Shift
 from ade.worker.shutdown import Handover
 
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 class WorkerRuntime:

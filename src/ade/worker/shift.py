@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import structlog
 
 from ade.core.errors import AdeError
 from ade.core.lifecycle import Status
 from ade.core.records import Task, Worker
+from ade.logs import Log
 from ade.ports import STOP, Renewal, Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.handlers import Registry
@@ -37,7 +37,7 @@ from ade.worker.slate import HeldRun, Slate
 from ade.worker.timer import SharedTimer
 
 _CLAIM_PATIENCE_S = 5.0  # for the claim that is under way when the worker is told to stop
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,15 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import structlog
 from msgspec import Struct
 
+from ade.logs import Log
 from ade.worker.options import WorkerOptions
 from ade.worker.run import Stop
 from ade.worker.runs import Runs
 
 _COMMIT_PATIENCE_S = 10.0  # for the last commits, should the store be away
-log = structlog.get_logger("ade.worker")
+log = Log("ade.worker")
 
 
 class StopSignals:

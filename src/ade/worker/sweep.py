@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-import structlog
-
 from ade.core.change import Change
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.task import lose_lease, miss_deadline
+from ade.logs import Log
 from ade.ports import DONE, STOP, WORK, Stores
 from ade.queue.dependents import settle_broken
 
 LIMIT = 200
-log = structlog.get_logger("ade.sweep")
+log = Log("ade.sweep")
 
 
 async def settle_ripe(stores: Stores, limit: int = LIMIT) -> int:
@@ -58,6 +57,11 @@ async def expire_results(stores: Stores, limit: int = 1_000) -> int:
 async def trim_events(stores: Stores, *, retention_s: float, limit: int = 5_000) -> int:
     """Remove old events that every reader has passed, of tasks that are gone."""
     return await stores.events.trim(stores.clock.now() - round(retention_s * 1000), limit)
+
+
+async def prune_effects(stores: Stores, *, retention_s: float, limit: int = 1_000) -> int:
+    """Forget side effects that were done long ago."""
+    return await stores.effects.prune_effects(stores.clock.now() - round(retention_s * 1000), limit)
 
 
 async def checkpoint(stores: Stores) -> int:

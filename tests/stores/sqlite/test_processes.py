@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ade.core.errors import StoreUnavailable
 from ade.core.lifecycle import Status
 from ade.ports import WORK
 from ade.stores.sqlite.tasks import SqliteTasks
@@ -29,7 +30,7 @@ async def test_while_another_process_holds_the_lock_calls_wait_and_the_loop_goes
             assert (await scene.stores.tasks.get([running.id])) != [None]  # who reads does not wait
         await asyncio.gather(*waiting, renewing)
 
-    assert longest < 0.5
+    assert longest < 1.0
     assert await scene.status(running.id) == Status.COMPLETED
 
 
@@ -99,3 +100,38 @@ async def test_many_callers_at_once_share_few_transactions(scene: Scene) -> None
     assert adding <= 20
     assert commits <= 21
     assert await scene.counts() == {"completed": 200}
+
+
+async def test_what_was_asked_for_before_the_end_is_done_and_what_comes_later_is_refused(
+    open_store: OpenStore, clock: StoryClock
+) -> None:
+    scene = Scene(await open_store(clock), clock)
+
+    async def add_after(turns: int) -> bool:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        try:
+            await scene.add()
+        except StoreUnavailable:
+            return False
+        return True
+
+    adding = [asyncio.create_task(add_after(turns % 10)) for turns in range(200)]
+    await asyncio.sleep(0)
+    await scene.stores.close()
+    kept = await asyncio.wait_for(asyncio.gather(*adding), 10)
+
+    again = Scene(await open_store(clock), clock)
+    assert (await again.counts()).get("pending", 0) == sum(kept)
+
+
+async def test_a_caller_that_gives_up_waiting_hurts_nobody(scene: Scene) -> None:
+    impatient = [asyncio.create_task(scene.add()) for _ in range(20)]
+    await asyncio.sleep(0)
+    for task in impatient[::2]:
+        task.cancel()
+
+    answers = await asyncio.gather(*impatient, return_exceptions=True)
+
+    assert sum(isinstance(answer, asyncio.CancelledError) for answer in answers) == 10
+    await scene.add()

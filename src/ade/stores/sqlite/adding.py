@@ -23,17 +23,19 @@ Edge = tuple[int, int, bool, bool]  # on_seq, task_seq, tolerant, broken
 class Add(Operation):
     """The tasks of one call. The answer is the list of stored tasks, earlier ones where the key was known."""
 
-    __slots__ = ("now", "tasks")
+    __slots__ = ("now", "tasks", "usual_depth")
     may_use_reserve = False
 
-    def __init__(self, tasks: Sequence[Task], now: Callable[[], int]) -> None:
+    def __init__(self, tasks: Sequence[Task], now: Callable[[], int], usual_depth: int | None = None) -> None:
         super().__init__()
         self.tasks = tasks
         self.now = now
+        self.usual_depth = usual_depth
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["Add"]) -> None:
-        batch = _Batch(connection, [task for add in group for task in add.tasks], group[0].now())
+        tasks = [task for add in group for task in add.tasks]
+        batch = _Batch(connection, tasks, group[0].now(), group[0].usual_depth)
         for add in group:
             try:
                 add.answer = batch.accept(add.tasks)
@@ -45,11 +47,12 @@ class Add(Operation):
 class _Batch:
     """What a group of calls adds: looked up at once, checked call by call, then written at once."""
 
-    def __init__(self, connection: apsw.Connection, tasks: Sequence[Task], now: int) -> None:
+    def __init__(self, connection: apsw.Connection, tasks: Sequence[Task], now: int, usual_depth: int | None) -> None:
         self._connection = connection
         self._now = now
         self._next_seq: int = value(connection, "next_seq")
-        self._rooms = {name: [limit, depth] for name, limit, depth in run(connection, "queue_room")}
+        rooms = run(connection, "queue_room", queues=packed(sorted({task.queue for task in tasks})), usual=usual_depth)
+        self._rooms = {name: [limit, depth] for name, limit, depth in rooms}
         self._by_key = _known_by_key(connection, tasks)
         self._by_id = _known_by_id(connection, [*tasks, *self._by_key.values()])
         self._new: dict[str, tuple[int, Task, int]] = {}

@@ -16,7 +16,7 @@ from ade.core.task import fail_run
 from ade.ports import ClaimRequest
 from ade.stores.sqlite.codec import detail_of, packed, read_task, read_tasks, unpacked
 from ade.stores.sqlite.committing import Commit
-from ade.stores.sqlite.records import remains_of
+from ade.stores.sqlite.records import UNREADABLE, remains_of
 from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.transactions import Operation
 
@@ -217,7 +217,7 @@ def _read(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
     """The claimed records. One that cannot be read is set aside; the others go out."""
     try:
         tasks = read_tasks(value(connection, "records_by_seq", seqs=packed(seqs)))
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         tasks = []
     if len(tasks) == len(seqs):
         return tasks
@@ -230,7 +230,7 @@ def _read_one_by_one(connection: apsw.Connection, seqs: list[int], now: int) -> 
     for seq in seqs:
         try:
             tasks.append(read_task(rows[seq]))
-        except (msgspec.MsgspecError, KeyError) as error:
+        except (*UNREADABLE, KeyError) as error:
             _set_aside(connection, seq, f"{type(error).__name__}: {error}", now)
     return tasks
 

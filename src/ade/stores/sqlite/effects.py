@@ -44,6 +44,13 @@ class SqliteEffects:
     async def forget(self, key: str) -> None:
         await self._writer.call(lambda connection: run(connection, "forget_effect", key=key))
 
+    async def prune_effects(self, before_ms: int, limit: int) -> int:
+        def write(connection: apsw.Connection) -> int:
+            return len(run(connection, "prune_effects", before=before_ms, limit=limit))
+
+        pruned: int = await self._writer.call(write)
+        return pruned
+
     async def is_live(self, run_id: str) -> bool:
         return bool(await self._readers.call(lambda connection: run(connection, "is_live", run_id=run_id)))
 

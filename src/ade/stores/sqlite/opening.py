@@ -37,6 +37,7 @@ class StoreOptions:
     min_free_percent: float = 5.0
     wal_alarm_mb: int = 64
     blob_dir: Path | None = None
+    queue_depth: int = 0  # admission limit of queues that set none of their own; 0: none
 
 
 async def open_sqlite(url: str, options: StoreOptions, clock: Clock | None = None) -> Stores:
@@ -106,7 +107,7 @@ def _assemble(
         await asyncio.to_thread(close_all)
 
     return Stores(
-        tasks=SqliteTasks(writer, readers, timing, guard),
+        tasks=SqliteTasks(writer, readers, timing, guard, options.queue_depth or None),
         sweeps=SqliteSweeps(writer, readers, timing, blobs),
         workers=workers,
         queues=SqliteQueues(writer, readers),

@@ -11,6 +11,8 @@ from ade.core.records import Task
 from ade.stores.sqlite.codec import read_task
 from ade.stores.sqlite.statements import run, value
 
+UNREADABLE = (msgspec.MsgspecError, RecursionError)  # the latter: JSON nested to the limit of the reader's stack
+
 
 def read_records(connection: apsw.Connection, statement: str, /, **bindings: Any) -> list[Task]:
     """The tasks of a statement that answers rows of seq and record."""
@@ -20,7 +22,7 @@ def read_records(connection: apsw.Connection, statement: str, /, **bindings: Any
 def task_of(connection: apsw.Connection, seq: int, record: bytes) -> Task:
     try:
         return read_task(record)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         return remains_of(connection, seq, str(error))
 
 

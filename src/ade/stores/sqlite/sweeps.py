@@ -1,10 +1,10 @@
 """SweepStore on SQLite."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import apsw
 
-from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.ports import Clock, Ripe
 from ade.stores.sqlite.blobs import SqliteBlobs
@@ -49,9 +49,11 @@ class SqliteSweeps:
         taken: bool = await self._writer.call(write)
         return taken
 
-    async def finished_before(self, moment: int, limit: int) -> list[Task]:
+    async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
+        letters = moment if dead_letters is None else dead_letters
+
         def read(connection: apsw.Connection) -> list[Task]:
-            return read_records(connection, "finished_before", moment=moment, limit=limit)
+            return read_records(connection, "finished_before", moment=moment, letters=letters, limit=limit)
 
         return await self._readers.call(read)
 
@@ -63,9 +65,8 @@ class SqliteSweeps:
                 run(connection, part, seqs=seqs)
             run(connection, "drop_edges", seqs=seqs)
             run(connection, "prune_quarantine", ids=packed(ids))
-            moves = [(queue, name, Status(status), -1) for _, _, queue, name, status in rows]
-            for move in moves:
-                run(connection, "move_tally", rows=packed([move]))
+            moves = Counter((queue, name, status) for _, _, queue, name, status in rows)
+            run(connection, "move_tally", rows=packed([(*lane, -count) for lane, count in moves.items()]))
             return ids
 
         pruned: list[str] = await self._writer.call(write)

@@ -22,15 +22,18 @@ from ade.stores.sqlite.writer import Writer
 
 
 class SqliteTasks:
-    def __init__(self, writer: Writer, readers: Readers, clock: Clock, guard: WriteGuard) -> None:
+    def __init__(
+        self, writer: Writer, readers: Readers, clock: Clock, guard: WriteGuard, usual_depth: int | None
+    ) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
         self._guard = guard
+        self._usual_depth = usual_depth  # of queues that set no limit of their own
 
     async def add(self, tasks: Sequence[Task]) -> list[Task]:
         self._guard.before_admission()
-        stored: list[Task] = await self._writer.do(Add(tasks, self._clock.now))
+        stored: list[Task] = await self._writer.do(Add(tasks, self._clock.now, self._usual_depth))
         return stored
 
     async def claim(self, request: ClaimRequest) -> list[Task]:

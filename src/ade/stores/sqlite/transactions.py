@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Protocol
 
 import apsw
 
-from ade.core.errors import AdeError, StoreUnavailable
+from ade.core.errors import AdeError, PayloadTooLarge, StoreUnavailable
 from ade.stores.sqlite.connection import is_full, translated, write_transaction
 
 _WRITE_ERRORS = (
@@ -189,6 +189,8 @@ class Transactions:
     def _as_ours(self, error: Exception) -> Exception:
         if isinstance(error, apsw.IOError) and not is_full(error):
             return StoreUnavailable(f"{self._what}: the disk answered with an error ({error}); the outcome is unknown")
+        if isinstance(error, apsw.SQLError) and "malformed JSON" in str(error):  # ours is well-formed, so it is this
+            return PayloadTooLarge("arguments or result are nested too deeply for the store (about 990 levels fit)")
         return translated(error, self._what) if isinstance(error, apsw.Error) else error
 
 

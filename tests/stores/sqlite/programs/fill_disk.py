@@ -43,9 +43,10 @@ async def refused(scene: Scene) -> bool:
     return False
 
 
-async def until_accepted(scene: Scene) -> bool:
+async def becomes(scene: Scene, *, full: bool) -> bool:
+    """Whether new work is soon refused, or accepted again: the disk is looked at once a second."""
     deadline = time.monotonic() + 10
-    while await refused(scene):
+    while await refused(scene) != full:
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(0.1)
@@ -59,17 +60,16 @@ async def live_through(stores: Stores, scene: Scene, folder: Path) -> dict[str, 
     running = await scene.claim(6)
     story["near_the_end"] = await add_until_full(scene)
     fill(folder / "filler")
-    story["full"] = await refused(scene)
+    story["full"] = await becomes(scene, full=True)
     ballast = folder / "ade.db.ballast"
     story["ballast_before"] = ballast.exists()
     story["finished"] = await stores.tasks.commit_each([scene.success(task, LARGE) for task in running[:5]])
     story["renewed"] = scene.renew(running[5])
     await scene.succeed(running[5])
     story["ballast_after"] = ballast.exists()
-    await asyncio.sleep(1.1)  # the guard looks at the disk once a second
     story["still_refused"] = await refused(scene)
     (folder / "filler").unlink()
-    story["accepted_again"] = await until_accepted(scene)
+    story["accepted_again"] = await becomes(scene, full=False)
     await stores.upkeep.checkpoint()
     story["ballast_back"] = ballast.exists()
     story["counts"] = await scene.counts()

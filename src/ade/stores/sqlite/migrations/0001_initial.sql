@@ -144,6 +144,7 @@ CREATE TABLE effect (
     answer TEXT,
     at     INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX effect_done ON effect (at) WHERE done = 1;
 
 CREATE TABLE output (
     seq      INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,0 +1,92 @@
+"""Log lines are events with fields, through Python's own logging; payloads of tasks are never among the fields."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+_ROOT = "ade"
+
+
+class Log:
+    """`log.info("worker.started", worker=...)`: an event's name and its fields."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, *, exc_info: bool = False, **fields: Any) -> None:
+        self._write(logging.WARNING, event, fields, exc_info=exc_info)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write(logging.ERROR, event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """An error with the traceback of the exception being handled."""
+        self._write(logging.ERROR, event, fields, exc_info=True)
+
+    def tells_all(self) -> bool:
+        """Whether somebody wants to hear of every task."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
+    def _write(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields}, exc_info=exc_info)
+
+
+def configure(format: Literal["auto", "json", "text"] = "auto", level: str = "info") -> None:
+    """Send ADE's lines to standard error; a program that has given the logger "ade" a handler keeps its own way."""
+    logger = logging.getLogger(_ROOT)
+    logger.setLevel(level.upper())
+    if logger.handlers:
+        return
+    as_text = format == "text" or (format == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextLines() if as_text else JsonLines())
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "timestamp": _moment(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextLines(logging.Formatter):
+    """For a person at a terminal. A value with spaces or line breaks is quoted, so that one event is one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = _moment(record).astimezone()
+        fields = " ".join(f"{name}={_readable(value)}" for name, value in _fields(record).items())
+        line = f"{moment:%H:%M:%S} {record.levelname.lower():<7} {record.getMessage():<24} {fields}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _moment(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return fields
+
+
+def _readable(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and " " not in text else json.dumps(text)

@@ -1,0 +1,76 @@
+"""How fast a command starts: nothing is loaded that it does not need."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import ADE, environment
+
+PROGRAM = """
+import sys
+from ade.cli.program import run
+code = run(sys.argv[1:])
+print(*sorted(sys.modules), file=sys.stderr)
+sys.exit(code)
+"""
+CLICK_ALONE = "import click\nclick.command()(lambda: None).main([], standalone_mode=False)"
+CLICK_AND_LOOP = (
+    f"import apsw, asyncio, msgspec\nasyncio.run(asyncio.to_thread(apsw.sqlite_lib_version))\n{CLICK_ALONE}"
+)
+
+
+def loaded(folder: Path, *arguments: str) -> set[str]:
+    """The modules that a command has loaded when it is done."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def cpu_seconds(folder: Path, command: list[str]) -> float:
+    """The least processor time of some runs: what the command costs when nobody is in the way."""
+
+    def once() -> float:
+        before = os.times()
+        subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, check=True)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    return min(once() for _ in range(7))
+
+
+def test_help_loads_no_command_and_no_store(tmp_path: Path) -> None:
+    modules = loaded(tmp_path, "--help")
+
+    assert modules.isdisjoint({"asyncio", "msgspec", "apsw", "rich", "ade.core.errors", "ade.cli.tasks"})
+
+
+@pytest.mark.parametrize("arguments", [["tasks"], ["stats"], ["workers"], ["queues", "list"], ["events", "tail"]])
+def test_simple_commands_load_neither_app_nor_worker_nor_drawing(tmp_path: Path, arguments: list[str]) -> None:
+    modules = loaded(tmp_path, *arguments)
+
+    heavy = {"rich", "uvloop", "ade.app.ade", "ade.worker.runtime", "difflib", "tomllib", "ctypes"}
+    assert modules.isdisjoint(heavy), modules & heavy
+
+
+@pytest.mark.slow
+def test_help_starts_about_as_fast_as_click_itself(tmp_path: Path) -> None:
+    alone = cpu_seconds(tmp_path, [sys.executable, "-c", CLICK_ALONE])
+
+    assert cpu_seconds(tmp_path, [*ADE, "--help"]) < 2 * alone
+
+
+@pytest.mark.slow
+def test_a_listing_costs_little_more_than_what_it_is_made_of(tmp_path: Path) -> None:
+    parts = cpu_seconds(tmp_path, [sys.executable, "-c", CLICK_AND_LOOP])
+
+    assert cpu_seconds(tmp_path, [*ADE, "tasks"]) < 2.2 * parts

@@ -1,0 +1,30 @@
+"""Wake-ups: who waits looks again at once when something happened, and now and then anyway."""
+
+import asyncio
+
+from ade.ports import DONE, WORK
+from tests.conformance.scene import Scene
+
+
+async def test_a_hint_wakes_all_who_wait_for_its_topic(scene: Scene) -> None:
+    hints = scene.stores.hints
+    seen = hints.generation(WORK)
+    waiting = [asyncio.create_task(hints.wait(WORK, seen, 60)) for _ in range(3)]
+    await asyncio.sleep(0)
+
+    hints.ring(WORK)
+
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert hints.generation(WORK) > seen
+
+
+async def test_a_hint_that_came_while_looking_is_not_missed(scene: Scene) -> None:
+    hints = scene.stores.hints
+    seen = hints.generation(WORK)
+    hints.ring(WORK)
+
+    await asyncio.wait_for(hints.wait(WORK, seen, 60), 5)
+
+
+async def test_a_wait_ends_by_itself(scene: Scene) -> None:
+    await scene.stores.hints.wait(DONE, scene.stores.hints.generation(DONE), 0.01)
