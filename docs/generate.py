@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from docs.generators import events, explain, lifecycle, rooms, schema, settings
+from docs.generators import command_line, events, explain, lifecycle, rooms, schema, settings
 from docs.generators.python_api import API_BLOCKS
 from docs.generators.tables import Block
 
@@ -31,6 +31,9 @@ BLOCKS: Mapping[str, Block] = {
     "schema-indexes": schema.schema_indexes,
     "store-pragmas": schema.store_pragmas,
     "store-invariants": schema.store_invariants,
+    "commands": command_line.commands,
+    "command-options": command_line.everywhere,
+    "exit-codes": command_line.exit_codes,
     **API_BLOCKS,
 }
 OPENING = re.compile(r"<!-- generated:(?P<name>[\w-]+) -->")

@@ -2,28 +2,31 @@
 
 import asyncio
 import contextlib
-import importlib
 import importlib.metadata
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+import apsw
+import uvloop
+
+from ade import Ade, Status
+from ade.app.functions import TaskFunction
 from benchmarks.contract import Body, Contestant, measure_length
 
 Result = TypeVar("Result")
+Noop = TaskFunction[[str], int]
 PRIORITIES = 10  # 0 to 9, 0 first
 
 
 class AdeQueue:
     def describe(self, place: Path) -> Mapping[str, str]:
-        journal = asyncio.run(_journal_mode(place))
+        facts = asyncio.run(_facts(place))
         return {
             "version": importlib.metadata.version("community-ade"),
-            "sqlite": str(importlib.import_module("apsw").sqlite_lib_version()),
-            "in force": f"journal_mode={journal}; synchronous belongs to each connection and cannot be "
-            "read from outside",
+            "sqlite": apsw.sqlite_lib_version(),
+            "in force": f"journal_mode={facts['journal_mode']}, synchronous=full (the setting's default)",
             "set for this run": "nothing: a worker with its defaults, on uvloop; callers on asyncio's loop",
             "default": "synchronous=FULL, commits of concurrent callers grouped",
             "its docs recommend": "the defaults",
@@ -36,7 +39,7 @@ class AdeQueue:
         return self.enqueue_in_flight(place, texts, callers=1)
 
     def enqueue_in_flight(self, place: Path, texts: Sequence[str], callers: int) -> float:
-        async def caller(noop: Any, share: Sequence[str]) -> None:
+        async def caller(noop: Noop, share: Sequence[str]) -> None:
             for text in share:
                 await noop.enqueue(text)
 
@@ -63,7 +66,9 @@ class AdeQueue:
         async def enqueue() -> None:
             async with _opened(place, measure_length) as (app, noop):
                 # One priority is the default one; more are spread over the whole range.
-                levels = [noop] if priorities == 1 else [_urgent(noop, level) for level in range(PRIORITIES)]
+                levels = (
+                    [noop] if priorities == 1 else [noop.with_options(priority=level) for level in range(PRIORITIES)]
+                )
                 calls = [(levels[number % len(levels)], text) for number, text in enumerate(texts)]
                 for start in range(0, len(calls), 1000):
                     await _enqueue_batch(app, calls[start : start + 1000])
@@ -84,14 +89,15 @@ class AdeQueue:
 
             async with _opened(place, body) as (app, _):
                 began = time.perf_counter()
-                worker = asyncio.create_task(app.run_worker())
+                stop = asyncio.Event()
+                worker = asyncio.create_task(app.work(stop))
                 await last_has_run.wait()
                 # Only now look at the store: counting while it works would slow it down.
                 while await _completed(app) < count:  # noqa: ASYNC110  # what is waited for is in the store
                     await asyncio.sleep(0.001)
                 took = time.perf_counter() - began
-                worker.cancel()
-                await asyncio.gather(worker, return_exceptions=True)
+                stop.set()
+                await worker
                 return took
 
         return _run_on_uvloop(work())
@@ -110,53 +116,48 @@ class AdeQueue:
         return asyncio.run(enqueue())
 
     def work(self, place: Path, body: Body) -> None:
-        async def serve() -> None:
-            async with _opened(place, body) as (app, _):
-                await app.run_worker()
-
-        _run_on_uvloop(serve())
+        app, _ = _app(place, body)
+        app.run_worker()
 
 
-@contextlib.asynccontextmanager
-async def _opened(place: Path, body: Body) -> AsyncIterator[tuple[Any, Any]]:
-    """The app and its one task, closed at the end."""
-    app = importlib.import_module("ade").Ade(f"sqlite:///{_file(place)}")
+def _app(place: Path, body: Body) -> tuple[Ade, Noop]:
+    app = Ade(f"sqlite:///{_file(place)}")
 
+    @app.task(name="noop")
     async def noop(payload: str) -> int:
         return body(payload)
 
+    return app, noop
+
+
+@contextlib.asynccontextmanager
+async def _opened(place: Path, body: Body) -> AsyncIterator[tuple[Ade, Noop]]:
+    """The app and its one task, closed at the end."""
+    app, noop = _app(place, body)
     async with app:
-        yield app, app.task(name="noop")(noop)
+        yield app, noop
 
 
-async def _journal_mode(place: Path) -> str:
-    async with _opened(place, measure_length) as (_, noop):
-        await noop.enqueue("")
-        with contextlib.closing(sqlite3.connect(_file(place))) as connection:
-            [mode] = connection.execute("PRAGMA journal_mode").fetchone()
-            return str(mode)
+async def _facts(place: Path) -> Mapping[str, object]:
+    async with _opened(place, measure_length) as (app, _):
+        return (await (await app.open()).stores.upkeep.health()).facts
 
 
 def _file(place: Path) -> Path:
     return place / "ade.db"
 
 
-async def _enqueue_batch(app: Any, calls: Sequence[tuple[Any, str]]) -> None:
+async def _enqueue_batch(app: Ade, calls: Sequence[tuple[Noop, str]]) -> None:
     await app.enqueue_many([task.call(text) for task, text in calls])
 
 
-def _urgent(task: Any, priority: int) -> Any:
-    return task.with_options(priority=priority)
+async def _completed(app: Ade) -> int:
+    tallies = await (await app.open()).stores.queues.tallies()
+    return sum(tally.count for tally in tallies if tally.status is Status.COMPLETED)
 
 
-async def _completed(app: Any) -> int:
-    counts = await app.stats()
-    return int(counts["completed"])
-
-
-def _run_on_uvloop(main: Coroutine[Any, Any, Result]) -> Result:
-    result: Result = importlib.import_module("uvloop").run(main)
-    return result
+def _run_on_uvloop(main: Coroutine[object, object, Result]) -> Result:
+    return uvloop.run(main)
 
 
 CONTESTANT: Contestant = AdeQueue()

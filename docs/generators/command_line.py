@@ -1,6 +1,7 @@
 """Blocks about the command line: every command with its options, and every exit code."""
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Iterator
 
@@ -10,11 +11,9 @@ import ade as package
 from ade.cli.commands import SECTIONS
 from ade.cli.exit_codes import MEANS, ExitCode, exit_code_of
 from ade.cli.program import ade
-from ade.cli.shared import shared_options
+from ade.cli.shared import is_own, shared_options
 from ade.core.errors import AdeError
 from docs.generators.tables import table
-
-_EVERYWHERE = {option.name for option in shared_options()} | {"help"}
 
 
 def commands() -> str:
@@ -39,24 +38,24 @@ def _described(command: click.Command, context: click.Context) -> Iterator[str]:
             assert below is not None
             yield from _described(below, click.Context(below, info_name=name, parent=context))
         return
-    yield f"```\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```"
+    yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```"
     if options := list(_options(command, context)):
         yield table(["option", "what it does"], options)
 
 
 def _prose(command: click.Command) -> str:
     """The help as Markdown: what click leaves unwrapped is an example."""
-    paragraphs = (command.help or "").split("\n\n")
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return "\n\n".join(
-        "```\n" + "\n".join(line[2:] for line in text.splitlines()[1:]) + "\n```" if text.startswith("\b") else text
+        "```sh\n" + "\n".join(line[2:] for line in text.splitlines()[1:]) + "\n```" if text.startswith("\b") else text
         for text in paragraphs
     )
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[list[str]]:
     for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None and parameter.name not in _EVERYWHERE:
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record is not None and is_own(parameter):
             yield [f"`{record[0]}`", record[1]]
 
 

@@ -10,7 +10,7 @@ from ade.core.errors import StaleLease, StaleWrite
 from ade.core.failure import FailureKind
 from ade.core.lifecycle import Status, Verb
 from ade.core.records import Task
-from ade.core.task import cancel, discard, edit, lose_lease
+from ade.core.task import cancel, discard, lose_lease
 from tests.conformance.scene import Scene, raw
 
 
@@ -229,78 +229,6 @@ async def test_a_change_without_a_guard_is_written_whatever_the_record_is(scene:
     await scene.stores.tasks.commit(stop)
 
     assert await scene.status(task.id) == Status.CANCELLED
-
-
-async def test_an_edited_draft_is_another_draft(scene: Scene) -> None:
-    draft = await scene.add("send", queue="a", status=Status.DRAFT, concurrency_key="ann")
-    edited = edit(
-        draft,
-        now=scene.clock.now() + 5,
-        queue="b",
-        name="build",
-        args=raw('{"n":2}'),
-        priority=1,
-        description="better",
-        concurrency_key="bob",
-        parent_id=scene.task().id,
-    )
-
-    await scene.stores.tasks.commit(edited)
-
-    assert await scene.get(draft.id) == edited.after
-    [tally] = await scene.stores.queues.tallies()
-    assert (tally.queue, tally.name, tally.count) == ("b", "build", 1)
-
-
-async def test_an_approved_draft_starts_where_its_edits_put_it(scene: Scene) -> None:
-    await scene.define("build", concurrency_per_key=1)
-    await scene.start("build", concurrency_key="bob")
-    draft = await scene.add("send", status=Status.DRAFT, queue="a")
-    await scene.stores.tasks.commit(edit(draft, now=1, queue="b", name="build", concurrency_key="bob"))
-    task = await scene.get(draft.id)
-    for verb, target in ((Verb.SUBMIT, None), (Verb.ASSESS, Status.APPROVED), (Verb.START, None)):
-        step = change(task, verb, now=scene.clock.now(), target=target)
-        await scene.stores.tasks.commit(step)
-        task = step.after
-
-    assert await scene.claim(10) == []
-    await scene.define("build")
-    assert await scene.run(10, queues=("b",), names={"build"}) == [draft.id]
-
-
-async def test_times_of_a_submission_are_kept(scene: Scene) -> None:
-    draft = await scene.add(status=Status.DRAFT)
-    submitted = change(draft, Verb.SUBMIT, now=7, submitted_at=7, digest="d", risk={"score": 3})
-    await scene.stores.tasks.commit(submitted)
-    approved = change(submitted.after, Verb.ASSESS, now=8, target=Status.APPROVED, approved_at=8)
-    await scene.stores.tasks.commit(approved)
-
-    assert await scene.get(draft.id) == approved.after
-
-
-async def test_progress_is_kept_for_the_run_that_holds_the_task(scene: Scene) -> None:
-    running = await scene.start()
-    await scene.stores.tasks.report_progress(running.id, str(running.run_id), raw('{"done":1}'))
-    await scene.stores.tasks.report_progress(running.id, str(running.run_id), raw('{"done":2}'))
-
-    assert (await scene.get(running.id)).progress == raw('{"done":2}')
-    assert (await scene.get(running.id)).version == running.version
-    await scene.succeed(running)
-    assert (await scene.get(running.id)).progress == raw('{"done":2}')
-
-
-async def test_progress_of_a_run_that_lost_its_task_is_refused(scene: Scene) -> None:
-    late = await scene.start()
-    await scene.let_lease_run_out()
-    [current] = await scene.claim()
-
-    for run_id in (str(late.run_id), "nobody"):
-        with pytest.raises(StaleLease):
-            await scene.stores.tasks.report_progress(late.id, run_id, raw("1"))
-    with pytest.raises(StaleLease):
-        await scene.stores.tasks.report_progress(scene.task().id, str(late.run_id), raw("1"))
-
-    assert (await scene.get(current.id)).progress is None
 
 
 async def test_a_discarded_dead_letter_stays_on_record(scene: Scene) -> None:

@@ -59,6 +59,24 @@ async def test_a_forgotten_effect_may_be_performed_again(scene: Scene) -> None:
         await effects.finish("pay/1", "run-a", raw("1"))
 
 
+async def test_old_effects_that_are_done_are_pruned_in_bounded_steps_and_open_ones_stay(scene: Scene) -> None:
+    effects = scene.stores.effects
+    for number in range(3):
+        await effects.begin(f"pay/{number}", "run-a")
+        await effects.finish(f"pay/{number}", "run-a", raw("1"))
+    await effects.begin("open", "run-a")
+    scene.clock.advance(10)
+    await effects.begin("young", "run-b")
+    await effects.finish("young", "run-b", raw("1"))
+
+    pruned = [await effects.prune_effects(scene.clock.now() - 5_000, 2) for _ in range(3)]
+
+    assert pruned == [2, 1, 0]
+    assert (await effects.begin("open", "run-c")).run_id == "run-a"
+    assert (await effects.begin("young", "run-c")).run_id == "run-b"
+    assert (await effects.begin("pay/0", "run-c")).run_id == "run-c"
+
+
 async def test_a_run_lives_as_long_as_it_holds_its_task(scene: Scene) -> None:
     running = await scene.start()
     run_id = str(running.run_id)

@@ -10,6 +10,7 @@ from click import Context, HelpFormatter, Option, Parameter
 from ade.cli.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
+_SHARED = ("store", "app", "config", "json", "quiet")
 
 
 def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
@@ -29,7 +30,7 @@ def shared_options() -> list[Option]:
         return Option([f"--{name}"], help=help, expose_value=False, callback=_note(name), **more)
 
     return [
-        option("store", "Where the records are, such as sqlite:///ade.db. Before settings and app.", metavar="URL"),
+        option("store", "Where the records are, such as sqlite:///ade.db; goes before app and settings.", metavar="URL"),
         option("app", "The app to import, as module:attribute; ADE_APP says the same.", metavar="APP"),
         option("config", "A settings file that is read after the usual ones.", type=click.Path(exists=True)),
         option("json", "Write JSON: one document, or one per line where output goes on.", is_flag=True),
@@ -37,15 +38,19 @@ def shared_options() -> list[Option]:
     ]
 
 
+def is_own(parameter: Parameter) -> bool:
+    """Whether it belongs to its command alone, and not to all of them."""
+    return parameter.name not in _SHARED and "--help" not in parameter.opts
+
+
 def _format_shared(command: click.Command, context: Context, formatter: HelpFormatter) -> None:
     """The options of this command first, those of all commands apart."""
-    everywhere = {option.name for option in shared_options()} | {"help"}
     own: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
     for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
+        record = parameter.get_help_record(context) if isinstance(parameter, Option) else None
         if record is not None:
-            (shared if parameter.name in everywhere else own).append(record)
+            (own if is_own(parameter) else shared).append(record)
     for title, records in (("Options", own), ("Options of every command", shared)):
         if records:
             with formatter.section(title):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.errors import DiskFull, StoreUnavailable
+from ade.core.errors import DiskFull, QueueFull, StoreUnavailable
+from ade.core.records import Queue
 from ade.stores.sqlite.connection import connect
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
@@ -106,6 +107,16 @@ async def test_a_ballast_is_kept_and_when_given_up_no_new_work_is_taken_until_it
 
     await scene.add()
     assert ballast.exists()
+
+
+async def test_queues_without_a_limit_of_their_own_have_the_usual_one(open_store: OpenStore, clock: StoryClock) -> None:
+    scene = Scene(await open_store(clock, queue_depth=2), clock)
+    await scene.stores.queues.configure(Queue(name="wide", max_depth=5))
+    await scene.add_many(5, queue="wide")
+    await scene.add_many(2)
+
+    with pytest.raises(QueueFull):
+        await scene.add()
 
 
 async def test_a_closed_store_says_so(open_store: OpenStore, clock: StoryClock) -> None:
