@@ -4,7 +4,7 @@ import click
 
 from ade.cli.confirming import confirm
 from ade.cli.ids import find_ids
-from ade.cli.listing import TASK_HEAD, task_rows
+from ade.cli.listing import SPARE, TASK_HEAD, task_rows
 from ade.cli.output import Row
 from ade.cli.parsing import JSON_OBJECT
 from ade.cli.retry import replay_by_id
@@ -51,7 +51,7 @@ async def _list(session: Session, query: TaskQuery) -> None:
         )
         for each in groups
     ]
-    out.table(("fingerprint", "count", "name", "last", "newest", "error"), rows)
+    out.table(("fingerprint", "count", "name", "last", "newest", "error"), rows, ("last",))
     out.note(
         "`ade dlq show FINGERPRINT` lists a group, `ade dlq replay --fingerprint FINGERPRINT` runs it again."
         if groups
@@ -79,7 +79,7 @@ async def _show(session: Session, fingerprint: str, limit: int) -> None:
     if session.out.as_json:
         session.out.document({"tasks": [task_view(task) for task in found]})
         return
-    session.out.table(TASK_HEAD, task_rows(found, now=now))
+    session.out.table(TASK_HEAD, task_rows(found, now=now), SPARE)
     if not found:
         session.out.note(f"No dead letter has the fingerprint {fingerprint}; `ade dlq list` shows those there are.")
 

@@ -125,7 +125,7 @@ async def _queues(stores: Stores) -> AsyncIterator[Finding]:
         elif waits > _LONG_WAIT_MS:
             yield _warning("queues", f"the oldest ready task of {queue.name} has been waiting for {short_span(waits)}")
     if seen.dead_letters:
-        yield _warning("queues", f"{seen.dead_letters} dead letters; `ade dlq list` groups them")
+        yield _warning("queues", f"dead letters: {seen.dead_letters}; `ade dlq list` groups them")
     yield _ok("queues", f"{len(seen.queues)} known")
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from ade.cli.exit_codes import ExitCode
 from ade.cli.listing import status_cell
-from ade.cli.output import Cell, Row, compact, pretty, table_of
+from ade.cli.output import Cell, Row, compact, fitted, pretty, table_of
 from ade.cli.session import Session
 from ade.cli.times import short_span
 from ade.cli.views import task_view
@@ -86,8 +86,9 @@ async def _live_view(session: Session, stores: Stores, task_ids: Sequence[str]) 
     async def redraw() -> None:
         while True:
             tasks = [task for task in await stores.tasks.get(list(task_ids)) if task is not None]
-            live.update(table_of(("id", "status", "name", "attempt", "for", "progress"), _rows(tasks, stores)))
-            live.refresh()
+            head = ("id", "status", "name", "attempt", "for", "progress")
+            fitting = fitted(head, _rows(tasks, stores), live.console.width, ("attempt", "for"))
+            live.update(table_of(*fitting), refresh=True)
             await asyncio.sleep(_REFRESH_S)
 
     with live:

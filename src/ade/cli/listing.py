@@ -21,6 +21,7 @@ STYLES: dict[Status, str] = {
     Status.CANCELLED: "dim",
 }
 
+SPARE = ("prio", "took", "queue", "attempt")  # columns of a task that narrow terminals do without
 TASK_HEAD = ("id", "status", "name", "queue", "prio", "attempt", "created", "took", "note")
 _MOST_NOTE = 100
 

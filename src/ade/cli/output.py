@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from ade.core.ids import is_task_id
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -25,6 +27,7 @@ class Cell(NamedTuple):
 
 
 Row = Sequence[str | Cell]
+_LEAST_LAST = 30  # characters that the last column, which may break its lines, should have
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -106,11 +109,12 @@ class Output:
         if not self.quiet and not self.as_json:
             click.echo(printable(text, lines=True), err=True)
 
-    def table(self, head: Sequence[str], rows: Sequence[Row]) -> None:
+    def table(self, head: Sequence[str], rows: Sequence[Row], spare: Sequence[str] = ()) -> None:
+        """`spare` names columns that a narrow terminal can do without, the first to go first."""
         if not rows:
             return
         if self.is_terminal:
-            self.draw(table_of(head, rows))
+            self.draw(table_of(*fitted(head, rows, self.console.width, spare)))
         else:
             for line in aligned([title.upper() for title in head], rows):
                 click.echo(line)
@@ -125,6 +129,29 @@ class Output:
 
     def draw(self, drawing: "RenderableType") -> None:
         self.console.print(drawing)
+
+
+def fitted(
+    head: Sequence[str], rows: Sequence[Row], width: int, spare: Sequence[str]
+) -> tuple[Sequence[str], Sequence[Row]]:
+    """What fits the width: ids are cut to their end, which is enough to name a task, then spare columns go."""
+
+    def is_wide() -> bool:
+        widths = [max(len(_text(cell)) for cell in column) for column in zip(head, *rows, strict=True)] or [0]
+        return sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], _LEAST_LAST) > width
+
+    if is_wide():
+        rows = [[_short_id(cell) for cell in row] for row in rows]
+    for name in spare:
+        if not is_wide():
+            break
+        kept = [index for index, title in enumerate(head) if title != name]
+        head, rows = [head[index] for index in kept], [[row[index] for index in kept] for row in rows]
+    return head, rows
+
+
+def _short_id(cell: str | Cell) -> str | Cell:
+    return f"…{cell[-12:]}" if isinstance(cell, str) and is_task_id(cell) else cell
 
 
 def table_of(head: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> "Table":

@@ -52,7 +52,9 @@ async def _list(session: Session) -> None:
         )
         for schedule in known
     ]
-    session.out.table(("schedule", "cron", "time zone", "task", "next", "last", "last task"), rows)
+    session.out.table(
+        ("schedule", "cron", "time zone", "task", "next", "last", "last task"), rows, ("time zone", "last")
+    )
     if not known:
         session.out.note("No schedules. `@ade.cron` in an app or `ade schedules add` makes one.")
 

@@ -30,7 +30,9 @@ def shared_options() -> list[Option]:
         return Option([f"--{name}"], help=help, expose_value=False, callback=_note(name), **more)
 
     return [
-        option("store", "Where the records are, such as sqlite:///ade.db; goes before app and settings.", metavar="URL"),
+        option(
+            "store", "Where the records are, such as sqlite:///ade.db; goes before app and settings.", metavar="URL"
+        ),
         option("app", "The app to import, as module:attribute; ADE_APP says the same.", metavar="APP"),
         option("config", "A settings file that is read after the usual ones.", type=click.Path(exists=True)),
         option("json", "Write JSON: one document, or one per line where output goes on.", is_flag=True),

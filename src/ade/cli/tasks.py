@@ -6,7 +6,7 @@ import click
 from msgspec import structs
 
 from ade.cli.filters import Filter, filter_options, query_of
-from ade.cli.listing import TASK_HEAD, task_rows
+from ade.cli.listing import SPARE, TASK_HEAD, task_rows
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.views import task_view
@@ -37,7 +37,7 @@ def _show(session: Session, page: TaskPage, query: TaskQuery, now: int) -> None:
     if out.as_json:
         out.document({"tasks": [task_view(task) for task in page.tasks], "next": page.next})
         return
-    out.table(TASK_HEAD, task_rows(page.tasks, now=now))
+    out.table(TASK_HEAD, task_rows(page.tasks, now=now), SPARE)
     if not page.tasks:
         empty = structs.replace(TaskQuery(), limit=query.limit, oldest_first=query.oldest_first)
         out.note("No tasks yet. `ade enqueue NAME` makes one." if query == empty else "No task fits.")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ade.cli.listing import TASK_HEAD, task_rows
-from ade.cli.output import table_of
+from ade.cli.listing import SPARE, TASK_HEAD, task_rows
+from ade.cli.output import fitted, table_of
 from ade.cli.parsing import DURATION
 from ade.cli.queues import QUEUE_HEAD, queue_rows
 from ade.cli.session import Session
@@ -76,11 +76,12 @@ async def _draw_live(session: Session, stores: Stores, interval: float) -> None:
         contextlib.suppress(asyncio.CancelledError),
     ):
         while True:
-            live.update(_drawing(*await _look(stores), url=session.settings.store.url), refresh=True)
+            drawing = _drawing(*await _look(stores), url=session.settings.store.url, width=live.console.width)
+            live.update(drawing, refresh=True)
             await asyncio.sleep(interval)
 
 
-def _drawing(seen: Overview, running: list[Task], *, url: str) -> "RenderableType":
+def _drawing(seen: Overview, running: list[Task], *, url: str, width: int) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
@@ -94,5 +95,5 @@ def _drawing(seen: Overview, running: list[Task], *, url: str) -> "RenderableTyp
         ("Workers", WORKER_HEAD, worker_rows(seen.workers, now=seen.at)),
         ("Running", TASK_HEAD, task_rows(running, now=seen.at)),
     ):
-        parts += [Text(), table_of(head, rows, title=f"[bold]{title}")] if rows else []
+        parts += [Text(), table_of(*fitted(head, rows, width, SPARE), title=f"[bold]{title}")] if rows else []
     return Group(*parts, Text("\nCtrl-C ends", style="dim"))

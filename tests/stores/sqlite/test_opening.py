@@ -151,7 +151,9 @@ async def test_a_file_cut_short_is_refused_as_damaged(open_store: OpenStore, pat
         await use()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write what is read-only; see test_read_only.py")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write what is read-only; test_faults.py tries it on a read-only file system"
+)
 @pytest.mark.parametrize("what", ["file", "folder"])
 async def test_what_cannot_be_written_is_refused(open_store: OpenStore, path: Path, what: str) -> None:
     stores = await open_store()

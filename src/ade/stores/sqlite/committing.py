@@ -12,8 +12,10 @@ from ade.core.lifecycle import CLAIMABLE, FINAL, Status
 from ade.stores.sqlite.codec import (
     changed_row,
     detail_of,
+    ended_row,
     guard_row,
     identity_row,
+    is_plain_end,
     outcome_of,
     packed,
     result_expiry,
@@ -130,8 +132,7 @@ def _verdict(change: Change, row: list[object]) -> _Found | StaleWrite | None:
 
 
 def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> None:
-    rows = [changed_row(change, found.seq, now=now, waiting=found.waiting) for change, found in accepted]
-    run(connection, "update_task", rows=packed(rows))
+    _write_columns(connection, accepted, now)
     outcomes = [
         (found.seq, outcome_of(change.after), result_expiry(change.after))
         for change, found in accepted
@@ -154,6 +155,19 @@ def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], n
     _move_tallies(connection, accepted)
     _settle_dependents(connection, accepted, now)
     _free_keys(connection, accepted)
+
+
+def _write_columns(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> None:
+    ends = [ended_row(change, found.seq) for change, found in accepted if is_plain_end(change)]
+    if ends:
+        run(connection, "end_task", rows=packed(ends))
+    others = [
+        changed_row(change, found.seq, now=now, waiting=found.waiting)
+        for change, found in accepted
+        if not is_plain_end(change)
+    ]
+    if others:
+        run(connection, "update_task", rows=packed(others))
 
 
 def _move_tallies(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> None:
