@@ -282,3 +282,19 @@ def test_the_schema_describes_the_arguments_for_forms() -> None:
     assert schema["additionalProperties"] is False
     assert {"Point", "Label", "Owner"} <= schema["$defs"].keys()
     assert Signature.of(collect).schema()["additionalProperties"] == {"type": "string"}
+
+
+def test_very_deep_nesting_is_refused_before_it_reaches_a_store() -> None:
+    def nested(levels: int) -> list[object]:
+        inner: list[object] = []
+        for _ in range(levels - 1):
+            inner = [inner]
+        return inner
+
+    def keep(tree: list[Any]) -> None: ...
+
+    signature = Signature.of(keep)
+    signature.bind((nested(199),), {})
+    for levels in (200, 500, 5_000):
+        with pytest.raises(InvalidArguments):
+            signature.bind((nested(levels),), {})

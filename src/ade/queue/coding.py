@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import PurePath
@@ -17,6 +17,7 @@ _KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 SCALARS = frozenset({str, int, float, bool, type(None)})
 CODING_ERRORS = (TypeError, ValueError, RecursionError, OverflowError)
 
+MOST_NESTED = 200  # levels of lists and objects
 _encoder = msgspec.json.Encoder()
 
 
@@ -26,12 +27,28 @@ def to_plain(value: object) -> Any:
 
 
 def to_json(plain: object) -> Raw:
-    """Compact JSON. Raises ValueError for NaN and Infinity, which JSON does not have."""
+    """Compact JSON. Raises ValueError for NaN and Infinity, which JSON does not have, and for very deep nesting."""
     encoded = _encoder.encode(plain)
     # msgspec writes NaN and Infinity as null, so only text with a null in it can hide one.
     if b"null" in encoded and any(not math.isfinite(number) for number in _floats(plain)):
         raise ValueError("NaN and Infinity cannot be sent as JSON")
+    if encoded.count(b"[") + encoded.count(b"{") > MOST_NESTED and _is_too_deep(plain):
+        raise ValueError(f"nested more than {MOST_NESTED} levels deep")
     return Raw(encoded)
+
+
+def _is_too_deep(plain: object) -> bool:
+    """Level by level, because recursion is what deep nesting breaks."""
+    level: list[object] = [plain]
+    for _ in range(MOST_NESTED + 1):
+        level = [inner for value in level for inner in _inside(value)]
+    return bool(level)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _floats(plain: object) -> Iterator[float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ade.core.change import Change
-from ade.core.errors import AdeError, StaleWrite
+from ade.core.errors import AdeError, StaleWrite, StoreError
 from ade.core.lifecycle import Status, Verb
 from ade.core.outcome import Outcome
 from ade.core.task import settle
@@ -87,7 +87,7 @@ class Finisher:
         while True:
             try:
                 return list(await self._stores.tasks.commit_each(changes))
-            except AdeError as error:  # the store is away, or its disk is full: the outcome waits for it
+            except StoreError as error:  # the store is away, or its disk is full: the outcome waits for it
                 log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
