@@ -8,7 +8,7 @@ from msgspec import Raw
 from ade.cli.arguments import parse_pairs
 from ade.cli.attempts import attempts_of
 from ade.cli.finishing import progress_text
-from ade.cli.output import Cell, aligned, fitted, printable
+from ade.cli.output import Cell, Row, aligned, fitted, printable
 from ade.cli.times import distance, moment_ms, seconds_of, short_span
 from ade.core.errors import InvalidFilter
 from ade.core.events import Event
@@ -76,7 +76,7 @@ def test_distances_look_both_ways() -> None:
 
 
 def test_a_table_for_a_pipe_is_aligned_and_never_cut() -> None:
-    rows = [("lamp", Cell("1", "red"), "x" * 300), ("standard lamp", "12", "")]
+    rows: list[Row] = [("lamp", Cell("1", "red"), "x" * 300), ("standard lamp", "12", "")]
 
     assert list(aligned(("ITEM", "COUNT", "NOTE"), rows)) == [
         "ITEM           COUNT  NOTE",

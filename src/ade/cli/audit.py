@@ -7,6 +7,7 @@ from typing import IO
 import click
 import msgspec
 
+from ade.cli.parsing import PLACE
 from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
@@ -53,7 +54,7 @@ async def _verify(session: Session) -> None:
 
 @audit.command("export")
 @click.option("--to", "file", type=click.File("wb"), default="-", help="Where to write; stdout otherwise.")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Only entries behind this seq.")
+@click.option("--after", type=PLACE, default=0, help="Only entries behind this seq.")
 @pass_session
 def export(session: Session, file: IO[bytes], after: int) -> None:
     """Write all entries as JSON lines, each with its hash, for keeping elsewhere."""

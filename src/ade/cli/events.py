@@ -5,6 +5,7 @@ import asyncio
 import click
 
 from ade.cli.ids import find_id
+from ade.cli.parsing import PLACE
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
 from ade.cli.times import local
@@ -25,7 +26,7 @@ def events() -> None:
 @events.command("tail")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
 @click.option("--task", "task_id", metavar="ID", help="Only of this task, from its beginning.")
-@click.option("--after", type=click.IntRange(min=0), metavar="SEQ", help="Begin behind this seq; 0 is the beginning.")
+@click.option("--after", type=PLACE, metavar="SEQ", help="Begin behind this seq; 0 is the beginning.")
 @click.option("--type", "types", multiple=True, help="Only of this type, such as task.failed; may be repeated.")
 @pass_session
 def tail(session: Session, follow: bool, task_id: str | None, after: int | None, types: tuple[str, ...]) -> None:

@@ -53,5 +53,6 @@ class Moment(click.ParamType[datetime]):
 
 
 DURATION = Duration()
+PLACE = click.IntRange(0, 2**63 - 1)  # a cursor or a seq: what a store can count up to
 MOMENT = Moment()
 JSON_OBJECT = JsonObject()

@@ -63,6 +63,7 @@ def run(arguments: Sequence[str] | None = None) -> "int | ExitCode":
     """Run a command line and answer its exit code. No traceback reaches the user unless ADE_DEBUG is set."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _check_words(given)
         code = _invoke(given)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -75,6 +76,15 @@ def run(arguments: Sequence[str] | None = None) -> "int | ExitCode":
 
         return report(error, as_json="--json" in given)
     return code
+
+
+def _check_words(arguments: Sequence[str]) -> None:
+    """Names, texts and keys are UTF-8 wherever they are kept."""
+    for word in arguments:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{word[:60]!r} is no valid UTF-8 text.") from None
 
 
 def _invoke(arguments: list[str]) -> int:

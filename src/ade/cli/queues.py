@@ -1,5 +1,7 @@
 """`ade queues`: list, pause, resume, limit."""
 
+import re
+
 import click
 from msgspec import structs
 
@@ -14,6 +16,8 @@ from ade.core.lifecycle import Status
 from ade.core.records import Queue
 from ade.insight.overview import QueueView, overview
 from ade.ports import WORK, Stores
+
+_MOST_DIGITS = re.compile("[1-9][0-9]{0,8}")
 
 
 @group("queues")
@@ -89,8 +93,8 @@ def resume(session: Session, name: str) -> None:
 @pass_session
 def limit(session: Session, name: str, depth: str, new: bool) -> None:
     """Refuse new tasks while the queue has DEPTH unfinished ones; `none` takes the limit away."""
-    if depth != "none" and not (depth.isascii() and depth.isdigit() and int(depth) > 0):
-        raise click.UsageError(f"{depth!r} is no limit: give a whole number above 0, or none.")
+    if depth != "none" and not _MOST_DIGITS.fullmatch(depth):
+        raise click.UsageError(f"{depth[:60]!r} is no limit: give a whole number from 1 to 999,999,999, or none.")
     session.run(_change(session, name, new, max_depth=None if depth == "none" else int(depth)))
 
 

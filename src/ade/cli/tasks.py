@@ -7,6 +7,7 @@ from msgspec import structs
 
 from ade.cli.filters import Filter, filter_options, query_of
 from ade.cli.listing import SPARE, TASK_HEAD, task_rows
+from ade.cli.parsing import PLACE
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.views import task_view
@@ -16,7 +17,7 @@ from ade.ports import TaskPage, TaskQuery
 @command("tasks")
 @filter_options
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
-@click.option("--cursor", type=int, help="Go on behind this place, as told by the page before.")
+@click.option("--cursor", type=PLACE, help="Go on behind this place, as told by the page before.")
 @click.option("--oldest-first", is_flag=True, help="Turn the order round.")
 @pass_session
 def tasks(session: Session, limit: int, cursor: int | None, oldest_first: bool, **given: Unpack[Filter]) -> None:

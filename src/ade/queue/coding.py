@@ -39,9 +39,9 @@ def to_json(plain: object) -> Raw:
 
 def _is_too_deep(plain: object) -> bool:
     """Level by level, because recursion is what deep nesting breaks."""
-    level: list[object] = [plain]
-    for _ in range(MOST_NESTED + 1):
-        level = [inner for value in level for inner in _inside(value)]
+    level = [plain]
+    for _ in range(MOST_NESTED):
+        level = [inner for value in level for inner in _inside(value) if isinstance(inner, dict | list | tuple)]
     return bool(level)
 
 

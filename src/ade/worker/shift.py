@@ -184,6 +184,7 @@ class Shift:
             renewer=spec.renewer,
             about=msgspec.json.encode(about).decode(),
         )
+        self._slate.write_beat(time.monotonic_ns() // 1_000_000)  # silence counts from here, not from the first beat
         self._guardian = GuardianProcess.start(brief, self._slate.descriptor)
         self._runs.on_change = self._note_held
 
