@@ -167,14 +167,6 @@ def test_a_terminal_is_asked_before_many_tasks_are_cancelled(busy: Path) -> None
     assert call_json(busy, "stats")["queues"][0]["by_status"] == {"pending": 1500}
 
 
-def test_a_terminal_that_knows_only_ascii_gets_what_it_can_show(tmp_path: Path) -> None:
-    call(tmp_path, "enqueue", "brew_tea", "kind=grün", "--description", "für Ada", "--app", DEMO)
-    done = call(tmp_path, "tasks", PYTHONIOENCODING="ascii")
-
-    assert done.returncode == 0
-    assert "f\\xfcr Ada" in done.stdout
-
-
 def test_completion_knows_commands_without_loading_them(tmp_path: Path) -> None:
     done = call(tmp_path, COMP_WORDS="ade ta", COMP_CWORD="1", _ADE_COMPLETE="bash_complete")
 

@@ -4,13 +4,9 @@
 def main() -> None:
     """Run the command that the arguments name and end the process with its exit code."""
     import gc
-    import io
     import sys
 
     gc.disable()  # nothing that is loaded at the start is garbage; commands that go on turn it on again
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 is no reason to fail
 
     from ade.cli.program import run
 

@@ -13,11 +13,11 @@ from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.views import task_view
-from ade.core.errors import IllegalTransition, UnknownTask
 from ade.core.lifecycle import RULES, Verb
 from ade.core.records import Task
 from ade.ports import Stores
 from ade.queue import tasks as use_cases
+from ade.queue.cancelling import cancel_many
 
 
 @command("cancel")
@@ -64,15 +64,11 @@ async def _cancel_by_filter(session: Session, given: Filter, reason: str | None,
 
 async def _cancel_all(session: Session, stores: Stores, ids: Sequence[str], reason: str | None) -> list[str]:
     """Those that are still unfinished when their turn comes."""
-    cancelled = []
+    cancelled: list[str] = []
     with progress(session, "Cancelling", len(ids)) as bar:
-        for task_id in ids:
-            try:
-                await use_cases.cancel(stores, task_id, reason, actor=session.actor)
-                cancelled.append(task_id)
-            except (IllegalTransition, UnknownTask):
-                pass  # it ended by itself meanwhile
-            bar.advance()
+        async for batch in cancel_many(stores, ids, reason, actor=session.actor):
+            cancelled += batch
+            bar.advance(len(batch))
     return cancelled
 
 

@@ -1,0 +1,61 @@
+"""Cancelling many tasks at once: the same as one by one, in few writes."""
+
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.ports import DONE, STOP, Stores, TaskQuery
+from ade.queue.cancelling import cancel_many
+from tests.queue.desk import Desk
+
+
+async def cancel_all(stores: Stores, tasks: list[Task]) -> list[str]:
+    batches = cancel_many(stores, [task.id for task in tasks], "not needed", actor="ada")
+    return [task_id async for batch in batches for task_id in batch]
+
+
+async def test_all_that_are_unfinished_are_cancelled_and_the_rest_is_left_alone(desk: Desk, stores: Stores) -> None:
+    await desk.enqueue()
+    completed = await desk.claim()
+    await desk.complete(completed)
+    await desk.enqueue()
+    running = await desk.claim()
+    pending = await desk.enqueue()
+    stop, done = stores.hints.generation(STOP), stores.hints.generation(DONE)
+
+    assert await cancel_all(stores, [completed, running, pending, desk.task()]) == [running.id, pending.id]
+
+    assert (await desk.get(completed)).status is Status.COMPLETED
+    assert (await desk.get(running)).reason == "not needed"
+    assert stores.hints.generation(STOP) > stop
+    assert stores.hints.generation(DONE) > done
+
+
+async def test_children_and_theirs_go_too_and_are_not_counted(desk: Desk, stores: Stores) -> None:
+    parent = await desk.enqueue()
+    child = await desk.enqueue(parent_id=parent.id)
+    grandchild = await desk.enqueue(parent_id=child.id)
+    waiting = await desk.enqueue(depends_on=(grandchild.id,))
+    other = await desk.enqueue()
+
+    assert await cancel_all(stores, [parent]) == [parent.id]
+
+    for task in (child, grandchild, waiting):
+        assert (await desk.get(task)).status is Status.CANCELLED
+    assert (await desk.get(other)).status is Status.PENDING
+
+
+async def test_a_parent_may_have_more_children_than_fit_a_page(desk: Desk, stores: Stores) -> None:
+    parent = await desk.enqueue()
+    for _ in range(450):
+        await desk.enqueue(parent_id=parent.id)
+
+    await cancel_all(stores, [parent])
+
+    query = TaskQuery(statuses=frozenset({Status.PENDING}))
+    assert (await stores.tasks.find(query)).tasks == []
+
+
+async def test_more_than_a_batch_goes_batch_by_batch(desk: Desk, stores: Stores) -> None:
+    tasks = [await desk.enqueue() for _ in range(450)]
+    sizes = [len(batch) async for batch in cancel_many(stores, [task.id for task in tasks])]
+
+    assert sizes == [200, 200, 50]
