@@ -91,7 +91,8 @@ class TaskStore(Protocol):
     async def commit(self, *changes: Change) -> None:
         """Write all of these or none. Raises StaleWrite (StaleLease for a run's own write) if a guard fails.
 
-        Dependents of tasks that become final are released or marked broken in the same write.
+        Dependents of tasks that become final are released or marked broken in the same write; when that puts tasks
+        in line, WORK is rung.
         """
 
     async def commit_each(self, changes: Sequence[Change]) -> list[StaleWrite | None]:

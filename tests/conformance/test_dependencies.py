@@ -7,6 +7,7 @@ import pytest
 from ade.core.lifecycle import Status
 from ade.core.records import AfterFailure, Task
 from ade.core.task import cancel
+from ade.ports import WORK
 from tests.conformance.scene import Scene
 
 
@@ -245,3 +246,12 @@ async def test_a_thousand_tasks_wait_for_one(scene: Scene) -> None:
     await scene.succeed(first)
 
     assert len(await scene.claim(2000)) == 1000
+
+
+async def test_workers_hear_of_tasks_that_stand_in_line_because_another_ended(scene: Scene) -> None:
+    first = await scene.add()
+    await scene.add(depends_on=(first.id,))
+    [running] = await scene.claim()
+    heard = scene.stores.hints.generation(WORK)
+    await scene.succeed(running)
+    assert scene.stores.hints.generation(WORK) > heard

@@ -9,15 +9,16 @@ import importlib
 import json
 import os
 import select
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ade.worker.kinship import die_with_parent, import_path
 from ade.worker.slate import Page, Slate
+
+if TYPE_CHECKING:
+    import subprocess  # the guardian itself starts nothing, and stays small without it
 
 Renew = Callable[[Mapping[str, str]], object]
 
@@ -50,9 +51,11 @@ class GuardianProcess:
 
     @classmethod
     def start(cls, brief: Brief, descriptor: int) -> "GuardianProcess":
+        import subprocess
+
         environment = {**os.environ, "PYTHONPATH": import_path()}
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ade.worker.guardian"],
+            [sys.executable, "-P", "-S", "-m", "ade.worker.guardian"],
             stdin=subprocess.PIPE,
             pass_fds=(descriptor,),
             start_new_session=True,
@@ -69,6 +72,8 @@ class GuardianProcess:
 
     def stop(self) -> None:
         """Close the line; the guardian ends by itself, or is killed."""
+        import subprocess
+
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -92,7 +97,8 @@ def runs_to_keep(page: Page, *, now_ms: int, heartbeat_ms: int, silence_ms: int)
 def is_stopped(pid: int) -> bool:
     """Whether the process is suspended or dead: then its tasks are better off with another worker."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  # pathlib is large
+            stat = file.read()
     except OSError:
         return sys.platform == "linux"  # elsewhere nobody can tell, and the closed line tells of its end
     return stat.rpartition(")")[2].split()[0] in ("T", "t", "Z", "X")

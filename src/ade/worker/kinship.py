@@ -4,14 +4,13 @@ import ctypes
 import os
 import signal
 import sys
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
 
 def import_path() -> str:
     """A PYTHONPATH with which a child can import what this process can."""
-    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109  # pathlib is large
 
 
 def die_with_parent(parent_pid: int, *, by: signal.Signals = signal.SIGKILL) -> None:

@@ -8,7 +8,6 @@ import mmap
 import os
 import struct
 import sys
-import tempfile
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -46,6 +45,8 @@ class Slate:
         if sys.platform == "linux":
             descriptor = os.memfd_create("ade-slate")
         else:
+            import tempfile
+
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, size)

@@ -29,15 +29,19 @@ from ade.stores.sqlite.transactions import Operation
 
 
 class Commit(Operation):
-    """Changes of one caller. `together`: all or none, and a refusal is raised; else each has its own answer."""
+    """Changes of one caller. `together`: all or none, and a refusal is raised; else each has its own answer.
 
-    __slots__ = ("changes", "now", "together")
+    `frees_work` tells afterwards that tasks which waited for these changes may be claimed now.
+    """
+
+    __slots__ = ("changes", "frees_work", "now", "together")
 
     def __init__(self, changes: Sequence[Change], together: bool, now: Callable[[], int]) -> None:
         super().__init__()
         self.changes = changes
         self.together = together
         self.now = now
+        self.frees_work = False
 
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["Commit"]) -> None:
@@ -110,8 +114,9 @@ def _run_round(connection: apsw.Connection, parts: Sequence[_Part]) -> None:
                 accepted.append((change, verdict))
             else:
                 part.commit.answer[position] = verdict
-    if accepted:
-        _write(connection, accepted, parts[0].commit.now())
+    if accepted and _write(connection, accepted, parts[0].commit.now()):
+        for part in parts:
+            part.commit.frees_work = True
 
 
 def _verdict(change: Change, row: list[object]) -> _Found | StaleWrite | None:
@@ -131,7 +136,8 @@ def _verdict(change: Change, row: list[object]) -> _Found | StaleWrite | None:
     return StaleLease(f"run {change.guard.run_id} no longer holds task {change.task_id}; it is {status} now")
 
 
-def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> None:
+def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> bool:
+    """Write everything; answers whether tasks that waited for it stand in line now."""
     _write_columns(connection, accepted, now)
     outcomes = [
         (found.seq, outcome_of(change.after), result_expiry(change.after))
@@ -153,8 +159,9 @@ def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], n
     ]
     run(connection, "insert_event", rows=packed(events))
     _move_tallies(connection, accepted)
-    _settle_dependents(connection, accepted, now)
-    _free_keys(connection, accepted)
+    unblocked = _settle_dependents(connection, accepted, now)
+    unparked = _free_keys(connection, accepted)
+    return unblocked or unparked
 
 
 def _write_columns(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> None:
@@ -181,7 +188,7 @@ def _move_tallies(connection: apsw.Connection, accepted: list[tuple[Change, _Fou
         run(connection, "move_tally", rows=packed(rows))
 
 
-def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> None:
+def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> bool:
     """What waited for tasks that ended now stands in line, or is marked for the sweep that decides on it."""
     revived = [found.seq for change, found in accepted if found.status in FINAL and not change.after.is_final]
     if revived:
@@ -192,7 +199,7 @@ def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change,
         if change.after.status in FINAL and found.status not in FINAL
     ]
     if not ended:
-        return
+        return False
     in_vain = packed([found.seq for change, found in accepted if change.after.status in FINAL and found.waiting])
     if in_vain != "[]":
         run(connection, "drop_edges", seqs=in_vain)
@@ -203,12 +210,16 @@ def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change,
     failed = [seq for seq, completed in ended if not completed]
     if failed:
         run(connection, "break_dependencies", rows=packed(failed))
+    return bool(met)
 
 
-def _free_keys(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> None:
+def _free_keys(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> bool:
     """A run that ended frees its concurrency key for the next in line; so does one in line that will never run."""
+    freed = False
     for change, found in accepted:
         key = change.before.concurrency_key
         gone_from_line = found.status in CLAIMABLE and change.after.is_final
         if key is not None and (found.status is Status.RUNNING or gone_from_line):
             run(connection, "unpark_next", name=change.before.name, key=key)
+            freed = True
+    return freed

@@ -107,7 +107,7 @@ def _assemble(
         await asyncio.to_thread(close_all)
 
     return Stores(
-        tasks=SqliteTasks(writer, readers, timing, guard, options.queue_depth or None),
+        tasks=SqliteTasks(writer, readers, timing, hints, guard, options.queue_depth or None),
         sweeps=SqliteSweeps(writer, readers, timing, blobs),
         workers=workers,
         queues=SqliteQueues(writer, readers),

@@ -1,6 +1,7 @@
 """TaskStore on SQLite."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 from msgspec import Raw
@@ -8,7 +9,7 @@ from msgspec import Raw
 from ade.core.change import Change
 from ade.core.errors import StaleLease, StaleWrite
 from ade.core.records import Task
-from ade.ports import ClaimRequest, Clock, TaskPage, TaskQuery
+from ade.ports import WORK, ClaimRequest, Clock, Hints, TaskPage, TaskQuery
 from ade.stores.sqlite.adding import Add
 from ade.stores.sqlite.claiming import Claim
 from ade.stores.sqlite.codec import packed
@@ -23,11 +24,18 @@ from ade.stores.sqlite.writer import Writer
 
 class SqliteTasks:
     def __init__(
-        self, writer: Writer, readers: Readers, clock: Clock, guard: WriteGuard, usual_depth: int | None
+        self,
+        writer: Writer,
+        readers: Readers,
+        clock: Clock,
+        hints: Hints,
+        guard: WriteGuard,
+        usual_depth: int | None,
     ) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
+        self._hints = hints
         self._guard = guard
         self._usual_depth = usual_depth  # of queues that set no limit of their own
 
@@ -41,11 +49,17 @@ class SqliteTasks:
         return claimed
 
     async def commit(self, *changes: Change) -> None:
-        await self._writer.do(Commit(changes, True, self._clock.now))
+        await self._do_commit(Commit(changes, True, self._clock.now))
 
     async def commit_each(self, changes: Sequence[Change]) -> list[StaleWrite | None]:
-        answers: list[StaleWrite | None] = await self._writer.do(Commit(changes, False, self._clock.now))
+        answers: list[StaleWrite | None] = await self._do_commit(Commit(changes, False, self._clock.now))
         return answers
+
+    async def _do_commit(self, commit: Commit) -> Any:
+        answer = await self._writer.do(commit)
+        if commit.frees_work:
+            self._hints.ring(WORK)
+        return answer
 
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         def read(connection: apsw.Connection) -> list[Task | None]:
