@@ -9,7 +9,7 @@ from ade.core.lifecycle import CLAIMABLE, FINAL, Status
 from ade.core.records import Task
 from ade.stores.sqlite.codec import COLUMN_FIELDS, DETAIL_FIELDS, OUTCOME_FIELDS, PROGRESS_FIELDS
 from ade.stores.sqlite.connection import APPLICATION_ID, connect
-from ade.stores.sqlite.statements import migrations
+from ade.stores.sqlite.statements import migrations, sql
 
 SCHEMA = (files("ade.stores.sqlite") / "schema.sql").read_text(encoding="utf-8")
 SQL = files("ade.stores.sqlite") / "sql"
@@ -35,7 +35,7 @@ def test_a_database_tells_whose_it_is_and_how_old() -> None:
 
 
 def test_the_database_knows_the_statuses_of_the_core() -> None:
-    [listed] = re.findall(r"CHECK \(status IN \((.*?)\)\)", SCHEMA, re.DOTALL)
+    [listed] = re.findall(r"status NOT IN \((.*?)\)", sql("invariants/statuses_are_known"), re.DOTALL)
     [claimable] = re.findall(r"CHECK \(\(stage IS NOT NULL\) = \(status IN \((.*?)\)\)\)", SCHEMA)
 
     assert re.findall(r"'(\w+)'", listed) == list(Status)
@@ -51,7 +51,7 @@ def test_statements_that_list_final_statuses_list_them_all() -> None:
     ]
 
     assert len(lists) >= 4
-    assert [name for name, statuses in lists if statuses != FINAL] == []
+    assert [name for name, statuses in lists if statuses not in (FINAL, frozenset(Status))] == []
 
 
 def test_every_field_of_a_task_lies_in_one_place() -> None:

@@ -6,11 +6,10 @@ CREATE TABLE task (
     id              TEXT    NOT NULL UNIQUE,
     queue           TEXT    NOT NULL,
     name            TEXT    NOT NULL,
-    status          TEXT    NOT NULL CHECK (status IN ('draft', 'submitted', 'reviewing', 'approved', 'pending',
-                        'running', 'stalled', 'completed', 'failed', 'rejected', 'cancelled')),
+    status          TEXT    NOT NULL,
     -- why a claimable task is or is not handed out: ready | delayed (until run_after) | blocked (by dependencies)
     -- | parked (its concurrency key is busy); NULL when the status is not claimable
-    stage           TEXT    CHECK (stage IN ('ready', 'delayed', 'blocked', 'parked')),
+    stage           TEXT,
     priority        INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
     run_after       INTEGER NOT NULL,
     deadline        INTEGER,
