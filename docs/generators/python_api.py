@@ -46,6 +46,7 @@ CLASSES: Mapping[str, Shown] = {
             "enqueue",
             "enqueue_many",
             "handle",
+            "worker",
             "run_worker",
             "work",
             "close",

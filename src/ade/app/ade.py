@@ -149,6 +149,19 @@ class Ade:
         chosen = structs.replace(worker, **{name: value for name, value in given.items() if value is not None})
         return await work(self, structs.replace(self.settings, worker=chosen), stop, hurry)
 
+    @asynccontextmanager
+    async def worker(
+        self, *, concurrency: int | None = None, queues: Sequence[str] | None = None
+    ) -> AsyncIterator[None]:
+        """A worker beside your own code for as long as the block lasts; at its end the worker drains."""
+        stop = asyncio.Event()
+        working = asyncio.create_task(self.work(stop, concurrency=concurrency, queues=queues))
+        try:
+            yield
+        finally:
+            stop.set()
+            await working
+
     def close(self) -> Call[None]:
         """Finish what is being written and close the store. An app that is used again opens it again."""
         return Closing(self._close(), self.portal)
