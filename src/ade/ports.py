@@ -22,7 +22,7 @@ class Clock(Protocol):
         """Wall time in ms UTC: for records, due times and schedules."""
 
     def steady(self) -> int:
-        """Time in ms that never jumps, the same for all users of the store: for leases only."""
+        """Time in ms that never jumps, the same for all users of the store: for leases and rates."""
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -181,7 +181,7 @@ class QueueStore(Protocol):
         """Ids of the running tasks of this name that share a concurrency key."""
 
     async def rate_full_at(self, name: str) -> int:
-        """The stored GCRA state of a name's rate limit (microseconds), 0 when untouched."""
+        """The stored GCRA state of a name's rate limit (microseconds of steady time), 0 when untouched."""
 
     async def ahead_of(self, task_id: str) -> int:
         """How many ready tasks of the same queue would be claimed before this one (counted up to 10,000)."""
@@ -252,6 +252,9 @@ class ScheduleStore(Protocol):
 class BlobStore(Protocol):
     async def put_blob(self, ref: str, content: bytes) -> None:
         """Keep content durably under this name before the record that names it is written."""
+
+    async def remove_blobs(self, task_ids: Sequence[str]) -> None:
+        """Remove all blobs of tasks that are gone or never came to be."""
 
     async def get_blob(self, ref: str) -> bytes:
         """The content. Raises StoreCorrupt when it is missing or does not match its digest."""

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ade.core.errors import InvalidUrl
+from ade.core.errors import InvalidUrl, StoreMissing
 from ade.ports import Clock, Stores
 from ade.settings import Settings
 
@@ -13,8 +13,42 @@ if TYPE_CHECKING:
     from ade.events.audit import AuditCopy
 
 
-async def open_stores(url: str, settings: Settings | None = None, clock: Clock | None = None) -> Stores:
-    """Open the store a URL names, as the settings say."""
+def store_exists(url: str) -> bool:
+    """Whether a store was made there before; what is in memory is made as it is opened."""
+    return url == "memory://" or not url.startswith("sqlite:") or _exists(_file_of(url))
+
+
+def audit_exists(url: str) -> bool:
+    """Whether events were ever copied to an audit file there."""
+    from ade.stores.sqlite.audit import audit_file
+
+    file = audit_file(url)
+    return file is not None and _exists(file)
+
+
+def _file_of(url: str) -> Path | None:
+    from ade.stores.sqlite.places import place_of
+
+    place = place_of(url)
+    return None if place is None else place.path
+
+
+def _exists(file: Path | None) -> bool:
+    """False only when it is known to be missing: what cannot be looked at is told of by who opens it."""
+    try:
+        return file is None or bool(file.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+async def open_stores(
+    url: str, settings: Settings | None = None, clock: Clock | None = None, *, must_exist: bool = False
+) -> Stores:
+    """Open the store a URL names, as the settings say. Raises StoreMissing instead of making one that must exist."""
+    if must_exist and not store_exists(url):
+        raise StoreMissing(f"there is no store at {_file_of(url)}; `ade up` or `ade enqueue` makes one")
     if url == "memory://" or url.startswith("sqlite:"):
         from ade.stores.sqlite import StoreOptions, open_sqlite  # only the store that is used is loaded
 

@@ -17,6 +17,7 @@ from ade.app.ade import Ade
 from ade.cli.loading import load_app
 from ade.cli.program import run
 from ade.ports import Stores
+from ade.settings import load
 from ade.testing import TestClock, TestKit, harness
 from ade.wiring import open_stores
 
@@ -127,11 +128,25 @@ def ade(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def shop(ade: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The same with the shop's app and store named in the environment."""
+def new_shop(ade: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The same with the shop's app and store named in the environment; nothing was ever enqueued."""
     monkeypatch.setenv("ADE_APP", "shop:ade")
     monkeypatch.setenv("ADE_STORE__URL", STORE)
     return ade
+
+
+@pytest.fixture
+def shop(new_shop: Call) -> Call:
+    """A shop whose store is there, and empty."""
+    make_store(STORE)
+    return new_shop
+
+
+def make_store(url: str) -> None:
+    async def open_and_close() -> None:
+        await (await open_stores(url, load().settings)).close()
+
+    asyncio.run(open_and_close())
 
 
 def shop_app() -> Ade:

@@ -102,8 +102,8 @@ def test_with_json_errors_are_json_too(ade: Call) -> None:
     assert answer.error["code"] == "usage"
 
 
-def test_a_time_that_is_none_is_told(ade: Call) -> None:
-    answer = ade("tasks", "--since", "yesterday", "--json")
+def test_a_time_that_is_none_is_told(shop: Call) -> None:
+    answer = shop("tasks", "--since", "yesterday", "--json")
 
     assert (answer.code, answer.error["code"]) == (2, "invalid_filter")
 

@@ -133,6 +133,30 @@ def test_archiving_counts_first_and_then_prunes(shop: Call, folder: Path) -> Non
     assert len(shop("tasks", "--json").json["tasks"]) == 1
 
 
+def test_what_is_archived_nowhere_is_deleted_only_when_somebody_says_so(shop: Call) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    work()
+    answer = shop("archive", "--older-than", "0", "--json")
+
+    assert (answer.code, answer.error["code"]) == (2, "usage")
+    assert "1 task would be deleted for good" in answer.error["message"]
+    assert len(shop("tasks", "--json").json["tasks"]) == 1
+    assert shop("archive", "--older-than", "0", "--yes", "--json").json["pruned"] == 1
+    assert shop("archive", "--older-than", "0", "--json").json["pruned"] == 0  # nothing to ask about
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nowhere"])
+def test_an_archive_folder_that_cannot_be_made_is_told_before_the_work(shop: Call, folder: Path, place: str) -> None:
+    (folder / "file").write_text("not a folder")
+    shop("enqueue", "pack", "item=lamp")
+    work()
+    answer = shop("archive", "--older-than", "0", "--to", place, "--json")
+
+    assert (answer.code, answer.error["code"]) == (2, "usage")
+    assert place in answer.error["message"]
+    assert len(shop("tasks", "--json").json["tasks"]) == 1
+
+
 def test_the_audit_chain_is_verified_and_exported(shop: Call) -> None:
     shop("enqueue", "pack", "item=lamp")
     work()
@@ -159,6 +183,50 @@ def test_an_entry_that_somebody_changed_is_found(shop: Call, folder: Path) -> No
     answer = shop("audit", "verify", "--json")
 
     assert (answer.code, answer.error["code"]) == (1, "audit_broken")
+    assert audit_verdict(shop) == (1, "problem")
+
+
+def audit_verdict(shop: Call) -> tuple[int, str]:
+    answer = shop("doctor", "--json")
+    [finding] = [finding for finding in answer.json["findings"] if finding["check"] == "audit"]
+    assert finding["verdict"] != "problem" or "ade audit verify" in finding["sentence"]
+    return answer.code, finding["verdict"]
+
+
+def test_doctor_sees_an_audit_copy_that_is_well_cut_off_gone_or_damaged(shop: Call, folder: Path) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    shop("enqueue", "pack", "item=lamp")
+    assert audit_verdict(shop) == (0, "ok")
+    file = folder / "shop.audit.db"
+    assert not file.exists()  # looking makes none
+
+    shop("audit", "verify")
+    assert audit_verdict(shop) == (0, "ok")
+    connection = apsw.Connection(str(file))
+    for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {trigger}")
+    connection.execute("DELETE FROM entry WHERE seq = (SELECT max(seq) FROM entry)")
+    connection.close()
+    assert audit_verdict(shop) == (1, "problem")
+
+    file.write_bytes(b"no database at all " * 1000)
+    assert audit_verdict(shop) == (1, "problem")
+    file.unlink()
+    assert audit_verdict(shop) == (1, "problem")
+
+
+def test_an_event_that_somebody_changed_in_the_log_is_found(shop: Call, folder: Path) -> None:
+    for item in ("lamp", "rope", "soap"):
+        shop("enqueue", "pack", f"item={item}")
+    shop("audit", "verify")
+    connection = apsw.Connection(str(folder / "shop.db"))
+    [(seq,)] = connection.execute("SELECT seq FROM event ORDER BY seq LIMIT 1 OFFSET 1").fetchall()
+    connection.execute("UPDATE event SET type = 'task.cancelled' WHERE seq = ?", (seq,))
+    connection.close()
+    answer = shop("audit", "verify", "--json")
+
+    assert (answer.code, answer.error["code"]) == (1, "audit_broken")
+    assert f"event {seq} " in answer.error["message"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

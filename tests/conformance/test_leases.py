@@ -227,3 +227,13 @@ async def test_definitions_are_known_by_name_and_the_newest_counts(scene: Scene)
 
     assert [(known.name, known.concurrency) for known in definitions] == [("build", None), ("send", 2)]
     assert definitions[0].schema == {"type": "object"}
+
+
+async def test_a_stalled_task_that_was_once_delayed_is_claimable_whatever_the_wall_clock_says(scene: Scene) -> None:
+    await scene.add(run_after=scene.clock.now() + 60_000)
+    scene.clock.advance(61)
+    [running] = await scene.claim()
+    scene.clock.jump_wall(-3_600)
+    await scene.let_lease_run_out()
+    await scene.sweep()
+    assert [task.id for task in await scene.claim()] == [running.id]

@@ -236,3 +236,12 @@ async def test_hundreds_of_tasks_behind_one_busy_key_hide_nothing(scene: Scene) 
     claimed = await scene.claim(4)
 
     assert [task.id for task in claimed[1:]] == [task.id for task in free]
+
+
+async def test_a_wall_clock_that_is_set_back_stops_no_rate(scene: Scene) -> None:
+    await scene.define(rate_count=5, rate_period_ms=1_000)
+    await scene.add_many(20)
+    assert len(await scene.claim(20)) == 5
+    scene.clock.jump_wall(-86_400)
+    scene.clock.advance(1)
+    assert len(await scene.claim(20)) == 5

@@ -1,7 +1,10 @@
 """What can still be done with a task: try again later, hand back, stop, play again."""
 
+from ade.core.errors import StaleWrite
 from ade.core.failure import FailureKind
 from ade.core.lifecycle import Status
+from ade.core.records import AfterFailure
+from ade.core.task import break_chain
 from tests.conformance.scene import Scene, raw
 
 
@@ -126,3 +129,43 @@ async def test_a_replayed_task_with_a_busy_key_waits_its_turn(scene: Scene) -> N
     assert await scene.claim(10) == []
     await scene.succeed(second)
     assert await scene.run(10) == [first.id]
+
+
+async def test_a_replayed_task_waits_again_for_what_runs_again_too(scene: Scene) -> None:
+    first = await scene.add(max_attempts=1)
+    second = await scene.add(depends_on=(first.id,), after_failure=AfterFailure.FAIL)
+    [running] = await scene.claim()
+    await scene.fail_for_good(running)
+    await scene.sweep()
+    assert await scene.statuses(first, second) == ["failed", "failed"]
+
+    await scene.replay(first.id)
+    await scene.replay(second.id)
+    [again] = await scene.claim(10)
+    assert again.id == first.id
+    await scene.succeed(again)
+    [then] = await scene.claim(10)
+    assert then.id == second.id
+
+
+async def test_a_replayed_task_runs_without_what_stays_failed(scene: Scene) -> None:
+    first = await scene.add(max_attempts=1)
+    second = await scene.add(depends_on=(first.id,), after_failure=AfterFailure.FAIL)
+    [running] = await scene.claim()
+    await scene.fail_for_good(running)
+    await scene.sweep()
+    await scene.replay(second.id)
+    assert [task.id for task in await scene.claim(10)] == [second.id]
+
+
+async def test_a_sweep_that_read_before_the_replay_does_not_cancel_who_may_hope_again(scene: Scene) -> None:
+    first = await scene.add(max_attempts=1)
+    second = await scene.add(depends_on=(first.id,))
+    [running] = await scene.claim()
+    await scene.fail_for_good(running)
+    [(broken, failed)] = (await scene.stores.sweeps.ripe(10)).broken
+    await scene.replay(first.id)
+    late = break_chain(broken, failed_ids=failed, now=scene.clock.now())
+    [answer] = await scene.stores.tasks.commit_each([late])
+    assert isinstance(answer, StaleWrite)
+    assert await scene.status(second.id) == "pending"

@@ -190,7 +190,8 @@ def test_a_store_that_skipped_one_sync_would_be_found_out(recording: Recording, 
         skipped = next(event for event in reversed(earlier) if isinstance(event, Sync) and event.node in logs)
         careless = recording.without_syncs(partial(is_, skipped))
         report = Cutter(careless, scratch / str(attempt), DATABASE, seed=SEED).run({number + 1})
-        assert {finding.fault for finding in report.findings} <= {Fault.LOST}
+        # A prune that is lost after its blobs were removed leaves a record bare; that is a broken promise too.
+        assert {finding.fault for finding in report.findings} <= {Fault.LOST, Fault.BARE}
         found_out += bool(report.findings)
 
     print(f"{found_out} of 20 skipped syncs were found out")

@@ -1,5 +1,9 @@
 """Tasks come in whole or not at all."""
 
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 from msgspec import Raw, structs
 
@@ -8,16 +12,19 @@ from ade.core.errors import (
     IdempotencyConflict,
     InvalidTask,
     PayloadTooLarge,
+    QueueFull,
     StoreCorrupt,
     UnknownDependency,
 )
+from ade.core.ids import uuid7
 from ade.core.lifecycle import Status
-from ade.core.records import AfterFailure, Definition
+from ade.core.records import AfterFailure, Definition, Queue, Task
 from ade.core.retry import Backoff
 from ade.ports import WORK, Stores, TaskQuery
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Invocation, Plan, TaskDefaults, make_tasks, template_of
+from ade.wiring import open_stores
 from tests.queue.desk import Desk
 
 LARGE = "x" * 500
@@ -127,3 +134,25 @@ async def test_calls_of_one_batch_may_wait_for_each_other(desk: Desk) -> None:
     assert two.depends_on == (one.id, again.id, outside)
     with pytest.raises(InvalidTask, match="not part of this batch"):
         make_tasks([second], now=desk.clock.now())
+
+
+async def test_a_refused_or_repeated_call_leaves_no_large_arguments_behind(tmp_path: Path) -> None:
+    stores = await open_stores(f"sqlite:///{tmp_path / 'ade.db'}")
+    payloads = Payloads(stores.blobs, inline_limit=100, hard_limit=10_000)
+    await stores.queues.configure(Queue(name="default", max_depth=1))
+
+    def large(**fields: Any) -> Task:
+        return Task(
+            id=uuid7(stores.clock.now(), os.urandom(10)),
+            name="work",
+            args=Raw(b'{"a":"' + b"x" * 500 + b'"}'),
+            **fields,
+        )
+
+    [kept] = await enqueue(stores, payloads, [large(idempotency_key="once")])
+    await enqueue(stores, payloads, [large(idempotency_key="once")])
+    with pytest.raises(QueueFull):
+        await enqueue(stores, payloads, [large()])
+    blobs = [path.name for path in (tmp_path / "ade.db.blobs").rglob("*.args")]
+    assert blobs == [f"{kept.id}.args"]
+    await stores.close()

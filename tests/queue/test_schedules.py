@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from ade.core.errors import InvalidSchedule, UnknownSchedule
-from ade.core.records import Definition, Schedule, Task, Worker
+from ade.core.records import Definition, Queue, Schedule, Task, Worker
 from ade.ports import Stores
 from ade.queue import schedules
 from ade.queue.payloads import Payloads
@@ -41,6 +41,22 @@ async def test_missed_firings_are_made_up_for_by_one(stores: Stores, payloads: P
 
     assert len(await fire(stores, payloads)) == 1
     assert await fire(stores, payloads) == []
+
+
+async def test_a_schedule_that_cannot_fire_does_not_hold_up_the_others(
+    stores: Stores, payloads: Payloads, clock: TestClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stores.queues.configure(Queue(name="full", max_depth=0))
+    await schedules.put(stores, Schedule(name="a", cron="* * * * *", task_name="x", queue="full"))
+    await schedules.put(stores, Schedule(name="b", cron="* * * * *", task_name="y"))
+    clock.advance(61)
+
+    assert [task.name for task in await fire(stores, payloads)] == ["y"]
+    [told] = [record for record in caplog.records if record.getMessage() == "schedule.failed"]
+    assert (told.fields["schedule"], told.fields["code"]) == ("a", "queue_full")  # type: ignore[attr-defined] # ADE's own
+
+    await stores.queues.configure(Queue(name="full"))
+    assert [task.name for task in await fire(stores, payloads)] == ["x"]
 
 
 async def test_many_processes_fire_one_task(stores: Stores, payloads: Payloads, clock: TestClock) -> None:

@@ -26,6 +26,7 @@ from ade.queue.handlers import Handler, Registry
 from ade.queue.names import arguments_by_name
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Invocation, TaskDefaults, make_tasks, template_of
+from ade.queue.script import refuse_while_imported
 from ade.queue.signature import Signature
 from ade.settings import Settings, TaskSettings, load
 from ade.wiring import open_stores
@@ -127,6 +128,7 @@ class Ade:
 
         For the main part of a program. `work` does the same inside a running event loop.
         """
+        refuse_while_imported()
         from ade.logs import configure
         from ade.worker.entry import serve
 
@@ -210,6 +212,7 @@ class Ade:
             await redirected.close()
 
     async def _open_store(self, url: str | None, clock: Clock | None) -> Opened:
+        refuse_while_imported()
         store = self.settings.store
         stores = await open_stores(url or store.url, self.settings, clock)
         return Opened(stores, Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20))

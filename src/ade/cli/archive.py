@@ -1,10 +1,12 @@
 """`ade archive`: what the sweeps do in their own time, now."""
 
+import os
 from pathlib import Path
 
 import click
 from msgspec import structs
 
+from ade.cli.confirming import confirm
 from ade.cli.parsing import DURATION
 from ade.cli.progress import progress
 from ade.cli.session import Session
@@ -21,9 +23,13 @@ _PAGE = 1_000
 @click.option("--dry-run", is_flag=True, help="Only tell how many tasks would go.")
 @click.option("--older-than", type=DURATION, help="Finished longer ago than this; sweep.retention_s otherwise.")
 @click.option("--to", "folder", type=click.Path(file_okay=False), help="Archive folder; sweep.archive_dir otherwise.")
+@click.option("--yes", is_flag=True, help="Do not ask before deleting what is archived nowhere.")
 @pass_session
-def archive(session: Session, dry_run: bool, older_than: float | None, folder: str | None) -> None:
-    """Write finished tasks that were kept long enough to the archive folder, if there is one, and prune them."""
+def archive(session: Session, dry_run: bool, older_than: float | None, folder: str | None, yes: bool) -> None:
+    """Write finished tasks that were kept long enough to the archive folder and prune them.
+
+    Without an archive folder they are deleted for good, after a question.
+    """
     sweep = session.settings.sweep
     session.run(
         _archive(
@@ -31,13 +37,19 @@ def archive(session: Session, dry_run: bool, older_than: float | None, folder: s
             dry_run=dry_run,
             retention_s=sweep.retention_s if older_than is None else older_than,
             folder=folder or sweep.archive_dir,
+            yes=yes,
         )
     )
 
 
-async def _archive(session: Session, *, dry_run: bool, retention_s: float, folder: str | None) -> None:
+async def _archive(session: Session, *, dry_run: bool, retention_s: float, folder: str | None, yes: bool) -> None:
     async with session.stores() as stores:
+        if folder is not None and not dry_run:
+            _make(Path(folder))
         total = await _count(session, stores, retention_s)
+        if folder is None and total and not dry_run:
+            what = f"{total} task{'s' * (total != 1)} would be deleted for good: there is no archive folder (--to)."
+            confirm(session, what, yes=yes)
         pruned = 0 if dry_run else await _prune(session, stores, total, retention_s, folder)
     if session.out.as_json:
         session.out.document({"found": total, "pruned": pruned, "archive": folder})
@@ -45,6 +57,16 @@ async def _archive(session: Session, *, dry_run: bool, retention_s: float, folde
         session.out.line(f"{total} tasks would be {'archived to ' + folder + ' and ' if folder else ''}pruned.")
     else:
         session.out.line(f"Pruned {pruned} tasks{f', archived to {folder}' if folder and pruned else ''}.")
+
+
+def _make(folder: Path) -> None:
+    """Before the work: an archive that cannot be written is a mistake, not a fault."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"The archive folder {folder} cannot be made: {error.strerror}.") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise click.UsageError(f"The archive folder {folder} cannot be written; check its owner and mode.")
 
 
 async def _count(session: Session, stores: Stores, retention_s: float) -> int:

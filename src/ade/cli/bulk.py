@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(Line).decode
 
 async def enqueue_file(session: Session, file: IO[bytes], *, allow_unknown: bool, wait: bool) -> int:
     """Check all lines, then store them with a progress bar. Prints the id of each task."""
-    async with session.any_app() as app:
+    async with session.open_app() as app:
         stores = (await app.open()).stores
         maker = _Maker(session, app, stores, allow_unknown)
         tasks = await maker.make(list(_numbered(file)))

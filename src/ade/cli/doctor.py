@@ -9,11 +9,14 @@ from ade.cli.output import Cell, Row
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.times import short_span
+from ade.core.errors import AuditBroken, StoreError
 from ade.core.lifecycle import Status
+from ade.events.audit import CURSOR, look_at_end
 from ade.insight.overview import Overview, overview
 from ade.insight.workers import Liveness
 from ade.ports import Stores
 from ade.settings import DEFAULT
+from ade.wiring import audit_exists, open_audit
 
 _FAR_BEHIND = 10_000  # events a reader of the log may be behind before that is a warning
 _LONG_WAIT_MS = 60_000
@@ -42,7 +45,7 @@ def _problem(check: str, sentence: str) -> Finding:
 @command("doctor")
 @pass_session
 def doctor(session: Session) -> int:
-    """Check settings, store, workers, clock, readers of the event log, and every invariant.
+    """Check settings, store, workers, readers of the event log, the end of the audit copy, and every invariant.
 
     Exit code 0 when there is no problem, 1 when there is one. A store that cannot be opened is an error of its own.
     """
@@ -53,6 +56,7 @@ async def _doctor(session: Session) -> ExitCode:
     findings = [_settings(session)]
     async with session.stores() as stores:
         findings += [finding async for finding in _examine(stores)]
+        findings.append(await _audit(session.settings.store.url, stores))
     problems = [finding for finding in findings if finding.verdict == "problem"]
     if session.out.as_json:
         session.out.document({"ok": not problems, "findings": findings})
@@ -138,3 +142,18 @@ async def _readers(stores: Stores) -> AsyncIterator[Finding]:
             yield _warning("event log", f"the reader {name!r} is {behind} events behind; nothing is trimmed past it")
     told = ", ".join(f"{name} is {last - seq} behind" for name, seq in cursors.items()) or "no readers"
     yield _ok("event log", f"{last} events, {told}")
+
+
+async def _audit(url: str, stores: Stores) -> Finding:
+    """Its end only; walking the whole chain takes its time."""
+    last, reached = await stores.events.last_seq(), await stores.events.cursor(CURSOR)
+    if not audit_exists(url):
+        if reached:
+            return _problem("audit", f"the audit file is gone, and had reached entry {reached}; see `ade audit verify`")
+        return _ok("audit", "nothing was copied yet")
+    try:
+        async with open_audit(url) as copy:
+            head = await look_at_end(stores.events, copy)
+    except (AuditBroken, StoreError) as error:
+        return _problem("audit", f"{error.detail}; see `ade audit verify`")
+    return _ok("audit", f"its end holds, {last - head.seq} behind; `ade audit verify` walks all of it")

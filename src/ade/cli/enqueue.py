@@ -1,14 +1,10 @@
 """`ade enqueue`: one task from the command line, or all tasks of a file."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ade.app.ade import Ade
-from ade.app.options import Options
 from ade.cli.arguments import parse_pairs
-from ade.cli.bulk import enqueue_file
-from ade.cli.finishing import wait_for
 from ade.cli.ids import find_ids
 from ade.cli.naming import schema_of, unknown_name
 from ade.cli.parsing import DURATION, JSON_OBJECT, MOMENT
@@ -19,6 +15,10 @@ from ade.core.errors import UnknownName
 from ade.core.records import AfterFailure
 from ade.ports import Stores
 from ade.queue.tasks import get
+
+if TYPE_CHECKING:  # `--help` comes without them
+    from ade.app.ade import Ade
+    from ade.app.options import Options
 
 
 @command("enqueue")
@@ -72,11 +72,13 @@ def enqueue(
     if file is not None:
         if pairs or arguments is not None or options:
             raise click.UsageError("With --file everything else about the tasks stands in the file.")
+        from ade.cli.bulk import enqueue_file
+
         return session.run(enqueue_file(session, file, allow_unknown=allow_unknown, wait=wait))
     return session.run(_enqueue(session, name or "", pairs, arguments, options, allow_unknown, wait))
 
 
-def _options(given: dict[str, Any]) -> Options:
+def _options(given: dict[str, Any]) -> "Options":
     """Only what was said; `()` means that a repeatable option was not given."""
     said = {name: value for name, value in given.items() if value is not None and value != ()}
     if "tags" in said:
@@ -90,11 +92,13 @@ async def _enqueue(
     name: str,
     pairs: tuple[str, ...],
     arguments: dict[str, Any] | None,
-    options: Options,
+    options: "Options",
     allow_unknown: bool,
     wait: bool,
 ) -> int:
-    async with session.any_app() as app:
+    if not allow_unknown and not session.has_store() and session.any_app.signature_of(name) is None:
+        raise await unknown_name(session.any_app, None, name)  # a mistake makes no store
+    async with session.open_app() as app:
         stores = (await app.open()).stores
         chosen = {**(arguments or {}), **parse_pairs(pairs, await schema_of(app, stores, name))}
         if "after" in options:
@@ -102,11 +106,15 @@ async def _enqueue(
         options["author"] = session.actor
         task_id = await _stored(app, stores, name, chosen, options, allow_unknown)
         await _tell(session, stores, task_id)
-        return await wait_for(session, stores, [task_id], None) if wait else 0
+        if not wait:
+            return 0
+        from ade.cli.finishing import wait_for
+
+        return await wait_for(session, stores, [task_id], None)
 
 
 async def _stored(
-    app: Ade, stores: Stores, name: str, arguments: dict[str, Any], options: Options, allow_unknown: bool
+    app: "Ade", stores: Stores, name: str, arguments: dict[str, Any], options: "Options", allow_unknown: bool
 ) -> str:
     try:
         return (await app.enqueue(name, arguments, allow_unknown=allow_unknown, **options)).id

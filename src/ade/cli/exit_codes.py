@@ -30,7 +30,7 @@ MEANS: Mapping[ExitCode, str] = {
     ExitCode.NOT_FOUND: "the task, name, queue or schedule does not exist",
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
     ExitCode.REFUSED: "refused for now, because a queue or the disk is full; try again later",
-    ExitCode.STORE: "the store cannot be used: damaged, not writable, of a newer version, out of reach",
+    ExitCode.STORE: "the store cannot be used: missing, damaged, not writable, of a newer version, out of reach",
     ExitCode.INTERNAL: "a fault of ADE itself; `ADE_DEBUG=1` shows where",
     ExitCode.TIMED_OUT: "what was waited for did not happen in the time given",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",

@@ -1,15 +1,16 @@
 """Task names as an app and the workers know them."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ade.app.ade import Ade
 from ade.core.errors import UnknownName
 from ade.ports import Stores
 
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
 
-async def schema_of(app: Ade, stores: Stores, name: str) -> Mapping[str, Any] | None:
+
+async def schema_of(app: "Ade", stores: Stores, name: str) -> Mapping[str, Any] | None:
     """The JSON schema of a task's arguments; None when nobody has defined the name."""
     signature = app.signature_of(name)
     if signature is not None:
@@ -17,13 +18,15 @@ async def schema_of(app: Ade, stores: Stores, name: str) -> Mapping[str, Any] | 
     return next((known.schema for known in await stores.workers.definitions() if known.name == name), None)
 
 
-async def known_names(app: Ade, stores: Stores) -> list[str]:
-    registered = {definition.name for definition in await stores.workers.definitions()}
+async def known_names(app: "Ade", stores: Stores | None) -> list[str]:
+    registered = set() if stores is None else {known.name for known in await stores.workers.definitions()}
     return sorted(registered | app.registry.names())
 
 
-async def unknown_name(app: Ade, stores: Stores, name: str) -> UnknownName:
-    """The error for it, with the names that were most likely meant."""
+async def unknown_name(app: "Ade", stores: Stores | None, name: str) -> UnknownName:
+    """The error for it, with the names that were most likely meant; without a store there are those of the app."""
+    from difflib import get_close_matches  # slow to load, and only needed here
+
     known = await known_names(app, stores)
     nearest = get_close_matches(name, known, n=3, cutoff=0.5)
     if nearest:

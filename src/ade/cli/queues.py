@@ -99,7 +99,7 @@ def limit(session: Session, name: str, depth: str, new: bool) -> None:
 
 
 async def _change(session: Session, name: str, new: bool, **fields: object) -> None:
-    async with session.stores() as stores:
+    async with session.stores(must_exist=not new) as stores:
         queue = structs.replace(await _known(stores, name, new), **fields)
         await stores.queues.configure(queue)
         if not queue.paused:

@@ -1,11 +1,10 @@
 """`ade schedules`: tasks that come again and again."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Raw, structs
 
-from ade.app.ade import Ade
 from ade.cli.naming import unknown_name
 from ade.cli.output import Cell, Row
 from ade.cli.parsing import JSON_OBJECT
@@ -19,6 +18,9 @@ from ade.core.schedule import next_fire_ms
 from ade.ports import Stores
 from ade.queue import schedules as use_cases
 from ade.queue.names import arguments_by_name
+
+if TYPE_CHECKING:  # listing does without it
+    from ade.app.ade import Ade
 
 
 @group("schedules")
@@ -85,7 +87,7 @@ async def _add(
     priority: int | None,
     allow_unknown: bool,
 ) -> None:
-    async with session.any_app() as app:
+    async with session.open_app() as app:
         stores = (await app.open()).stores
         next_fire_ms(schedule.cron, schedule.timezone, stores.clock.now())  # the line first: it is what is new here
         definition, args = await _definition(app, stores, schedule.task_name, arguments or {}, allow_unknown)
@@ -100,7 +102,7 @@ async def _add(
 
 
 async def _definition(
-    app: Ade, stores: Stores, name: str, arguments: dict[str, Any], allow_unknown: bool
+    app: "Ade", stores: Stores, name: str, arguments: dict[str, Any], allow_unknown: bool
 ) -> tuple[Definition, Raw]:
     """What the app or some worker says about the name, and the arguments checked against it."""
     handler = app.registry.by_name.get(name)
@@ -164,7 +166,7 @@ def fire(session: Session, name: str) -> None:
 
 
 async def _fire(session: Session, name: str) -> None:
-    async with session.any_app() as app:
+    async with session.open_app() as app:
         opened = await app.open()
         task = await use_cases.fire_now(opened.stores, opened.payloads, app.defaults, name)
     if session.out.as_json:

@@ -95,21 +95,31 @@ class Session:
         app.settings = self.settings
         return app
 
-    @asynccontextmanager
-    async def any_app(self) -> "AsyncIterator[Ade]":
-        """The app that was named or, where none was, one without tasks; its store is open inside the block."""
+    @cached_property
+    def any_app(self) -> "Ade":
+        """The app that was named or, where none was, one without tasks."""
         from ade.app.ade import Ade
 
-        app = self.app if self.app_spec is not None else Ade(settings=self.settings)
-        async with app:
+        return self.app if self.app_spec is not None else Ade(settings=self.settings)
+
+    @asynccontextmanager
+    async def open_app(self) -> "AsyncIterator[Ade]":
+        """The same with its store open inside the block, and made if there was none."""
+        async with self.any_app as app:
             gc.enable()
             yield app
 
+    def has_store(self) -> bool:
+        from ade.wiring import store_exists
+
+        return store_exists(self.settings.store.url)
+
     @asynccontextmanager
-    async def stores(self) -> "AsyncIterator[Stores]":
+    async def stores(self, *, must_exist: bool = True) -> "AsyncIterator[Stores]":
+        """Whoever looks at a store or changes what is in it makes none: an empty one would hide a wrong URL."""
         from ade.wiring import open_stores
 
-        stores = await open_stores(self.settings.store.url, self.settings)
+        stores = await open_stores(self.settings.store.url, self.settings, must_exist=must_exist)
         gc.enable()  # all is loaded; from here on there may be garbage
         try:
             yield stores

@@ -40,7 +40,7 @@ def sweep(session: Session, once: bool) -> None:
 
 
 async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int]:
-    async with session.any_app() as app:
+    async with session.open_app() as app:
         opened = await app.open()
         async with audit_duties(session.settings.store.url, opened.stores) as auditing:
             standard = standard_duties(opened.stores, opened.payloads, app.defaults, sweep_options(session.settings))

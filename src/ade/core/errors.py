@@ -133,6 +133,18 @@ class EffectInProgress(AdeError):
     code = "effect_in_progress"
 
 
+class RunOver(AdeError):
+    """The run that this context belongs to is over. End the threads you start before the function returns."""
+
+    code = "run_over"
+
+
+class UnguardedMain(AdeError):
+    """This script runs its main part when it is imported; put that under `if __name__ == "__main__":`."""
+
+    code = "unguarded_main"
+
+
 class TaskFailed(AdeError):
     """The task failed for good; it is in the dead letter queue. `error` says what went wrong."""
 
@@ -207,6 +219,12 @@ class StoreForeign(StoreError):
     """The file is an SQLite database of another program. Choose another path; nothing was changed."""
 
     code = "store_foreign"
+
+
+class StoreMissing(StoreError):
+    """There is no store at this place yet. Check the URL; `ade up` or `ade enqueue` makes one."""
+
+    code = "store_missing"
 
 
 class StoreUnsupported(StoreError):

@@ -133,7 +133,6 @@ def _fail(task: Task, error: TaskError, *, guard: Guard, now: int) -> Change:
         lease_until=None,
         finished_at=now,
         error=error,
-        discarded=False,
     )
 
 

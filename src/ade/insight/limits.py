@@ -61,11 +61,12 @@ async def _by_rate(stores: Stores, task: Task, definition: Definition) -> Reason
     count, period_ms = definition.rate_count, definition.rate_period_ms
     if count is None or period_ms is None:
         return None
-    now = stores.clock.now()
+    steady = stores.clock.steady()
     state = RateState(await stores.queues.rate_full_at(task.name))
-    allowed_at = next_allowed_ms(state, count=count, period_ms=period_ms, now_ms=now)
-    if allowed_at <= now:
+    allowed_in = next_allowed_ms(state, count=count, period_ms=period_ms, now_ms=steady) - steady
+    if allowed_in <= 0:
         return None
+    allowed_at = stores.clock.now() + allowed_in
     return Reason(
         code="rate_limit",
         sentence=(

@@ -50,7 +50,9 @@ async def dead_letters(
     stores: Stores, query: TaskQuery | None = None, *, same_as: str | None = None
 ) -> AsyncIterator[Task]:
     """Every dead letter that fits the query and, if asked, has this fingerprint."""
-    wanted = structs.replace(query or TaskQuery(), statuses=frozenset({Status.FAILED}), discarded=False, limit=_PAGE)
+    wanted = structs.replace(
+        query or TaskQuery(), statuses=frozenset({Status.FAILED}), discarded=False, limit=_PAGE, oldest_first=True
+    )
     while True:
         page = await stores.tasks.find(wanted)
         for task in page.tasks:

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ade.core.admission import check_no_cycle
+from ade.core.errors import InvalidTask, StoreUnavailable
 from ade.core.records import Task
 from ade.core.task import admit
 from ade.ports import WORK, Stores
 from ade.queue.payloads import Payloads
+
+MOST_TOGETHER = 50_000  # tasks in one call: they are written in one transaction, for which everybody else waits
 
 
 async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> list[Task]:
@@ -28,10 +31,27 @@ async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> 
 
 async def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
     """Store tasks without waking anybody, for callers that ring once for many of these."""
+    if len(admitted) > MOST_TOGETHER:
+        raise InvalidTask(f"{len(admitted)} tasks in one call are too many; give at most {MOST_TOGETHER} at a time")
     for task in admitted:
         if not payloads.fits(task.args):
-            return await stores.tasks.add([await _spilled(payloads, task) for task in admitted])
+            return await _store_spilled(stores, payloads, admitted)
     return await stores.tasks.add(admitted)
+
+
+async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
+    """Large arguments are kept before the records that name them; what no record names is removed again."""
+    own = {task.id for task in admitted}
+    used: set[str] = set()
+    try:
+        stored = await stores.tasks.add([await _spilled(payloads, task) for task in admitted])
+        used = {task.id for task in stored}
+    except StoreUnavailable:
+        used = own  # perhaps they were stored all the same
+        raise
+    finally:
+        await stores.blobs.remove_blobs(sorted(own - used))
+    return stored
 
 
 async def _spilled(payloads: Payloads, task: Task) -> Task:

@@ -2,15 +2,17 @@
 
 from msgspec import structs
 
-from ade.core.errors import UnknownSchedule
+from ade.core.errors import AdeError, UnknownSchedule
 from ade.core.records import Definition, Schedule, Task
 from ade.core.schedule import fired, firing_key, plan
+from ade.logs import Log
 from ade.ports import Stores
 from ade.queue.enqueue import keep
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Plan, TaskDefaults, template_of
 
 _ABOUT = ("cron", "timezone", "task_name", "queue", "args", "priority")
+log = Log("ade.schedules")
 
 
 async def list_all(stores: Stores) -> list[Schedule]:
@@ -60,7 +62,7 @@ async def remove(stores: Stores, name: str) -> None:
 
 
 async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults) -> list[Task]:
-    """Enqueue a task for every schedule that is due. Missed firings are made up for by one.
+    """Enqueue a task for every schedule that is due. Missed firings are made up for by one; what fails stays due.
 
     Safe to run anywhere at any time: a firing's idempotency key makes one task of however many attempts.
     """
@@ -71,7 +73,11 @@ async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults) -
     tasks = []
     for schedule in due:
         definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
-        task = await _fire(stores, payloads, schedule, template_of(definition, defaults))
+        try:
+            task = await _fire(stores, payloads, schedule, template_of(definition, defaults))
+        except AdeError as error:  # a full queue, say: it stays due, and must not hold up those behind it
+            log.error("schedule.failed", schedule=schedule.name, code=error.code, error=error.detail)
+            continue
         if task is not None:
             tasks.append(task)
     return tasks

@@ -4,75 +4,167 @@ Started by the worker as `python -m ade.worker.child <descriptor> <worker's pid>
 JSON, so nothing of the handler has to be pickled.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import os
 import socket
 import sys
+import threading
+import traceback
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
+from msgspec import Raw
 
 from ade.core import errors
-from ade.core.errors import AdeError, InvalidArguments, InvalidResult, InvalidTask
+from ade.core.errors import AdeError, InvalidArguments, InvalidResult, InvalidTask, RunOver, UnguardedMain
 from ade.core.failure import FailureKind
+from ade.core.outcome import Failed
 from ade.core.records import Task
+from ade.queue.script import being_imported
 from ade.queue.signature import Signature
 from ade.worker import wire
 from ade.worker.context import Context, SyncContext
 from ade.worker.failures import failed, failure_of
 from ade.worker.kinship import die_with_parent
-from ade.worker.wire import Begin, Call, Ledger, Raised, Refused, Request, Returned, Spawn
+from ade.worker.wire import Ask, Begin, Call, Ledger, Raised, Refused, Request, Returned, Spawn
 
 PYTHONPATH_BEFORE = "ADE_CHILD_PYTHONPATH"  # the worker hands its sys.path over in PYTHONPATH
+SCRIPT = "__ade_main__"
 _ANSWERS: dict[type, Any] = {Begin: Ledger, Spawn: list[Task]}
+
+
+class Line:
+    """The way to the worker. A process forked off this one has none: it must never answer in its place."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        os.set_inheritable(line.fileno(), False)
+        os.register_at_fork(after_in_child=line.close)
+
+    def send(self, message: Ask | Returned | Raised) -> None:
+        wire.send(self._line, wire.encode(message))
+
+    def receive(self) -> wire.ToChild:
+        message: wire.ToChild = wire.decode_to_child(wire.receive(self._line))
+        return message
+
+
+class Asking:
+    """Carries the requests of one run to the worker, one at a time, from whichever thread they come."""
+
+    def __init__(self, run_id: str, line: Line) -> None:
+        self._run_id = run_id
+        self._line = line
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._number = 0
+        self._is_over = False
+
+    async def __call__(self, request: Request) -> Any:
+        if os.getpid() != self._pid:  # before the lock, which a thread left behind by the fork may have held
+            raise RunOver("a context cannot be used in a process that its run has forked")
+        with self._lock:
+            if self._is_over:
+                raise RunOver
+            self._number += 1
+            self._line.send(Ask(self._run_id, self._number, request))
+            answer = self._line.receive()
+            if isinstance(answer, Call) or (answer.run_id, answer.number) != (self._run_id, self._number):
+                os._exit(1)  # nothing on this line can be believed any more; the worker sees the process die
+        if isinstance(answer, Refused):
+            raise _error_of(answer)
+        return msgspec.json.decode(answer.value, type=_ANSWERS.get(type(request), type(None)))
+
+    def end(self) -> None:
+        """Nothing is asked from here on; what is being asked is answered first."""
+        with self._lock:
+            self._is_over = True
 
 
 def main() -> None:
     die_with_parent(int(sys.argv[2]))
     _restore_environment()
-    line = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(line.fileno(), False)
+    line = Line(socket.socket(fileno=int(sys.argv[1])))
     while True:
         try:
-            call = wire.decode_to_child(wire.receive(line))
+            call = line.receive()
         except (EOFError, ConnectionError):
             return
         if isinstance(call, Call):
-            wire.send(line, wire.encode(perform(call, line)))
+            line.send(perform(call, line))
 
 
-def perform(call: Call, line: socket.socket) -> Returned | Raised:
+def perform(call: Call, line: Line) -> Returned | Raised:
     """Run one call; whatever happens becomes the answer."""
+    asking = Asking(call.facts.run_id, line)
     try:
-        function, signature = find(call.module, call.qualname, call.main_path)
-    except SyntaxError as error:
-        return Raised(failed(FailureKind.UNRECOVERABLE, error))
+        outcome = _outcome(call, SyncContext(Context(call.facts, asking, lambda: False)))
+    finally:
+        asking.end()
+    if isinstance(outcome, Failed):
+        return Raised(call.facts.run_id, outcome)
+    return Returned(call.facts.run_id, outcome)
+
+
+def _outcome(call: Call, context: SyncContext) -> Raw | Failed:
+    try:
+        function, signature = find(call.module, call.qualname, call.main_path, is_main=call.is_main)
+    except (SyntaxError, UnguardedMain) as error:
+        return failed(FailureKind.UNRECOVERABLE, error)
     except BaseException as error:
-        return Raised(failure_of(error))
+        return failure_of(error)
     try:
-        context = SyncContext(Context(call.facts, _asker(line), lambda: False))
         args, kwargs = signature.place(signature.decode(call.args), context)
     except InvalidArguments as error:
-        return Raised(failed(FailureKind.BAD_ARGUMENTS, error))
+        return failed(FailureKind.BAD_ARGUMENTS, error)
     try:
-        value = function(*args, **kwargs)
+        value = _run_here(partial(function, *args, **kwargs))
     except BaseException as error:  # also SystemExit: the call ends, not the process
-        return Raised(failure_of(error))
+        return failure_of(error)
     try:
-        return Returned(signature.encode_result(value))
+        return signature.encode_result(value)
     except InvalidResult as error:
-        return Raised(failed(FailureKind.BAD_RESULT, error))
+        return failed(FailureKind.BAD_RESULT, error)
+
+
+def _run_here(function: Callable[[], Any]) -> Any:
+    """Call it. A process that it has forked, and that comes back here, ends as a program would."""
+    pid, error = os.getpid(), None
+    try:
+        return function()
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        if os.getpid() != pid:
+            _leave(error)
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(error)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code & 0xFF)
 
 
 @cache
-def find(module_name: str, qualname: str, main_path: str | None) -> tuple[Callable[..., Any], Signature]:
+def find(
+    module_name: str, qualname: str, main_path: str | None, *, is_main: bool = False
+) -> tuple[Callable[..., Any], Signature]:
     """The function itself, below whatever decorators have put around it, and its signature."""
-    found: Any = importlib.import_module(module_name) if main_path is None else _script(main_path)
+    with being_imported() if is_main else contextlib.nullcontext():
+        found: Any = importlib.import_module(module_name) if main_path is None else _script(main_path)
     for part in qualname.split("."):
         found = getattr(found, part, None)
     if found is None:
@@ -84,25 +176,17 @@ def find(module_name: str, qualname: str, main_path: str | None) -> tuple[Callab
 @cache
 def _script(path: str) -> ModuleType:
     """The script the worker was started as, imported under another name so that its main part does not run."""
-    spec = importlib.util.spec_from_file_location("__ade_main__", path)
+    spec = importlib.util.spec_from_file_location(SCRIPT, path)
     if spec is None or spec.loader is None:
         raise InvalidTask(f"{path} cannot be imported; put the task into a module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]  # as an import does: nobody may find half a module
+        raise
     return module
-
-
-def _asker(line: socket.socket) -> Callable[[Request], Any]:
-    async def ask(request: Request) -> Any:
-        wire.send(line, wire.encode(request))
-        answer = wire.decode_to_child(wire.receive(line))
-        if isinstance(answer, Refused):
-            raise _error_of(answer)
-        assert isinstance(answer, wire.Answer)
-        return msgspec.json.decode(answer.value, type=_ANSWERS.get(type(request), type(None)))
-
-    return ask
 
 
 def _error_of(refused: Refused) -> AdeError:

@@ -9,16 +9,16 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec import Raw
+from msgspec import DecodeError, Raw
 
 from ade.core.errors import AdeError, InvalidTask
 from ade.core.outcome import Failed, Succeeded
 from ade.queue.handlers import Handler
 from ade.worker import wire
-from ade.worker.child import PYTHONPATH_BEFORE
+from ade.worker.child import PYTHONPATH_BEFORE, SCRIPT
 from ade.worker.failures import died
 from ade.worker.kinship import import_path
-from ade.worker.wire import Answer, Call, Facts, Raised, Refused, Request, Returned
+from ade.worker.wire import Answer, Ask, Call, Facts, Raised, Refused, Request, Returned
 
 Respond = Callable[[Request], Awaitable[Any]]
 _CALLS_PER_CHILD = 1_000  # then a fresh one: what handlers leak goes with the process
@@ -31,6 +31,8 @@ class Child:
         self._process = process
         self._reader, self._writer = line
         self._calls = 0
+        self._is_gone = False
+        self._ended = asyncio.create_task(self._watch())
 
     @classmethod
     async def start(cls) -> "Child":
@@ -49,15 +51,18 @@ class Child:
 
     @property
     def is_worn(self) -> bool:
-        return self._calls >= _CALLS_PER_CHILD or self._process.returncode is not None
+        return self._calls >= _CALLS_PER_CHILD or self._is_gone
 
     async def converse(self, call: Call, respond: Respond) -> Succeeded | Failed:
         """Have the call performed and answer what it asks meanwhile. A process that dies is an outcome."""
         self._calls += 1
+        run_id = call.facts.run_id
         try:
             await wire.write_frame(self._writer, wire.encode(call))
             while True:
                 message = wire.decode_from_child(await wire.read_frame(self._reader))
+                if message.run_id != run_id:
+                    return await self._distrust("the process answered for another run, so it was killed")
                 if isinstance(message, Returned):
                     return Succeeded(message.result)
                 if isinstance(message, Raised):
@@ -65,18 +70,31 @@ class Child:
                 await wire.write_frame(self._writer, wire.encode(await _respond(respond, message)))
         except (asyncio.IncompleteReadError, ConnectionError):
             self.kill()
-            return _how_it_died(await self._process.wait())
+            return _how_it_died(await self._ended)
+        except DecodeError:
+            return await self._distrust("the process answered what nobody can read, so it was killed")
 
     def kill(self) -> None:
         """End it and whatever it has started."""
-        if self._process.returncode is None:
+        if not self._is_gone:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
         self.kill()
-        self._writer.close()
-        await self._process.wait()
+        await self._ended
+
+    async def _watch(self) -> int:
+        """Its end is noticed even while something it has started keeps the line open; that ends with it."""
+        code = await self._process.wait()
+        self.kill()  # at once: as soon as its group is empty, the number may be given to another
+        self._is_gone = True
+        self._writer.transport.abort()
+        return code
+
+    async def _distrust(self, why: str) -> Failed:
+        await self.close()
+        return died(why)
 
 
 class Children:
@@ -84,12 +102,13 @@ class Children:
 
     def __init__(self) -> None:
         self._idle: list[Child] = []
+        self._all: set[Child] = set()
 
     async def run(
         self, call: Call, respond: Respond, on_start: Callable[[Callable[[], None]], None]
     ) -> Succeeded | Failed:
         """Run one call in a process; `on_start` is given the way to kill it."""
-        child = self._idle.pop() if self._idle else await Child.start()
+        child = self._idle.pop() if self._idle else await self._new()
         on_start(child.kill)
         try:
             outcome = await child.converse(call, respond)
@@ -97,15 +116,22 @@ class Children:
             child.kill()
             raise
         if child.is_worn:
+            self._all.discard(child)
             await child.close()
         else:
             self._idle.append(child)
         return outcome
 
     async def close(self) -> None:
-        idle, self._idle = self._idle, []
-        for child in idle:
+        """End them all, also those whose call was given up."""
+        children, self._all, self._idle = self._all, set(), []
+        for child in children:
             await child.close()
+
+    async def _new(self) -> Child:
+        child = await Child.start()
+        self._all.add(child)
+        return child
 
 
 def check_importable(handler: Handler) -> None:
@@ -122,19 +148,20 @@ def call_of(handler: Handler, args: Raw, facts: Facts) -> Call:
     check_importable(handler)
     module, qualname = handler.function.__module__, handler.function.__qualname__
     main_path = None
-    if module == "__main__":
-        main = sys.modules["__main__"]
-        spec = getattr(main, "__spec__", None)
+    is_main = module in ("__main__", SCRIPT)
+    if is_main:
+        main = sys.modules[module]
+        spec = getattr(main, "__spec__", None) if module == "__main__" else None
         module = spec.name if spec is not None else module
         main_path = None if spec is not None else getattr(main, "__file__", None)
-    return Call(module, qualname, main_path, args, facts)
+    return Call(module, qualname, main_path, args, facts, is_main)
 
 
-async def _respond(respond: Respond, request: Request) -> Answer | Refused:
+async def _respond(respond: Respond, ask: Ask) -> Answer | Refused:
     try:
-        return Answer(Raw(wire.encode(await respond(request))))
+        return Answer(ask.run_id, ask.number, Raw(wire.encode(await respond(ask.request))))
     except AdeError as error:
-        return Refused(error.code, error.detail)
+        return Refused(ask.run_id, ask.number, error.code, error.detail)
 
 
 def _how_it_died(code: int) -> Failed:

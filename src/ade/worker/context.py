@@ -17,6 +17,7 @@ from msgspec import Raw, structs
 from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
 from ade.core.records import Task
 from ade.queue.coding import CODING_ERRORS, decode_foreign, to_json, to_plain
+from ade.worker.texts import storable
 from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn
 
 P = ParamSpec("P")
@@ -67,7 +68,7 @@ class Context:
     async def log(self, message: str, /, **fields: object) -> None:
         """Write a line of the task's output, which is kept with the task and logged by the worker."""
         told = "".join(f" {name}={value}" for name, value in fields.items())
-        await self._ask(Say(f"{message}{told}"[:_LINE_LIMIT]))
+        await self._ask(Say(storable(f"{message}{told}"[:_LINE_LIMIT])))
 
     @overload
     async def once(self, key: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...

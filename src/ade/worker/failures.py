@@ -6,6 +6,7 @@ from ade.core.control import RateLimited, Retry, Unrecoverable
 from ade.core.errors import EffectUnknown
 from ade.core.failure import FailureKind, TaskError
 from ade.core.outcome import Failed
+from ade.worker.texts import storable
 
 _MESSAGE_LIMIT = 2_000
 _TRACEBACK_LIMIT = 8_000
@@ -27,7 +28,7 @@ def failure_of(error: BaseException) -> Failed:
 
 def failed(kind: FailureKind, error: BaseException, *, retry_after_ms: int | None = None) -> Failed:
     """A failure of this kind that shows the exception, with its traceback cut to a bearable length."""
-    name = type(error).__name__
+    name = storable(type(error).__name__)
     details: dict[str, object] = {"traceback": _traceback(error)}
     return Failed(TaskError(kind=kind, type=name, message=_message(error), details=details), retry_after_ms)
 
@@ -43,25 +44,34 @@ def died(what: str, **details: object) -> Failed:
     return Failed(error)
 
 
+def unwritable(what: str) -> Failed:
+    """An outcome that no store takes is replaced by this one, which every store does."""
+    message = f"what came of the run could not be stored: {what}".encode("ascii", "backslashreplace").decode()
+    return Failed(TaskError(kind=FailureKind.BAD_RESULT, type="NotStored", message=message[:_MESSAGE_LIMIT]))
+
+
 def _asked_delay_ms(error: BaseException) -> int | None:
     seconds = error.after if isinstance(error, Retry) else None
     if isinstance(error, RateLimited):
         seconds = error.retry_after
-    return None if seconds is None else max(round(seconds * 1000), 0)
+    try:
+        return None if seconds is None else max(round(seconds * 1000), 0)
+    except (TypeError, ValueError, OverflowError):  # not a number of seconds: the usual backoff
+        return None
 
 
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception as broken:  # a handler's exception class may be wrong in any way
+    except BaseException as broken:  # a handler's exception class may be wrong in any way
         text = f"(its message could not be made: {type(broken).__name__})"
-    return text[:_MESSAGE_LIMIT]
+    return storable(text[:_MESSAGE_LIMIT])
 
 
 def _traceback(error: BaseException) -> str:
     try:
         lines = traceback.format_exception(type(error), error, error.__traceback__, limit=-_FRAMES)
-    except Exception as broken:
-        return f"(the traceback could not be made: {type(broken).__name__})"
-    text = "".join(lines)
+    except BaseException as broken:
+        return f"(the traceback could not be made: {storable(type(broken).__name__)})"
+    text = storable("".join(lines))
     return text if len(text) <= _TRACEBACK_LIMIT else f"[...]\n{text[-_TRACEBACK_LIMIT:]}"

@@ -5,17 +5,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ade.core.change import Change
-from ade.core.errors import AdeError, StaleWrite, StoreError
+from ade.core.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
 from ade.core.lifecycle import Status, Verb
-from ade.core.outcome import Outcome
+from ade.core.outcome import Failed, Outcome, Released, Succeeded
 from ade.core.task import settle
 from ade.logs import Log
 from ade.ports import DONE, WORK, Stores
+from ade.worker.failures import unwritable
 from ade.worker.outputs import OutputBuffer
 from ade.worker.probe import COMMITTED, Probe
 from ade.worker.run import Run
 
 Ended = tuple[Run, Outcome]
+Answered = tuple[Change, AdeError | None]  # what was written, or why it was not
+_PASSING = (StoreUnavailable, DiskFull, StoreReadOnly)  # the store will come back, or somebody will see to it
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 log = Log("ade.worker")
 
@@ -63,10 +66,10 @@ class Finisher:
         if self._outputs:
             await self._outputs.flush()
         now = self._stores.clock.now()
-        changes = [settle(run.task, outcome, now=now, dice=self._dice()) for run, outcome in batch]
+        changes = [self._change(run, outcome, now) for run, outcome in batch]
         answers = await self._until_answered(changes)
         done = work = False
-        for (run, _), change, answer in zip(batch, changes, answers, strict=True):
+        for (run, _), (change, answer) in zip(batch, answers, strict=True):
             if answer is not None:
                 _tell_thrown_away(change, answer)
                 continue
@@ -82,21 +85,43 @@ class Finisher:
             self._stores.hints.ring(WORK)
         self._on_settled([run for run, _ in batch])
 
-    async def _until_answered(self, changes: Sequence[Change]) -> list[AdeError | None]:
+    def _change(self, run: Run, outcome: object, now: int) -> Change:
+        """What the outcome means. One that means nothing, as middleware may make it, is a failure of its task alone."""
+        try:
+            if isinstance(outcome, Succeeded | Failed | Released):
+                return settle(run.task, outcome, now=now, dice=self._dice())
+            reason = f"a run ends in an Outcome, and not in {type(outcome).__name__}"
+        except Exception as error:
+            log.exception("outcome.impossible", task_id=run.task.id)
+            reason = f"{type(error).__name__}: {error}"
+        return settle(run.task, unwritable(reason), now=now, dice=self._dice())
+
+    async def _until_answered(self, changes: Sequence[Change]) -> list[Answered]:
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                return list(await self._stores.tasks.commit_each(changes))
-            except StoreError as error:  # the store is away, or its disk is full: the outcome waits for it
+                answers = await self._stores.tasks.commit_each(changes)
+                return list(zip(changes, answers, strict=True))
+            except _PASSING as error:  # the outcome waits
                 log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             except Exception as error:
                 if len(changes) == 1:
-                    log.exception("commit.impossible", task_id=changes[0].task_id)
-                    return [AdeError(f"its change could not be written: {error}")]
+                    return [await self._instead_of(changes[0], error)]
                 each = [await self._until_answered([change]) for change in changes]
                 return [answer for answers in each for answer in answers]
+
+    async def _instead_of(self, change: Change, error: Exception) -> Answered:
+        """A change the store cannot take: its task fails for that, rather than wait for its lease to run out."""
+        log.exception("commit.impossible", task_id=change.task_id)
+        now, reason = self._stores.clock.now(), f"{type(error).__name__}: {error}"
+        plain = settle(change.before, unwritable(reason), now=now, dice=self._dice())
+        try:
+            [answer] = await self._stores.tasks.commit_each([plain])
+        except Exception as again:
+            return plain, AdeError(f"its change could not be written: {again}")
+        return plain, answer
 
     def _note(self, change: Change) -> None:
         task = change.before

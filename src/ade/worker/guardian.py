@@ -70,6 +70,10 @@ class GuardianProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def stop(self) -> None:
         """Close the line; the guardian ends by itself, or is killed."""
         import subprocess

@@ -1,6 +1,9 @@
 """The lines runs write: gathered for a moment, stored together."""
 
 import asyncio
+from collections.abc import Sequence
+
+from msgspec import structs
 
 from ade.core.errors import StoreError
 from ade.core.records import OutputLine
@@ -10,6 +13,8 @@ from ade.ports import Clock, OutputStore
 _SOON_S = 0.1
 _FULL = 200  # lines that are stored without waiting any longer
 _MOST = 10_000  # lines kept while the store is away; what is beyond is dropped
+
+_IN_PLACE = "[this line could not be stored]"
 
 log = Log("ade.worker")
 
@@ -41,7 +46,7 @@ class OutputBuffer:
             self._flush_soon = asyncio.get_running_loop().call_later(_SOON_S, self._flush_in_background)
 
     async def flush(self) -> None:
-        """Store what there is. Without a store the lines stay for the next time."""
+        """Store what there is. Without a store the lines stay for the next time. Never raises: outcomes come after."""
         async with self._flushing:
             self._forget_timer()
             lines, self._lines = self._lines, []
@@ -52,6 +57,20 @@ class OutputBuffer:
             except StoreError as error:
                 self._lines = lines + self._lines
                 log.warning("output.kept_back", lines=len(self._lines), error=str(error))
+            except Exception:  # some line cannot be stored: the others can
+                log.exception("output.impossible", lines=len(lines))
+                await self._store_each(lines)
+
+    async def _store_each(self, lines: Sequence[OutputLine]) -> None:
+        for line in lines:
+            for candidate in (line, structs.replace(line, text=_IN_PLACE)):
+                try:
+                    await self._store.append([candidate])
+                    break
+                except Exception as error:
+                    log.warning("output.line_dropped", task_id=line.task_id, error=str(error))
+            else:
+                self.dropped += 1
 
     def _flush_in_background(self) -> None:
         self._flush_soon = None

@@ -1,5 +1,6 @@
 """Runs a handler in its mode and turns whatever happens into an Outcome. It never raises for a task's own fault."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -57,7 +58,9 @@ class Performer:
             proceed = wrap(layer, proceed)
         try:
             return await proceed()
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             return failure_of(error)
 
     async def _attempt(self, run: Run, handler: Handler) -> Outcome:
@@ -71,7 +74,9 @@ class Performer:
             arguments = handler.signature.decode(args)
         except InvalidArguments as error:
             return failed(FailureKind.BAD_ARGUMENTS, error)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             return failure_of(error)
         try:
             if handler.mode is Mode.ASYNC:
@@ -80,8 +85,9 @@ class Performer:
                 value = await handler.function(*positional, **named)
             else:
                 value = await self._in_thread(run, handler, arguments)
-        # A handler may raise anything; only being told to end is not its own affair.
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+        except asyncio.CancelledError:  # a handler may raise anything; only being told to end is not its own affair
+            raise
+        except BaseException as error:
             return failure_of(error)
         try:
             result = handler.signature.encode_result(value)

@@ -158,10 +158,11 @@ class Pump:
     async def _next_allowed(self, definition: Definition) -> list[int]:
         if definition.rate_count is None or definition.rate_period_ms is None:
             return []
-        now = self._stores.clock.now()
+        steady = self._stores.clock.steady()
         state = RateState(await self._stores.queues.rate_full_at(definition.name))
-        moment = next_allowed_ms(state, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=now)
-        return [moment] if moment > now else []  # it was allowed, and nothing waits
+        moment = next_allowed_ms(state, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=steady)
+        # If it was allowed already, nothing waits.
+        return [self._stores.clock.now() + moment - steady] if moment > steady else []
 
     async def _listen(self) -> None:
         """New work wakes a lane that has room for it; with a backlog in sight it is no news."""

@@ -53,6 +53,22 @@ class Runs:
     def performing(self) -> int:
         return self._performing.total()
 
+    def to_renew(self, *, now_ms: int, silent_ms: int) -> dict[str, str]:
+        """Run id -> task id of the runs worth keeping for a loop that last went round so long ago. For any thread.
+
+        The loop ends a run at its time-out plus the time it gets to end. One that is held beyond that hangs, and so
+        does the loop: another worker may have it. An outcome that waits for its commit is kept while the loop lives.
+        """
+        if silent_ms >= self._options.guard_silence_s * 1000:
+            return {}
+        is_alive = silent_ms < self._options.lease_ms
+        runs = list(self.held.values())
+        return {
+            run.id: run.task.id
+            for run in runs
+            if not run.until_ms or now_ms < run.until_ms or (run.finishing and is_alive)
+        }
+
     def room(self, mode: Mode) -> int:
         """How many more runs of this mode there may be. What waits for its commit counts for half."""
         concurrency = self._options.concurrency
@@ -135,17 +151,16 @@ class Runs:
         try:
             outcome = await self._performer.perform(run)
         except asyncio.CancelledError:
-            if run.stop is None:
-                job = asyncio.current_task()
-                if job is not None and job.cancelling():
-                    raise  # the whole loop is being ended
+            if run.stop is None:  # by itself, or with the whole loop: then nobody is left to commit it
                 outcome = own_cancellation()
-        except Exception as error:
+        except BaseException as error:
             outcome = failure_of(error)
-        if self._probe.armed:
-            await self._probe(PERFORMED)
-        if not run.detached:
-            self._ended(run, outcome)
+        try:
+            if self._probe.armed:
+                await self._probe(PERFORMED)
+        finally:  # a job that ended without this would keep its task for ever
+            if not run.detached:
+                self._ended(run, outcome)
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
         self._performing[run.mode] -= 1

@@ -76,6 +76,7 @@ class Shift:
         self._pump = Pump(stores, setup.registry, self._runs, self._timer, options, setup.worker_id, setup.probe)
         self._slate = Slate.create(2 * options.concurrency)
         self._guardian: GuardianProcess | None = None
+        self._went_round_ms = _now_ms()
         self._lease = self._make_lease()
         self._background: dict[str, asyncio.Task[None]] = {}
         self.draining = False
@@ -156,24 +157,45 @@ class Shift:
         def renew(held: Mapping[str, str]) -> Renewal:
             return stores.workers.renew(self.record(), held, lease_ms=options.lease_ms)
 
+        def held() -> Mapping[str, str]:
+            now_ms = _now_ms()
+            return runs.to_renew(now_ms=now_ms, silent_ms=now_ms - self._went_round_ms)
+
         def gone(lost: Mapping[str, Status | None]) -> None:
             loop.call_soon_threadsafe(runs.gone, lost)
 
         return LeaseThread(
             renew=renew,
-            held=lambda: {run.id: run.task.id for run in list(runs.held.values())},
+            held=held,
             on_gone=gone,
             on_overdue=lambda: loop.call_soon_threadsafe(runs.stop_all, Stop.LOST),
-            on_beat=lambda: slate.write_beat(time.monotonic_ns() // 1_000_000),
+            on_beat=lambda: slate.write_beat(_now_ms()),
             guarded_at=lambda: slate.read().guarded_ms / 1000,
             heartbeat_s=options.heartbeat_s,
             lease_s=options.lease_s,
         )
 
     def _start_guardian(self) -> None:
-        spec, options = self._setup.guardian, self._setup.options
+        spec = self._setup.guardian
         if spec is None:
             return
+        self._slate.write_beat(_now_ms())  # silence counts from here, not from the first beat
+        self._runs.on_change = self._note_held
+        self._guardian = self._new_guardian(spec)
+
+    def _keep_guardian(self) -> None:
+        """One that was killed, for want of memory perhaps, is replaced."""
+        spec = self._setup.guardian
+        if spec is None or self._guardian is None or self._guardian.is_alive:
+            return
+        log.warning("guardian.replaced", pid=self._guardian.pid)
+        try:
+            self._guardian = self._new_guardian(spec)
+        except OSError as error:  # the next look may be luckier
+            log.warning("guardian.not_started", error=str(error))
+
+    def _new_guardian(self, spec: GuardianSpec) -> GuardianProcess:
+        options = self._setup.options
         about = {"worker": self.record(), "lease_ms": options.lease_ms, "store": spec.store}
         brief = Brief(
             worker_pid=os.getpid(),
@@ -184,9 +206,7 @@ class Shift:
             renewer=spec.renewer,
             about=msgspec.json.encode(about).decode(),
         )
-        self._slate.write_beat(time.monotonic_ns() // 1_000_000)  # silence counts from here, not from the first beat
-        self._guardian = GuardianProcess.start(brief, self._slate.descriptor)
-        self._runs.on_change = self._note_held
+        return GuardianProcess.start(brief, self._slate.descriptor)
 
     def _note_held(self, runs: Iterable[Run]) -> None:
         self._slate.write_runs(HeldRun(run.id, run.until_ms) for run in runs)
@@ -206,10 +226,15 @@ class Shift:
                 self._lease.kick()
 
     async def _watch_leases(self) -> None:
-        """For renewals that hang instead of failing. Two looks: after a block the lease thread gets its turn first."""
+        """Tell the lease thread that the loop goes round, and look after renewals that hang instead of failing.
+
+        Two looks: after a block the lease thread gets its turn first.
+        """
         was_overdue = False
         while True:
             await asyncio.sleep(self._setup.options.heartbeat_s)
+            self._went_round_ms = _now_ms()
+            self._keep_guardian()
             is_overdue = self._lease.is_overdue()
             if is_overdue and was_overdue and self._runs.held:
                 log.error("lease.overdue", running=len(self._runs.held))
@@ -218,3 +243,7 @@ class Shift:
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._background[name] = asyncio.create_task(work, name=f"ade-{name}")
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

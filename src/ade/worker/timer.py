@@ -5,7 +5,10 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+from ade.logs import Log
+
 _WORTH_TIDYING = 1_000
+log = Log("ade.worker")
 
 
 class Entry:
@@ -71,5 +74,8 @@ class SharedTimer:
             if callback is None:
                 self._dead -= 1
             else:
-                callback()
+                try:
+                    callback()
+                except Exception:  # the others wait for their moments all the same
+                    log.exception("timer.callback_failed")
         self._set_alarm()

@@ -1,4 +1,7 @@
-"""Messages between a worker and its child processes: a length, then JSON. The same words in both directions."""
+"""Messages between a worker and its child processes: a length, then JSON. The same words in both directions.
+
+Every message names the run it belongs to, so that nothing said for one run can ever be taken for another's.
+"""
 
 import socket
 import struct
@@ -53,6 +56,14 @@ class Spawn(Struct, frozen=True, tag=True):
 Request = Progress | Say | Begin | Finish | Forget | Spawn
 
 
+class Ask(Struct, frozen=True, tag=True):
+    """A request of a run; the answer carries its number."""
+
+    run_id: str
+    number: int
+    request: Request
+
+
 class Ledger(Struct, frozen=True):
     """What the ledger has under a key, and whether the run that entered it is alive."""
 
@@ -63,11 +74,15 @@ class Ledger(Struct, frozen=True):
 class Refused(Struct, frozen=True, tag=True):
     """The request failed; the error is raised again where it came from."""
 
+    run_id: str
+    number: int
     code: str
     detail: str
 
 
 class Answer(Struct, frozen=True, tag=True):
+    run_id: str
+    number: int
     value: Raw
 
 
@@ -89,17 +104,20 @@ class Call(Struct, frozen=True, tag=True):
     main_path: str | None  # set when the module is a script
     args: Raw
     facts: Facts
+    is_main: bool = False  # the function stands in the program that the worker was started as
 
 
 class Returned(Struct, frozen=True, tag=True):
+    run_id: str
     result: Raw
 
 
 class Raised(Struct, frozen=True, tag=True):
+    run_id: str
     failure: Failed
 
 
-FromChild = Returned | Raised | Progress | Say | Begin | Finish | Forget | Spawn
+FromChild = Returned | Raised | Ask
 ToChild = Call | Answer | Refused
 
 encode = msgspec.json.encode

@@ -102,7 +102,7 @@ def test_every_way_to_list_is_looked_at() -> None:
 
 def test_the_log_is_read_and_trimmed_from_where_it_left_off(connection: apsw.Connection) -> None:
     assert plan_of(connection, sql("read_events")) == ["SEARCH event USING INTEGER PRIMARY KEY (rowid>?)"]
-    assert "SEARCH e USING INTEGER PRIMARY KEY (rowid<?)" in plan_of(connection, sql("trim_events"))
+    assert "SEARCH e USING INTEGER PRIMARY KEY (rowid<?)" in plan_of(connection, sql("old_events"))
 
 
 def test_a_scan_would_be_noticed(connection: apsw.Connection) -> None:

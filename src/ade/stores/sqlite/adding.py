@@ -32,6 +32,10 @@ class Add(Operation):
         self.now = now
         self.usual_depth = usual_depth
 
+    @property
+    def weight(self) -> int:
+        return len(self.tasks)
+
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence["Add"]) -> None:
         tasks = [task for add in group for task in add.tasks]

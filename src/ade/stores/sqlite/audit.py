@@ -23,10 +23,15 @@ Result = TypeVar("Result")
 
 async def open_audit(url: str) -> "SqliteAudit":
     """The audit copy that belongs to a sqlite:/// or memory:// store."""
-    place = place_of(url)
-    audit = SqliteAudit(None if place is None else place.path.with_name(f"{place.path.stem}.audit.db"))
+    audit = SqliteAudit(audit_file(url))
     await audit.head()
     return audit
+
+
+def audit_file(url: str) -> Path | None:
+    """Where the audit copy of a store is kept; None for memory://."""
+    place = place_of(url)
+    return None if place is None else place.path.with_name(f"{place.path.stem}.audit.db")
 
 
 class SqliteAudit:

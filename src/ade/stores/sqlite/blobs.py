@@ -39,7 +39,15 @@ class SqliteBlobs:
             return self._memory[ref]
         return await asyncio.to_thread(self._read, self._path(ref))
 
-    async def remove_of(self, task_ids: Sequence[str]) -> None:
+    async def remove_refs(self, refs: Sequence[str]) -> None:
+        """Remove single blobs that no record names any more."""
+        for ref in refs:
+            _check(ref)
+            self._memory.pop(ref, None)
+        if self._folder is not None and refs:
+            await asyncio.to_thread(self._unlink, [self._path(ref) for ref in refs])
+
+    async def remove_blobs(self, task_ids: Sequence[str]) -> None:
         """Remove all blobs of tasks that are gone."""
         if self._folder is None:
             gone = set(task_ids)
@@ -93,6 +101,11 @@ class SqliteBlobs:
         if hashlib.sha256(content).digest() != digest:
             raise StoreCorrupt(f"blob {path.name} does not match its digest; restore it from the newest backup")
         return content
+
+    @staticmethod
+    def _unlink(paths: Sequence[Path]) -> None:
+        for path in paths:
+            path.unlink(missing_ok=True)
 
     def _remove(self, task_ids: Sequence[str]) -> None:
         assert self._folder is not None

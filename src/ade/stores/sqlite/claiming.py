@@ -47,7 +47,7 @@ class Claim(Operation):
         if repeated:  # the same request again, after an unknown outcome
             return _read(connection, repeated, now)
         run(connection, "promote_due", now=now)
-        chosen = _Choice(connection, self.request, now).choose()
+        chosen = _Choice(connection, self.request, self.steady()).choose()
         if not chosen:
             return []
         _take(connection, self.request, chosen, now=now, lease_until=self.steady() + self.request.lease_ms)
@@ -78,10 +78,10 @@ class _Limits:
 class _Choice:
     """Merge the lanes by priority and age, leaving out what a limit keeps back."""
 
-    def __init__(self, connection: apsw.Connection, request: ClaimRequest, now: int) -> None:
+    def __init__(self, connection: apsw.Connection, request: ClaimRequest, steady: int) -> None:
         self._connection = connection
         self._request = request
-        self._now = now
+        self._steady = steady
         self._limits: dict[str, _Limits] = {}
         self._busy: Counter[tuple[str, str]] = Counter()
         self._known_keys: set[tuple[str, str]] = set()
@@ -119,7 +119,7 @@ class _Choice:
             by_rate = unlimited
             if definition.rate_count is not None and definition.rate_period_ms is not None:
                 by_rate = available(
-                    rate, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=self._now
+                    rate, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=self._steady
                 )
             limits[definition.name] = _Limits(definition, rate, min(room, by_rate), by_rate)
         return limits
@@ -181,7 +181,7 @@ class _Choice:
                 count,
                 count=limits.definition.rate_count,
                 period_ms=limits.definition.rate_period_ms,
-                now_ms=self._now,
+                now_ms=self._steady,
             )
             run(self._connection, "set_rate", name=name, full_at=rate.full_at)
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.core.change import Change
-from ade.core.lifecycle import CLAIMABLE, FINAL
+from ade.core.lifecycle import CLAIMABLE, FINAL, Status
 from ade.core.records import Task
 
 COLUMN_FIELDS = [
@@ -30,6 +30,7 @@ COLUMN_FIELDS = [
     "updated_at",
     "started_at",
     "finished_at",
+    "discarded",
 ]
 OUTCOME_FIELDS = [
     "result",
@@ -40,7 +41,6 @@ OUTCOME_FIELDS = [
     "output_ref",
     "timeouts",
     "throttles",
-    "discarded",
     "submitted_at",
     "approved_at",
 ]
@@ -155,12 +155,13 @@ def result_expiry(task: Task) -> int | None:
 
 
 def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[object, ...]:
-    """Parameters of update_task.sql."""
+    """Parameters of update_task.sql. What ran was due, whatever has become of the clock since."""
     after = change.after
+    was_due = change.before.status is Status.RUNNING and "run_after" not in change.fields
     return (
         seq,
         after.status,
-        stage_of(after, now=now, waiting=waiting),
+        stage_of(after, now=after.run_after if was_due else now, waiting=waiting),
         after.priority,
         after.run_after,
         after.deadline,
@@ -172,6 +173,7 @@ def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[ob
         after.updated_at,
         after.started_at,
         after.finished_at,
+        after.discarded,
     )
 
 

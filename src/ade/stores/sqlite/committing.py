@@ -192,7 +192,7 @@ def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change,
     """What waited for tasks that ended now stands in line, or is marked for the sweep that decides on it."""
     revived = [found.seq for change, found in accepted if found.status in FINAL and not change.after.is_final]
     if revived:
-        run(connection, "mend_dependencies", rows=packed(revived))
+        _revive(connection, revived)
     ended = [
         (found.seq, change.after.status is Status.COMPLETED)
         for change, found in accepted
@@ -211,6 +211,16 @@ def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change,
     if failed:
         run(connection, "break_dependencies", rows=packed(failed))
     return bool(met)
+
+
+def _revive(connection: apsw.Connection, revived: list[int]) -> None:
+    """Tasks that had ended run again: who waits for them may hope again, and they wait for what runs again too."""
+    hopeful = [seq for (seq,) in run(connection, "mend_dependencies", rows=packed(revived))]
+    if hopeful:
+        run(connection, "touch", seqs=packed(hopeful))
+    waiting = Counter(seq for (seq,) in run(connection, "rebuild_dependencies", seqs=packed(revived)))
+    if waiting:
+        run(connection, "block", rows=packed(list(waiting.items())))
 
 
 def _free_keys(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import apsw
 
 from ade.core.events import Event
-from ade.stores.sqlite.codec import unpacked
+from ade.stores.sqlite.codec import packed, unpacked
 from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.writer import Writer
@@ -39,8 +39,30 @@ class SqliteEvents:
         return await self._readers.call(lambda c: dict(run(c, "cursors")))
 
     async def trim(self, before_ms: int, limit: int) -> int:
-        trimmed: int = await self._writer.call(lambda c: len(run(c, "trim_events", before=before_ms, limit=limit)))
+        """Found by a reader, so that the write is short however long the log is."""
+
+        def find(connection: apsw.Connection) -> list[int]:
+            boundary = _first_since(connection, before_ms)
+            return [seq for (seq,) in run(connection, "old_events", boundary=boundary, limit=limit)]
+
+        seqs = await self._readers.call(find)
+        if not seqs:
+            return 0
+        trimmed: int = await self._writer.call(lambda c: len(run(c, "trim_events", seqs=packed(seqs))))
         return trimmed
+
+
+def _first_since(connection: apsw.Connection, moment: int) -> int:
+    """Where in the log a moment lies, by halving: the log is in the order of time."""
+    low, high = 0, int(value(connection, "last_seq")) + 1
+    while low < high:
+        middle = (low + high) // 2
+        rows = run(connection, "event_from", seq=middle)
+        if rows and rows[0][1] < moment:
+            low = int(rows[0][0]) + 1
+        else:
+            high = middle
+    return low
 
 
 def _event(row: tuple[int, str, int, str | None, str | None, str]) -> Event:

@@ -26,6 +26,7 @@ CREATE TABLE task (
     updated_at      INTEGER NOT NULL,
     started_at      INTEGER,
     finished_at     INTEGER,
+    discarded       INTEGER NOT NULL DEFAULT 0,  -- a dead letter somebody has dealt with
     parent_id       TEXT,
     idempotency_key TEXT,
     args_digest     TEXT,
@@ -70,6 +71,7 @@ SELECT t.seq,
        || ',"lease_until":' || json_quote(t.lease_until) || ',"waiting_on":' || t.waiting_on
        || ',"created_at":' || t.created_at || ',"updated_at":' || t.updated_at
        || ',"started_at":' || json_quote(t.started_at) || ',"finished_at":' || json_quote(t.finished_at)
+       || iif(t.discarded, ',"discarded":true', '')
        || coalesce(',"progress":' || o.progress, '')
        || coalesce(',' || substr(o.outcome, 2, length(o.outcome) - 2), '')
        || iif(d.detail = '{}', '}', ',' || substr(d.detail, 2))  -- nothing but defaults leaves it empty

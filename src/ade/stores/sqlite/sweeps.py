@@ -67,15 +67,19 @@ class SqliteSweeps:
             run(connection, "prune_quarantine", ids=packed(ids))
             moves = Counter((queue, name, status) for _, _, queue, name, status in rows)
             run(connection, "move_tally", rows=packed([(*lane, -count) for lane, count in moves.items()]))
+            run(connection, "forget_empty_tallies")
             return ids
 
         pruned: list[str] = await self._writer.call(write)
-        await self._blobs.remove_of(pruned)
+        await self._blobs.remove_blobs(pruned)
         return len(pruned)
 
     async def expire_results(self, limit: int) -> int:
-        def write(connection: apsw.Connection) -> int:
-            return len(run(connection, "expire_results", now=self._clock.now(), limit=limit))
+        def write(connection: apsw.Connection) -> tuple[int, list[str]]:
+            now = self._clock.now()
+            refs = [ref for (ref,) in run(connection, "expiring_blobs", now=now, limit=limit) if ref is not None]
+            return len(run(connection, "expire_results", now=now, limit=limit)), refs
 
-        expired: int = await self._writer.call(write)
-        return expired
+        count, refs = await self._writer.call(write)
+        await self._blobs.remove_refs(refs)
+        return int(count)

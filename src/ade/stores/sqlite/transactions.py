@@ -29,6 +29,11 @@ class Operation:
         self.answer: Any = None
         self.refusal: BaseException | None = None
 
+    @property
+    def weight(self) -> int:
+        """How many records it writes, about."""
+        return 1
+
     @classmethod
     def run_group(cls, connection: apsw.Connection, group: Sequence[Any]) -> None:
         """Carry the group out inside the open transaction."""

@@ -16,6 +16,7 @@ from ade.stores.sqlite.connection import check_process
 from ade.stores.sqlite.transactions import Call, Operation, Transactions
 
 MAX_GROUP = 512
+MAX_WEIGHT = 10_000  # records in one transaction, about: others wait for its end
 
 
 @dataclass(slots=True)
@@ -94,10 +95,12 @@ class Writer:
     def _next_group(self) -> tuple[list[_Ask], bool]:
         """Everything that waits, at least one; False when the end was asked for."""
         group: list[_Ask] = []
+        weight = 0
         asked = self._asked.get()
         while asked is not None:
             group.append(asked)
-            if len(group) >= MAX_GROUP or self._asked.empty():
+            weight += asked.operation.weight
+            if len(group) >= MAX_GROUP or weight >= MAX_WEIGHT or self._asked.empty():
                 return group, True
             asked = self._asked.get()
         return group, False

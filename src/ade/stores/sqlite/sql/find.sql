@@ -14,7 +14,7 @@ SELECT t.seq, CAST(r.json AS BLOB)
    AND (:created_before IS NULL OR t.created_at < :created_before)
    AND (:tag IS NULL OR (json_valid(r.json) AND EXISTS (SELECT 1 FROM json_each(r.json, '$.tags') WHERE value = :tag)))
    AND (:author_id IS NULL OR (json_valid(r.json) AND r.json ->> '$.author_id' = :author_id))
-   AND (:discarded IS NULL OR iif(json_valid(r.json), coalesce(r.json ->> '$.discarded', 0), 0) = :discarded)
+   AND (:discarded IS NULL OR t.discarded = :discarded)
    AND (:text IS NULL OR t.name LIKE :text ESCAPE '\' OR t.id LIKE :text ESCAPE '\'
         OR (json_valid(r.json) AND (r.json ->> '$.description' LIKE :text ESCAPE '\'
                                     OR r.json ->> '$.error.message' LIKE :text ESCAPE '\')))

@@ -1,4 +1,5 @@
 -- The latest moment of steady time that anything refers to.
 SELECT max(coalesce((SELECT max(lease_until) FROM task WHERE status = 'running'), 0),
            coalesce((SELECT max(heartbeat_until) FROM worker), 0),
-           coalesce((SELECT max(until) FROM duty), 0))
+           coalesce((SELECT max(until) FROM duty), 0),
+           coalesce((SELECT max(rate_full_at) / 1000 FROM definition), 0))

@@ -1,0 +1,2 @@
+-- Lanes without a task leave no counter behind.
+DELETE FROM tally WHERE count = 0
