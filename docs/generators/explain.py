@@ -16,8 +16,11 @@ REASONS: Mapping[str, str] = {
     "concurrency_limit": "the limit of its name is reached; the facts name the tasks that run",
     "concurrency_key": "the limit of its key is reached; the facts name the tasks that run",
     "rate_limit": "the rate of its name is used up; the facts say when the next start is possible",
-    "behind": "other tasks of its queue go first, by priority and age; the facts count them, up to 10,000",
+    "behind": "other tasks of its queue go first, by priority and age; the facts count them, up to 10,000. Only told "
+    "where a worker claims from the queue",
     "ready": "nothing stands in its way",
+    "workers_may_be_busy": "nothing in the store stands in its way, but every worker for it is running something and "
+    "may be at a limit of threads or processes, which only the worker knows",
     "running_on": "it is running; the facts name the worker, the attempt and since when",
     "lease_lost": "it is running, but its worker has been silent past its lease; the next sweep gives it to another",
     "attempts_used_up": "it failed, and all its attempts are used up",

@@ -37,7 +37,19 @@ class Log:
 
     def _write(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={"fields": fields}, exc_info=exc_info)
+            extra = {"event": event, "fields": fields}
+            self._logger.log(level, _Message(event, fields), extra=extra, exc_info=exc_info)
+
+
+class _Message:
+    """What a handler that knows nothing of events shows: the name and the fields. Made only if somebody looks."""
+
+    def __init__(self, event: str, fields: dict[str, Any]) -> None:
+        self._event = event
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return " ".join((self._event, *_pairs(self._fields)))
 
 
 def configure(format: Literal["auto", "json", "text"] = "auto", level: str = "info") -> None:
@@ -60,7 +72,7 @@ class JsonLines(logging.Formatter):
         line = {
             "timestamp": _moment(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
+            "event": _event(record),
             **_fields(record),
         }
         if record.exc_info:
@@ -73,13 +85,22 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = _moment(record).astimezone()
-        fields = " ".join(f"{name}={_readable(value)}" for name, value in _fields(record).items())
-        line = f"{moment:%H:%M:%S} {record.levelname.lower():<7} {record.getMessage():<24} {fields}".rstrip()
+        fields = " ".join(_pairs(_fields(record)))
+        line = f"{moment:%H:%M:%S} {record.levelname.lower():<7} {_event(record):<24} {fields}".rstrip()
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def _moment(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
+
+
+def _event(record: logging.LogRecord) -> str:
+    event: str | None = getattr(record, "event", None)
+    return record.getMessage() if event is None else event
+
+
+def _pairs(fields: dict[str, Any]) -> list[str]:
+    return [f"{name}={_readable(value)}" for name, value in fields.items()]
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`ade sweep`, and the demo app that `ade up` shows ADE with."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,20 @@ def test_one_round_of_all_duties(shop: Call) -> None:
     done = shop("sweep", "--once", "--json").json["done"]
 
     assert {"settle", "schedules", "prune", "events", "workers", "checkpoint"} <= done.keys()
+
+
+def test_a_duty_that_fails_is_named_and_told_without_a_traceback(
+    shop: Call, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    shop("audit", "verify")
+    (folder / "shop.audit.db").unlink()  # what was copied is gone, and the log remembers
+    answer = shop("sweep", "--once", "--json")
+
+    assert (answer.code, answer.json["failed"]) == (1, ["audit"])
+    assert "settle" in answer.json["done"]
+    [told] = [record for record in caplog.records if record.getMessage().startswith("duty.failed")]
+    assert (bool(told.exc_info), vars(told)["fields"]["code"]) == (False, "audit_broken")
 
 
 def test_a_sweep_fails_what_is_of_no_use_any_more(shop: Call) -> None:

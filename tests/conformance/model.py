@@ -114,8 +114,16 @@ class Model:
         if change.after.is_final and before.status not in FINAL:
             self._tell_dependents(change.after)
         if before.status in FINAL and not change.after.is_final:
-            for other in self.entries.values():
-                other.broken.discard(change.task_id)
+            self._revive(entry)
+
+    def _revive(self, revived: Entry) -> None:
+        """Who waits for it may hope again; and it waits again for what has not ended."""
+        for other in self.entries.values():
+            other.broken.discard(revived.task.id)
+            if revived.task.id in other.waits:
+                other.task = structs.replace(other.task, version=other.task.version + 1)
+        known = (self.entries[task_id] for task_id in revived.task.depends_on if task_id in self.entries)
+        revived.waits = {entry.task.id for entry in known if entry.task.status not in FINAL}
 
     def _tell_dependents(self, ended: Task) -> None:
         for entry in self.entries.values():

@@ -8,7 +8,7 @@ from ade.core.errors import UnknownTask
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
 from ade.core.outcome import Failed
-from ade.core.records import Definition, Queue, Worker
+from ade.core.records import AfterFailure, Definition, Queue, Worker
 from ade.core.task import settle
 from ade.insight.explain import explain
 from ade.insight.reasons import span
@@ -119,6 +119,47 @@ async def test_waits_for_others(desk: Desk, stores: Stores) -> None:
     assert answer.reasons[0].facts == {"tasks": {open_one.id: "pending"}}
 
 
+async def test_what_is_met_is_not_waited_for(desk: Desk, stores: Stores) -> None:
+    """A failure that is tolerated, and a completed task that was pruned meanwhile."""
+    await start_worker(desk)
+    failed, pruned, open_one = await desk.enqueue(), await desk.enqueue(), await desk.enqueue("print")
+    tolerant = await desk.enqueue(depends_on=(failed.id, open_one.id), after_failure=AfterFailure.RUN)
+    task = await desk.enqueue(depends_on=(pruned.id, open_one.id))
+    await desk.fail(await desk.claim())
+    await desk.complete(await desk.claim())
+    await stores.sweeps.prune([pruned.id])
+
+    for waiting in (tolerant, task):
+        answer = await explain(stores, waiting.id)
+        assert answer.reasons[0].facts == {"tasks": {open_one.id: "pending"}}
+        assert answer.sentence == f"It is pending: it waits for {open_one.id} (pending)"
+
+
+async def test_a_worker_may_be_at_a_limit_that_only_it_knows(desk: Desk, stores: Stores) -> None:
+    """Two threads of a hundred places: the store sees 98 free ones, which are of no use to a plain function."""
+    await start_worker(desk, running=2, concurrency=100)
+    task = await desk.enqueue()
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["workers_may_be_busy"]
+    assert "the 1 worker for it may be at a limit of threads or processes (2 tasks running in 100 places)" in (
+        answer.sentence
+    )
+    await start_worker(desk, worker_id="idle")
+    assert (await explain(stores, task.id)).codes == ["ready"]
+
+
+async def test_who_goes_first_is_told_only_where_somebody_claims(desk: Desk, stores: Stores) -> None:
+    _, task = await desk.enqueue(), await desk.enqueue()
+    assert (await explain(stores, task.id)).codes == ["no_worker"]
+
+    await start_worker(desk)
+    answer = await explain(stores, task.id)
+    assert answer.sentence == "It is pending: 1 task of the queue 'default' goes first, by priority and age"
+    await desk.enqueue("print", priority=0)  # nobody runs it, so it may hold up nobody
+    assert "up to 2 tasks of the queue 'default' go first" in (await explain(stores, task.id)).sentence
+
+
 async def test_behind_others(desk: Desk, stores: Stores) -> None:
     await start_worker(desk)
     for _ in range(3):
@@ -162,7 +203,7 @@ async def test_the_rate_limit_says_when_it_goes_on(desk: Desk, stores: Stores) -
     answer = await explain(stores, task.id)
     assert answer.codes == ["rate_limit"]
     assert answer.reasons[0].facts["next_at"] == desk.clock.now() + 60_000
-    assert "at most 1 times in 1 min" in answer.sentence
+    assert "start at most once in 1 min" in answer.sentence
 
 
 async def test_several_causes_are_all_named_in_the_order_they_must_be_lifted(desk: Desk, stores: Stores) -> None:

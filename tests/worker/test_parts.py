@@ -93,6 +93,19 @@ class TestTimer:
         assert loop.calls == 1
 
 
+    def test_a_callback_that_fails_takes_no_other_moment_with_it(self, loop: HandLoop, timer: SharedTimer) -> None:
+        def fail() -> None:
+            raise LookupError
+
+        seen: list[str] = []
+        timer.after(1, fail)
+        timer.after(1, lambda: seen.append("same moment"))
+        timer.after(2, lambda: seen.append("later"))
+        loop.advance(1)
+        loop.advance(1)
+        assert seen == ["same moment", "later"]
+
+
 class TestThreads:
     async def test_a_thread_is_started_only_when_none_is_idle(self) -> None:
         threads = HandlerThreads("test")
@@ -168,6 +181,25 @@ class TestOutputs:
         away = False
         await buffer.flush()
         assert texts == ["first", "second"]
+
+
+    async def test_a_line_the_store_cannot_take_is_marked_and_the_others_are_kept(self, stores: Stores) -> None:
+        texts: list[str] = []
+
+        class Outputs:
+            async def append(self, lines: Sequence[OutputLine]) -> None:
+                if any("odd" in line.text for line in lines):
+                    raise ValueError("cannot be encoded")
+                texts.extend(line.text for line in lines)
+
+            async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
+                return []
+
+        buffer = OutputBuffer(Outputs(), stores.clock)
+        for text in ("first", "odd", "last"):
+            await buffer.add("task", "run", 1, text)
+        await buffer.flush()
+        assert texts == ["first", "[this line could not be stored]", "last"]
 
 
 class TestRestarts:

@@ -26,6 +26,10 @@ class Unprintable(Exception):
         raise RuntimeError("this exception cannot even be shown")
 
 
+class Odd(BaseException):
+    """Not an Exception, and none of Python's own."""
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -39,6 +43,8 @@ class Unprintable(Exception):
         (asyncio.CancelledError(), FailureKind.RAISED),
         (Unprintable(), FailureKind.RAISED),
         (RecursionError("deep"), FailureKind.RAISED),
+        (Odd("strange"), FailureKind.RAISED),
+        (GeneratorExit(), FailureKind.RAISED),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
@@ -197,6 +203,68 @@ async def test_middleware_that_fails_fails_the_run_and_nothing_else(workshop: Wo
 
     assert task.error is not None
     assert task.error.type == "LookupError"
+
+
+@pytest.mark.parametrize("error", [Odd("strange"), GeneratorExit(), KeyboardInterrupt()])
+async def test_middleware_may_raise_anything_too(workshop: Workshop, error: BaseException) -> None:
+    async def broken(task: Task, proceed: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        raise error
+
+    async def work() -> None: ...
+
+    workshop.handle(work)
+    async with workshop.worker(middleware=[broken]):
+        task = await workshop.final(await workshop.enqueue("work", max_attempts=1))
+
+    assert task.error is not None
+    assert task.error.type == type(error).__name__
+
+
+@pytest.mark.parametrize("answer", [None, "done"])
+async def test_middleware_that_returns_no_outcome_fails_its_task_and_says_so(workshop: Workshop, answer: Any) -> None:
+    async def forgetful(task: Task, proceed: Callable[[], Awaitable[Outcome]]) -> Any:
+        outcome = await proceed()
+        return answer if task.name == "bad" else outcome
+
+    async def work() -> None: ...
+
+    workshop.handle(work, name="bad")
+    workshop.handle(work, name="good")
+    bad, good = await workshop.enqueue("bad"), await workshop.enqueue("good")
+    async with workshop.worker(middleware=[forgetful]):
+        assert (await workshop.final(good)).status is Status.COMPLETED
+        failed = await workshop.final(bad)
+
+    assert failed.error is not None
+    assert failed.error.kind is FailureKind.BAD_RESULT
+
+
+async def test_a_handler_that_cancels_itself_fails_and_does_not_keep_its_task(workshop: Workshop) -> None:
+    async def give_in() -> None:
+        job = asyncio.current_task()
+        assert job is not None
+        job.cancel()
+        await asyncio.sleep(0)
+
+    workshop.handle(give_in)
+    task = await workshop.perform("give_in", max_attempts=1)
+    assert task.error is not None
+    assert task.error.type == "CancelledError"
+
+
+async def test_an_error_that_cannot_be_written_as_text_is_kept_spelled_out(workshop: Workshop) -> None:
+    async def find() -> None:
+        raise ValueError("no file \udcff")
+
+    workshop.handle(find)
+    task = await workshop.perform("find", max_attempts=1)
+    assert task.error is not None
+    assert (task.error.type, task.error.message) == ("ValueError", "no file \\udcff")
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), "soon"])
+def test_a_delay_that_is_none_leaves_the_usual_backoff(seconds: Any) -> None:
+    assert failure_of(Retry("later", after=seconds)).retry_after_ms is None
 
 
 class TestInProcesses:

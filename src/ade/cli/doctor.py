@@ -156,4 +156,4 @@ async def _audit(url: str, stores: Stores) -> Finding:
             head = await look_at_end(stores.events, copy)
     except (AuditBroken, StoreError) as error:
         return _problem("audit", f"{error.detail}; see `ade audit verify`")
-    return _ok("audit", f"its end holds, {last - head.seq} behind; `ade audit verify` walks all of it")
+    return _ok("audit", f"its end holds, {max(last - head.seq, 0)} behind; `ade audit verify` walks all of it")

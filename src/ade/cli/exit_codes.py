@@ -24,8 +24,8 @@ class ExitCode(IntEnum):
 
 MEANS: Mapping[ExitCode, str] = {
     ExitCode.OK: "done",
-    ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, `doctor` or `audit verify`"
-    " complains",
+    ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, a duty of `sweep --once`"
+    " failed, `doctor` or `audit verify` complains",
     ExitCode.USAGE: "the command, its options, the settings, the app or the task were not valid; nothing was stored",
     ExitCode.NOT_FOUND: "the task, name, queue or schedule does not exist",
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",

@@ -11,35 +11,41 @@ import click
 
 from ade.app.auditing import audit_duties
 from ade.app.working import sweep_options
+from ade.cli.exit_codes import ExitCode
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.logs import configure
 from ade.ports import SweepStore
 from ade.worker.duties import Duty, standard_duties
 from ade.worker.entry import serve
-from ade.worker.loops import do_duty, keep_up
+from ade.worker.loops import keep_up, try_duty
 from ade.worker.shutdown import StopSignals
 
 
 @command("sweep")
 @click.option("--once", is_flag=True, help="Do every duty once and end.")
 @pass_session
-def sweep(session: Session, once: bool) -> None:
+def sweep(session: Session, once: bool) -> ExitCode:
     """Do the duties on a timer without running any task, until Ctrl-C or SIGTERM.
 
     Lost leases, deadlines, broken dependencies, schedules, expired results, retention, event log, audit copy. Every
-    worker does them too; this is for machines without one.
+    worker does them too; this is for machines without one. With --once the exit code is 1 when a duty failed.
     """
     configure(session.settings.log.format, session.settings.log.level)
     gc.enable()
     done = serve(lambda signals: _sweep(session, signals, once))
+    failed = [name for name, count in done.items() if count is None]
     if session.out.as_json:
-        session.out.document({"done": done})
+        counts = {name: count for name, count in done.items() if count is not None}
+        session.out.document({"done": counts, "failed": failed})
     elif once:
-        session.out.facts([(name, str(count)) for name, count in done.items()])
+        session.out.facts([(name, "failed" if count is None else str(count)) for name, count in done.items()])
+        if failed:
+            session.out.note(f"Failed: {', '.join(failed)}; the log says why.")
+    return ExitCode.PROBLEM if failed else ExitCode.OK
 
 
-async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int]:
+async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int | None]:
     async with session.open_app() as app:
         opened = await app.open()
         async with audit_duties(session.settings.store.url, opened.stores) as auditing:
@@ -49,10 +55,10 @@ async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str
 
 async def _do(
     session: Session, sweeps: SweepStore, duties: Sequence[Duty], signals: StopSignals, once: bool
-) -> dict[str, int]:
+) -> dict[str, int | None]:
     holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
     if once:
-        return {duty.name: await do_duty(sweeps, duty, holder) for duty in duties}
+        return {duty.name: await try_duty(sweeps, duty, holder) for duty in duties}
     session.out.note(f"Sweeping {session.settings.store.url}. Ctrl-C ends it.")
     sweeping = asyncio.create_task(keep_up(sweeps, duties, holder))
     stopping = asyncio.create_task(signals.stop.wait())

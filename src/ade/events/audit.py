@@ -93,7 +93,7 @@ async def _compare(log: EventLog, after: int, entries: Sequence[AuditEntry]) -> 
             if event.seq > last:
                 return
             if event.seq not in bodies:
-                raise AuditBroken(f"event {event.seq} is in the event log and not in the audit copy: it was added later")
+                raise AuditBroken(f"event {event.seq} is in the event log but was never copied: it was added later")
             if not _is_same(event, bodies[event.seq]):
                 raise AuditBroken(f"event {event.seq} in the event log is not what was copied: it was changed there")
         after = events[-1].seq

@@ -1,13 +1,13 @@
 """Why is it not running? Answered from the store's facts alone, for every status."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from ade.core.errors import UnknownTask
 from ade.core.lifecycle import CLAIMABLE, Status
-from ade.core.records import Definition, Task
+from ade.core.records import AfterFailure, Definition, Task
 from ade.insight.limits import limits_reached
 from ade.insight.reasons import Explanation, Reason, listed, moment, span
-from ade.insight.workers import Liveness, serves, view_workers
+from ade.insight.workers import Liveness, WorkerView, serves, view_workers
 from ade.ports import Stores
 
 
@@ -17,7 +17,7 @@ async def explain(stores: Stores, task_id: str) -> Explanation:
     if task is None:
         raise UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
     if task.status in CLAIMABLE:
-        reasons = [reason async for reason in _why_waiting(stores, task)] or [_ready()]
+        reasons = [reason async for reason in _why_waiting(stores, task)] or [await _ready(stores, task)]
     elif task.status is Status.RUNNING:
         reasons = await _running(stores, task)
     else:
@@ -44,26 +44,29 @@ async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:
             sentence=f"the queue {task.queue!r} is paused; `ade queues resume {task.queue}` lets it go on",
             facts={"queue": task.queue},
         )
-    free_worker = True
-    async for reason in _workers(stores, task):
-        free_worker = False
+    views = await view_workers(stores)
+    for reason in _workers(views, task):
         yield reason
     definition = await _definition(stores, task)
     async for reason in limits_reached(stores, task, definition):
         yield reason
-    if not task.waiting_on and task.run_after <= now and (behind := await _behind(stores, task, free_worker)):
+    if not task.waiting_on and task.run_after <= now and (behind := await _behind(stores, task, views)):
         yield behind
 
 
 async def _waits_for(stores: Stores, task: Task) -> Reason:
     found = await stores.tasks.get(task.depends_on)
-    open_ones = [
-        (task_id, "gone" if other is None else str(other.status))
-        for task_id, other in zip(task.depends_on, found, strict=True)
-        if other is None or other.status is not Status.COMPLETED
-    ]
-    shown = listed([f"{task_id} ({status})" for task_id, status in open_ones])
-    return Reason(code="waits_for", sentence=f"it waits for {shown}", facts={"tasks": dict(open_ones)})
+    open_ones = {
+        other.id: str(other.status) for other in found if other is not None and not _is_met(other, task.after_failure)
+    }
+    shown = listed([f"{task_id} ({status})" for task_id, status in open_ones.items()])
+    others = f"{task.waiting_on} other task{'s' * (task.waiting_on != 1)}"
+    return Reason(code="waits_for", sentence=f"it waits for {shown or others}", facts={"tasks": open_ones})
+
+
+def _is_met(other: Task, after_failure: AfterFailure) -> bool:
+    """Whether this dependency holds nothing up any more; one that is gone was met before it was pruned."""
+    return other.status is Status.COMPLETED or (other.is_final and after_failure is AfterFailure.RUN)
 
 
 def _delayed(task: Task, now: int) -> Reason:
@@ -90,18 +93,17 @@ def _stalled(task: Task) -> Reason:
     return Reason(code="stalled", sentence=sentence, facts={"worker": task.worker_id, "attempt": task.attempt})
 
 
-async def _workers(stores: Stores, task: Task) -> AsyncIterator[Reason]:
-    views = await view_workers(stores)
+def _workers(views: Sequence[WorkerView], task: Task) -> Iterator[Reason]:
     alive = [each for each in views if each.liveness is not Liveness.SILENT]
     able = [each for each in alive if serves(each.worker, task)]
-    willing = [each for each in able if each.liveness is Liveness.WORKING]
+    willing = _willing(views, task)
     if not alive:
         yield Reason(code="no_worker", sentence="no worker is running; start one with `ade worker`")
     elif not able:
         knows_name = any(task.name in each.worker.names for each in alive)
         what = f"looks at the queue {task.queue!r}" if knows_name else f"has a task named {task.name!r}"
         facts: dict[str, object] = {"workers": len(alive), "name": task.name, "queue": task.queue}
-        sentence = f"none of the {len(alive)} running workers {what}"
+        sentence = f"none of the {_counted(len(alive), 'running worker')} {what}"
         yield Reason(code="no_worker", sentence=sentence, facts=facts)
     elif not willing:
         states = {each.worker.id: str(each.liveness) for each in able}
@@ -109,7 +111,7 @@ async def _workers(stores: Stores, task: Task) -> AsyncIterator[Reason]:
         yield Reason(code="no_worker", sentence=f"no worker for it takes tasks: {shown}", facts={"workers": states})
     elif all(each.worker.running >= each.worker.concurrency for each in willing):
         places = sum(each.worker.concurrency for each in willing)
-        sentence = f"all {places} places of the {len(willing)} workers for it are taken"
+        sentence = f"all places of the {_counted(len(willing), 'worker')} for it are taken ({places})"
         yield Reason(code="workers_busy", sentence=sentence, facts={"workers": len(willing), "places": places})
 
 
@@ -117,16 +119,45 @@ async def _definition(stores: Stores, task: Task) -> Definition | None:
     return next((each for each in await stores.workers.definitions() if each.name == task.name), None)
 
 
-async def _behind(stores: Stores, task: Task, free_worker: bool) -> Reason | None:
-    ahead = await stores.queues.ahead_of(task.id)
+def _willing(views: Sequence[WorkerView], task: Task) -> list[WorkerView]:
+    return [each for each in views if each.liveness is Liveness.WORKING and serves(each.worker, task)]
+
+
+async def _behind(stores: Stores, task: Task, views: Sequence[WorkerView]) -> Reason | None:
+    """Only where somebody claims from the queue; else it is no answer to say who would go first."""
+    willing = _willing(views, task)
+    ahead = await stores.queues.ahead_of(task.id) if willing else 0
     if not ahead:
         return None
-    sentence = f"{ahead} task{'s' * (ahead != 1)} of the queue {task.queue!r} go first, by priority and age"
-    return Reason(code="behind", sentence=sentence, facts={"ahead": ahead, "free_worker": free_worker})
+    waiting = {tally.name for tally in await stores.queues.tallies() if tally.queue == task.queue and tally.count}
+    known = {name for each in willing for name in each.worker.names}
+    most = "" if waiting <= known else "up to "  # what nobody for this task runs, holds nobody up
+    goes = "goes" if ahead == 1 else "go"
+    sentence = f"{most}{_counted(ahead, 'task')} of the queue {task.queue!r} {goes} first, by priority and age"
+    free = any(each.worker.running < each.worker.concurrency for each in willing)
+    return Reason(code="behind", sentence=sentence, facts={"ahead": ahead, "free_worker": free})
 
 
-def _ready() -> Reason:
-    return Reason(code="ready", sentence="nothing stands in its way; a worker will claim it at any moment")
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+async def _ready(stores: Stores, task: Task) -> Reason:
+    """The store knows of no obstacle. Limits of threads and processes are known to the workers alone."""
+    willing = _willing(await view_workers(stores), task)
+    if any(each.worker.running == 0 for each in willing):
+        return Reason(code="ready", sentence="nothing stands in its way; a worker will claim it at any moment")
+    running, places = sum(w.worker.running for w in willing), sum(w.worker.concurrency for w in willing)
+    sentence = (
+        f"nothing in the store stands in its way, but the {_counted(len(willing), 'worker')} for it may be at a limit"
+        f" of threads or processes ({_counted(running, 'task')} running in {_counted(places, 'place')}); it is claimed"
+        " as soon as there is room"
+    )
+    return Reason(
+        code="workers_may_be_busy",
+        sentence=sentence,
+        facts={"workers": len(willing), "running": running, "places": places},
+    )
 
 
 async def _running(stores: Stores, task: Task) -> list[Reason]:

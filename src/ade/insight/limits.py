@@ -35,7 +35,7 @@ async def _by_name(stores: Stores, task: Task, definition: Definition) -> Reason
     holders = [other.id for other in (await stores.tasks.find(query)).tasks]
     return Reason(
         code="concurrency_limit",
-        sentence=f"at most {limit} tasks named {task.name!r} run at once; now {listed(holders)} do",
+        sentence=f"{_at_most(limit)} named {task.name!r} may run at once; now {_who_runs(holders)}",
         facts={"limit": limit, "running": running, "by": holders},
     )
 
@@ -50,8 +50,8 @@ async def _by_key(stores: Stores, task: Task, definition: Definition) -> Reason 
     return Reason(
         code="concurrency_key",
         sentence=(
-            f"at most {limit} tasks named {task.name!r} with the key {task.concurrency_key!r} run at once;"
-            f" now {listed(holders)} do"
+            f"{_at_most(limit)} named {task.name!r} with the key {task.concurrency_key!r} may run at once;"
+            f" now {_who_runs(holders)}"
         ),
         facts={"limit": limit, "key": task.concurrency_key, "by": holders},
     )
@@ -67,11 +67,20 @@ async def _by_rate(stores: Stores, task: Task, definition: Definition) -> Reason
     if allowed_in <= 0:
         return None
     allowed_at = stores.clock.now() + allowed_in
+    often = "once" if count == 1 else f"{count} times"
     return Reason(
         code="rate_limit",
         sentence=(
-            f"tasks named {task.name!r} start at most {count} times in {span(period_ms)};"
+            f"tasks named {task.name!r} start at most {often} in {span(period_ms)};"
             f" the next start is possible at {moment(allowed_at)}"
         ),
         facts={"count": count, "period_ms": period_ms, "next_at": allowed_at},
     )
+
+
+def _at_most(limit: int) -> str:
+    return "only 1 task" if limit == 1 else f"at most {limit} tasks"
+
+
+def _who_runs(ids: list[str]) -> str:
+    return f"{listed(ids)} {'runs' if len(ids) == 1 else 'run'}"

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from ade.core.errors import AdeError
 from ade.logs import Log
 from ade.ports import SweepStore
 from ade.worker.duties import Duty
@@ -21,6 +22,13 @@ async def keep_up(store: SweepStore, duties: Sequence[Duty], holder: str) -> Non
 
 async def do_duty(store: SweepStore, duty: Duty, holder: str, clock: Callable[[], float] = time.monotonic) -> int:
     """One round of a duty, if it is ours now. A failure is told and forgotten: the next round comes anyway."""
+    return await try_duty(store, duty, holder, clock) or 0
+
+
+async def try_duty(
+    store: SweepStore, duty: Duty, holder: str, clock: Callable[[], float] = time.monotonic
+) -> int | None:
+    """The same for who wants to know how it went: None when it failed."""
     if not duty.may_run():
         return 0
     began = clock()
@@ -32,9 +40,12 @@ async def do_duty(store: SweepStore, duty: Duty, holder: str, clock: Callable[[]
             log.warning("duty.postponed", duty=duty.name, waited_s=round(clock() - began, 1))
             return 0
         return await duty.perform()
+    except AdeError as error:  # its sentence says what is wrong and what to do
+        log.error("duty.failed", duty=duty.name, code=error.code, error=error.detail)
+        return None
     except Exception:
         log.exception("duty.failed", duty=duty.name)
-        return 0
+        return None
 
 
 async def _repeat(store: SweepStore, duty: Duty, holder: str) -> None:

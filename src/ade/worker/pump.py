@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-from collections import deque
-from collections.abc import Sequence
 
 from ade.core.errors import AdeError
 from ade.core.rate import RateState, next_allowed_ms
-from ade.core.records import Definition, Task
+from ade.core.records import Definition
 from ade.logs import Log
 from ade.ports import WORK, ClaimRequest, Stores
 from ade.queue.handlers import Mode, Registry
@@ -19,15 +17,6 @@ from ade.worker.timer import SharedTimer
 _LINGER_S = 0.002  # how long a freed slot waits for company, so that a backlog is claimed in batches
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 log = Log("ade.worker")
-
-
-class Lane:
-    """The handlers of one mode. Each mode has its own room, so each is claimed for on its own."""
-
-    def __init__(self, mode: Mode, names: frozenset[str]) -> None:
-        self.mode = mode
-        self.names = names
-        self.unanswered: ClaimRequest | None = None  # asked before the store went away; the same request is repeated
 
 
 class Pump:
@@ -47,13 +36,15 @@ class Pump:
         self._options = options
         self._worker_id = worker_id
         self._probe = probe
-        self._lanes = deque(lanes_of(registry))
+        self._names = names_of(registry)
+        self._modes = tuple(mode for (mode,) in self._names)
+        self._unanswered: ClaimRequest | None = None  # asked before the store went away; the same request is repeated
         self._rated = [item.definition for item in registry if item.definition.rate_count is not None]
         self._ids = RunIds()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._starved = False  # some lane got less than it asked for: new work must wake us
-        self._eager = False  # some lane could take more: new room must wake us
+        self._starved = False  # some claim brought less than it asked for: new work must wake us
+        self._eager = False  # some mode could take more: new room must wake us
         self._hinted = False  # new work was announced since the round began
         self._fruitful = False  # the round brought something
         self._lingering = False
@@ -88,42 +79,56 @@ class Pump:
         self._wake.set()
 
     async def _claim_round(self) -> None:
+        """Claim for all modes together as far as the scarcest one has room, so that priorities hold across modes;
+        then for the others. Every round begins with all that have room, so what is first in line is never passed over.
+        """
         self._starved = self._eager = self._hinted = self._fruitful = False
-        for lane in list(self._lanes):
-            backlog = False
-            limit = min(self._runs.room(lane.mode), self._options.batch)
-            if limit < 1 and lane.unanswered is None:
+        if self._unanswered is not None:
+            await self._claim(self._unanswered)
+        modes, with_more = self._modes, list[Mode]()
+        while modes and not self._stopping:
+            rooms = {mode: min(self._runs.room(mode), self._options.batch) for mode in modes}
+            limit = min((room for room in rooms.values() if room > 0), default=0)
+            open_modes = tuple(mode for mode in modes if rooms[mode] > 0)
+            if len(open_modes) < len(modes):
                 self._eager = True
-                continue
-            tasks = await self._claim(lane, limit)
-            if len(tasks) < limit:
+            if not open_modes:
+                break
+            if await self._claim(self._request(open_modes, limit)) < limit:
                 self._starved = True
-            else:
-                self._eager = True
-                backlog = True
-            if self._probe.armed and tasks:
-                await self._probe(CLAIMED)
-            if self._stopping:
-                self._runs.hand_back(tasks)
-                return
-            self._runs.start(tasks)
-            self._fruitful = self._fruitful or bool(tasks)
-            if backlog and self._runs.room(lane.mode) > 0:
-                self._wake.set()  # one call hands out only so many: go on while these begin
-        self._lanes.rotate(-1)  # when room is scarce, each lane is first in turn
+                break
+            self._eager = True
+            with_more += [mode for mode in open_modes if rooms[mode] == limit]
+            modes = tuple(mode for mode in open_modes if rooms[mode] > limit)
+        if any(self._runs.room(mode) > 0 for mode in with_more):
+            self._wake.set()  # one call hands out only so many: go on while these begin
 
-    async def _claim(self, lane: Lane, limit: int) -> Sequence[Task]:
-        request = lane.unanswered or ClaimRequest(
+    def _request(self, modes: tuple[Mode, ...], limit: int) -> ClaimRequest:
+        names = self._names.get(modes)
+        if names is None:
+            names = frozenset[str]().union(*(self._names[(mode,)] for mode in modes))
+            self._names[modes] = names
+        return ClaimRequest(
             worker_id=self._worker_id,
             run_ids=self._ids.take(limit),
-            names=lane.names,
+            names=names,
             queues=self._options.queues,
             lease_ms=self._options.lease_ms,
         )
-        lane.unanswered = request
+
+    async def _claim(self, request: ClaimRequest) -> int:
+        """Start what the store hands out; how many these are."""
+        self._unanswered = request
         tasks = await self._stores.tasks.claim(request)
-        lane.unanswered = None
-        return tasks
+        self._unanswered = None
+        if self._probe.armed and tasks:
+            await self._probe(CLAIMED)
+        if self._stopping:
+            self._runs.hand_back(tasks)
+        elif tasks:
+            self._runs.start(tasks)
+            self._fruitful = True
+        return len(tasks)
 
     async def _rest(self) -> None:
         """Until there is work, room, a due task or time for the slow look."""
@@ -165,7 +170,7 @@ class Pump:
         return [self._stores.clock.now() + moment - steady] if moment > steady else []
 
     async def _listen(self) -> None:
-        """New work wakes a lane that has room for it; with a backlog in sight it is no news."""
+        """New work wakes a pump that has room for it; with a backlog in sight it is no news."""
         hints = self._stores.hints
         seen = hints.generation(WORK)
         while True:
@@ -201,11 +206,12 @@ def _is_unexpected(error: Exception) -> bool:
     return not isinstance(error, AdeError)
 
 
-def lanes_of(registry: Registry) -> list[Lane]:
+def names_of(registry: Registry) -> dict[tuple[Mode, ...], frozenset[str]]:
+    """What may be claimed for a mode. What may be claimed for several is added when it is first asked for."""
     by_mode: dict[Mode, set[str]] = {}
     for handler in registry:
         by_mode.setdefault(handler.mode, set()).add(handler.name)
-    return [Lane(mode, frozenset(names)) for mode, names in by_mode.items()]
+    return {(mode,): frozenset(names) for mode, names in by_mode.items()}
 
 
 def fresh_ids(count: int) -> list[str]:

@@ -13,7 +13,7 @@ from ade.core.records import Task
 from ade.core.task import run_timeout_ms
 from ade.logs import Log
 from ade.queue.handlers import Mode, Registry
-from ade.worker.failures import failure_of, timed_out
+from ade.worker.failures import failure_of, timed_out, unwritable
 from ade.worker.options import WorkerOptions
 from ade.worker.perform import Performer, own_cancellation
 from ade.worker.probe import PERFORMED, Probe
@@ -196,7 +196,9 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
     """What to commit for a run that ended like this; None when it must write nothing."""
     if run.stop in MUTE:
         return None
-    if run.stop is None or isinstance(outcome, Succeeded):
+    if run.stop is None:
+        return unwritable("the run ended without an outcome; middleware must return one") if outcome is None else outcome
+    if isinstance(outcome, Succeeded):
         return outcome
     if run.stop is Stop.SHUTDOWN:
         return Released(HANDED_BACK)
