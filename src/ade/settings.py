@@ -227,7 +227,8 @@ def load(
 def standard_files(env: Mapping[str, str]) -> list[Path]:
     """The files that are read where they exist, weakest first."""
     home = env.get("HOME")
-    user_files = [Path(home, ".config", "ade", "ade.toml")] if home else []
+    is_open = home is not None and os.access(home, os.X_OK)  # a service may be given a home that is closed to it
+    user_files = [Path(home, ".config", "ade", "ade.toml")] if home and is_open else []
     return [SYSTEM_FILE, *user_files, PROJECT_FILE]
 
 
@@ -239,7 +240,9 @@ def _from_file(path: Path) -> Iterator[_Given]:
         document = tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return
-    except (OSError, ValueError) as error:  # ValueError: bad UTF-8 or bad TOML
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; check its owner and mode.") from None
+    except ValueError as error:  # bad UTF-8 or bad TOML
         raise SettingsError(f"{path}: cannot be read as TOML: {error}") from None
     for section, table in document.items():
         if section not in _SECTIONS and not (isinstance(table, dict) and table):

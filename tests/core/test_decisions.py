@@ -59,14 +59,6 @@ def test_the_creation_event_says_what_came_in_and_from_whom() -> None:
     assert "parent_id" not in decide.creation_event(new_task()).payload
 
 
-@pytest.mark.parametrize("status", Status)
-def test_ready_is_what_only_its_time_keeps_from_being_claimed(status: Status) -> None:
-    claimable = status in {Status.PENDING, Status.STALLED}
-
-    assert decide.is_ready(new_task(status=status, run_after=NOW + 1)) is claimable
-    assert decide.is_ready(new_task(status=status, waiting_on=1)) is False
-
-
 # --- a worker goes silent ---
 
 

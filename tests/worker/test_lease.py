@@ -1,12 +1,20 @@
 """Renewals: from a thread, at once when asked, and what follows when they fail."""
 
+import os
+import signal
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
 
 from ade.core.errors import StoreUnavailable
 from ade.core.lifecycle import Status
-from ade.ports import Renewal
+from ade.ports import Renewal, WorkerStore
+from ade.worker.guardian import GuardianSpec
 from ade.worker.lease import LeaseThread
+from tests.worker.workshop import Replaced, Workshop, eventually
 
 
 class Scene:
@@ -136,3 +144,54 @@ def test_a_defect_does_not_end_the_thread() -> None:
     scene.lease.start()
     assert scene.beaten.acquire(timeout=10)
     scene.lease.stop()
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "silence_s"), [(100, 900.0), (None, 0.3)], ids=["past its time-out", "silent for long"]
+)
+async def test_a_blocked_loop_does_not_keep_its_runs_for_ever(
+    workshop: Workshop, timeout_ms: int | None, silence_s: float
+) -> None:
+    """The lease thread goes on, so it must tell by itself that a run is held for too long."""
+    blocked, given_up = threading.Event(), threading.Event()
+    kept: list[int] = []
+
+    def renew(worker: Any, held: Mapping[str, str], **terms: Any) -> Renewal:
+        if blocked.is_set():
+            kept.append(len(held))
+            if not held:
+                given_up.set()
+        return workshop.stores.workers.renew(worker, held, **terms)
+
+    async def block() -> bool:
+        blocked.set()
+        return given_up.wait(20)
+
+    workshop.handle(block)
+    stores = replace(
+        workshop.stores, workers=cast(WorkerStore, Replaced(workshop.stores.workers, {"renew": renew}))
+    )
+    limits = {"cancel_grace_s": 0.2, "heartbeat_s": 0.05, "guard_silence_s": silence_s}
+    async with workshop.worker(stores=stores, **limits):
+        task = await workshop.final(await workshop.enqueue("block", timeout_ms=timeout_ms))
+    assert given_up.is_set()
+    assert kept[0] == 1  # as long as it may run, it is kept
+    assert task.attempt == 1
+
+
+async def test_a_guardian_that_was_killed_is_replaced(workshop: Workshop) -> None:
+    def pid() -> int:
+        running = shift.runtime._shift
+        return 0 if running is None or running._guardian is None else running._guardian.pid
+
+    async def first_pid() -> int:
+        return pid()
+
+    async def another_pid() -> bool:
+        return pid() != killed
+
+    async with workshop.worker(guardian=GuardianSpec("json:loads", ""), heartbeat_s=0.05) as shift:
+        killed = await eventually(first_pid)
+        os.kill(killed, signal.SIGKILL)
+        assert await eventually(another_pid)
+        assert await workshop.stores.workers.list_workers()

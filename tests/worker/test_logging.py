@@ -1,8 +1,11 @@
 """What a worker says: events with fields, and never a payload."""
 
 import json
+import logging
 import subprocess
 import sys
+
+from ade.logs import JsonLines, Log, TextLines
 
 PROGRAM = """
 import asyncio, sys
@@ -52,3 +55,20 @@ def test_successes_are_told_to_those_who_want_every_detail() -> None:
 
 def test_whoever_wants_only_warnings_hears_nothing_else() -> None:
     assert said("warning") == []
+
+
+def test_a_program_with_logging_of_its_own_sees_the_fields_too() -> None:
+    seen: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = seen.append  # type: ignore[method-assign]  # all that is wanted of it
+    logger = logging.getLogger("ade.test_logging")
+    logger.addHandler(handler)
+    Log(logger.name).warning("commit.repeated", tasks=3, error="disk is full")
+    logger.removeHandler(handler)
+
+    [record] = seen
+    assert logging.Formatter("%(levelname)s %(message)s").format(record) == (
+        'WARNING commit.repeated tasks=3 error="disk is full"'
+    )
+    assert json.loads(JsonLines().format(record))["event"] == "commit.repeated"
+    assert TextLines().format(record).endswith('warning commit.repeated          tasks=3 error="disk is full"')

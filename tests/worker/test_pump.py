@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from ade.core.change import Change
-from ade.core.errors import StaleWrite, StoreCorrupt, StoreUnavailable
-from ade.core.lifecycle import Status, Verb
+from ade.core.errors import StaleWrite, StoreUnavailable
+from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.task import lose_lease
 from ade.ports import ClaimRequest
-from ade.worker.context import Context
 from ade.worker.probe import PERFORMED
 from ade.worker.pump import RunIds
 from ade.worker.runtime import WorkerRuntime
-from tests.worker.workshop import Gate, Replaced, Workshop, eventually, plain, soon
+from tests.worker.workshop import Gate, Replaced, Workshop, plain, soon
 
 
 async def test_a_lone_task_is_done_without_any_polling(workshop: Workshop) -> None:
@@ -298,18 +297,14 @@ async def test_modes_do_not_wait_for_each_other(workshop: Workshop) -> None:
 
 @pytest.mark.parametrize(("concurrency", "threads"), [(1, 1), (1, 8), (4, 4)])
 async def test_priorities_hold_across_modes(workshop: Workshop, concurrency: int, threads: int) -> None:
-    order: list[int] = []
+    async def on_the_loop() -> None: ...
 
-    async def on_the_loop(rank: int) -> None:
-        order.append(rank)
-
-    def in_a_thread(rank: int) -> None:
-        order.append(rank)
+    def in_a_thread() -> None: ...
 
     workshop.handle(on_the_loop)
     workshop.handle(in_a_thread)
-    for rank in reversed(range(8)):
-        await workshop.enqueue("in_a_thread" if rank % 4 < 2 else "on_the_loop", {"rank": rank}, priority=rank)
+    names = ["in_a_thread" if priority % 4 < 2 else "on_the_loop" for priority in range(8)]
+    tasks = [await workshop.enqueue(name, priority=priority) for priority, name in reversed([*enumerate(names)])]
     claimed: list[int] = []
 
     async def claim(request: ClaimRequest) -> list[Task]:
@@ -318,7 +313,8 @@ async def test_priorities_hold_across_modes(workshop: Workshop, concurrency: int
         return tasks
 
     async with workshop.worker(concurrency=concurrency, threads=threads, stores=workshop.with_tasks(claim=claim)):
-        await eventually(lambda: returned(len(order) == 8))
+        for task in tasks:
+            await workshop.final(task)
     assert claimed == list(range(8))
 
 
@@ -342,73 +338,6 @@ async def test_what_is_first_in_line_is_claimed_first_though_its_mode_has_little
         for task in (first, *many):
             assert (await workshop.final(task)).status is Status.COMPLETED
     assert claimed[0] == "in_a_thread"
-
-
-async def test_an_outcome_the_store_cannot_take_is_a_failure_of_its_task_alone(workshop: Workshop) -> None:
-    async def work() -> None: ...
-
-    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
-        if any(change.before.name == "bad" and change.verb is Verb.SUCCEED for change in changes):
-            raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
-        return await workshop.stores.tasks.commit_each(changes)
-
-    workshop.handle(work, name="bad")
-    workshop.handle(work, name="good")
-    good = await workshop.enqueue_many("good", 5)
-    bad = await workshop.enqueue("bad")
-    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)):
-        for task in good:
-            assert (await workshop.final(task)).status is Status.COMPLETED
-        failed = await workshop.final(bad)
-    assert failed.error is not None
-    assert failed.error.type == "NotStored"
-    assert failed.error.message.isascii()
-
-
-async def test_a_broken_store_is_not_waited_for(workshop: Workshop) -> None:
-    calls = 0
-
-    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
-        nonlocal calls
-        calls += 1
-        raise StoreCorrupt("not a database")
-
-    async def work() -> None: ...
-
-    workshop.handle(work)
-    task = await workshop.enqueue("work")
-    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)) as shift:
-        await eventually(lambda: returned(calls == 2))
-        shift.stop.set()
-        handover = await shift.job
-    assert handover.left_behind == ()  # it lets go of the run; the lease runs out
-    assert (await workshop.get(task)).status is Status.RUNNING
-
-
-async def test_a_line_with_broken_text_costs_nobody_an_outcome(workshop: Workshop) -> None:
-    async def say(text: str, ctx: Context) -> str:
-        await ctx.log(text, name="\udcfe")
-        return text
-
-    workshop.handle(say)
-    texts = ["fine", "bad \udcff line", "fine too"]
-    tasks = [await workshop.enqueue("say", {"text": text}) for text in ("fine", "fine too")]
-
-    async def say_badly(ctx: Context) -> None:
-        await ctx.log(texts[1])
-
-    workshop.handle(say_badly)
-    tasks.append(await workshop.enqueue("say_badly"))
-    async with workshop.worker():
-        for task in tasks:
-            done = await workshop.final(task)
-            assert (done.status, done.attempt) == (Status.COMPLETED, 1)
-    [line] = await workshop.stores.outputs.read_output(tasks[-1].id, 0, 10)
-    assert line.text == "bad \\udcff line"
-
-
-async def returned(fact: bool) -> bool:
-    return fact
 
 
 async def test_a_worker_without_handlers_waits_quietly_and_ends_when_told(workshop: Workshop) -> None:

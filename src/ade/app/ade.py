@@ -16,7 +16,7 @@ from ade.app.handle import TaskHandle
 from ade.app.opening import Opened, Opening
 from ade.app.options import Options, make_plan
 from ade.app.portal import Portal
-from ade.core.errors import InvalidSchedule
+from ade.core.errors import InvalidSchedule, InvalidTask
 from ade.core.records import Definition, Schedule, Task
 from ade.core.retry import Backoff
 from ade.core.schedule import next_fire_ms
@@ -222,6 +222,9 @@ class Ade:
         self.portal.stop()
 
     async def _enqueue_many(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
+        for call in calls:
+            if not isinstance(call, Invocation):
+                raise InvalidTask(f"enqueue_many takes calls written down with `f.call(...)`, not {call!r:.60}")
         opened = await self.open()
         tasks = make_tasks(calls, now=opened.stores.clock.now())
         stored = await keep(opened.stores, opened.payloads, tasks) if tasks else []

@@ -24,12 +24,14 @@ def backup(session: Session, target: str) -> None:
 
 
 def _check(target: str) -> None:
-    """Whether this can be the name of a file at all."""
+    """Whether this can be the name of a new file."""
     try:
-        Path(target).exists()
+        exists = Path(target).exists()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise click.UsageError(f"{target[:60]!r} cannot be a file: {reason}.") from None
+    if exists:
+        raise click.UsageError(f"{target} exists already; name a new file for the backup.")
 
 
 async def _backup(session: Session, target: str) -> None:

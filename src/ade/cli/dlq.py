@@ -3,6 +3,7 @@
 import click
 
 from ade.cli.confirming import confirm
+from ade.cli.exit_codes import ExitCode
 from ade.cli.ids import find_ids
 from ade.cli.listing import SPARE, TASK_HEAD, task_rows
 from ade.cli.output import Row
@@ -12,15 +13,23 @@ from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
 from ade.cli.times import distance
 from ade.cli.views import task_view, view
+from ade.core.errors import AdeError
 from ade.core.records import Task
 from ade.ports import Stores, TaskQuery
 from ade.queue import deadletters
 from ade.queue.deadletters import Tried
 
 
-@group("dlq")
+class UnknownFingerprint(AdeError):
+    """No dead letter has this fingerprint. `ade dlq list` shows those there are."""
+
+    code = "unknown_fingerprint"
+    exit_code = ExitCode.NOT_FOUND
+
+
+@group("dlq", bare="list")
 def dlq() -> None:
-    """Dead letters: failed tasks nobody has dealt with yet, grouped by what went wrong."""
+    """Dead letters: failed tasks nobody has dealt with yet, grouped by what went wrong. `ade dlq` alone lists them."""
 
 
 @dlq.command("list")
@@ -76,12 +85,18 @@ async def _show(session: Session, fingerprint: str, limit: int) -> None:
             if len(found) == limit:
                 break
         now = stores.clock.now()
+    if not found:
+        raise _unknown(fingerprint)
     if session.out.as_json:
         session.out.document({"tasks": [task_view(task) for task in found]})
         return
     session.out.table(TASK_HEAD, task_rows(found, now=now), SPARE)
-    if not found:
-        session.out.note(f"No dead letter has the fingerprint {fingerprint}; `ade dlq list` shows those there are.")
+
+
+def _unknown(fingerprint: str) -> UnknownFingerprint:
+    return UnknownFingerprint(
+        f"no dead letter has the fingerprint {fingerprint[:60]!r}; `ade dlq list` shows those there are"
+    )
 
 
 def _chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str | None, everything: bool) -> TaskQuery | None:
@@ -190,6 +205,8 @@ async def _agreed(
             break
     if count:
         confirm(session, f"{count} dead letter{'s' * (count != 1)} would be {what}.", yes=yes)
+    elif fingerprint is not None:
+        raise _unknown(fingerprint)
     else:
         _tell(session, Tried(changed=(), moved_on=()), "Nothing was")
     return bool(count)

@@ -27,7 +27,7 @@ MEANS: Mapping[ExitCode, str] = {
     ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, a duty of `sweep --once`"
     " failed, `doctor` or `audit verify` complains",
     ExitCode.USAGE: "the command, its options, the settings, the app or the task were not valid; nothing was stored",
-    ExitCode.NOT_FOUND: "the task, name, queue or schedule does not exist",
+    ExitCode.NOT_FOUND: "the task, name, queue, schedule or fingerprint does not exist",
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
     ExitCode.REFUSED: "refused for now, because a queue or the disk is full; try again later",
     ExitCode.STORE: "the store cannot be used: missing, damaged, not writable, of a newer version, out of reach",

@@ -20,9 +20,9 @@ from ade.ports import WORK, Stores
 _MOST_DIGITS = re.compile("[1-9][0-9]{0,8}")
 
 
-@group("queues")
+@group("queues", bare="list")
 def queues() -> None:
-    """List, pause, resume and limit queues."""
+    """List, pause, resume and limit queues. `ade queues` alone lists them."""
 
 
 @queues.command("list")

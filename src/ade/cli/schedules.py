@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # listing does without it
     from ade.app.ade import Ade
 
 
-@group("schedules")
+@group("schedules", bare="list")
 def schedules() -> None:
-    """Tasks that come again and again by a cron line."""
+    """Tasks that come again and again by a cron line. `ade schedules` alone lists them."""
 
 
 @schedules.command("list")

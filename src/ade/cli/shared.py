@@ -71,13 +71,21 @@ class AdeCommand(click.Command):
 
 
 class AdeGroup(click.Group):
-    """A group whose commands are AdeCommands; takes the shared options itself too."""
+    """A group whose commands are AdeCommands; takes the shared options itself too. `bare` is what its name alone does."""
 
     command_class = AdeCommand
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, bare: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, invoke_without_command=bare is not None, **kwargs)
+        self.bare = bare
         self.params += shared_options()
+
+    def invoke(self, ctx: Context) -> Any:
+        answer = super().invoke(ctx)
+        if self.bare is None or ctx.invoked_subcommand is not None:
+            return answer
+        with self.commands[self.bare].make_context(self.bare, [], parent=ctx) as context:
+            return context.command.invoke(context)
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         _format_shared(self, ctx, formatter)
@@ -89,8 +97,8 @@ def command(name: str) -> Callable[[F], AdeCommand]:
     return click.command(name, cls=AdeCommand)
 
 
-def group(name: str) -> Callable[[F], AdeGroup]:
-    return click.group(name, cls=AdeGroup)
+def group(name: str, *, bare: str | None = None) -> Callable[[F], AdeGroup]:
+    return click.group(name, cls=AdeGroup, bare=bare)
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

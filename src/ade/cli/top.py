@@ -1,7 +1,6 @@
 """`ade top`: the state of everything, live."""
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 import click
@@ -68,13 +67,9 @@ async def _print_looks(session: Session, stores: Stores, interval: float, once: 
 
 
 async def _draw_live(session: Session, stores: Stores, interval: float) -> None:
-    """Ctrl-C is the way out, so it is no failure."""
     from rich.live import Live
 
-    with (
-        Live(console=session.out.console, screen=True, auto_refresh=False) as live,
-        contextlib.suppress(asyncio.CancelledError),
-    ):
+    with Live(console=session.out.console, screen=True, auto_refresh=False) as live:
         while True:
             drawing = _drawing(*await _look(stores), url=session.settings.store.url, width=live.console.width)
             live.update(drawing, refresh=True)

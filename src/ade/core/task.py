@@ -239,8 +239,3 @@ def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) ->
     edited = change(task, Verb.EDIT, now=now, actor=actor, payload={"fields": sorted(fields)}, also=fields)
     check_task(edited.after)
     return edited
-
-
-def is_ready(task: Task) -> bool:
-    """Whether only its time keeps it from being claimed."""
-    return task.status in (Status.PENDING, Status.STALLED) and task.waiting_on == 0

@@ -190,6 +190,7 @@ class Shift:
             return
         log.warning("guardian.replaced", pid=self._guardian.pid)
         try:
+            self._guardian.stop()  # closes the line to it
             self._guardian = self._new_guardian(spec)
         except OSError as error:  # the next look may be luckier
             log.warning("guardian.not_started", error=str(error))

@@ -92,7 +92,7 @@ def connect(
         connection = apsw.Connection(name, flags=flags)
         try:
             patiently(lambda: _set_up(connection, synchronous=synchronous, network=network), what=name)
-            patiently(lambda: migrate(connection, name), what=name)
+            patiently(lambda: migrate(connection), what=name)
         except BaseException:
             connection.close()
             raise
@@ -128,14 +128,16 @@ def _check_owner(connection: apsw.Connection) -> None:
     if owner == APPLICATION_ID:
         if isinstance(version, int) and version > len(migrations()):
             raise StoreTooNew(
-                f"the database has schema {version}, this ADE knows up to {len(migrations())}. Upgrade ADE;"
+                f"{connection.filename} has schema {version}, this ADE knows up to {len(migrations())}. Upgrade ADE;"
                 " nothing was changed"
             )
     elif owner or version or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
-        raise StoreForeign()
+        raise StoreForeign(
+            f"{connection.filename} is an SQLite database of another program. Choose another path; nothing was changed"
+        )
 
 
-def migrate(connection: apsw.Connection, name: str) -> None:
+def migrate(connection: apsw.Connection) -> None:
     """Bring the schema up to date, all or nothing."""
     if connection.pragma("user_version") == len(migrations()):
         return

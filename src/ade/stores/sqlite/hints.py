@@ -85,7 +85,6 @@ class FileHints(LocalHints):
             file.touch(exist_ok=True)
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        self._rung: dict[str, float] = {}
 
     def ring(self, topic: str) -> None:
         self._wake(topic)

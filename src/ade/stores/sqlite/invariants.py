@@ -20,7 +20,3 @@ def broken_invariants(connection: apsw.Connection) -> list[str]:
         for name, statement in _statements()
         for (sentence,) in connection.execute(statement).fetchall()
     ]
-
-
-def invariant_names() -> tuple[str, ...]:
-    return tuple(name for name, _ in _statements())

@@ -1,0 +1,70 @@
+"""Outcomes that cannot be written, and lines that cannot: each is the affair of its own task."""
+
+import asyncio
+
+from ade.core.change import Change
+from ade.core.errors import StaleWrite, StoreCorrupt
+from ade.core.lifecycle import Status, Verb
+from ade.worker.context import Context
+from tests.worker.workshop import Workshop, soon
+
+
+async def test_an_outcome_the_store_cannot_take_is_a_failure_of_its_task_alone(workshop: Workshop) -> None:
+    async def work() -> None: ...
+
+    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
+        if any(change.before.name == "bad" and change.verb is Verb.SUCCEED for change in changes):
+            raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
+        return await workshop.stores.tasks.commit_each(changes)
+
+    workshop.handle(work, name="bad")
+    workshop.handle(work, name="good")
+    good = await workshop.enqueue_many("good", 5)
+    bad = await workshop.enqueue("bad")
+    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)):
+        for task in good:
+            assert (await workshop.final(task)).status is Status.COMPLETED
+        failed = await workshop.final(bad)
+    assert failed.error is not None
+    assert failed.error.type == "NotStored"
+    assert failed.error.message.isascii()
+
+
+async def test_a_broken_store_is_not_waited_for(workshop: Workshop) -> None:
+    calls, given_up = 0, asyncio.Event()
+
+    async def commit_each(changes: list[Change]) -> list[StaleWrite | None]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            given_up.set()
+        raise StoreCorrupt("not a database")
+
+    async def work() -> None: ...
+
+    workshop.handle(work)
+    task = await workshop.enqueue("work")
+    async with workshop.worker(stores=workshop.with_tasks(commit_each=commit_each)) as shift:
+        await soon(given_up)
+        shift.stop.set()
+        handover = await shift.job
+    assert handover.left_behind == ()  # it lets go of the run; the lease runs out
+    assert (await workshop.get(task)).status is Status.RUNNING
+
+
+async def test_a_line_with_broken_text_costs_nobody_an_outcome(workshop: Workshop) -> None:
+    async def say(ctx: Context) -> None:
+        await ctx.log("fine")
+
+    async def say_badly(ctx: Context) -> None:
+        await ctx.log("bad \udcff line", file="\udcfe")
+
+    workshop.handle(say)
+    workshop.handle(say_badly)
+    tasks = [*await workshop.enqueue_many("say", 5), await workshop.enqueue("say_badly")]
+    async with workshop.worker():
+        for task in tasks:
+            done = await workshop.final(task)
+            assert (done.status, done.attempt) == (Status.COMPLETED, 1)
+    [line] = await workshop.stores.outputs.read_output(tasks[-1].id, 0, 10)
+    assert line.text == "bad \\udcff line file=\\udcfe"
