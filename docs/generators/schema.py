@@ -5,11 +5,12 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ade.stores.sqlite import connection as room
 from ade.stores.sqlite.connection import connect
-from ade.stores.sqlite.invariants import invariant_names
 from ade.stores.sqlite.statements import sql
 from docs.generators.tables import listed, table
 
+_ROOM = Path(room.__file__).parent
 TABLES: Mapping[str, str] = {
     "task": "one row for each task: what claims, leases and sweeps touch",
     "task_detail": "arguments and options of a task, as JSON; written once",
@@ -92,4 +93,5 @@ def store_invariants() -> str:
     def sentence(name: str) -> str:
         return sql(f"invariants/{name}").partition("\n")[0].removeprefix("-- ")
 
-    return table(["invariant", "what holds"], ([f"`{name}`", sentence(name)] for name in invariant_names()))
+    names = sorted(path.stem for path in (_ROOM / "sql" / "invariants").iterdir())
+    return table(["invariant", "what holds"], ([f"`{name}`", sentence(name)] for name in names))

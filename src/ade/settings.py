@@ -241,7 +241,7 @@ def _from_file(path: Path) -> Iterator[_Given]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}; check its owner and mode.") from None
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from None
     except ValueError as error:  # bad UTF-8 or bad TOML
         raise SettingsError(f"{path}: cannot be read as TOML: {error}") from None
     for section, table in document.items():

@@ -327,3 +327,9 @@ async def test_a_handler_that_asks_for_a_retry_gets_it_when_it_asked(ade: Ade, k
     await kit.finish()
 
     assert attempts[1] - attempts[0] == 90_000
+
+
+async def test_only_calls_can_be_enqueued_together(ade: Ade, kit: TestKit) -> None:
+    wrong: Any = [1]
+    with pytest.raises(InvalidTask, match=r"calls written down with `f.call\(...\)`, not 1"):
+        await ade.enqueue_many(wrong)

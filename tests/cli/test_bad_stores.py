@@ -30,6 +30,7 @@ def test_a_file_of_a_newer_version(shop: Call, folder: Path, command: list[str])
 
     assert (answer.code, answer.error["code"]) == (6, "store_too_new")
     assert "Upgrade ADE" in answer.error["message"]
+    assert str(folder / "shop.db") in answer.error["message"]
 
 
 def test_a_database_of_another_program(new_shop: Call, folder: Path) -> None:
@@ -39,6 +40,7 @@ def test_a_database_of_another_program(new_shop: Call, folder: Path) -> None:
     answer = new_shop("tasks", "--json")
 
     assert (answer.code, answer.error["code"]) == (6, "store_foreign")
+    assert str(folder / "shop.db") in answer.error["message"]
 
 
 def test_a_folder_where_a_file_should_be(new_shop: Call, folder: Path) -> None:

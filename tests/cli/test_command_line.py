@@ -9,7 +9,7 @@ from ade.cli.program import ade as program
 from ade.core import errors
 from ade.settings import SettingsError
 from ade.version import VERSION
-from tests.cli.conftest import Call
+from tests.cli.conftest import Call, work
 
 
 def every_command() -> list[click.Context]:
@@ -100,6 +100,16 @@ def test_with_json_errors_are_json_too(ade: Call) -> None:
     answer = ade("tasks", "--status", "bogus", "--json")
 
     assert answer.error["code"] == "usage"
+
+
+@pytest.mark.parametrize("group", ["queues", "dlq", "schedules"])
+def test_the_name_of_a_group_alone_lists(shop: Call, group: str) -> None:
+    shop("enqueue", "send", "address=nowhere")
+    shop("schedules", "add", "nightly", "0 3 * * *", "send", "--args", '{"address": "here"}')
+    work()
+
+    assert shop(group).lines[0] == shop(group, "list").lines[0]
+    assert shop(group, "--json").json == shop(group, "list", "--json").json
 
 
 def test_a_time_that_is_none_is_told(shop: Call) -> None:

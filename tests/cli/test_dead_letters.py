@@ -35,7 +35,14 @@ def test_a_group_can_be_looked_into(shop: Call, failed: list[str]) -> None:
     shown = shop("dlq", "show", fingerprints(shop)["send"], "--json").json["tasks"]
 
     assert {task["id"] for task in shown} == set(failed[:3])
-    assert "No dead letter has the fingerprint abc" in shop("dlq", "show", "abc").err
+    for command in (
+        ["show", "abc"],
+        ["replay", "--fingerprint", "abc"],
+        ["discard", "--fingerprint", "abc", "--reason", "x"],
+    ):
+        answer = shop("dlq", *command, "--json")
+        assert (answer.code, answer.error["code"]) == (3, "unknown_fingerprint")
+        assert "'abc'" in answer.error["message"]
 
 
 def test_no_dead_letters_is_good_news(shop: Call) -> None:

@@ -138,12 +138,22 @@ def test_a_terminal_gets_a_table_that_fits(busy: Path) -> None:
     assert terminal.seen.count("pending") == 3
 
 
-def test_top_draws_until_ctrl_c_which_is_the_way_out(busy: Path) -> None:
+@pytest.mark.parametrize("command", [["events", "tail", "-f"], ["top"]], ids=" ".join)
+def test_whatever_goes_on_until_ctrl_c_ends_with_the_same_code(busy: Path, command: list[str]) -> None:
+    with started(busy, *command) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        code, _, err = ended(process, signal.SIGINT)
+
+    assert (code, err) == (130, "Interrupted.\n")
+
+
+def test_top_draws_until_ctrl_c(busy: Path) -> None:
     terminal = Terminal(busy, "top", "--interval", "200ms")
     terminal.read_until("Ctrl-C ends")
     terminal.process.send_signal(signal.SIGINT)
 
-    assert terminal.finish() == 0
+    assert terminal.finish() == 130
     assert "1500 pending" in terminal.seen
     assert "Traceback" not in terminal.seen
 

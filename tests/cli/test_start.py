@@ -62,7 +62,7 @@ def test_simple_commands_load_neither_app_nor_worker_nor_drawing(tmp_path: Path,
     assert call(tmp_path, "queues", "limit", "default", "none", "--new").returncode == 0
     modules = loaded(tmp_path, *arguments)
 
-    heavy = {"rich", "uvloop", "ade.app.ade", "ade.worker.runtime", "difflib", "tomllib", "ctypes"}
+    heavy = {"rich", "uvloop", "ade.app.ade", "ade.worker.runtime", "difflib", "tomllib", "ctypes", "tempfile"}
     assert modules.isdisjoint(heavy), modules & heavy
 
 

@@ -111,7 +111,7 @@ def test_a_backup_is_a_store_of_its_own(shop: Call, folder: Path) -> None:
 
     assert shop("tasks", "--store", "sqlite:///copy.db", "--json").json["tasks"][0]["id"] == task_id
     again = shop("backup", "copy.db", "--json")
-    assert (again.code, "exists already" in again.error["message"]) == (6, True)
+    assert (again.code, "exists already" in again.error["message"]) == (2, True)
     nowhere = shop("backup", "no/folder/copy.db", "--json")
     assert (nowhere.code, nowhere.error["code"]) == (6, "store_read_only")
 

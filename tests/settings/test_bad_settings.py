@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ade.core.errors import AdeError
-from ade.settings import Settings, SettingsError, StoreSettings, WorkerSettings, load
+from ade.settings import Settings, SettingsError, StoreSettings, WorkerSettings, load, standard_files
 
 
 def complaint(
@@ -104,13 +104,26 @@ def test_a_file_that_is_no_toml_is_named_with_the_line(tmp_path: Path) -> None:
     assert "line 2" in said
 
 
-@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.write_bytes(b"\xff\xfe")])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda path: path.mkdir(), "ade.toml: cannot be read: Is a directory"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "ade.toml: cannot be read as TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, make: Callable[[Path], object], complaint: str) -> None:
     path = tmp_path / "ade.toml"
     make(path)
 
-    with pytest.raises(SettingsError, match="cannot be read as TOML"):
+    with pytest.raises(SettingsError, match=complaint):
         load(files=[path], env={})
+
+
+def test_a_home_that_is_closed_to_us_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tmp_path / ".config" / "ade" / "ade.toml" in standard_files({"HOME": str(tmp_path)})
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may look everywhere, so it is stood in for
+
+    assert not any(path.is_relative_to(tmp_path) for path in standard_files({"HOME": str(tmp_path)}))
 
 
 @pytest.mark.parametrize(

@@ -168,9 +168,7 @@ async def test_a_blocked_loop_does_not_keep_its_runs_for_ever(
         return given_up.wait(20)
 
     workshop.handle(block)
-    stores = replace(
-        workshop.stores, workers=cast(WorkerStore, Replaced(workshop.stores.workers, {"renew": renew}))
-    )
+    stores = replace(workshop.stores, workers=cast(WorkerStore, Replaced(workshop.stores.workers, {"renew": renew})))
     limits = {"cancel_grace_s": 0.2, "heartbeat_s": 0.05, "guard_silence_s": silence_s}
     async with workshop.worker(stores=stores, **limits):
         task = await workshop.final(await workshop.enqueue("block", timeout_ms=timeout_ms))

@@ -92,7 +92,6 @@ class TestTimer:
             timer.after(2, lambda: None)
         assert loop.calls == 1
 
-
     def test_a_callback_that_fails_takes_no_other_moment_with_it(self, loop: HandLoop, timer: SharedTimer) -> None:
         def fail() -> None:
             raise LookupError
@@ -181,7 +180,6 @@ class TestOutputs:
         away = False
         await buffer.flush()
         assert texts == ["first", "second"]
-
 
     async def test_a_line_the_store_cannot_take_is_marked_and_the_others_are_kept(self, stores: Stores) -> None:
         texts: list[str] = []

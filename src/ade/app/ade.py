@@ -224,7 +224,7 @@ class Ade:
     async def _enqueue_many(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
         for call in calls:
             if not isinstance(call, Invocation):
-                raise InvalidTask(f"enqueue_many takes calls written down with `f.call(...)`, not {call!r:.60}")
+                raise InvalidTask(f"enqueue_many takes calls written down with `f.call(...)`, not {repr(call)[:60]}")
         opened = await self.open()
         tasks = make_tasks(calls, now=opened.stores.clock.now())
         stored = await keep(opened.stores, opened.payloads, tasks) if tasks else []

@@ -71,12 +71,12 @@ class AdeCommand(click.Command):
 
 
 class AdeGroup(click.Group):
-    """A group whose commands are AdeCommands; takes the shared options itself too. `bare` is what its name alone does."""
+    """A group whose commands are AdeCommands; takes the shared options itself too. `bare` is what it does alone."""
 
     command_class = AdeCommand
 
     def __init__(self, *args: Any, bare: str | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, invoke_without_command=bare is not None, **kwargs)
+        super().__init__(*args, **{"invoke_without_command": bare is not None, **kwargs})
         self.bare = bare
         self.params += shared_options()
 

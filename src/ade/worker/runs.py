@@ -197,7 +197,7 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
     if run.stop in MUTE:
         return None
     if run.stop is None:
-        return unwritable("the run ended without an outcome; middleware must return one") if outcome is None else outcome
+        return outcome or unwritable("the run ended without an outcome; middleware must return one")
     if isinstance(outcome, Succeeded):
         return outcome
     if run.stop is Stop.SHUTDOWN:

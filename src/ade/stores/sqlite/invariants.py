@@ -1,15 +1,16 @@
 """What must hold at every moment, asked of the database itself. Each file in sql/invariants is one of them."""
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import apsw
+
+_FOLDER = Path(__file__).parent / "sql" / "invariants"
 
 
 @cache
 def _statements() -> tuple[tuple[str, str], ...]:
-    folder = files(__package__) / "sql" / "invariants"
-    found = [(path.name.removesuffix(".sql"), path.read_text(encoding="utf-8")) for path in folder.iterdir()]
+    found = [(path.stem, path.read_text(encoding="utf-8")) for path in _FOLDER.iterdir()]
     return tuple(sorted(found))
 
 
@@ -20,3 +21,8 @@ def broken_invariants(connection: apsw.Connection) -> list[str]:
         for name, statement in _statements()
         for (sentence,) in connection.execute(statement).fetchall()
     ]
+
+
+def invariant_names() -> tuple[str, ...]:
+    """For the reference page."""
+    return tuple(name for name, _ in _statements())
