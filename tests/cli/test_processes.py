@@ -100,6 +100,7 @@ def test_what_a_stopping_worker_cannot_finish_is_handed_back(tmp_path: Path) -> 
 
 
 def test_several_processes_with_one_flag(tmp_path: Path) -> None:
+    assert call(tmp_path, "queues", "limit", "default", "none", "--new").returncode == 0  # there is a store to look at
     with started(tmp_path, "worker", "--app", DEMO, "--processes", "2", ADE_LOG__LEVEL="error") as process:
         eventually(lambda: len(call_json(tmp_path, "workers")["workers"]) == 2, "the start of two workers")
         pids = [worker["pid"] for worker in call_json(tmp_path, "workers")["workers"]]

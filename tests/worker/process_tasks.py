@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 
 from ade.core.control import Unrecoverable
+from ade.core.errors import RunOver
 from ade.worker.context import SyncContext
 
 
@@ -66,3 +67,49 @@ def talk(ctx: SyncContext) -> list[str]:
 
 def _effect(text: str) -> str:
     return f"effect of {text}"
+
+
+def fork_and_return(number: int) -> int:
+    """The forked process comes out of the handler too, and must not answer."""
+    forked = os.fork()
+    if forked == 0:
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 3
+    return number
+
+
+def same(number: int) -> int:
+    return number
+
+
+def fork_and_die(ctx: SyncContext) -> None:
+    """What it leaves behind would keep the line open."""
+    forked = os.fork()
+    if forked == 0:
+        threading.Event().wait()
+    ctx.progress({"forked": forked})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def talk_from_threads(ctx: SyncContext) -> int:
+    threads = [threading.Thread(target=lambda: [ctx.progress(step) for step in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(threads)
+
+
+_kept: list[SyncContext] = []
+
+
+def keep_context(ctx: SyncContext) -> None:
+    _kept.append(ctx)
+
+
+def use_kept_context() -> str:
+    try:
+        _kept[-1].progress(1)
+    except RunOver as error:
+        return error.code
+    return "nothing happened"

@@ -21,8 +21,3 @@ def broken_invariants(connection: apsw.Connection) -> list[str]:
         for name, statement in _statements()
         for (sentence,) in connection.execute(statement).fetchall()
     ]
-
-
-def invariant_names() -> tuple[str, ...]:
-    """For the reference page."""
-    return tuple(name for name, _ in _statements())

@@ -1,0 +1,76 @@
+"""What a process says belongs to one run, and what it leaves behind ends with it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ade.core.lifecycle import Status
+from ade.queue.handlers import Mode
+from tests.worker import process_tasks
+from tests.worker.workshop import Workshop, eventually, plain
+
+UNGUARDED = """
+import asyncio
+from ade import Ade
+from ade.settings import Settings, TaskSettings
+print("main")
+ade = Ade("sqlite:///script.db", settings=Settings(task=TaskSettings(max_attempts=5)))
+@ade.task(cpu=True)
+def work() -> int:
+    return 1
+async def main():
+    async with ade:
+        task = await work.enqueue()
+        async with ade.worker():
+            done = await task.wait(30)
+            print(done.status, done.attempt, done.error.type)
+asyncio.run(main())
+"""
+
+
+async def test_a_process_forked_by_a_handler_never_answers_in_its_place(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.fork_and_return, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.same, mode=Mode.PROCESS)
+    async with workshop.worker(cpu_processes=1):
+        forking = await workshop.enqueue("fork_and_return", {"number": 111}, max_attempts=1)
+        others = [await workshop.enqueue("same", {"number": number}) for number in range(3)]
+        assert [plain((await workshop.final(task)).result) for task in (forking, *others)] == [111, 0, 1, 2]
+
+
+async def test_a_process_that_dies_is_noticed_and_what_it_forked_ends_too(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.fork_and_die, mode=Mode.PROCESS)
+    async with workshop.worker():
+        task = await workshop.final(await workshop.enqueue("fork_and_die", max_attempts=1))
+        assert task.error is not None
+        assert task.error.message == "process died with signal SIGKILL"
+        stat = Path(f"/proc/{plain(task.progress)['forked']}/stat")
+
+        async def is_dead() -> bool:
+            return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+        await eventually(is_dead, within_s=5)
+
+
+async def test_the_context_may_be_used_from_several_threads(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.talk_from_threads, mode=Mode.PROCESS)
+    task = await workshop.perform("talk_from_threads", max_attempts=1)
+    assert plain(task.result) == 4
+
+
+async def test_a_context_refuses_once_its_run_is_over(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.keep_context, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.use_kept_context, mode=Mode.PROCESS)
+    async with workshop.worker(cpu_processes=1):
+        kept = await workshop.final(await workshop.enqueue("keep_context"))
+        assert kept.status is Status.COMPLETED
+        used = await workshop.final(await workshop.enqueue("use_kept_context"))
+    assert plain(used.result) == "run_over"
+
+
+def test_a_script_without_a_main_guard_fails_its_task_once_and_starts_nothing_again(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    ran = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.stdout.splitlines() == ["main", "main", "failed 1 UnguardedMain"], ran.stderr
