@@ -114,7 +114,12 @@ def test_a_running_process_is_not_stopped_and_a_missing_one_is() -> None:
     assert is_stopped(2**22 + 1)
 
 
-@pytest.mark.parametrize("said", [b"", b"[12, 3"])
+def test_what_a_guardian_is_told_survives_the_way() -> None:
+    brief = Brief(1, 2, 3, 4, 5, "module:name", '{"store": "sqlite:///a b.db", "tab": "\\t"}')
+    assert Brief.from_line(brief.line()) == brief
+
+
+@pytest.mark.parametrize("said", [b"", b"12\t3"])
 def test_a_guardian_whose_worker_died_before_it_could_speak_ends_without_a_word(said: bytes) -> None:
     guardian = subprocess.run(
         [sys.executable, "-m", "ade.worker.guardian"], input=said, capture_output=True, check=False, timeout=30

@@ -6,7 +6,6 @@ opens the store only then, and ends with the worker.
 """
 
 import importlib
-import json
 import os
 import select
 import sys
@@ -24,7 +23,7 @@ Renew = Callable[[Mapping[str, str]], object]
 
 
 class Brief(NamedTuple):
-    """What the guardian is told at its start, as one line of JSON."""
+    """What the guardian is told at its start, as one line of text; parsing more would cost it memory."""
 
     worker_pid: int
     descriptor: int
@@ -32,7 +31,16 @@ class Brief(NamedTuple):
     heartbeat_ms: int
     silence_ms: int  # how long runs without a time-out are kept for a silent worker
     renewer: str
-    about: str
+    about: str  # JSON, so neither a tab nor a line break is in it
+
+    def line(self) -> str:
+        return "\t".join(str(field) for field in self) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> "Brief":
+        *numbers, renewer, about = line.rstrip("\n").split("\t")
+        pid, descriptor, capacity, heartbeat_ms, silence_ms = (int(number) for number in numbers)
+        return cls(pid, descriptor, capacity, heartbeat_ms, silence_ms, renewer, about)
 
 
 class GuardianSpec(NamedTuple):
@@ -62,7 +70,7 @@ class GuardianProcess:
             env=environment,
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps(brief).encode() + b"\n")
+        process.stdin.write(brief.line().encode())
         process.stdin.flush()
         return cls(process)
 
@@ -134,7 +142,7 @@ def main() -> None:
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return  # the worker died before it could say anything
-    brief = Brief(*json.loads(line))
+    brief = Brief.from_line(line.decode())
     die_with_parent(brief.worker_pid)
     slate = Slate(brief.descriptor, brief.capacity)
 
