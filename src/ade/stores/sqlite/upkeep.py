@@ -103,7 +103,7 @@ class SqliteUpkeep:
 
     def _checkpoint(self, place: Place) -> None:
         """Cut the write-ahead log once it is long; never waits for anybody."""
-        if _size(place.wal) < 4 << 20:
+        if _size(place.wal) < self._wal_alarm_mb << 19:  # half the alarm: to overwrite a log is cheaper than to grow it
             return
         with translating(str(place.path)):
             connection = self._connect()
