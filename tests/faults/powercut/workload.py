@@ -172,7 +172,10 @@ class Workload:
 
 async def run(database: Path, marker: Marker, *, synchronous: str, rounds: Sequence[int], seed: int) -> None:
     """Some sittings. In every other one the log grows until upkeep cuts it, else it is checkpointed often."""
-    store = StoreSettings(synchronous=synchronous)  # type: ignore[arg-type]  # "off" too, to see what it does
+    store = StoreSettings(
+        synchronous=synchronous,  # type: ignore[arg-type]  # "off" too, to see what it does
+        wal_alarm_mb=8,  # upkeep cuts the log at half of this, which is within reach here
+    )
     for sitting, count in enumerate(rounds):
         stores = await open_stores(f"sqlite:///{database}", Settings(store=store))
         await stores.workers.register(_WORKER, [Definition(name=NAME, concurrency_per_key=1)], 30_000)
