@@ -1,8 +1,11 @@
 """Tasks come in whole or not at all."""
 
+import asyncio
+import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import Raw, structs
@@ -20,7 +23,7 @@ from ade.core.ids import uuid7
 from ade.core.lifecycle import Status
 from ade.core.records import AfterFailure, Definition, Queue, Task
 from ade.core.retry import Backoff
-from ade.ports import WORK, Stores, TaskQuery
+from ade.ports import WORK, Stores, TaskQuery, TaskStore
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Invocation, Plan, TaskDefaults, make_tasks, template_of
@@ -155,4 +158,33 @@ async def test_a_refused_or_repeated_call_leaves_no_large_arguments_behind(tmp_p
         await enqueue(stores, payloads, [large()])
     blobs = [path.name for path in (tmp_path / "ade.db.blobs").rglob("*.args")]
     assert blobs == [f"{kept.id}.args"]
+    await stores.close()
+
+
+async def test_a_caller_that_gives_up_takes_no_arguments_away_from_a_task_that_was_stored(tmp_path: Path) -> None:
+    stores = await open_stores(f"sqlite:///{tmp_path / 'ade.db'}")
+    payloads = Payloads(stores.blobs, inline_limit=100, hard_limit=10_000)
+    blobs_are_there = asyncio.Event()
+
+    class Watched:
+        """The real store of tasks, with a caller who leaves in the midst of the write."""
+
+        async def add(self, tasks: Sequence[Task]) -> list[Task]:
+            adding = asyncio.ensure_future(stores.tasks.add(tasks))
+            await asyncio.wait([adding])
+            blobs_are_there.set()
+            await asyncio.Event().wait()
+            return await adding
+
+    watched = dataclasses.replace(stores, tasks=cast("TaskStore", Watched()))
+    args = Raw(b'{"a":"' + b"x" * 500 + b'"}')
+    task = Task(id=uuid7(stores.clock.now(), os.urandom(10)), name="work", args=args)
+    call = asyncio.ensure_future(enqueue(watched, payloads, [task]))
+    await blobs_are_there.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    [stored] = await stores.tasks.get([task.id])
+    assert stored is not None
+    assert bytes(await payloads.load(stored.args)) == bytes(args)
     await stores.close()

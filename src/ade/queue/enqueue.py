@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ade.core.admission import check_no_cycle
-from ade.core.errors import InvalidTask, StoreUnavailable
+from ade.core.errors import AdeError, InvalidTask, StoreError
 from ade.core.records import Task
 from ade.core.task import admit
 from ade.ports import WORK, Stores
@@ -42,15 +42,14 @@ async def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) ->
 async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
     """Large arguments are kept before the records that name them; what no record names is removed again."""
     own = {task.id for task in admitted}
-    used: set[str] = set()
     try:
         stored = await stores.tasks.add([await _spilled(payloads, task) for task in admitted])
-        used = {task.id for task in stored}
-    except StoreUnavailable:
-        used = own  # perhaps they were stored all the same
+    except StoreError:
+        raise  # perhaps they were stored all the same, so the blobs stay; as they do when the caller is cancelled
+    except AdeError:
+        await stores.blobs.remove_blobs(sorted(own))
         raise
-    finally:
-        await stores.blobs.remove_blobs(sorted(own - used))
+    await stores.blobs.remove_blobs(sorted(own - {task.id for task in stored}))
     return stored
 
 
