@@ -50,7 +50,7 @@ async def open_stores(
     if must_exist and not store_exists(url):
         raise StoreMissing(f"there is no store at {_file_of(url)}; `ade up` or `ade enqueue` makes one")
     if url == "memory://" or url.startswith("sqlite:"):
-        from ade.stores.sqlite import StoreOptions, open_sqlite  # only the store that is used is loaded
+        from ade.stores.sqlite.opening import StoreOptions, open_sqlite  # only the store that is used is loaded
 
         settings = settings or Settings()
         store = settings.store
@@ -65,6 +65,16 @@ async def open_stores(
         )
         return await open_sqlite(url, options, clock)
     raise InvalidUrl(f"store URL {url!r} is not known: use sqlite:///path/to/file.db or memory://")
+
+
+def open_to_look(url: str, settings: Settings) -> Stores | None:
+    """A store that can be read without an event loop and loads fast; None where there is no such way to open it."""
+    if not url.startswith("sqlite:") or not store_exists(url):
+        return None
+    from ade.stores.sqlite.looking import open_to_look as open_file
+
+    blob_dir = settings.store.blob_dir
+    return open_file(url, None if blob_dir is None else Path(blob_dir))
 
 
 @asynccontextmanager

@@ -136,6 +136,7 @@ def test_stats_show_everything_at_once(shop: Call) -> None:
     assert told["dead_letters"] == 1
     assert {queue["name"]: queue["unfinished"] for queue in told["queues"]} == {"default": 1}
     assert "1 pending, 1 failed" in text
+    assert "2/min created, 0/min completed, 1/min failed" in text
 
 
 def test_top_writes_one_document_per_look(shop: Call) -> None:

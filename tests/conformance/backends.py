@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ade.ports import Clock, Stores
-from ade.stores.sqlite import StoreOptions, open_sqlite
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from ade.core.errors import IdempotencyConflict, PayloadTooLarge, UnknownDependency
+from ade.core.errors import DependencyCycle, IdempotencyConflict, PayloadTooLarge, UnknownDependency
 from ade.core.lifecycle import Status
 from ade.core.records import AfterFailure, Queue
 from ade.core.retry import Backoff
@@ -234,6 +234,30 @@ async def test_who_waits_for_a_task_that_existed_already_waits_for_that_one(scen
     assert (await scene.get(dependent.id)).depends_on == (earlier.id,)
     assert await scene.run(10) == [earlier.id]
     assert await scene.run(10) == [dependent.id]
+
+
+async def test_tasks_of_one_key_that_wait_for_each_other_are_a_ring(scene: Scene) -> None:
+    """By their ids they are none; but one key makes one task of two, and that would wait for itself for ever."""
+    first = scene.task(idempotency_key="once")
+    between = scene.task("build", depends_on=(first.id,))
+    again = scene.task(idempotency_key="once", depends_on=(between.id,))
+
+    with pytest.raises(DependencyCycle):
+        await scene.add_all(again, between, first)
+
+    assert await scene.stores.tasks.get([first.id, between.id, again.id]) == [None, None, None]
+    assert await scene.stores.events.last_seq() == 0
+
+
+async def test_a_task_that_existed_already_is_waited_for_once_however_often_it_is_named(scene: Scene) -> None:
+    existing = await scene.add(idempotency_key="once")
+    again = scene.task(idempotency_key="once")
+    late = scene.task("build", depends_on=(existing.id, again.id))
+
+    await scene.add_all(again, late)
+
+    assert (await scene.get(late.id)).depends_on == (existing.id,)
+    assert [await scene.run(10) for _ in range(3)] == [[existing.id], [late.id], []]
 
 
 async def test_creation_is_on_record(scene: Scene) -> None:

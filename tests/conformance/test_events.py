@@ -134,6 +134,22 @@ async def test_young_events_are_not_trimmed(scene: Scene) -> None:
     assert await scene.stores.events.trim(scene.clock.now() - 10_000, 100) == 0
 
 
+async def test_a_clock_that_was_wrong_for_a_while_costs_no_young_event(scene: Scene) -> None:
+    await _three_gone_one_kept(scene)
+    young = {event.seq for event in await read_all(scene)}
+    year = 365 * 86_400.0
+    scene.clock.jump_wall(-year)
+    late = [await scene.start(priority=0) for _ in range(6)]
+    for task in late:
+        await scene.succeed(task)
+    await scene.stores.sweeps.prune([task.id for task in late])
+    scene.clock.jump_wall(year)
+
+    await scene.stores.events.trim(scene.clock.now() - 3_600_000, 100)
+
+    assert young <= {event.seq for event in await read_all(scene)}
+
+
 async def test_trimming_goes_in_bounded_steps(scene: Scene) -> None:
     await _three_gone_one_kept(scene)
     await scene.stores.events.advance("audit", 999)

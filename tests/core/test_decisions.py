@@ -227,6 +227,12 @@ def test_an_edited_draft_is_checked_like_a_new_task(fields: dict[str, Any]) -> N
         decide.edit(new_task(status=Status.DRAFT), now=NOW, **fields)
 
 
+@pytest.mark.parametrize("fields", [{"depends_on": ()}, {"after_failure": AfterFailure.RUN}])
+def test_what_a_draft_waits_for_is_settled_when_it_is_made(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTask, match="make a new draft"):
+        decide.edit(new_task(status=Status.DRAFT), now=NOW, **fields)
+
+
 @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DRAFT}))
 def test_only_drafts_can_be_edited(status: Status) -> None:
     with pytest.raises(IllegalTransition, match=f"cannot edit a task that is {status}"):

@@ -247,7 +247,7 @@ async def test_final_tasks_tell_how_they_ended(desk: Desk, stores: Stores) -> No
     assert (codes, "another attempt could not help" in sentence) == (["final"], True)
     codes, sentence = await told(used_up.id)
     assert codes == ["attempts_used_up"]
-    assert "all 1 attempts are used up" in sentence
+    assert "its only attempt is used up" in sentence
     assert f"ade retry {used_up.id}" in sentence
     assert "dependency failed" in (await told(chained.id))[1]
 

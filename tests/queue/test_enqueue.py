@@ -12,6 +12,7 @@ from msgspec import Raw, structs
 
 from ade.core.errors import (
     DependencyCycle,
+    DiskFull,
     IdempotencyConflict,
     InvalidTask,
     PayloadTooLarge,
@@ -27,6 +28,7 @@ from ade.ports import WORK, Stores, TaskQuery, TaskStore
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Invocation, Plan, TaskDefaults, make_tasks, template_of
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.wiring import open_stores
 from tests.queue.desk import Desk
 
@@ -158,6 +160,23 @@ async def test_a_refused_or_repeated_call_leaves_no_large_arguments_behind(tmp_p
         await enqueue(stores, payloads, [large()])
     blobs = [path.name for path in (tmp_path / "ade.db.blobs").rglob("*.args")]
     assert blobs == [f"{kept.id}.args"]
+    await stores.close()
+
+
+async def test_a_full_disk_and_a_batch_with_one_call_too_large_leave_no_large_arguments_behind(tmp_path: Path) -> None:
+    scarce = StoreOptions(min_free_percent=100.1)  # more than any disk has
+    stores = await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", scarce)
+    payloads = Payloads(stores.blobs, inline_limit=100, hard_limit=10_000)
+
+    def task(size: int) -> Task:
+        args = Raw(b'{"a":"' + b"x" * size + b'"}')
+        return Task(id=uuid7(stores.clock.now(), os.urandom(10)), name="work", args=args)
+
+    with pytest.raises(PayloadTooLarge):
+        await enqueue(stores, payloads, [task(500), task(20_000)])
+    with pytest.raises(DiskFull):
+        await enqueue(stores, payloads, [task(500)])
+    assert [path for path in (tmp_path / "ade.db.blobs").rglob("*") if path.is_file()] == []
     await stores.close()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.core.errors import InvalidSchedule, UnknownSchedule
 from ade.core.records import Definition, Queue, Schedule, Task, Worker
@@ -58,6 +58,40 @@ async def test_a_schedule_that_cannot_fire_does_not_hold_up_the_others(
 
     await stores.queues.configure(Queue(name="full"))
     assert [task.name for task in await fire(stores, payloads)] == ["x"]
+
+
+async def test_a_changed_schedule_goes_on_where_a_clock_that_was_put_back_meets_an_old_firing(
+    stores: Stores, payloads: Payloads, clock: TestClock
+) -> None:
+    hourly = Schedule(name="hourly", cron="0 * * * *", task_name="report")
+    await schedules.put(stores, hourly)
+    clock.advance(HOUR)
+    [first] = await fire(stores, payloads)
+
+    clock.jump_wall(-600)
+    await schedules.put(stores, structs.replace(hourly, args=Raw(b'{"pages":2}')))
+    clock.advance(600)
+    assert await fire(stores, payloads) == []
+    clock.advance(HOUR)
+    [second] = await fire(stores, payloads)
+
+    assert (bytes(first.args), bytes(second.args)) == (b"{}", b'{"pages":2}')
+
+
+async def test_an_app_that_starts_again_takes_back_a_firing_that_only_a_wrong_clock_put_far_away(
+    stores: Stores, payloads: Payloads, clock: TestClock
+) -> None:
+    await schedules.declare(stores, NIGHTLY)
+    year = 365 * 24 * HOUR
+    clock.jump_wall(year)
+    await fire(stores, payloads)
+    clock.jump_wall(-year)
+
+    again = await schedules.declare(stores, NIGHTLY)
+
+    assert again.next_at == clock.now() + 2 * HOUR * 1000
+    assert await schedules.get(stores, "nightly") == again
+    assert await schedules.declare(stores, NIGHTLY) == again
 
 
 async def test_many_processes_fire_one_task(stores: Stores, payloads: Payloads, clock: TestClock) -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
 from ade.core.control import Unrecoverable
@@ -36,6 +37,27 @@ def use_up_memory() -> None:
 
 def leave(code: int) -> None:
     os._exit(code)
+
+
+def leave_slowly(code: int) -> None:
+    """Its line is closed a moment before it ends, as that of a program that tidies up."""
+    os.closerange(3, 1_000)
+    time.sleep(0.1)
+    os._exit(code)
+
+
+def die_while_idle(ctx: SyncContext) -> int:
+    """Answers, and dies once there is no run any more."""
+
+    def wait_and_die() -> None:
+        while True:
+            try:
+                ctx.progress(0)
+            except RunOver:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait_and_die).start()
+    return os.getpid()
 
 
 def kill_myself() -> None:

@@ -1,5 +1,6 @@
 """What a process says belongs to one run, and what it leaves behind ends with it."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from ade.core.lifecycle import Status
 from ade.queue.handlers import Mode
 from tests.worker import process_tasks
-from tests.worker.workshop import Workshop, eventually, plain
+from tests.worker.workshop import PATIENCE_S, Workshop, eventually, plain
 
 UNGUARDED = """
 import asyncio
@@ -27,6 +28,20 @@ async def main():
 asyncio.run(main())
 """
 
+WITH_OFFSPRING = """
+import os, subprocess, threading
+from ade import Ade
+ade = Ade("sqlite:///script.db")
+@ade.task(cpu=True)
+def settle_down() -> None:
+    offspring = subprocess.Popen(["sleep", "600"])
+    print(os.getpid(), offspring.pid, flush=True)
+    threading.Event().wait()
+if __name__ == "__main__":
+    settle_down.enqueue().wait()
+    ade.run_worker()
+"""
+
 
 async def test_a_process_forked_by_a_handler_never_answers_in_its_place(workshop: Workshop) -> None:
     workshop.handle(process_tasks.fork_and_return, mode=Mode.PROCESS)
@@ -43,12 +58,34 @@ async def test_a_process_that_dies_is_noticed_and_what_it_forked_ends_too(worksh
         task = await workshop.final(await workshop.enqueue("fork_and_die", max_attempts=1))
         assert task.error is not None
         assert task.error.message == "process died with signal SIGKILL"
-        stat = Path(f"/proc/{plain(task.progress)['forked']}/stat")
+        forked = plain(task.progress)["forked"]
 
         async def is_dead() -> bool:
-            return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+            return not is_running(forked)
 
         await eventually(is_dead, within_s=5)
+
+
+async def test_a_process_that_closes_its_line_and_ends_is_told_by_its_own_exit_code(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.leave_slowly, mode=Mode.PROCESS)
+    task = await workshop.perform("leave_slowly", {"code": 7}, max_attempts=1)
+    assert task.error is not None
+    assert task.error.message == "process ended with exit code 7 before it answered"
+
+
+async def test_a_process_that_dies_between_two_runs_costs_no_task_an_attempt(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.die_while_idle, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.same, mode=Mode.PROCESS)
+    async with workshop.worker(cpu_processes=1):
+        died = await workshop.final(await workshop.enqueue("die_while_idle"))
+        stat = Path(f"/proc/{plain(died.result)}")
+
+        async def is_gone() -> bool:
+            return not stat.exists()
+
+        await eventually(is_gone, within_s=5)
+        task = await workshop.final(await workshop.enqueue("same", {"number": 1}, max_attempts=1))
+    assert (task.status, plain(task.result)) == (Status.COMPLETED, 1)
 
 
 async def test_the_context_may_be_used_from_several_threads(workshop: Workshop) -> None:
@@ -74,3 +111,41 @@ def test_a_script_without_a_main_guard_fails_its_task_once_and_starts_nothing_ag
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert ran.stdout.splitlines() == ["main", "main", "failed 1 UnguardedMain"], ran.stderr
+
+
+async def test_nothing_that_a_handler_has_started_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WITH_OFFSPRING)
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(script)), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert worker.stdout is not None
+    told = await asyncio.wait_for(worker.stdout.readline(), PATIENCE_S)
+    worker.kill()
+
+    async def are_dead() -> bool:
+        return not any(is_running(int(pid)) for pid in told.split())
+
+    await eventually(are_dead, within_s=5)
+    await worker.wait()
+
+
+def is_running(pid: int) -> bool:
+    """A process that nobody has fetched the exit code of is dead all the same."""
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_function_typed_at_a_prompt_is_refused_and_never_looked_for_in_the_child_itself(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", UNGUARDED.replace("work", "main_part").replace("ade.main_part", "ade.worker")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.stdout.splitlines() == ["main", "failed 1 InvalidTask"], ran.stderr

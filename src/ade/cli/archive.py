@@ -28,7 +28,8 @@ _PAGE = 1_000
 def archive(session: Session, dry_run: bool, older_than: float | None, folder: str | None, yes: bool) -> None:
     """Write finished tasks that were kept long enough to the archive folder and prune them.
 
-    Without an archive folder they are deleted for good, after a question.
+    Without an archive folder they are deleted for good, after a question. Dead letters that nobody dealt with stay for
+    sweep.dead_letter_retention_s in any case.
     """
     sweep = session.settings.sweep
     session.run(
@@ -48,15 +49,19 @@ async def _archive(session: Session, *, dry_run: bool, retention_s: float, folde
             _make(Path(folder))
         total = await _count(session, stores, retention_s)
         if folder is None and total and not dry_run:
-            what = f"{total} task{'s' * (total != 1)} would be deleted for good: there is no archive folder (--to)."
+            what = f"{_tasks(total)} would be deleted for good: there is no archive folder (--to)."
             confirm(session, what, yes=yes)
         pruned = 0 if dry_run else await _prune(session, stores, total, retention_s, folder)
     if session.out.as_json:
         session.out.document({"found": total, "pruned": pruned, "archive": folder})
     elif dry_run:
-        session.out.line(f"{total} tasks would be {'archived to ' + folder + ' and ' if folder else ''}pruned.")
+        session.out.line(f"{_tasks(total)} would be {'archived to ' + folder + ' and ' if folder else ''}pruned.")
     else:
-        session.out.line(f"Pruned {pruned} tasks{f', archived to {folder}' if folder and pruned else ''}.")
+        session.out.line(f"Pruned {_tasks(pruned)}{f', archived to {folder}' if folder and pruned else ''}.")
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'s' * (count != 1)}"
 
 
 def _make(folder: Path) -> None:

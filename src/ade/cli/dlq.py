@@ -38,7 +38,7 @@ def dlq() -> None:
 @pass_session
 def list_groups(session: Session, name: str | None, queue: str | None) -> None:
     """List the groups: dead letters that failed in the same way share a fingerprint."""
-    session.run(_list(session, TaskQuery(name=name, queue=queue)))
+    session.look(_list(session, TaskQuery(name=name, queue=queue)))
 
 
 async def _list(session: Session, query: TaskQuery) -> None:
@@ -74,7 +74,7 @@ async def _list(session: Session, query: TaskQuery) -> None:
 @pass_session
 def show_group(session: Session, fingerprint: str, limit: int) -> None:
     """List the dead letters of one group, newest first."""
-    session.run(_show(session, fingerprint, limit))
+    session.look(_show(session, fingerprint, limit))
 
 
 async def _show(session: Session, fingerprint: str, limit: int) -> None:

@@ -13,7 +13,7 @@ from ade.insight import explain as insight
 @pass_session
 def explain(session: Session, task_id: str) -> None:
     """Say why a task is not running, or what became of it. Reasons come in the order in which they must be lifted."""
-    session.run(_explain(session, task_id))
+    session.look(_explain(session, task_id))
 
 
 async def _explain(session: Session, text: str) -> None:

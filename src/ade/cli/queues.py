@@ -29,7 +29,7 @@ def queues() -> None:
 @pass_session
 def list_queues(session: Session) -> None:
     """List all queues with their depth and how long the oldest ready task has been waiting."""
-    session.run(_list(session))
+    session.look(_list(session))
 
 
 async def _list(session: Session) -> None:

@@ -32,7 +32,7 @@ def schedules() -> None:
 @pass_session
 def list_schedules(session: Session) -> None:
     """List all schedules with their last and next firing."""
-    session.run(_list(session))
+    session.look(_list(session))
 
 
 async def _list(session: Session) -> None:

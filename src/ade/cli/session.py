@@ -36,6 +36,7 @@ class Session:
     def __init__(self) -> None:
         self.choices = Choices()
         self.flags: dict[str, object] = {}  # settings given as options of the command, by dotted name
+        self._looked_at: Stores | None = None  # opened for reading alone
 
     @cached_property
     def out(self) -> "Output":
@@ -119,12 +120,24 @@ class Session:
         """Whoever looks at a store or changes what is in it makes none: an empty one would hide a wrong URL."""
         from ade.wiring import open_stores
 
-        stores = await open_stores(self.settings.store.url, self.settings, must_exist=must_exist)
+        url = self.settings.store.url
+        stores = self._looked_at or await open_stores(url, self.settings, must_exist=must_exist)
         gc.enable()  # all is loaded; from here on there may be garbage
         try:
             yield stores
         finally:
             await stores.close()
+
+    def look(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out work that only reads. On a file it needs no event loop, whose loading would be half the time."""
+        from ade.wiring import open_to_look
+
+        try:
+            self._looked_at = open_to_look(self.settings.store.url, self.settings)
+        except BaseException:
+            work.close()  # it never began
+            raise
+        return self.run(work) if self._looked_at is None else _without_loop(work)
 
     def payloads(self, stores: "Stores") -> "Payloads":
         from ade.queue.payloads import Payloads
@@ -153,3 +166,14 @@ class Session:
     def is_interactive(self) -> bool:
         """Whether somebody can answer a question."""
         return not self.choices.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _without_loop(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine that never waits returns."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("a store opened to be looked at made its caller wait")

@@ -34,7 +34,7 @@ def show(session: Session, task_id: str, full: bool) -> None:
 
     ID may be cut short to a part of its beginning or end that no other task shares.
     """
-    session.run(_show(session, task_id, full))
+    session.look(_show(session, task_id, full))
 
 
 async def _show(session: Session, text: str, full: bool) -> None:

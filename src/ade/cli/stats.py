@@ -14,7 +14,7 @@ from ade.insight.overview import Overview, overview
 @pass_session
 def stats(session: Session) -> None:
     """Show depths, ages, throughput and workers once."""
-    session.run(_stats(session))
+    session.look(_stats(session))
 
 
 async def _stats(session: Session) -> None:
@@ -40,7 +40,7 @@ def totals(seen: Overview) -> str:
 
 
 def rates(seen: Overview) -> str:
-    """Per second, from the newest events."""
+    """From the newest events: per second or, where little happens, per minute."""
     rate = seen.throughput
     named = {
         "created": rate.created,
@@ -48,7 +48,11 @@ def rates(seen: Overview) -> str:
         "failed": rate.failed,
         "retried": rate.retried,
     }
-    return ", ".join(f"{value:.1f}/s {name}" for name, value in named.items())
+    return ", ".join(f"{_rate(value)} {name}" for name, value in named.items())
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:.1f}/s" if per_second >= 1 else f"{per_second * 60:.0f}/min"
 
 
 def dead_letters(seen: Overview) -> str:

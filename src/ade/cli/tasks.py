@@ -22,7 +22,7 @@ from ade.ports import TaskPage, TaskQuery
 @pass_session
 def tasks(session: Session, limit: int, cursor: int | None, oldest_first: bool, **given: Unpack[Filter]) -> None:
     """List tasks, newest first. All conditions must hold."""
-    session.run(_list(session, given, limit=limit, cursor=cursor, oldest_first=oldest_first))
+    session.look(_list(session, given, limit=limit, cursor=cursor, oldest_first=oldest_first))
 
 
 async def _list(session: Session, given: Filter, *, limit: int, cursor: int | None, oldest_first: bool) -> None:

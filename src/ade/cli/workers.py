@@ -22,7 +22,7 @@ _STYLES = {
 @pass_session
 def workers(session: Session) -> None:
     """List workers and how they are doing: working, draining, stuck or silent."""
-    session.run(_list(session))
+    session.look(_list(session))
 
 
 async def _list(session: Session) -> None:

@@ -235,7 +235,9 @@ def discard(task: Task, reason: str, *, now: int, actor: str | None = None) -> C
 
 
 def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) -> Change:
-    """Change a draft. The result is checked like a new task."""
+    """Change a draft. The result is checked like a new task; what it waits for stays as it was."""
+    if fields.keys() & {"depends_on", "after_failure"}:
+        raise InvalidTask("what a draft waits for cannot be changed; make a new draft instead")
     edited = change(task, Verb.EDIT, now=now, actor=actor, payload={"fields": sorted(fields)}, also=fields)
     check_task(edited.after)
     return edited

@@ -202,7 +202,8 @@ def _settled(task: Task) -> Reason:
 def _failed(task: Task, at: str) -> Reason:
     error = f"{task.error.type}: {task.error.message}"[:500] if task.error is not None else "for an unknown reason"
     used_up = task.attempt >= task.max_attempts
-    what = f"all {task.max_attempts} attempts are used up" if used_up else "another attempt could not help"
+    attempts = "its only attempt is" if task.max_attempts == 1 else f"all {task.max_attempts} attempts are"
+    what = f"{attempts} used up" if used_up else "another attempt could not help"
     discarded = f"; it was discarded: {task.reason}" if task.discarded else f"; `ade retry {task.id}` runs it again"
     return Reason(
         code="attempts_used_up" if used_up else "final",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ade.core.admission import check_no_cycle
-from ade.core.errors import AdeError, InvalidTask, StoreError
+from ade.core.errors import AdeError, DiskFull, InvalidTask, StoreError
 from ade.core.records import Task
 from ade.core.task import admit
 from ade.ports import WORK, Stores
@@ -43,11 +43,17 @@ async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[
     """Large arguments are kept before the records that name them; what no record names is removed again."""
     own = {task.id for task in admitted}
     try:
-        stored = await stores.tasks.add([await _spilled(payloads, task) for task in admitted])
-    except StoreError:
-        raise  # perhaps they were stored all the same, so the blobs stay; as they do when the caller is cancelled
+        spilled = [await _spilled(payloads, task) for task in admitted]
     except AdeError:
         await stores.blobs.remove_blobs(sorted(own))
+        raise
+    try:
+        stored = await stores.tasks.add(spilled)
+    except AdeError as error:
+        # Other errors of the store tell nothing about the write: perhaps the tasks were stored all the same, so the
+        # blobs stay; as they do when the caller is cancelled.
+        if isinstance(error, DiskFull) or not isinstance(error, StoreError):
+            await stores.blobs.remove_blobs(sorted(own))
         raise
     await stores.blobs.remove_blobs(sorted(own - {task.id for task in stored}))
     return stored

@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from ade.core.errors import AdeError, UnknownSchedule
+from ade.core.errors import AdeError, IdempotencyConflict, UnknownSchedule
 from ade.core.records import Definition, Schedule, Task
 from ade.core.schedule import fired, firing_key, plan
 from ade.logs import Log
@@ -40,7 +40,10 @@ async def declare(stores: Stores, schedule: Schedule) -> Schedule:
     if known is None:
         return await put(stores, schedule)
     if all(getattr(known, field) == getattr(schedule, field) for field in _ABOUT):
-        return known
+        planned = plan(known, now=stores.clock.now())
+        if known.next_at <= planned.next_at:
+            return known
+        return await _store(stores, planned)  # it fired while the clock was ahead; it must not wait until then
     changed = structs.replace(schedule, paused=known.paused, last_at=known.last_at, last_task_id=known.last_task_id)
     return await put(stores, changed)
 
@@ -96,7 +99,11 @@ async def fire_now(stores: Stores, payloads: Payloads, defaults: TaskDefaults, n
 async def _fire(stores: Stores, payloads: Payloads, schedule: Schedule, template: Task) -> Task | None:
     now = stores.clock.now()
     made = structs.replace(_from_schedule(template, schedule), idempotency_key=firing_key(schedule))
-    [task] = await keep(stores, payloads, [Plan(template=made).make(schedule.args, now=now)])
+    try:
+        [task] = await keep(stores, payloads, [Plan(template=made).make(schedule.args, now=now)])
+    except IdempotencyConflict:  # a clock was put back: this moment had its firing, before the schedule was changed
+        await stores.schedules.advance_schedule(schedule, plan(schedule, now=now))
+        return None
     moved = await stores.schedules.advance_schedule(schedule, fired(schedule, task.id, now=now))
     return task if moved else None
 

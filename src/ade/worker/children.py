@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import DecodeError, Raw
 
@@ -22,20 +22,35 @@ from ade.worker.wire import Answer, Ask, Call, Facts, Raised, Refused, Request, 
 
 Respond = Callable[[Request], Awaitable[Any]]
 _CALLS_PER_CHILD = 1_000  # then a fresh one: what handlers leak goes with the process
+_LAST_WORDS_S = 1.0  # for a process whose line is closed to end by itself, so that its own exit code is told
+
+
+class Groups(Protocol):
+    """Where it is noted which process groups must not outlive the worker."""
+
+    def add_group(self, group: int) -> None: ...
+
+    def remove_group(self, group: int) -> None: ...
 
 
 class Child:
     """One process, used for one call at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process, line: tuple[asyncio.StreamReader, asyncio.StreamWriter]):
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        line: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        on_gone: Callable[["Child"], None],
+    ) -> None:
         self._process = process
         self._reader, self._writer = line
+        self._on_gone = on_gone
         self._calls = 0
         self._is_gone = False
         self._ended = asyncio.create_task(self._watch())
 
     @classmethod
-    async def start(cls) -> "Child":
+    async def start(cls, on_gone: Callable[["Child"], None]) -> "Child":
         """Spawned, never forked. Its own session: signals to the worker's group do not reach it, kills reach all."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -47,7 +62,12 @@ class Child:
                 start_new_session=True,
                 env=_environment(),
             )
-        return cls(process, await asyncio.open_unix_connection(sock=ours))
+        return cls(process, await asyncio.open_unix_connection(sock=ours), on_gone)
+
+    @property
+    def group(self) -> int:
+        """Of this process and all it starts."""
+        return self._process.pid
 
     @property
     def is_worn(self) -> bool:
@@ -69,6 +89,7 @@ class Child:
                     return message.failure
                 await wire.write_frame(self._writer, wire.encode(await _respond(respond, message)))
         except (asyncio.IncompleteReadError, ConnectionError):
+            await asyncio.wait({self._ended}, timeout=_LAST_WORDS_S)
             self.kill()
             return _how_it_died(await self._ended)
         except DecodeError:
@@ -78,7 +99,7 @@ class Child:
         """End it and whatever it has started."""
         if not self._is_gone:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self.group, signal.SIGKILL)
 
     async def close(self) -> None:
         self.kill()
@@ -89,6 +110,7 @@ class Child:
         code = await self._process.wait()
         self.kill()  # at once: as soon as its group is empty, the number may be given to another
         self._is_gone = True
+        self._on_gone(self)
         self._writer.transport.abort()
         return code
 
@@ -100,7 +122,8 @@ class Child:
 class Children:
     """The idle processes. How many are busy at once is the caller's affair."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Groups | None = None) -> None:
+        self._groups = groups
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
@@ -116,7 +139,6 @@ class Children:
             child.kill()
             raise
         if child.is_worn:
-            self._all.discard(child)
             await child.close()
         else:
             self._idle.append(child)
@@ -124,14 +146,24 @@ class Children:
 
     async def close(self) -> None:
         """End them all, also those whose call was given up."""
-        children, self._all, self._idle = self._all, set(), []
-        for child in children:
+        self._idle.clear()
+        for child in list(self._all):
             await child.close()
 
     async def _new(self) -> Child:
-        child = await Child.start()
+        child = await Child.start(self._forget)
         self._all.add(child)
+        if self._groups is not None:
+            self._groups.add_group(child.group)
         return child
+
+    def _forget(self, child: Child) -> None:
+        """It is gone, and be it while it was idle: no task is given to it any more."""
+        self._all.discard(child)
+        if child in self._idle:
+            self._idle.remove(child)
+        if self._groups is not None:
+            self._groups.remove_group(child.group)
 
 
 def check_importable(handler: Handler) -> None:
@@ -154,6 +186,8 @@ def call_of(handler: Handler, args: Raw, facts: Facts) -> Call:
         spec = getattr(main, "__spec__", None) if module == "__main__" else None
         module = spec.name if spec is not None else module
         main_path = None if spec is not None else getattr(main, "__file__", None)
+        if spec is None and main_path is None:
+            raise InvalidTask(f"task {handler.name!r} runs in a process, so it must be defined in a file")
     return Call(module, qualname, main_path, args, facts, is_main)
 
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import gc
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ade.worker.processes import die_with_supervisor
 from ade.worker.shutdown import StopSignals
+from ade.worker.threads import UnwaitedExecutor
 
 T = TypeVar("T")
+_THREADS = min(32, (os.cpu_count() or 1) + 4)  # for `asyncio.to_thread`, as many as Python's own
 _COLLECT_EVERY = 10_000  # new objects; the usual 700 are the work of an instant here
 _SWITCH_S = 0.0005  # a store's thread beside a busy loop waits this long for the interpreter, not the usual 5 ms
 
@@ -22,6 +25,7 @@ def serve(main: Callable[[StopSignals], Coroutine[Any, Any, T]]) -> T:
     gc.set_threshold(_COLLECT_EVERY, 20, 50)
 
     async def caught() -> T:
+        asyncio.get_running_loop().set_default_executor(UnwaitedExecutor(_THREADS))
         signals = StopSignals()
         with signals.caught():
             return await main(signals)

@@ -18,12 +18,14 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (EffectUnknown, FailureKind.UNRECOVERABLE),  # another run would meet the same unknown
     (MemoryError, FailureKind.OUT_OF_MEMORY),
 )
+_DELAYS = {FailureKind.RETRY_ASKED: "after", FailureKind.RATE_LIMITED: "retry_after"}
 
 
 def failure_of(error: BaseException) -> Failed:
     """The outcome of a handler that raised this."""
-    kind = next((kind for cause, kind in _KINDS if isinstance(error, cause)), FailureKind.RAISED)
-    return failed(kind, error, retry_after_ms=_asked_delay_ms(error))
+    raised = type(error)  # isinstance would ask the exception itself, whose class may be wrong in any way
+    kind = next((kind for cause, kind in _KINDS if issubclass(raised, cause)), FailureKind.RAISED)
+    return failed(kind, error, retry_after_ms=_asked_delay_ms(kind, error))
 
 
 def failed(kind: FailureKind, error: BaseException, *, retry_after_ms: int | None = None) -> Failed:
@@ -50,13 +52,13 @@ def unwritable(what: str) -> Failed:
     return Failed(TaskError(kind=FailureKind.BAD_RESULT, type="NotStored", message=message[:_MESSAGE_LIMIT]))
 
 
-def _asked_delay_ms(error: BaseException) -> int | None:
-    seconds = error.after if isinstance(error, Retry) else None
-    if isinstance(error, RateLimited):
-        seconds = error.retry_after
+def _asked_delay_ms(kind: FailureKind, error: BaseException) -> int | None:
+    if kind not in _DELAYS:
+        return None
     try:
+        seconds = getattr(error, _DELAYS[kind])
         return None if seconds is None else max(round(seconds * 1000), 0)
-    except (TypeError, ValueError, OverflowError):  # not a number of seconds: the usual backoff
+    except (AttributeError, TypeError, ValueError, OverflowError):  # not a number of seconds: the usual backoff
         return None
 
 

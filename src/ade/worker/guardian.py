@@ -2,18 +2,21 @@
 
 C code that keeps the interpreter to itself for a minute also stops the worker's lease thread. The guardian watches
 the time of the last renewal on a shared page; when it grows old while the worker lives, it renews in its place. It
-opens the store only then, and ends with the worker.
+opens the store only then, and ends with the worker: the last thing it does is to end the processes that the worker's
+handlers have left behind.
 """
 
+import contextlib
 import importlib
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ade.worker.kinship import die_with_parent, import_path
+from ade.worker.kinship import hear_of_parents_end, import_path
 from ade.worker.slate import Page, Slate
 
 if TYPE_CHECKING:
@@ -138,13 +141,34 @@ def watch(slate: Slate, brief: Brief, open_renew: Callable[[], Renew], wait: Cal
             slate.write_guarded(now_ms)
 
 
+def end_groups(slate: Slate) -> None:
+    """Kill what handlers have started and the worker, being gone, cannot end any more."""
+    for group in slate.read_groups():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
 def main() -> None:
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return  # the worker died before it could say anything
     brief = Brief.from_line(line.decode())
-    die_with_parent(brief.worker_pid)
     slate = Slate(brief.descriptor, brief.capacity)
+
+    def leave_if_worker_is_gone(*_: object) -> None:
+        if os.getppid() != brief.worker_pid:  # else a service manager tells all processes, and the worker still drains
+            sys.exit()
+
+    # The closed line tells of the worker's end too, unless a process forked by a handler keeps it open.
+    signal.signal(signal.SIGTERM, leave_if_worker_is_gone)
+    with contextlib.suppress(SystemExit):
+        hear_of_parents_end(signal.SIGTERM)
+        leave_if_worker_is_gone()
+        _watch_for(slate, brief)
+    end_groups(slate)  # not after an error of our own: the worker may live
+
+
+def _watch_for(slate: Slate, brief: Brief) -> None:
 
     def open_renew() -> Renew:
         module, _, name = brief.renewer.partition(":")

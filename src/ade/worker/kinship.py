@@ -19,8 +19,13 @@ def die_with_parent(parent_pid: int, *, by: signal.Signals = signal.SIGKILL) -> 
     The kernel watches the thread that started this process, so parents start children from a thread that stays.
     Elsewhere than on Linux the caller's pipe to the parent must do.
     """
+    hear_of_parents_end(by)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def hear_of_parents_end(by: signal.Signals) -> None:
+    """The signal only, for a process that has something left to do then."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
-    if os.getppid() != parent_pid:
-        os._exit(1)

@@ -12,7 +12,7 @@ from ade.core.outcome import Failed, Outcome, Succeeded
 from ade.core.records import Task
 from ade.queue.handlers import Handler, Mode
 from ade.queue.payloads import Payloads
-from ade.worker.children import Children, call_of
+from ade.worker.children import Children, Groups, call_of
 from ade.worker.desk import Desk, facts_of
 from ade.worker.failures import failed, failure_of
 from ade.worker.run import Run
@@ -26,12 +26,14 @@ class Middleware(Protocol):
 
 
 class Performer:
-    def __init__(self, desk: Desk, payloads: Payloads, middleware: Sequence[Middleware] = ()) -> None:
+    def __init__(
+        self, desk: Desk, payloads: Payloads, middleware: Sequence[Middleware] = (), groups: Groups | None = None
+    ) -> None:
         self._desk = desk
         self._payloads = payloads
         self._middleware = tuple(middleware)
         self._threads = HandlerThreads("ade-handler")
-        self._children = Children()
+        self._children = Children(groups)
 
     async def perform(self, run: Run) -> Outcome:
         """What came of the run. CancelledError passes through: whoever told the run to end knows why."""

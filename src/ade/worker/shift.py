@@ -68,13 +68,13 @@ class Shift:
         self._timer = SharedTimer(asyncio.get_running_loop())
         self._outputs = OutputBuffer(stores.outputs, stores.clock)
         desk = Desk(stores, self._enqueue, self._outputs)
-        self._performer = Performer(desk, setup.payloads, setup.middleware)
+        self._slate = Slate.create(2 * options.concurrency)
+        self._performer = Performer(desk, setup.payloads, setup.middleware, self._slate)
         self._runs = Runs(setup.registry, self._performer, self._timer, options, setup.probe)
         self._finisher = Finisher(stores, self._outputs, setup.probe, setup.dice, self._runs.settled)
         self._runs.finish = self._finisher.add
         desk.on_lost = self._runs.lose
         self._pump = Pump(stores, setup.registry, self._runs, self._timer, options, setup.worker_id, setup.probe)
-        self._slate = Slate.create(2 * options.concurrency)
         self._guardian: GuardianProcess | None = None
         self._went_round_ms = _now_ms()
         self._lease = self._make_lease()
@@ -138,10 +138,10 @@ class Shift:
         await asyncio.gather(*self._background.values(), return_exceptions=True)
         await self._outputs.flush()
         await asyncio.to_thread(self._lease.stop)
+        await self._performer.close()  # takes its processes off the slate
         if self._guardian is not None:
             await asyncio.to_thread(self._guardian.stop)
         self._slate.close()
-        await self._performer.close()
         self._timer.close()
 
     async def _deregister(self) -> None:

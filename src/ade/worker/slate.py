@@ -1,4 +1,5 @@
-"""A page of memory shared by a worker and its guardian: which runs are held, and when each side last renewed them.
+"""A page of memory shared by a worker and its guardian: which runs are held, when each side last renewed them, and
+which process groups end with the worker.
 
 The worker writes it before any handler runs, so the guardian knows of a run even if that run at once takes hold of
 the interpreter and never lets the lease thread run again. Only the standard library: the guardian stays small.
@@ -15,7 +16,10 @@ _VERSION = struct.Struct("<Q")  # odd while the worker is writing
 _MOMENT = struct.Struct("<q")
 _COUNT = struct.Struct("<I")
 _RUN = struct.Struct("<32sq")
-_BEAT_AT, _GUARDED_AT, _COUNT_AT, _RUNS_AT = 8, 16, 24, 32
+_GROUP = struct.Struct("<q")  # 0: nothing is written there
+_MOST_GROUPS = 1_024
+_BEAT_AT, _GUARDED_AT, _COUNT_AT, _GROUPS_AT = 8, 16, 24, 32
+_RUNS_AT = _GROUPS_AT + _MOST_GROUPS * _GROUP.size
 
 
 class HeldRun(NamedTuple):
@@ -62,6 +66,16 @@ class Slate:
         self._version += 1
         _VERSION.pack_into(self._memory, 0, self._version)
 
+    def add_group(self, group: int) -> None:
+        """By the worker: these processes must not outlive it. Each has its place, so none is ever half written."""
+        self._replace_group(0, group)
+
+    def remove_group(self, group: int) -> None:
+        self._replace_group(group, 0)
+
+    def read_groups(self) -> list[int]:
+        return [group for group in self._groups() if group > 1]  # 0 is our own group, 1 stands for all processes
+
     def write_beat(self, moment_ms: int) -> None:
         _MOMENT.pack_into(self._memory, _BEAT_AT, moment_ms)
 
@@ -77,6 +91,14 @@ class Slate:
                 self._last = page
                 return page
         return page if self._last is None else page._replace(runs=self._last.runs)
+
+    def _groups(self) -> list[int]:
+        return [group for (group,) in _GROUP.iter_unpack(self._memory[_GROUPS_AT:_RUNS_AT])]
+
+    def _replace_group(self, before: int, after: int) -> None:
+        groups = self._groups()
+        if before in groups:  # else there is no room, or it was not noted for want of room
+            _GROUP.pack_into(self._memory, _GROUPS_AT + groups.index(before) * _GROUP.size, after)
 
     def _read_once(self) -> Page:
         count = min(_COUNT.unpack_from(self._memory, _COUNT_AT)[0], self.capacity)

@@ -6,8 +6,11 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", contextvars.Context, Callable[[], Any]]
 
@@ -43,6 +46,53 @@ class HandlerThreads:
             self._idle.release()
 
 
+class UnwaitedExecutor(ThreadPoolExecutor):
+    """What `asyncio.to_thread` uses in a worker's process. Its threads are daemons too: a handler that hangs in one was
+    handed back long ago when the process ends, and must not keep it from ending."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._most = most
+        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._free = threading.Semaphore(0)
+        self._begun = 0
+        self._order = threading.Lock()
+        self._is_closed = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        future: Future[T] = Future()
+        with self._order:
+            if self._is_closed:
+                raise RuntimeError("the worker's process ends: no more functions are run in threads")
+            self._asked.put((future, partial(fn, *args, **kwargs)))
+            if not self._free.acquire(blocking=False) and self._begun < self._most:
+                self._begun += 1
+                threading.Thread(target=self._serve, name=f"ade-to-thread-{self._begun}", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let idle threads end. Nobody waits for the others."""
+        with self._order:
+            self._is_closed = True
+        for _ in range(self._begun):
+            self._asked.put(None)
+
+    def _serve(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            _answer(*asked)
+            del asked
+            self._free.release()
+
+
+def _answer(future: "Future[Any]", function: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:  # as any executor does: it goes to whoever waits
+        future.set_exception(error)
+
+
 def _perform(
     loop: asyncio.AbstractEventLoop,
     future: "asyncio.Future[Any]",
@@ -63,7 +113,7 @@ def _deliver(future: "asyncio.Future[Any]", answer: Any, error: BaseException | 
         return
     if error is None:
         future.set_result(answer)
-    elif isinstance(error, StopIteration):  # a future cannot carry it
+    elif issubclass(type(error), StopIteration):  # a future cannot carry it; isinstance would ask the exception itself
         future.set_exception(RuntimeError("the handler raised StopIteration"))
     else:
         future.set_exception(error)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ade.ports import Clock, Stores
-from ade.stores.sqlite import StoreOptions, open_sqlite
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

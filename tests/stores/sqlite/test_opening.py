@@ -17,8 +17,8 @@ from ade.core.errors import (
     StoreTooNew,
     StoreUnsupported,
 )
-from ade.stores.sqlite import StoreOptions, open_sqlite
 from ade.stores.sqlite.connection import APPLICATION_ID, connect
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.stores.sqlite.statements import migrations
 from ade.stores.sqlite.tasks import SqliteTasks
 from tests.conformance.clock import StoryClock

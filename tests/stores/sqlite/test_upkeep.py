@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
+import resource
 from pathlib import Path
 
 import apsw
 import pytest
 
-from ade.core.errors import StoreCorrupt, StoreError, StoreReadOnly
+from ade.core.errors import StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
 from ade.ports import Stores
-from ade.stores.sqlite import StoreOptions, open_sqlite
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
@@ -160,6 +161,21 @@ async def test_a_blob_that_was_cut_short_or_lost_is_found_out(open_store: OpenSt
     blob_file(path).unlink()
     with pytest.raises(StoreCorrupt, match="missing"):
         await stores.blobs.get_blob(BLOB)
+
+
+async def test_a_blob_that_cannot_be_written_leaves_nothing_behind(open_store: OpenStore, path: Path) -> None:
+    stores = await open_store()
+    await stores.blobs.put_blob(BLOB, b"original")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(StoreUnavailable, match="too large"):
+            await stores.blobs.put_blob(BLOB, b"x" * (2 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [file.name for file in path.with_name("ade.db.blobs").rglob("*") if file.is_file()] == [BLOB]
+    assert await stores.blobs.get_blob(BLOB) == b"original"
 
 
 async def test_a_blob_outlives_the_store_and_lies_where_it_was_wished(open_store: OpenStore, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import apsw
 from msgspec import structs
 
-from ade.core.errors import AdeError, IdempotencyConflict, QueueFull, UnknownDependency
+from ade.core.admission import check_no_cycle
+from ade.core.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import AfterFailure, Task
 from ade.core.task import creation_event
@@ -66,6 +67,8 @@ class _Batch:
         """The tasks of one call as they are or will be stored; refused as a whole when one of them is."""
         earlier = self._earlier(tasks)
         fresh = [_renamed(task, earlier) for task in _distinct(tasks) if task.id not in earlier]
+        if earlier:
+            _check_no_ring(fresh)
         self._check_room(fresh)
         seqs = {task.id: self._next_seq + offset for offset, task in enumerate(fresh)}
         edges = self._edges_of(fresh, seqs)
@@ -182,8 +185,18 @@ def _renamed(task: Task, earlier: dict[str, Task]) -> Task:
     """Who waits for a task that turned out to exist already waits for the existing one."""
     if not any(task_id in earlier for task_id in task.depends_on):
         return task
-    names = tuple(earlier[task_id].id if task_id in earlier else task_id for task_id in task.depends_on)
-    return structs.replace(task, depends_on=names)
+    names = dict.fromkeys(earlier[task_id].id if task_id in earlier else task_id for task_id in task.depends_on)
+    return structs.replace(task, depends_on=tuple(names))
+
+
+def _check_no_ring(tasks: Sequence[Task]) -> None:
+    """What was no ring may be one now that two tasks have turned out to be the same."""
+    try:
+        check_no_cycle(tasks)
+    except DependencyCycle as error:
+        raise DependencyCycle(
+            f"{error.detail}, because their idempotency keys make one task of two; nothing was stored"
+        ) from None
 
 
 def _check_same_request(earlier: Task, task: Task) -> None:

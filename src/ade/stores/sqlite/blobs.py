@@ -1,6 +1,5 @@
 """Large arguments and results lie in files beside the database, written durably before the record names them."""
 
-import asyncio
 import hashlib
 import os
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from ade.core.errors import StoreCorrupt
 from ade.stores.sqlite.connection import translating
 from ade.stores.sqlite.places import make_folder, sync_folder
+from ade.stores.sqlite.threads import Aside, in_thread
 
 _REF = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(\.[A-Za-z0-9_-]+)+")
 
@@ -19,8 +19,9 @@ _REF = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(\.[A-Za-z0-9_-]+)+")
 class SqliteBlobs:
     """Blobs named `<task id>.<what>`; in memory when there is no folder."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, aside: Aside = in_thread) -> None:
         self._folder = folder
+        self._aside = aside  # where the files are touched
         self._memory: dict[str, bytes] = {}
         self._made: set[Path] = set()
 
@@ -29,7 +30,7 @@ class SqliteBlobs:
         if self._folder is None:
             self._memory[ref] = content
         else:
-            await asyncio.to_thread(self._write, self._path(ref), content)
+            await self._aside(self._write, self._path(ref), content)
 
     async def get_blob(self, ref: str) -> bytes:
         _check(ref)
@@ -37,7 +38,7 @@ class SqliteBlobs:
             if ref not in self._memory:
                 raise StoreCorrupt(f"blob {ref} is missing")
             return self._memory[ref]
-        return await asyncio.to_thread(self._read, self._path(ref))
+        return await self._aside(self._read, self._path(ref))
 
     async def remove_refs(self, refs: Sequence[str]) -> None:
         """Remove single blobs that no record names any more."""
@@ -45,7 +46,7 @@ class SqliteBlobs:
             _check(ref)
             self._memory.pop(ref, None)
         if self._folder is not None and refs:
-            await asyncio.to_thread(self._unlink, [self._path(ref) for ref in refs])
+            await self._aside(self._unlink, [self._path(ref) for ref in refs])
 
     async def remove_blobs(self, task_ids: Sequence[str]) -> None:
         """Remove all blobs of tasks that are gone."""
@@ -53,7 +54,7 @@ class SqliteBlobs:
             gone = set(task_ids)
             self._memory = {ref: blob for ref, blob in self._memory.items() if ref.partition(".")[0] not in gone}
         elif self._folder.exists():
-            await asyncio.to_thread(self._remove, task_ids)
+            await self._aside(self._remove, task_ids)
 
     def copy_to(self, folder: Path) -> None:
         """Copy every blob; those of tasks that are pruned meanwhile may be missing."""
@@ -76,12 +77,12 @@ class SqliteBlobs:
         with translating(str(path)):
             self._make_folder_of(path)
             unfinished = path.with_name(f"{path.name}.{os.urandom(4).hex()}.part")  # two may write one blob at once
-            with unfinished.open("wb") as file:
-                file.write(hashlib.sha256(content).digest())
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
+            try:
+                _write_synced(unfinished, content)
+                unfinished.replace(path)
+            except BaseException:
+                unfinished.unlink(missing_ok=True)  # on a full disk it is the last thing that is wanted
+                raise
             sync_folder(path.parent)
 
     def _make_folder_of(self, path: Path) -> None:
@@ -112,6 +113,14 @@ class SqliteBlobs:
         for task_id in task_ids:
             for path in (self._folder / task_id[-2:]).glob(f"{task_id}.*"):
                 path.unlink(missing_ok=True)
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(hashlib.sha256(content).digest())
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _check(ref: str) -> None:

@@ -38,6 +38,13 @@ class MachineClock:
         return self.now() - self.steady()
 
 
+def known_offset(connection: apsw.Connection) -> int | None:
+    """The offset of this boot if it is settled."""
+    if value(connection, "get_meta", key="boot_id") != boot_id():
+        return None
+    return int(value(connection, "get_meta", key="steady_offset_ms"))
+
+
 def settle_offset(connection: apsw.Connection) -> int:
     """The offset of this boot. After a reboot steady time goes on from where it can have been at most."""
     boot = boot_id()

@@ -109,6 +109,12 @@ def connect_reader(path: Path) -> apsw.Connection:
     return connection
 
 
+def is_current(connection: apsw.Connection) -> bool:
+    """Whether the file is ours and its schema is the one this version knows."""
+    found = (connection.pragma("application_id"), connection.pragma("user_version"))
+    return found == (APPLICATION_ID, len(migrations()))
+
+
 def _set_up(connection: apsw.Connection, *, synchronous: str, network: bool) -> None:
     connection.set_busy_timeout(0)  # SQLite's own handler starves the loser; `patiently` waits at random instead
     connection.execute("PRAGMA mmap_size=0")

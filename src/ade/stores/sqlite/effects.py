@@ -1,6 +1,7 @@
 """EffectStore and OutputStore on SQLite: what runs leave behind besides their result."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import apsw
 from msgspec import Raw, structs
@@ -9,15 +10,17 @@ from ade.core.errors import StaleLease
 from ade.core.records import Effect, OutputLine
 from ade.ports import Clock
 from ade.stores.sqlite.codec import packed, raw
-from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run, value
-from ade.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.writer import Writer
 
 MOST_LINES = 10_000  # of one run; what is beyond is cut with a mark
 
 
 class SqliteEffects:
-    def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
@@ -56,7 +59,7 @@ class SqliteEffects:
 
 
 class SqliteOutputs:
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers
 

@@ -1,18 +1,21 @@
 """EventLog on SQLite."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import apsw
 
 from ade.core.events import Event
 from ade.stores.sqlite.codec import packed, unpacked
-from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run, value
-from ade.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.writer import Writer
 
 
 class SqliteEvents:
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers
 
@@ -43,7 +46,7 @@ class SqliteEvents:
 
         def find(connection: apsw.Connection) -> list[int]:
             boundary = _first_since(connection, before_ms)
-            return [seq for (seq,) in run(connection, "old_events", boundary=boundary, limit=limit)]
+            return [seq for (seq,) in run(connection, "old_events", boundary=boundary, before=before_ms, limit=limit)]
 
         seqs = await self._readers.call(find)
         if not seqs:
@@ -53,7 +56,7 @@ class SqliteEvents:
 
 
 def _first_since(connection: apsw.Connection, moment: int) -> int:
-    """Where in the log a moment lies, by halving: the log is in the order of time."""
+    """Where in the log a moment lies, by halving: the log is in the order of time, unless a clock was put back."""
     low, high = 0, int(value(connection, "last_seq")) + 1
     while low < high:
         middle = (low + high) // 2

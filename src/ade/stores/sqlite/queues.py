@@ -1,21 +1,24 @@
 """QueueStore on SQLite."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import apsw
 
 from ade.core.lifecycle import Status
 from ade.core.records import Queue
 from ade.ports import Tally
-from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run, value
-from ade.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.writer import Writer
 
 MOST_COUNTED = 10_000
 
 
 class SqliteQueues:
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers
 

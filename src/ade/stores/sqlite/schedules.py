@@ -1,17 +1,21 @@
 """ScheduleStore on SQLite."""
 
+from typing import TYPE_CHECKING
+
 import apsw
 import msgspec
 
 from ade.core.records import Schedule
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run
-from ade.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.writer import Writer
 
 
 class SqliteSchedules:
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers") -> None:
         self._writer = writer
         self._readers = readers
 

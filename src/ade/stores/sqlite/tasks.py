@@ -1,7 +1,7 @@
-"""TaskStore on SQLite."""
+"""TaskStore on SQLite. Whoever only looks does not load the parts that write."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 from msgspec import Raw
@@ -10,26 +10,26 @@ from ade.core.change import Change
 from ade.core.errors import StaleLease, StaleWrite
 from ade.core.records import Task
 from ade.ports import WORK, ClaimRequest, Clock, Hints, TaskPage, TaskQuery
-from ade.stores.sqlite.adding import Add
-from ade.stores.sqlite.claiming import Claim
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.committing import Commit
 from ade.stores.sqlite.finding import find_tasks
-from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.records import read_records
 from ade.stores.sqlite.statements import run
-from ade.stores.sqlite.transactions import WriteGuard
-from ade.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.committing import Commit
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.transactions import WriteGuard
+    from ade.stores.sqlite.writer import Writer
 
 
 class SqliteTasks:
     def __init__(
         self,
-        writer: Writer,
-        readers: Readers,
+        writer: "Writer",
+        readers: "Readers",
         clock: Clock,
         hints: Hints,
-        guard: WriteGuard,
+        guard: "WriteGuard",
         usual_depth: int | None,
     ) -> None:
         self._writer = writer
@@ -40,22 +40,30 @@ class SqliteTasks:
         self._usual_depth = usual_depth  # of queues that set no limit of their own
 
     async def add(self, tasks: Sequence[Task]) -> list[Task]:
+        from ade.stores.sqlite.adding import Add
+
         self._guard.before_admission()
         stored: list[Task] = await self._writer.do(Add(tasks, self._clock.now, self._usual_depth))
         return stored
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
+        from ade.stores.sqlite.claiming import Claim
+
         claimed: list[Task] = await self._writer.do(Claim(request, self._clock.now, self._clock.steady))
         return claimed
 
     async def commit(self, *changes: Change) -> None:
+        from ade.stores.sqlite.committing import Commit
+
         await self._do_commit(Commit(changes, True, self._clock.now))
 
     async def commit_each(self, changes: Sequence[Change]) -> list[StaleWrite | None]:
+        from ade.stores.sqlite.committing import Commit
+
         answers: list[StaleWrite | None] = await self._do_commit(Commit(changes, False, self._clock.now))
         return answers
 
-    async def _do_commit(self, commit: Commit) -> Any:
+    async def _do_commit(self, commit: "Commit") -> Any:
         answer = await self._writer.do(commit)
         if commit.frees_work:
             self._hints.ring(WORK)

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import apsw
 import msgspec
@@ -14,16 +15,18 @@ from ade.core.records import Definition, Worker
 from ade.ports import Clock, Renewal
 from ade.stores.sqlite.codec import packed
 from ade.stores.sqlite.connection import check_process
-from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.statements import run
 from ade.stores.sqlite.transactions import Call, Transactions
-from ade.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.writer import Writer
 
 FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
 
 
 class SqliteWorkers:
-    def __init__(self, writer: Writer, readers: Readers, clock: Clock, renewals: Transactions | None) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, renewals: Transactions | None) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ade.core.errors import DiskFull
 from ade.ports import Stores
-from ade.stores.sqlite import StoreOptions, open_sqlite
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

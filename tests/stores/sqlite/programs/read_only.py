@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ade.core.errors import AdeError
-from ade.stores.sqlite import StoreOptions, open_sqlite
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

@@ -5,7 +5,7 @@ import sys
 import time
 
 from ade.ports import WORK
-from ade.stores.sqlite import StoreOptions, open_sqlite
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 
 
 async def main(path: str) -> None:

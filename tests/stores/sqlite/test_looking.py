@@ -1,0 +1,80 @@
+"""A store opened to be looked at: what it shows, and that it changes nothing."""
+
+import os
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ade.core.errors import StoreReadOnly
+from ade.ports import TaskQuery
+from ade.stores.sqlite.looking import open_to_look
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from tests.core.tasks import new_task
+
+
+async def kept(folder: Path) -> str:
+    url = f"sqlite:///{folder / 'ade.db'}"
+    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    await stores.tasks.add([new_task(id="seen")])
+    await stores.close()
+    return url
+
+
+async def test_it_shows_the_same_tasks_as_the_store_itself(tmp_path: Path) -> None:
+    look = open_to_look(await kept(tmp_path))
+    assert look is not None
+
+    page = await look.tasks.find(TaskQuery())
+
+    assert [task.id for task in page.tasks] == ["seen"]
+    assert abs(look.clock.steady() - look.clock.now()) < 60_000
+    await look.close()
+
+
+async def test_it_refuses_to_write(tmp_path: Path) -> None:
+    look = open_to_look(await kept(tmp_path))
+    assert look is not None
+
+    with pytest.raises(StoreReadOnly, match="opened to be looked at"):
+        await look.tasks.add([new_task(id="never")])
+    await look.close()
+
+
+async def test_it_sees_what_is_written_after_it_was_opened(tmp_path: Path) -> None:
+    url = await kept(tmp_path)
+    look = open_to_look(url)
+    assert look is not None
+    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    await stores.tasks.add([new_task(id="later")])
+
+    page = await look.tasks.find(TaskQuery())
+
+    assert [task.id for task in page.tasks] == ["later", "seen"]
+    await look.close()
+    await stores.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "PRAGMA user_version = 0",
+        "PRAGMA application_id = 7",
+        "UPDATE meta SET value = 'an earlier one' WHERE key = 'boot_id'",
+    ],
+)
+async def test_a_file_that_must_first_be_brought_up_to_date_is_left_to_the_full_opening(
+    tmp_path: Path, statement: str
+) -> None:
+    url = await kept(tmp_path)
+    connection = apsw.Connection(str(tmp_path / "ade.db"))
+    connection.execute(statement)
+    connection.close()
+
+    assert open_to_look(url) is None
+
+
+async def test_a_file_that_is_no_database_is_left_to_the_full_opening(tmp_path: Path) -> None:
+    (tmp_path / "ade.db").write_bytes(os.urandom(8192))
+
+    assert open_to_look(f"sqlite:///{tmp_path / 'ade.db'}") is None
