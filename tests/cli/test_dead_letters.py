@@ -45,6 +45,15 @@ def test_a_group_can_be_looked_into(shop: Call, failed: list[str]) -> None:
         assert "'abc'" in answer.error["message"]
 
 
+def test_of_a_large_group_the_newest_are_shown_and_the_oldest_replayed(shop: Call, failed: list[str]) -> None:
+    """Who waits for another is younger than it, so that one must go first."""
+    shown = shop("dlq", "show", fingerprints(shop)["send"], "--limit", "2", "--json").json["tasks"]
+    replayed = shop("dlq", "replay", "--name", "send", "--limit", "1", "--yes", "--json").json
+
+    assert [task["id"] for task in shown] == [failed[2], failed[1]]
+    assert replayed["changed"] == [failed[0]]
+
+
 def test_no_dead_letters_is_good_news(shop: Call) -> None:
     assert shop("dlq", "list").err == "No dead letters.\n"
 

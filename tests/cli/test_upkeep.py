@@ -215,6 +215,31 @@ def test_doctor_sees_an_audit_copy_that_is_well_cut_off_gone_or_damaged(shop: Ca
     assert audit_verdict(shop) == (1, "problem")
 
 
+def test_after_an_older_backup_was_restored_a_new_audit_copy_can_begin(shop: Call, folder: Path) -> None:
+    shop("enqueue", "pack", "item=lamp")
+    shop("audit", "verify")
+    shop("backup", "older.db")
+    shop("enqueue", "pack", "item=lamp")
+    shop("audit", "verify")
+    for file in folder.glob("shop.db*"):
+        if file.is_file():
+            file.unlink()
+    (folder / "older.db").rename(folder / "shop.db")
+    assert "ade audit begin" in shop("audit", "verify").err
+    assert shop("audit", "begin", "--yes").code == 1  # the old copy is still there
+
+    (folder / "shop.audit.db").rename(folder / "evidence.db")
+    answer = shop("audit", "verify", "--json")
+    assert (answer.code, answer.error["code"]) == (1, "audit_broken")
+    assert not (folder / "shop.audit.db").exists()  # what is gone is not made anew by a look
+    assert "Add --yes" in shop("audit", "begin").err
+    assert shop("audit", "begin", "--yes").out.startswith("A new chain begins: 1 entry up to seq 1")
+
+    shop("enqueue", "pack", "item=soap")
+    assert shop("audit", "verify").out.startswith("The chain holds: 2 entries")
+    assert audit_verdict(shop) == (0, "ok")
+
+
 def test_an_event_that_somebody_changed_in_the_log_is_found(shop: Call, folder: Path) -> None:
     for item in ("lamp", "rope", "soap"):
         shop("enqueue", "pack", f"item={item}")

@@ -14,7 +14,7 @@ from ade.core.errors import AuditBroken, StoreForeign
 from ade.core.events import Event
 from ade.core.ids import uuid7
 from ade.core.records import Task
-from ade.events.audit import CURSOR, copy_events, verify
+from ade.events.audit import CURSOR, begin, copy_events, verify
 from ade.ports import Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
@@ -193,3 +193,34 @@ def test_the_chain_can_be_checked_piece_by_piece() -> None:
     middle = AuditHead(entries[4].seq, entries[4].hash)
     assert first_break(middle, entries[5:]) is None
     assert first_break(AuditHead(), entries[5:]) == 6
+
+
+async def test_a_lost_copy_is_begun_anew_with_what_the_log_still_has(
+    stores: Stores, url: str, audit_file: Path
+) -> None:
+    first = await open_audit(url)
+    await happen(stores, 3)
+    await copy_all(stores, first)
+    with pytest.raises(AuditBroken, match="only where there is none"):
+        await begin(stores.events, first)
+    await first.close()
+    audit_file.unlink()
+    second = await open_audit(url)
+    with pytest.raises(AuditBroken, match="ade audit begin"):
+        await copy_all(stores, second)
+
+    head = await begin(stores.events, second)
+
+    await happen(stores, 1)
+    assert head.seq == 3
+    assert await copy_all(stores, second) == 1
+    assert [step async for step in verify(stores.events, second)][-1] == (4, 4)
+    await second.close()
+
+
+async def test_no_chain_begins_where_the_log_was_trimmed_to_its_end(stores: Stores, audit: SqliteAudit) -> None:
+    await stores.events.advance(CURSOR, 7)
+
+    with pytest.raises(AuditBroken, match="after some work"):
+        await begin(stores.events, audit)
+    assert await audit.head() == AuditHead()

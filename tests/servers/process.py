@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import redis
 from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from tests.servers.binaries import Binary
@@ -112,7 +113,13 @@ class ServerProcess:
 
     def client(self, **options: Any) -> "redis.Redis":
         """A plain client that sends every command once; close it, or use it in a `with` block."""
-        given = {"retry": Retry(NoBackoff(), 0), "socket_timeout": 5.0, "decode_responses": True}
+        given = {
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": 5.0,
+            "decode_responses": True,
+            # Otherwise every new connection begins with a command that these servers do not know.
+            "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+        }
         return redis.Redis(**{**given, **self._connection(), **options})
 
     def command(self, *words: str | int, timeout_s: float = 5.0) -> Any:

@@ -29,7 +29,7 @@ class Sentinel(ServerProcess):
             f"port {self.port}",
             f"sentinel monitor {SERVICE} {HOST} {self._primary.port} {QUORUM}",
             f"sentinel down-after-milliseconds {SERVICE} {self._down_after_ms}",
-            f"sentinel failover-timeout {SERVICE} 5000",
+            f"sentinel failover-timeout {SERVICE} 4000",
             f"sentinel parallel-syncs {SERVICE} 1",
         ]
         if self._primary.options.closed:
@@ -40,9 +40,10 @@ class Sentinel(ServerProcess):
         """Look every tenth of a second instead of every few; when `talkative`, also tell the others as often.
 
         The more often they talk, the sooner they take a server back into line that calls itself a primary too: right
-        for a primary that comes back, fatal to a replica that is just being promoted.
+        for a primary that comes back, fatal to a replica that is just being promoted. How often they ping is left as
+        it is: a shorter period also makes what they know of the replica go stale too soon to promote it.
         """
-        periods = {"INFO-PERIOD": 100, "PING-PERIOD": 100, "ASK-PERIOD": 100, "PUBLISH-PERIOD": 2000}
+        periods = {"INFO-PERIOD": 100, "ASK-PERIOD": 100, "PUBLISH-PERIOD": 2000}
         if talkative:
             periods["PUBLISH-PERIOD"] = 100
         self.command("SENTINEL", "DEBUG", *(word for period in periods.items() for word in period))

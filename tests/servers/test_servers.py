@@ -1,6 +1,7 @@
 """One server: what survives which end, who may enter, and that nobody is left behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,7 +128,7 @@ time.sleep(60)
     run.wait()
 
     until(lambda: not is_running(int(pid)), "the server to end")
-    subprocess.run(["rm", "-r", folder], check=True)
+    shutil.rmtree(folder)
 
 
 def test_the_pool_hands_out_one_server_empty_and_replaces_a_dead_one(server_pool: Pool, server_binary: Binary) -> None:

@@ -46,20 +46,6 @@ def leave_slowly(code: int) -> None:
     os._exit(code)
 
 
-def die_while_idle(ctx: SyncContext) -> int:
-    """Answers, and dies once there is no run any more."""
-
-    def wait_and_die() -> None:
-        while True:
-            try:
-                ctx.progress(0)
-            except RunOver:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait_and_die).start()
-    return os.getpid()
-
-
 def kill_myself() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,6 +1,7 @@
 """The guardian keeps the leases of a worker that lives but cannot renew."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -8,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from ade.worker.guardian import Brief, is_stopped, runs_to_keep, watch
+from ade.worker.guardian import Brief, GuardianProcess, is_stopped, runs_to_keep, watch
 from ade.worker.slate import HeldRun, Page, Slate
 
 A, B = "a" * 32, "b" * 32
@@ -68,6 +69,26 @@ class TestSlate:
         slate._memory[24:28] = (0).to_bytes(4, "little")
         assert slate.read().runs == (HeldRun(A, 0),)
 
+    def test_the_other_side_knows_the_groups_that_are_left(self, slate: Slate) -> None:
+        for group in (70, 80, 90):
+            slate.add_group(group)
+        slate.remove_group(80)
+        slate.write_runs([HeldRun(A, 0)] * slate.capacity)
+        other = Slate(os.dup(slate.descriptor), slate.capacity)
+        assert other.read_groups() == [70, 90]
+        other.close()
+
+    def test_a_number_that_stands_for_all_processes_is_never_a_group(self, slate: Slate) -> None:
+        for group in (-1, 1, 2):
+            slate.add_group(group)
+        assert slate.read_groups() == [2]
+
+    def test_more_groups_than_fit_are_borne(self, slate: Slate) -> None:
+        for group in range(2, 2_000):
+            slate.add_group(group)
+        slate.remove_group(1_999)
+        assert len(slate.read_groups()) == 1_024
+
 
 class TestWatch:
     def looks(self, slate: Slate, times: int, renew: object = None) -> list[dict[str, str]]:
@@ -126,3 +147,34 @@ def test_a_guardian_whose_worker_died_before_it_could_speak_ends_without_a_word(
     )
 
     assert (guardian.returncode, guardian.stdout, guardian.stderr) == (0, b"", b"")
+
+
+class TestProcess:
+    """A real guardian, and a process that it finds on the slate."""
+
+    @pytest.fixture
+    def handler(self, slate: Slate) -> Iterator["subprocess.Popen[bytes]"]:
+        with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+            slate.add_group(process.pid)
+            yield process
+            process.kill()
+
+    @pytest.fixture
+    def guardian(self, slate: Slate) -> Iterator[GuardianProcess]:
+        brief = Brief(os.getpid(), slate.descriptor, slate.capacity, HEARTBEAT_MS, SILENCE_MS, "", "")
+        started = GuardianProcess.start(brief, slate.descriptor)
+        yield started
+        started.stop()
+
+    def test_what_is_left_on_the_slate_ends_when_the_line_is_closed(
+        self, handler: "subprocess.Popen[bytes]", guardian: GuardianProcess
+    ) -> None:
+        guardian.stop()
+        assert handler.wait(timeout=5) == -signal.SIGKILL
+
+    def test_one_that_is_killed_takes_nothing_with_it(
+        self, handler: "subprocess.Popen[bytes]", guardian: GuardianProcess
+    ) -> None:
+        os.kill(guardian.pid, signal.SIGKILL)
+        guardian.stop()
+        assert handler.poll() is None

@@ -2,8 +2,11 @@
 
 import asyncio
 import contextvars
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +15,22 @@ from ade.core.records import OutputLine
 from ade.ports import Stores
 from ade.worker.outputs import OutputBuffer
 from ade.worker.processes import RestartGuard
-from ade.worker.threads import HandlerThreads
+from ade.worker.threads import HandlerThreads, UnwaitedExecutor
 from ade.worker.timer import SharedTimer
+
+HANGING = """
+import asyncio, os, signal, threading
+from ade import Ade
+from ade.settings import Settings, WorkerSettings
+ade = Ade("sqlite:///script.db", settings=Settings(worker=WorkerSettings(grace_s=0.1)))
+@ade.task
+async def hang() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.to_thread(threading.Event().wait)
+if __name__ == "__main__":
+    hang.enqueue().wait()
+    print("handed back", len(ade.run_worker().handed_back))
+"""
 
 
 class HandLoop:
@@ -131,6 +148,36 @@ class TestThreads:
         with pytest.raises(RuntimeError, match="StopIteration"):
             await threads.call(stop)
         threads.close()
+
+    async def test_asyncios_own_threads_run_everything_but_no_more_at_once_than_allowed(self) -> None:
+        executor, loop = UnwaitedExecutor(2), asyncio.get_running_loop()
+        gate, names = threading.Event(), set[str]()
+
+        def work(number: int) -> int:
+            gate.wait()
+            names.add(threading.current_thread().name)
+            return number
+
+        def leave() -> None:
+            raise SystemExit(1)
+
+        working = [loop.run_in_executor(executor, work, number) for number in range(5)]
+        gate.set()
+        assert await asyncio.gather(*working) == [0, 1, 2, 3, 4]
+        assert len(names) <= 2
+        with pytest.raises(SystemExit):
+            await loop.run_in_executor(executor, leave)
+        executor.shutdown()
+        with pytest.raises(RuntimeError, match="process ends"):
+            await loop.run_in_executor(executor, leave)
+
+    def test_a_worker_process_ends_though_a_handler_hangs_in_such_a_thread(self, tmp_path: Path) -> None:
+        script = tmp_path / "script.py"
+        script.write_text(HANGING)
+        ran = subprocess.run(
+            [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30
+        )
+        assert (ran.returncode, ran.stdout) == (0, "handed back 1\n"), ran.stderr
 
     async def test_context_variables_are_seen(self) -> None:
         tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant")

@@ -30,9 +30,18 @@ class Odd(BaseException):
     """Not an Exception, and none of Python's own."""
 
 
+class Classless(Exception):
+    """Cannot even be asked what it is."""
+
+    @property  # type: ignore[misc]  # wrong on purpose
+    def __class__(self) -> type:
+        raise ValueError("no class")
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
+        (Classless(), FailureKind.RAISED),
         (ValueError("wrong"), FailureKind.RAISED),
         (Unrecoverable("hopeless"), FailureKind.UNRECOVERABLE),
         (Retry("again", after=0), FailureKind.RETRY_ASKED),
@@ -46,7 +55,7 @@ class Odd(BaseException):
         (Odd("strange"), FailureKind.RAISED),
         (GeneratorExit(), FailureKind.RAISED),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+    ids=lambda value: value if issubclass(type(value), str) else type(value).__name__,
 )
 @pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.THREAD])
 async def test_whatever_a_handler_raises_is_a_failure_of_its_task_alone(

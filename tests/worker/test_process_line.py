@@ -1,6 +1,8 @@
 """What a process says belongs to one run, and what it leaves behind ends with it."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,14 +76,15 @@ async def test_a_process_that_closes_its_line_and_ends_is_told_by_its_own_exit_c
 
 
 async def test_a_process_that_dies_between_two_runs_costs_no_task_an_attempt(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.die_while_idle, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.where_am_i, mode=Mode.PROCESS)
     workshop.handle(process_tasks.same, mode=Mode.PROCESS)
     async with workshop.worker(cpu_processes=1):
-        died = await workshop.final(await workshop.enqueue("die_while_idle"))
-        stat = Path(f"/proc/{plain(died.result)}")
+        first = await workshop.final(await workshop.enqueue("where_am_i"))
+        pid = plain(first.result)[0]
+        os.kill(pid, signal.SIGKILL)
 
         async def is_gone() -> bool:
-            return not stat.exists()
+            return not Path(f"/proc/{pid}").exists()
 
         await eventually(is_gone, within_s=5)
         task = await workshop.final(await workshop.enqueue("same", {"number": 1}, max_attempts=1))
@@ -116,18 +119,19 @@ def test_a_script_without_a_main_guard_fails_its_task_once_and_starts_nothing_ag
 async def test_nothing_that_a_handler_has_started_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(WITH_OFFSPRING)
-    worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(script)), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert worker.stdout is not None
-    told = await asyncio.wait_for(worker.stdout.readline(), PATIENCE_S)
-    worker.kill()
+    with subprocess.Popen(
+        [sys.executable, str(script)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as worker:
+        assert worker.stdout is not None
+        told = await asyncio.wait_for(asyncio.to_thread(worker.stdout.readline), PATIENCE_S)
+        worker.kill()
+        pids = [int(pid) for pid in told.split()]
+        assert len(pids) == 2
 
-    async def are_dead() -> bool:
-        return not any(is_running(int(pid)) for pid in told.split())
+        async def are_dead() -> bool:
+            return not any(is_running(pid) for pid in pids)
 
-    await eventually(are_dead, within_s=5)
-    await worker.wait()
+        await eventually(are_dead, within_s=5)
 
 
 def is_running(pid: int) -> bool:
@@ -140,12 +144,8 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_function_typed_at_a_prompt_is_refused_and_never_looked_for_in_the_child_itself(tmp_path: Path) -> None:
+    typed = UNGUARDED.replace("main()", "program()").replace("def work()", "def main()").replace("work.", "main.")
     ran = subprocess.run(
-        [sys.executable, "-c", UNGUARDED.replace("work", "main_part").replace("ade.main_part", "ade.worker")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        [sys.executable, "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
-    assert ran.stdout.splitlines() == ["main", "failed 1 InvalidTask"], ran.stderr
+    assert ran.stderr.splitlines()[-1].endswith("task 'main' runs in a process, so it must be defined in a file")

@@ -155,14 +155,14 @@ class Ade:
     async def worker(
         self, *, concurrency: int | None = None, queues: Sequence[str] | None = None
     ) -> AsyncIterator[None]:
-        """A worker beside your own code for as long as the block lasts; at its end the worker drains."""
-        stop = asyncio.Event()
-        working = asyncio.create_task(self.work(stop, concurrency=concurrency, queues=queues))
-        try:
+        """A worker beside your own code for as long as the block lasts; at its end the worker drains.
+
+        A worker that fails ends the block, which then raises what it failed of.
+        """
+        from ade.app.working import beside
+
+        async with beside(lambda stop: self.work(stop, concurrency=concurrency, queues=queues)):
             yield
-        finally:
-            stop.set()
-            await working
 
     def close(self) -> Call[None]:
         """Finish what is being written and close the store. An app that is used again opens it again."""

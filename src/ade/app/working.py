@@ -1,8 +1,10 @@
 """An app at work: its settings become a worker's options, its schedules are stored, its handlers run."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -76,3 +78,27 @@ async def work(
             probe=probe,
         )
         return await runtime.run(stop, hurry)
+
+
+@asynccontextmanager
+async def beside(work: Callable[[asyncio.Event], Coroutine[Any, Any, Handover]]) -> AsyncIterator[None]:
+    """The work goes on while the block lasts. If it fails, the block is cancelled: it may wait for what never comes."""
+    stop, block = asyncio.Event(), asyncio.current_task()
+    assert block is not None
+    working = asyncio.create_task(work(stop))
+    has_cut = False
+
+    def cut(_: object) -> None:
+        nonlocal has_cut
+        if not stop.is_set():
+            has_cut = True
+            block.cancel()
+
+    working.add_done_callback(cut)
+    try:
+        yield
+    finally:
+        stop.set()
+        if has_cut:
+            block.uncancel()
+        await working  # raises what it failed of, in the place of our own cancellation

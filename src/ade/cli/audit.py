@@ -7,29 +7,35 @@ from typing import IO
 import click
 import msgspec
 
+from ade.cli.confirming import confirm
 from ade.cli.parsing import PLACE
 from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.events.audit import AuditCopy, copy_events, verify
+from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, cut_off, verify
 from ade.ports import Stores
-from ade.wiring import open_audit
+from ade.wiring import audit_exists, open_audit
 
 _PAGE = 1_000
 
 
 @group("audit")
 def audit() -> None:
-    """Verify and export the tamper-evident copy of the event log."""
+    """Verify, export and begin the tamper-evident copy of the event log."""
 
 
 @asynccontextmanager
 async def _opened(session: Session) -> "AsyncIterator[tuple[Stores, AuditCopy]]":
-    """The copy, brought up to date with the log."""
-    async with session.stores() as stores, open_audit(session.settings.store.url) as copy:
-        while await copy_events(stores.events, copy):
-            pass
-        yield stores, copy
+    """The copy, brought up to date with the log. One that is gone stays gone, so that it is noticed."""
+    url = session.settings.store.url
+    async with session.stores() as stores:
+        reached = await stores.events.cursor(CURSOR)
+        if reached and not audit_exists(url):
+            raise cut_off(0, reached)
+        async with open_audit(url) as copy:
+            while await copy_events(stores.events, copy):
+                pass
+            yield stores, copy
 
 
 @audit.command("verify")
@@ -49,7 +55,7 @@ async def _verify(session: Session) -> None:
     if session.out.as_json:
         session.out.document({"holds": True, "entries": checked, "seq": head.seq, "hash": head.hash})
     else:
-        session.out.line(f"The chain holds: {checked} entries up to seq {head.seq}, hash {head.hash}")
+        session.out.line(f"The chain holds: {_entries(checked)} up to seq {head.seq}, hash {head.hash}")
 
 
 @audit.command("export")
@@ -71,3 +77,30 @@ async def _export(session: Session, file: IO[bytes], after: int) -> None:
                 after = entries[-1].seq
                 bar.advance(len(entries))
     file.flush()
+
+
+@audit.command("begin")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def begin_anew(session: Session, yes: bool) -> None:
+    """Begin a new audit copy after the old one was lost, or moved away because an older backup was restored.
+
+    It has what is still in the event log. Stop the workers first. Where there is a copy already, this is refused.
+    """
+    session.run(_begin(session, yes))
+
+
+async def _begin(session: Session, yes: bool) -> None:
+    async with session.stores() as stores:
+        confirm(session, "A new audit copy would begin; what was trimmed from the event log is not in it.", yes=yes)
+        async with open_audit(session.settings.store.url) as copy:
+            head = await begin(stores.events, copy)
+            entries = await copy.count()
+    if session.out.as_json:
+        session.out.document({"entries": entries, "seq": head.seq, "hash": head.hash})
+    else:
+        session.out.line(f"A new chain begins: {_entries(entries)} up to seq {head.seq}, hash {head.hash}")
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"

@@ -8,6 +8,7 @@ from ade.cli.ids import find_ids
 from ade.cli.listing import SPARE, TASK_HEAD, task_rows
 from ade.cli.output import Row
 from ade.cli.parsing import JSON_OBJECT
+from ade.cli.progress import progress
 from ade.cli.retry import replay_by_id
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
@@ -111,7 +112,7 @@ def _chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str | None
 @click.option("--fingerprint", help="All of this group.")
 @click.option("--name", help="All of this task name.")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many of a group, newest first.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many, oldest first.")
 @click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run one task with these arguments.")
 @click.option("--edit", is_flag=True, help="Change the arguments of one task in your editor first.")
 @click.option("--yes", is_flag=True, help="Do not ask before replaying many.")
@@ -139,8 +140,11 @@ def replay(
 
 async def _replay(session: Session, query: TaskQuery, fingerprint: str | None, limit: int | None, yes: bool) -> None:
     async with session.stores() as stores:
-        if await _agreed(session, stores, query, fingerprint, limit, "replayed", yes):
-            tried = await deadletters.replay_all(stores, query, same_as=fingerprint, limit=limit, actor=session.actor)
+        if count := await _agreed(session, stores, query, fingerprint, limit, "replayed", yes):
+            with progress(session, "Replaying", count) as bar:
+                tried = await deadletters.replay_all(
+                    stores, query, same_as=fingerprint, limit=limit, actor=session.actor, on_progress=bar.advance
+                )
             _tell(session, tried, "Replayed")
 
 
@@ -183,8 +187,11 @@ async def _discard_by_id(session: Session, texts: tuple[str, ...], reason: str) 
 
 async def _discard(session: Session, query: TaskQuery, fingerprint: str | None, reason: str, yes: bool) -> None:
     async with session.stores() as stores:
-        if await _agreed(session, stores, query, fingerprint, None, "discarded", yes):
-            tried = await deadletters.discard_all(stores, reason, query, same_as=fingerprint, actor=session.actor)
+        if count := await _agreed(session, stores, query, fingerprint, None, "discarded", yes):
+            with progress(session, "Discarding", count) as bar:
+                tried = await deadletters.discard_all(
+                    stores, reason, query, same_as=fingerprint, actor=session.actor, on_progress=bar.advance
+                )
             _tell(session, tried, "Discarded")
 
 
@@ -196,20 +203,22 @@ async def _agreed(
     limit: int | None,
     what: str,
     yes: bool,
-) -> bool:
-    """Count first, then ask."""
+) -> int:
+    """Count first, then ask. Answers how many; 0 when there is nothing to do."""
     count = 0
-    async for _ in deadletters.dead_letters(stores, query, same_as=fingerprint):
-        count += 1
-        if count == limit:
-            break
+    with progress(session, "Counting") as bar:
+        async for _ in deadletters.dead_letters(stores, query, same_as=fingerprint):
+            count += 1
+            bar.move(count, 0)
+            if count == limit:
+                break
     if count:
         confirm(session, f"{count} dead letter{'s' * (count != 1)} would be {what}.", yes=yes)
     elif fingerprint is not None:
         raise _unknown(fingerprint)
     else:
         _tell(session, Tried(changed=(), moved_on=()), "Nothing was")
-    return bool(count)
+    return count
 
 
 def _tell(session: Session, tried: Tried, done: str) -> None:

@@ -13,6 +13,7 @@ from ade.ports import EventLog
 CURSOR = "audit"
 _PAGE = 1_000
 _END = 100  # entries that a quick look at the end of the chain reads
+_BEGIN_ANEW = "stop the workers, move what is left of it away as evidence, and begin a new one with `ade audit begin`"
 _event_in = msgspec.json.Decoder(Event).decode
 
 
@@ -45,6 +46,26 @@ async def copy_events(log: EventLog, copy: AuditCopy, *, limit: int = _PAGE) -> 
         raise _too_long(head)
     await log.advance(CURSOR, head.seq)
     return len(events)
+
+
+async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
+    """Begin a new chain with the events that are still in the log, after the old copy was lost or moved away.
+
+    Nothing else does this by itself: an audit file that is gone must be noticed. Raises AuditBroken.
+    """
+    head = await copy.head()
+    if head.seq:
+        raise AuditBroken(
+            f"the audit copy goes up to entry {head.seq}; a new one is begun only where there is none. Keep this one as"
+            " evidence and move it away"
+        )
+    reached = await log.cursor(CURSOR)
+    if reached and not await log.read(reached - 1, 1):
+        raise AuditBroken("the event log has nothing that a new chain could begin with; try again after some work")
+    while events := await log.read(head.seq, _PAGE):
+        head = await copy.append(events)
+    await log.advance(CURSOR, head.seq)
+    return head
 
 
 async def verify(log: EventLog, copy: AuditCopy) -> AsyncIterator[tuple[int, int]]:
@@ -111,15 +132,20 @@ async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
     reached = await log.cursor(CURSOR)
     head = await copy.head()
     if head.seq < reached:
-        raise AuditBroken(
-            f"the audit copy ends at entry {head.seq}, but had reached {reached}: its end was removed. Restore the"
-            " audit file from a backup"
-        )
+        raise cut_off(head.seq, reached)
     return head
+
+
+def cut_off(seq: int, reached: int) -> AuditBroken:
+    """The error for a copy that once went further than it does now."""
+    return AuditBroken(
+        f"the audit copy ends at entry {seq}, but had reached {reached}: its end, or the whole file, was removed."
+        f" Restore the audit file from a backup, or {_BEGIN_ANEW}"
+    )
 
 
 def _too_long(head: AuditHead) -> AuditBroken:
     return AuditBroken(
         f"the audit copy goes up to event {head.seq}, the event log does not: was an older backup restored?"
-        " Keep the audit file as evidence and move it away to begin a new one"
+        f" If so, {_BEGIN_ANEW}"
     )

@@ -47,11 +47,15 @@ async def groups(stores: Stores, query: TaskQuery | None = None) -> list[Group]:
 
 
 async def dead_letters(
-    stores: Stores, query: TaskQuery | None = None, *, same_as: str | None = None
+    stores: Stores, query: TaskQuery | None = None, *, same_as: str | None = None, oldest_first: bool = False
 ) -> AsyncIterator[Task]:
-    """Every dead letter that fits the query and, if asked, has this fingerprint."""
+    """Every dead letter that fits the query and, if asked, has this fingerprint; newest first unless asked."""
     wanted = structs.replace(
-        query or TaskQuery(), statuses=frozenset({Status.FAILED}), discarded=False, limit=_PAGE, oldest_first=True
+        query or TaskQuery(),
+        statuses=frozenset({Status.FAILED}),
+        discarded=False,
+        limit=_PAGE,
+        oldest_first=oldest_first,
     )
     while True:
         page = await stores.tasks.find(wanted)
@@ -70,9 +74,12 @@ async def replay_all(
     same_as: str | None = None,
     limit: int | None = None,
     actor: str | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Tried:
-    """Run all dead letters that fit again, each with fresh attempts."""
-    return await _change_all(stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor))
+    """Run all dead letters that fit again, each with fresh attempts. `on_progress` hears how many were looked at."""
+    return await _change_all(
+        stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor), on_progress
+    )
 
 
 async def discard_all(
@@ -83,12 +90,13 @@ async def discard_all(
     same_as: str | None = None,
     limit: int | None = None,
     actor: str | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Tried:
-    """Take all dead letters that fit off the list, with the reason on record."""
+    """Take all dead letters that fit off the list, with the reason on record. For `on_progress` see `replay_all`."""
     if not reason.strip():
         raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
     return await _change_all(
-        stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor)
+        stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor), on_progress
     )
 
 
@@ -98,7 +106,9 @@ async def _change_all(
     same_as: str | None,
     limit: int | None,
     decision: Callable[[Task, int], Change],
+    on_progress: Callable[[int], None] | None,
 ) -> Tried:
+    """Oldest first: who waits for another comes after it, and finds it running again."""
     changed: list[str] = []
     moved_on: list[str] = []
     batch: list[Task] = []
@@ -110,9 +120,11 @@ async def _change_all(
         changed.extend(change.task_id for change in written)
         moved_on.extend(change.task_id for change, stale in zip(changes, answers, strict=True) if stale is not None)
         ring_for(stores, *written)
+        if on_progress is not None:
+            on_progress(len(batch))
         batch.clear()
 
-    async for task in dead_letters(stores, query, same_as=same_as):
+    async for task in dead_letters(stores, query, same_as=same_as, oldest_first=True):
         batch.append(task)
         if len(batch) >= _PAGE or (limit is not None and len(changed) + len(batch) >= limit):
             await write()

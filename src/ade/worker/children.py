@@ -53,16 +53,20 @@ class Child:
     async def start(cls, on_gone: Callable[["Child"], None]) -> "Child":
         """Spawned, never forked. Its own session: signals to the worker's group do not reach it, kills reach all."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            arguments = ("-P", "-m", "ade.worker.child", str(theirs.fileno()), str(os.getpid()))
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, *arguments),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env=_environment(),
-            )
-        return cls(process, await asyncio.open_unix_connection(sock=ours), on_gone)
+        try:
+            with theirs:
+                arguments = ("-P", "-m", "ade.worker.child", str(theirs.fileno()), str(os.getpid()))
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, *arguments),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                    env=_environment(),
+                )
+            return cls(process, await asyncio.open_unix_connection(sock=ours), on_gone)
+        except BaseException:
+            ours.close()  # then the process ends by itself
+            raise
 
     @property
     def group(self) -> int:
@@ -173,6 +177,10 @@ def check_importable(handler: Handler) -> None:
             f"task {handler.name!r} runs in a process, so {handler.function.__qualname__} must be defined at the top"
             " of its module"
         )
+    main = sys.modules["__main__"]
+    is_typed_in = getattr(main, "__spec__", None) is None and getattr(main, "__file__", None) is None
+    if handler.function.__module__ == "__main__" and is_typed_in:
+        raise InvalidTask(f"task {handler.name!r} runs in a process, so it must be defined in a file")
 
 
 def call_of(handler: Handler, args: Raw, facts: Facts) -> Call:
@@ -186,8 +194,6 @@ def call_of(handler: Handler, args: Raw, facts: Facts) -> Call:
         spec = getattr(main, "__spec__", None) if module == "__main__" else None
         module = spec.name if spec is not None else module
         main_path = None if spec is not None else getattr(main, "__file__", None)
-        if spec is None and main_path is None:
-            raise InvalidTask(f"task {handler.name!r} runs in a process, so it must be defined in a file")
     return Call(module, qualname, main_path, args, facts, is_main)
 
 

@@ -157,15 +157,15 @@ def main() -> None:
 
     def leave_if_worker_is_gone(*_: object) -> None:
         if os.getppid() != brief.worker_pid:  # else a service manager tells all processes, and the worker still drains
-            sys.exit()
+            end_groups(slate)
+            os._exit(0)
 
     # The closed line tells of the worker's end too, unless a process forked by a handler keeps it open.
     signal.signal(signal.SIGTERM, leave_if_worker_is_gone)
-    with contextlib.suppress(SystemExit):
-        hear_of_parents_end(signal.SIGTERM)
-        leave_if_worker_is_gone()
-        _watch_for(slate, brief)
-    end_groups(slate)  # not after an error of our own: the worker may live
+    hear_of_parents_end(signal.SIGTERM)
+    leave_if_worker_is_gone()
+    _watch_for(slate, brief)
+    end_groups(slate)
 
 
 def _watch_for(slate: Slate, brief: Brief) -> None:

@@ -70,6 +70,7 @@ class Pump:
                 pause = _FIRST_PAUSE_S
                 self.progress_at = self._stores.clock.now()
                 await self._rest()
+            await self._clear_up()
         finally:
             listener.cancel()
 
@@ -129,6 +130,15 @@ class Pump:
             self._runs.start(tasks)
             self._fruitful = True
         return len(tasks)
+
+    async def _clear_up(self) -> None:
+        """Nobody else knows of what a claim without an answer may have brought: it is asked for once more."""
+        if self._unanswered is None:
+            return
+        try:
+            await self._claim(self._unanswered)
+        except Exception as error:
+            log.warning("claim.unanswered", error=str(error), exc_info=_is_unexpected(error))
 
     async def _rest(self) -> None:
         """Until there is work, room, a due task or time for the slow look."""

@@ -1,0 +1,29 @@
+-- Counters that every commit moves, so that nobody ever has to count: tasks by queue, name and status; unfinished tasks by
+-- queue; running tasks by name.
+local tallies, depths, runs = {}, {}, {}
+
+local function count(state, by)
+  local status = state[STATUS]
+  local lane = state[QUEUE] .. ':' .. state[NAME] .. ':' .. status
+  tallies[lane] = (tallies[lane] or 0) + by
+  if not FINAL[status] then
+    depths[state[QUEUE]] = (depths[state[QUEUE]] or 0) + by
+  end
+  if status == 'running' then
+    runs[state[NAME]] = (runs[state[NAME]] or 0) + by
+  end
+end
+
+local function move_counters(key, moves)
+  for field, by in pairs(moves) do
+    if by ~= 0 and call('HINCRBY', key, field, by) == 0 then
+      call('HDEL', key, field)
+    end
+  end
+end
+
+local function close_counts()
+  move_counters(P .. 'tally', tallies)
+  move_counters(P .. 'queue:depth', depths)
+  move_counters(P .. 'queue:running', runs)
+end

@@ -1,0 +1,94 @@
+-- Who waits for whom. `task:waiting:<id>` tells who waits for a task ('strict', or 'tolerant' if it runs anyway);
+-- `task:needs:<id>` tells what a task waits for ('open', or 'broken' when that ended without completing).
+
+local function wait_for(id, state, on, on_state, tolerant)
+  local broken = FINAL[on_state[STATUS]]
+  call('HSET', P .. 'task:waiting:' .. on, id, tolerant and 'tolerant' or 'strict')
+  call('HSET', P .. 'task:needs:' .. id, on, broken and 'broken' or 'open')
+  state[WAITING] = state[WAITING] + 1
+  if broken then
+    call('SADD', P .. 'queue:broken', id)
+  end
+end
+
+local function is_met(on_state, tolerant)
+  return on_state[STATUS] == 'completed' or (tolerant and FINAL[on_state[STATUS]])
+end
+
+-- A task ended: what it waited for is nothing to it any more.
+local function forget_needs(id, state)
+  for _, on in ipairs(call('HKEYS', P .. 'task:needs:' .. id)) do
+    call('HDEL', P .. 'task:waiting:' .. on, id)
+  end
+  call('DEL', P .. 'task:needs:' .. id)
+  call('SREM', P .. 'queue:broken', id)
+  state[WAITING] = 0
+end
+
+-- One that a task waited for is met; with the last one it stands in line.
+local function meet(id, on)
+  local state = read_state(id)
+  if call('HDEL', P .. 'task:needs:' .. id, on) == 0 or not state then
+    return false
+  end
+  state[WAITING] = state[WAITING] - 1
+  local freed = state[STAGE] == 'blocked' and state[WAITING] == 0
+  if freed then
+    enter(id, state)
+  end
+  write_state(id, state)
+  return freed
+end
+
+-- A task ended: who waited for it goes on, or is marked for the sweep that decides on it.
+local function settle_dependents(on, completed)
+  local freed = false
+  local waiting = call('HGETALL', P .. 'task:waiting:' .. on)
+  for place = 1, #waiting, 2 do
+    local id = waiting[place]
+    if completed or waiting[place + 1] == 'tolerant' then
+      call('HDEL', P .. 'task:waiting:' .. on, id)
+      freed = meet(id, on) or freed
+    else
+      call('HSET', P .. 'task:needs:' .. id, on, 'broken')
+      call('SADD', P .. 'queue:broken', id)
+    end
+  end
+  return freed
+end
+
+local function has_broken_needs(id)
+  for _, fate in ipairs(call('HVALS', P .. 'task:needs:' .. id)) do
+    if fate == 'broken' then
+      return true
+    end
+  end
+  return false
+end
+
+-- A task that had ended runs again: who waits for it may hope again, and must decide again.
+local function give_hope(on)
+  for _, id in ipairs(call('HKEYS', P .. 'task:waiting:' .. on)) do
+    call('HSET', P .. 'task:needs:' .. id, on, 'open')
+    if not has_broken_needs(id) then
+      call('SREM', P .. 'queue:broken', id)
+    end
+    local state = read_state(id)
+    if state then
+      state[VERSION] = state[VERSION] + 1
+      write_state(id, state)
+    end
+  end
+end
+
+-- ... and it waits again for what has not ended.
+local function wait_again(id, state, depends_on, tolerant)
+  for _, on in ipairs(depends_on) do
+    local on_state = on ~= id and read_state(on)
+    if on_state and not FINAL[on_state[STATUS]] then
+      wait_for(id, state, on, on_state, tolerant)
+      on_state[AWAITED] = true
+      write_state(on, on_state)
+    end
+  end
+end

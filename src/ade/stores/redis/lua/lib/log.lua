@@ -1,0 +1,41 @@
+-- The event log. One entry for all events of a call; its id is the tick of the first, the others count up from it.
+-- Ticks are the server's microseconds, never the same twice, and apart by partition, so that they order all events.
+local before = tonumber(call('HGET', KEYS[1], 'tick') or '0')
+local aligned = SERVER_US - SERVER_US % PARTITIONS + PARTITION
+local BASE = math.max(aligned, before + PARTITIONS)
+local events = {}
+
+local function tick(number)
+  return BASE + (number - 1) * PARTITIONS
+end
+
+-- Enter packed events of a task.
+local function record(state, packed)
+  for _, event in ipairs(packed) do
+    events[#events + 1] = event
+  end
+  local logged = state[LOGGED]
+  if logged[#logged] ~= BASE then
+    logged[#logged + 1] = BASE
+  end
+end
+
+local function array_head(count)
+  if count < 65536 then
+    return string.char(220, math.floor(count / 256), count % 256)
+  end
+  return string.char(221, math.floor(count / 16777216), math.floor(count / 65536) % 256,
+    math.floor(count / 256) % 256, count % 256)
+end
+
+-- Write the entry. `ticks` were used for other things than events, if any.
+local function close_log(ticks)
+  local used = math.max(#events, ticks or 0)
+  if used == 0 then
+    return
+  end
+  call('HSET', KEYS[1], 'tick', whole(tick(used)))
+  if #events > 0 then
+    call('XADD', P .. 'events', whole(BASE) .. '-0', 'events', array_head(#events) .. table.concat(events))
+  end
+end

@@ -1,0 +1,140 @@
+-- Where tasks stand. What is ready at its creation stands in the stream of its queue and priority, in the order of age. What
+-- comes back later (delayed, retried, stalled, released, unblocked, kept back by a limit) would be out of order at the end of
+-- a stream, so it stands in a line: a sorted set of its queue and name, by priority and age. A claim merges both.
+local out_of_stream = {} -- stream -> entries that end with this call
+
+local function stream_key(queue, priority)
+  return STREAM .. queue .. ':' .. priority
+end
+
+local function strike(stream, entry)
+  local entries = out_of_stream[stream]
+  if not entries then
+    entries = {}
+    out_of_stream[stream] = entries
+  end
+  entries[#entries + 1] = entry
+end
+
+local function close_places()
+  for stream, entries in pairs(out_of_stream) do
+    for from = 1, #entries, 1000 do
+      local last = math.min(from + 999, #entries)
+      redis.pcall('XACK', stream, GROUP, unpack(entries, from, last)) -- a lost group is made anew by the next claim
+      call('XDEL', stream, unpack(entries, from, last))
+    end
+  end
+end
+
+local function member(id, state)
+  return string.format('%016.0f:%s', state[SEQ], id)
+end
+
+local function join_line(id, state)
+  local lane = state[QUEUE] .. ':' .. state[NAME]
+  state[STAGE], state[WHERE] = 'ready', 'line'
+  call('ZADD', P .. 'queue:line:' .. lane, state[PRIORITY], member(id, state))
+  call('SADD', P .. 'queue:lines', lane)
+end
+
+local function parking_of(state)
+  return state[NAME] .. '/' .. state[KEY]
+end
+
+local function parked_key(queue, parking)
+  return P .. 'queue:parked:' .. queue .. ':' .. parking
+end
+
+-- Its concurrency key is busy: out of the line until a run of that key ends.
+local function park(id, state)
+  local parking = parking_of(state)
+  state[STAGE], state[WHERE] = 'parked', false
+  call('ZADD', parked_key(state[QUEUE], parking), state[PRIORITY], member(id, state))
+  call('SADD', P .. 'queue:parking:' .. parking, state[QUEUE])
+  call('SADD', P .. 'queue:parkings', parking)
+end
+
+-- A key may be free: the first that waits for it in each queue stands in line again; the claim decides among them.
+local function unpark(parking, all)
+  local freed = false
+  for _, queue in ipairs(call('SMEMBERS', P .. 'queue:parking:' .. parking)) do
+    local key = parked_key(queue, parking)
+    for _, waiting in ipairs(call('ZRANGE', key, 0, all and -1 or 0)) do
+      local id = string.sub(waiting, 18)
+      local state = read_state(id)
+      call('ZREM', key, waiting)
+      if state and state[STAGE] == 'parked' then
+        join_line(id, state)
+        write_state(id, state)
+        freed = true
+      end
+    end
+    if call('EXISTS', key) == 0 then
+      call('SREM', P .. 'queue:parking:' .. parking, queue)
+    end
+  end
+  if call('EXISTS', P .. 'queue:parking:' .. parking) == 0 then
+    call('SREM', P .. 'queue:parkings', parking)
+  end
+  return freed
+end
+
+-- Give a claimable task its place.
+local function enter(id, state, was_due)
+  if state[DEADLINE] then
+    call('ZADD', P .. 'queue:deadlines', whole(state[DEADLINE]), id)
+  end
+  if state[WAITING] > 0 then
+    state[STAGE] = 'blocked'
+  elseif state[RUN_AFTER] > NOW and not was_due then
+    state[STAGE] = 'delayed'
+    call('ZADD', P .. 'queue:delayed', whole(state[RUN_AFTER]), id)
+  else
+    join_line(id, state)
+  end
+end
+
+-- Take a claimable task out of its place.
+local function leave(id, state)
+  local stage = state[STAGE]
+  if stage == 'ready' and state[WHERE] == 'line' then
+    call('ZREM', P .. 'queue:line:' .. state[QUEUE] .. ':' .. state[NAME], member(id, state))
+  elseif stage == 'ready' then
+    call('XDEL', stream_key(state[QUEUE], state[PRIORITY]), whole(state[SEQ]) .. '-0')
+    call('HINCRBY', P .. 'queue:levels', state[PRIORITY] .. ':' .. state[QUEUE], -1)
+  elseif stage == 'delayed' then
+    call('ZREM', P .. 'queue:delayed', id)
+  elseif stage == 'parked' then
+    call('ZREM', parked_key(state[QUEUE], parking_of(state)), member(id, state))
+  end
+  if state[DEADLINE] then
+    call('ZREM', P .. 'queue:deadlines', id)
+  end
+  state[STAGE], state[WHERE] = false, false
+end
+
+-- The stream and the entry a run is delivered by.
+local function delivery(state)
+  if state[WHERE] == 'stream' then
+    return stream_key(state[QUEUE], state[PRIORITY]), whole(state[SEQ]) .. '-0'
+  end
+  return P .. 'queue:back', string.sub(state[WHERE], 6)
+end
+
+local released = {} -- ids whose lease ends with this call
+
+-- A run is over: its entry, its lease and its hold on the concurrency key go.
+local function release_run(id, state)
+  if state[WHERE] then
+    strike(delivery(state))
+  end
+  released[#released + 1] = id
+  if state[KEY] then
+    call('SREM', P .. 'queue:key:' .. parking_of(state), id)
+  end
+  state[WHERE] = false
+end
+
+local function close_runs()
+  in_portions('ZREM', P .. 'queue:leases', released)
+end

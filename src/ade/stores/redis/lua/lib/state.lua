@@ -1,0 +1,34 @@
+-- The state of a task: a MessagePack array in the field `state` of its hash. `false` stands for nothing.
+local STATUS, STAGE, QUEUE, NAME, PRIORITY, RUN_AFTER, DEADLINE, VERSION = 1, 2, 3, 4, 5, 6, 7, 8
+local GENERATION, ATTEMPT, RUN_ID, WORKER, LEASE, WAITING = 9, 10, 11, 12, 13, 14
+local CREATED, UPDATED, STARTED, FINISHED, DISCARDED, KEY, PARENT = 15, 16, 17, 18, 19, 20, 21
+local SEQ = 22 -- age: lower is older; also the id of its first stream entry
+local WHERE = 23 -- of its place or its run: 'stream', 'line', or 'back:<entry>'
+local IDEM, DIGEST = 24, 25 -- the key that makes repeated requests one task, and what was asked for under it
+local AWAITED = 26 -- other tasks wait for it
+local EXPIRES = 27 -- when its result is to be forgotten
+local LETTER = 28 -- its entry in the dead-letter stream
+local LOGGED = 29 -- entries of the event log that tell of it
+
+local FINAL = { completed = true, failed = true, rejected = true, cancelled = true }
+local CLAIMABLE = { pending = true, stalled = true }
+local COMMON = { pending = true, running = true, completed = true } -- too many to be listed in an index of their own
+
+local function task_key(id)
+  return P .. 'task:' .. id
+end
+
+local function read_state(id)
+  local packed = call('HGET', task_key(id), 'state')
+  return packed and cmsgpack.unpack(packed)
+end
+
+local function write_state(id, state)
+  call('HSET', task_key(id), 'state', cmsgpack.pack(state))
+end
+
+-- What a reader needs to show a task: id, state, detail, outcome, progress.
+local function record_of(id)
+  local found = call('HMGET', task_key(id), 'state', 'detail', 'outcome', 'progress')
+  return { id, found[1], found[2], found[3], found[4] }
+end
