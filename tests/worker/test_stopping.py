@@ -289,6 +289,34 @@ class TestShutdown:
         assert handover.handed_back == (task.id,)
         assert (await workshop.get(task)).attempt == 0
 
+    async def test_what_a_claim_brought_whose_answer_was_lost_is_handed_back_too(self, workshop: Workshop) -> None:
+        gate = Gate()
+
+        async def never() -> None:
+            raise AssertionError
+
+        async def claim(request: ClaimRequest) -> list[Task]:
+            tasks = await workshop.stores.tasks.claim(request)
+            if gate.reached.is_set():
+                return tasks
+            await gate()
+            raise StoreUnavailable("the answer was lost on its way")
+
+        async def draining() -> bool:
+            return shift.runtime.draining
+
+        workshop.handle(never)
+        task = await workshop.enqueue("never")
+        async with workshop.worker(stores=workshop.with_tasks(claim=claim)) as shift:
+            await soon(gate.reached)
+            shift.stop.set()
+            await eventually(draining)
+            gate.open()
+            handover = await shift.job
+
+        assert handover.handed_back == (task.id,)
+        assert (await workshop.get(task)).attempt == 0
+
     async def test_a_second_signal_ends_it_at_once(self, workshop: Workshop) -> None:
         began = asyncio.Event()
         release = asyncio.Event()

@@ -1,0 +1,144 @@
+"""The audit copy on PostgreSQL: one table, appended to by one copier at a time, append-only by triggers."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import structs
+
+from ade.core.audit import AuditEntry, AuditHead, chain
+from ade.core.errors import StoreUnavailable
+from ade.core.events import Event
+from ade.stores.postgres.driver import Address, address_of, connect, translated
+
+if TYPE_CHECKING:
+    import psycopg
+
+_ANSWER_S = 60.0  # counting a very long chain takes its time
+Result = TypeVar("Result")
+
+
+def open_audit(url: str) -> "PostgresAudit":
+    """The audit copy at a postgresql:// URL. It connects when first used: a server that is away keeps nobody from work.
+
+    Raises InvalidUrl and DriverMissing at once.
+    """
+    return PostgresAudit(address_of(url))
+
+
+class PostgresAudit:
+    """One connection, used by one thread and made again when it was lost; other processes may append too.
+
+    The end of the chain is the cursor: an append takes a lock, reads it, and commits what follows as one.
+    Reading makes no table, so that one that was removed is noticed.
+    """
+
+    def __init__(self, address: Address, *, answer_within_s: float = _ANSWER_S) -> None:
+        self._address = address
+        self._answer_within_s = answer_within_s
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ade-audit")
+        self._connection: psycopg.Connection[Any] | None = None
+
+    async def head(self) -> AuditHead:
+        return await self._call(lambda connection: _head(connection) if _exists(connection) else AuditHead())
+
+    async def append(self, events: Sequence[Event]) -> AuditHead:
+        def write(connection: "psycopg.Connection[Any]") -> AuditHead:
+            _rows(connection, "lock")
+            if not _exists(connection):
+                connection.execute(_sql("schema"))
+            head = _head(connection)
+            entries = chain(head, [event for event in events if event.seq > head.seq])
+            if not entries:
+                return head
+            with connection.cursor() as cursor:
+                cursor.executemany(_sql("append"), [structs.asdict(entry) for entry in entries])
+            return AuditHead(entries[-1].seq, entries[-1].hash)
+
+        return await self._call(write)
+
+    async def entries(self, after: int, limit: int) -> list[AuditEntry]:
+        return await self._call(lambda connection: _entries(connection, "entries", after=after, limit=limit))
+
+    async def last_entries(self, limit: int) -> list[AuditEntry]:
+        return await self._call(lambda connection: _entries(connection, "last_entries", limit=limit)[::-1])
+
+    async def count(self) -> int:
+        return await self._call(
+            lambda connection: int(_rows(connection, "count")[0][0]) if _exists(connection) else 0
+        )
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, connection.close)
+        self._thread.shutdown(wait=False)
+
+    async def _call(self, function: "Callable[[psycopg.Connection[Any]], Result]") -> Result:
+        """Run it as one transaction in the thread. Raises StoreUnavailable when the server falls silent."""
+        calling: Future[Result] = self._thread.submit(self._run, function)
+        answer = asyncio.wrap_future(calling)
+        done, _ = await asyncio.wait([answer], timeout=self._answer_within_s)
+        if not done:
+            self._hang_up()
+            answer.cancel()
+            raise StoreUnavailable(f"{self._address} gave no answer in {self._answer_within_s:g} s; it is tried again")
+        return answer.result()
+
+    def _run(self, function: "Callable[[psycopg.Connection[Any]], Result]") -> Result:
+        import psycopg
+
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(self._address)
+            with self._connection.transaction():
+                self._be_patient(self._connection)
+                return function(self._connection)
+        except (psycopg.Error, OSError) as error:
+            raise translated(error, self._address) from error
+
+    def _be_patient(self, connection: "psycopg.Connection[Any]") -> None:
+        """The server gives up a little earlier than we do, so that its reason is heard."""
+        milliseconds = self._answer_within_s * 1000
+        _rows(connection, "patience", statement_ms=f"{milliseconds * 0.8:.0f}", lock_ms=f"{milliseconds * 0.5:.0f}")
+
+    def _hang_up(self) -> None:
+        """End a wait that nothing else would end: the thread finds its connection closed, and makes another."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return
+        try:
+            with socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was closed in this moment
+
+
+def _head(connection: "psycopg.Connection[Any]") -> AuditHead:
+    rows = _rows(connection, "head")
+    return AuditHead(*rows[0]) if rows else AuditHead()
+
+
+def _exists(connection: "psycopg.Connection[Any]") -> bool:
+    return bool(_rows(connection, "exists")[0][0])
+
+
+def _entries(connection: "psycopg.Connection[Any]", name: str, **bindings: Any) -> list[AuditEntry]:
+    if not _exists(connection):
+        return []
+    return [AuditEntry(seq, bytes(body), digest) for seq, body, digest in _rows(connection, name, **bindings)]
+
+
+def _rows(connection: "psycopg.Connection[Any]", name: str, **bindings: Any) -> list[Any]:
+    return connection.execute(_sql(name), bindings or None).fetchall()
+
+
+@cache
+def _sql(name: str) -> bytes:
+    """The statement in audit_sql/<name>.sql."""
+    return (files(__package__) / "audit_sql" / f"{name}.sql").read_bytes()

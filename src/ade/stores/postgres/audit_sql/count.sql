@@ -1,0 +1,2 @@
+-- How long the chain is.
+SELECT count(*) FROM ade_audit

@@ -1,0 +1,224 @@
+-- uses: base, state, log, counts, places, edges
+-- add: keep new tasks, each group all or none.
+-- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events}; state as in lib/state.lua with what
+--   the store knows only now (seq, place, log) left open.
+-- request.usual_depth: admission limit of queues that set none of their own, or false.
+-- Answers for each group {'stored', task ids or records of earlier tasks} or {'refused', why, ...}; nothing of a refused group
+--   is written. A repeated call finds its own tasks.
+
+local function limit_of(queue)
+  local known = call('HGET', P .. 'queues', queue)
+  local limit = known and cmsgpack.unpack(known)[2]
+  return limit or request.usual_depth
+end
+
+local rooms = {}
+local function room_of(queue)
+  if rooms[queue] == nil then
+    local limit = limit_of(queue)
+    rooms[queue] = limit and limit - tonumber(call('HGET', P .. 'queue:depth', queue) or '0') or false
+  end
+  return rooms[queue]
+end
+
+-- Which tasks of a group exist already: id -> id of the one that does. A key within the group counts too.
+local function earlier_of(group)
+  local earlier, within, found = {}, {}, false
+  for _, task in ipairs(group) do
+    local id, state = task[1], task[2]
+    if call('EXISTS', task_key(id)) == 1 then
+      earlier[id], found = id, true
+    elseif state[IDEM] then
+      local known = call('GET', P .. 'task:key:' .. state[IDEM])
+      local first = known and cmsgpack.unpack(known) or within[state[IDEM]]
+      if first and first[2] ~= state[DIGEST] then
+        return nil, { 'refused', 'conflict', id, first[1] }
+      elseif first and first[1] ~= id then
+        earlier[id], found = first[1], true
+      else
+        within[state[IDEM]] = { id, state[DIGEST] }
+      end
+    end
+  end
+  return earlier, found
+end
+
+-- The tasks that are new, in order, with what they wait for by the names those go by now.
+local function fresh_of(group, earlier)
+  local fresh, seen = {}, {}
+  for _, task in ipairs(group) do
+    if not earlier[task[1]] and not seen[task[1]] then
+      seen[task[1]] = task
+      local needs, known = {}, {}
+      for _, on in ipairs(task[4]) do
+        on = earlier[on] or on
+        if not known[on] then
+          known[on] = true
+          needs[#needs + 1] = on
+        end
+      end
+      fresh[#fresh + 1] = { id = task[1], state = task[2], detail = task[3], needs = needs, tolerant = task[5],
+        events = task[6] }
+    end
+  end
+  return fresh, seen
+end
+
+-- Once tasks of one call turn out to be the same one, a chain may have become a ring. Answers an id in it.
+local function ring_in(fresh)
+  local by_id, visited = {}, {}
+  for _, task in ipairs(fresh) do
+    by_id[task.id] = task
+  end
+  local function walk(id)
+    if visited[id] == 'open' then
+      return id
+    elseif visited[id] or not by_id[id] then
+      return nil
+    end
+    visited[id] = 'open'
+    for _, on in ipairs(by_id[id].needs) do
+      local found = walk(on)
+      if found then
+        return found
+      end
+    end
+    visited[id] = 'closed'
+  end
+  for _, task in ipairs(fresh) do
+    local found = walk(task.id)
+    if found then
+      return found
+    end
+  end
+end
+
+local function full_queue(fresh)
+  local wanted = {}
+  for _, task in ipairs(fresh) do
+    local queue = task.state[QUEUE]
+    wanted[queue] = (wanted[queue] or 0) + 1
+  end
+  for queue, count_wanted in pairs(wanted) do
+    local room = room_of(queue)
+    if room and count_wanted > room then
+      return { 'refused', 'full', queue, count_wanted, room, limit_of(queue) }
+    end
+  end
+  for queue, count_wanted in pairs(wanted) do
+    rooms[queue] = rooms[queue] and rooms[queue] - count_wanted
+  end
+end
+
+local function unknown_need(fresh, seen)
+  for _, task in ipairs(fresh) do
+    for _, on in ipairs(task.needs) do
+      if not seen[on] and call('EXISTS', task_key(on)) == 0 then
+        return { 'refused', 'unknown_dependency', on }
+      end
+    end
+  end
+end
+
+local added = 0
+local levels = {}
+
+local function stand_in_stream(id, state)
+  local priority = state[PRIORITY]
+  local level = priority .. ':' .. state[QUEUE]
+  state[STAGE], state[WHERE] = 'ready', 'stream'
+  call('XADD', stream_key(state[QUEUE], priority), whole(state[SEQ]) .. '-0', 'id', id, 'name', state[NAME])
+  levels[level] = (levels[level] or 0) + 1
+end
+
+local everyone = {} -- the index of all tasks: seq, id, seq, id, ...
+
+local function store(task)
+  local id, state = task.id, task.state
+  added = added + 1
+  state[SEQ] = tick(added)
+  state[LOGGED] = {}
+  record(state, task.events)
+  if CLAIMABLE[state[STATUS]] then
+    if state[WAITING] == 0 and state[RUN_AFTER] <= NOW then
+      stand_in_stream(id, state)
+      if state[DEADLINE] then
+        call('ZADD', P .. 'queue:deadlines', whole(state[DEADLINE]), id)
+      end
+    else
+      enter(id, state)
+    end
+  end
+  if not COMMON[state[STATUS]] then
+    call('ZADD', P .. 'task:index:state:' .. state[STATUS], whole(state[SEQ]), id)
+  end
+  if state[PARENT] then
+    call('ZADD', P .. 'task:children:' .. state[PARENT], whole(state[SEQ]), id)
+  end
+  if state[IDEM] then
+    call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
+  end
+  everyone[#everyone + 1] = whole(state[SEQ])
+  everyone[#everyone + 1] = id
+  call('HSET', task_key(id), 'state', cmsgpack.pack(state), 'detail', task.detail)
+  count(state, 1)
+end
+
+-- Edges need the states of both sides, so what waits is stored after what it waits for is known.
+local function link(task, seen)
+  for _, on in ipairs(task.needs) do
+    local on_state = seen[on] and seen[on][2] or read_state(on)
+    if not is_met(on_state, task.tolerant) then
+      wait_for(task.id, task.state, on, on_state, task.tolerant)
+      on_state[AWAITED] = true
+      if not seen[on] then
+        write_state(on, on_state)
+      end
+    end
+  end
+end
+
+local function answer_for(group, earlier)
+  local stored = {}
+  for place, task in ipairs(group) do
+    local known = earlier[task[1]]
+    stored[place] = known and call('EXISTS', task_key(known)) == 1 and record_of(known) or (known or task[1])
+  end
+  return { 'stored', stored }
+end
+
+local function add(group)
+  local earlier, found = earlier_of(group)
+  if not earlier then
+    return found
+  end
+  local fresh, seen = fresh_of(group, earlier)
+  local ring_id = found and ring_in(fresh)
+  if ring_id then
+    return { 'refused', 'ring', ring_id }
+  end
+  local refusal = unknown_need(fresh, seen) or full_queue(fresh)
+  if refusal then
+    return refusal
+  end
+  for _, task in ipairs(fresh) do
+    link(task, seen)
+  end
+  for _, task in ipairs(fresh) do
+    store(task)
+  end
+  return answer_for(group, earlier)
+end
+
+local answers = {}
+for place, group in ipairs(request.groups) do
+  answers[place] = add(group)
+end
+if added > 0 then
+  in_portions('ZADD', P .. 'task:all', everyone)
+  move_counters(P .. 'queue:levels', levels)
+  close_counts()
+  close_log(added)
+  ring('work')
+end
+return answers

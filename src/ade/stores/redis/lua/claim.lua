@@ -1,0 +1,341 @@
+-- uses: base, state, log, counts, places
+-- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
+-- request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
+-- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
+--   at. A repeated request gets the same tasks again, as far as they still run.
+
+local run_ids = request.run_ids
+local memory = P .. 'claim:' .. run_ids[1]
+local answer = { 0 }
+
+local function repeated()
+  local known = call('GET', memory)
+  if not known then
+    return false
+  end
+  for _, taken in ipairs(cmsgpack.unpack(known)) do
+    local state = read_state(taken[1])
+    if state and state[STATUS] == 'running' and state[RUN_ID] == taken[2] then
+      answer[#answer + 1] = record_of(taken[1])
+    end
+  end
+  return #answer > 1
+end
+
+if repeated() then
+  return answer
+end
+
+local serves, wants = {}, nil
+for _, name in ipairs(request.names) do
+  serves[name] = true
+end
+if #request.queues > 0 then
+  wants = {}
+  for _, queue in ipairs(request.queues) do
+    wants[queue] = true
+  end
+end
+local is_closed = {}
+local configured = call('HGETALL', P .. 'queues')
+for place = 1, #configured, 2 do
+  is_closed[configured[place]] = cmsgpack.unpack(configured[place + 1])[1]
+end
+
+local function is_open(queue)
+  return not is_closed[queue] and (not wants or wants[queue])
+end
+
+-- How many more of a limited name may start now.
+local limits, rooms = {}, {}
+local packed_limits = call('HGETALL', P .. 'limits')
+for place = 1, #packed_limits, 2 do
+  local name = packed_limits[place]
+  local limit = cmsgpack.unpack(packed_limits[place + 1]) -- concurrency, per key, rate count, rate period in ms
+  local room = #run_ids
+  if limit[1] then
+    room = math.max(limit[1] - tonumber(call('HGET', P .. 'queue:running', name) or '0'), 0)
+  end
+  if limit[3] then
+    local interval = math.ceil(limit[4] * 1000 / limit[3])
+    local debt = math.max(tonumber(call('HGET', P .. 'rates', name) or '0') - STEADY * 1000, 0)
+    room = math.min(room, math.max(math.floor((limit[3] * interval - debt) / interval), 0))
+    limit.interval = interval
+  end
+  limits[name], rooms[name] = limit, room
+end
+
+-- Delayed tasks whose time has come stand in line.
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, 1000)) do
+  local state = read_state(id)
+  call('ZREM', P .. 'queue:delayed', id)
+  if state and state[STAGE] == 'delayed' then
+    join_line(id, state)
+    write_state(id, state)
+  end
+end
+
+local lease_until = STEADY + request.lease_ms
+local taken, leases, started, moved, levels = {}, {}, {}, 0, {}
+local MOST_MOVED = 2000 -- tasks set aside by one call, so that it stays short
+local busy = {} -- running tasks by name and concurrency key
+
+local function is_key_busy(state, limit)
+  if not state[KEY] or not limit or not limit[2] then
+    return false
+  end
+  local parking = parking_of(state)
+  busy[parking] = busy[parking] or call('SCARD', P .. 'queue:key:' .. parking)
+  return busy[parking] >= limit[2]
+end
+
+local function start(id, state, found)
+  local number = #taken + 1
+  local previous = state[STATUS] == 'stalled' and state[WORKER]
+  count(state, -1)
+  state[STATUS], state[STAGE], state[VERSION] = 'running', false, state[VERSION] + 1
+  state[ATTEMPT], state[RUN_ID], state[WORKER] = state[ATTEMPT] + 1, run_ids[number], request.worker
+  state[LEASE], state[STARTED], state[UPDATED] = lease_until, NOW, NOW
+  count(state, 1)
+  if state[DEADLINE] then
+    call('ZREM', P .. 'queue:deadlines', id)
+  end
+  if state[KEY] then
+    local parking = parking_of(state)
+    call('SADD', P .. 'queue:key:' .. parking, id)
+    busy[parking] = busy[parking] and busy[parking] + 1
+  end
+  if rooms[state[NAME]] then
+    rooms[state[NAME]] = rooms[state[NAME]] - 1
+    started[state[NAME]] = (started[state[NAME]] or 0) + 1
+  end
+  local told = { cmsgpack.pack({ 'task.claimed', NOW, id, false,
+    { attempt = state[ATTEMPT], run_id = state[RUN_ID], worker = request.worker } }) }
+  if previous then
+    told[2] = cmsgpack.pack({ 'task.reclaimed', NOW, id, false, { attempt = state[ATTEMPT],
+      previous_worker = previous, new_worker = request.worker, entry = state[SEQ] } })
+  end
+  record(state, told)
+  local packed = cmsgpack.pack(state)
+  call('HSET', task_key(id), 'state', packed)
+  taken[number] = { id, run_ids[number] }
+  leases[#leases + 1] = whole(lease_until)
+  leases[#leases + 1] = id
+  answer[number + 1] = { id, packed, found[2], found[3], found[4] }
+end
+
+-- A task of a stream that this call cannot start: it stands in line from now on.
+local function set_aside(id, state, stream, entry)
+  strike(stream, entry)
+  moved = moved + 1
+  join_line(id, state)
+  write_state(id, state)
+end
+
+-- An entry was delivered; what becomes of its task?
+local function receive(stream, entry, id)
+  local found = call('HMGET', task_key(id), 'state', 'detail', 'outcome', 'progress')
+  local state = found[1] and cmsgpack.unpack(found[1])
+  if not state or state[WHERE] ~= 'stream' or whole(state[SEQ]) .. '-0' ~= entry then
+    strike(stream, entry) -- the task is gone or stands elsewhere
+  elseif state[STATUS] == 'running' then
+    return -- delivered once more, after its group was lost; its run goes on
+  elseif not serves[state[NAME]] or rooms[state[NAME]] == 0 or #taken == #run_ids then
+    set_aside(id, state, stream, entry)
+  elseif is_key_busy(state, limits[state[NAME]]) then
+    strike(stream, entry)
+    moved = moved + 1
+    park(id, state)
+    write_state(id, state)
+  else
+    start(id, state, found)
+  end
+end
+
+-- Read entries of a stream; a stream without its group gets it, from the beginning.
+local function deliver(stream, number)
+  local got = redis.pcall('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
+  if got and got.err then
+    call('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
+    got = call('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
+  end
+  return got and got[1] and got[1][2] or {}
+end
+
+local function take_delivered(source, number)
+  local entries = deliver(source.stream, number)
+  for _, entry in ipairs(entries) do
+    receive(source.stream, entry[1], entry[2][2])
+  end
+  levels[source.level] = (levels[source.level] or 0) - #entries
+  if #entries < number then
+    source.empty = true
+  end
+  return #entries
+end
+
+local from_line = {} -- id, state and record of what is taken out of a line
+
+-- A task that stands in line; true when it was taken.
+local function take_from_line(candidate)
+  local limit, room = limits[candidate.name], rooms[candidate.name]
+  if room == 0 then
+    return false
+  end
+  local found = call('HMGET', task_key(candidate.id), 'state', 'detail', 'outcome', 'progress')
+  local state = found[1] and cmsgpack.unpack(found[1])
+  call('ZREM', P .. 'queue:line:' .. candidate.lane, candidate.member)
+  if not state or state[STAGE] ~= 'ready' or state[WHERE] ~= 'line' then
+    return false
+  elseif is_key_busy(state, limit) then
+    moved = moved + 1
+    park(candidate.id, state)
+    write_state(candidate.id, state)
+    return false
+  end
+  state[WHERE] = 'back:' .. call('XADD', P .. 'queue:back', '*', 'id', candidate.id, 'name', candidate.name)
+  from_line[#from_line + 1] = candidate.id
+  start(candidate.id, state, found)
+  return true
+end
+
+-- The heads of all lines this worker serves, by priority.
+local in_line = {}
+for priority = 0, 9 do
+  in_line[priority] = {}
+end
+local function look_along(lane)
+  local queue, name = string.match(lane, '^([^:]*):(.*)$')
+  if not serves[name] or not is_open(queue) or rooms[name] == 0 then
+    return
+  end
+  local heads = call('ZRANGE', P .. 'queue:line:' .. lane, 0, #run_ids - 1, 'WITHSCORES')
+  for place = 1, #heads, 2 do
+    local at = in_line[tonumber(heads[place + 1])]
+    at[#at + 1] = { member = heads[place], seq = tonumber(string.sub(heads[place], 1, 16)),
+      id = string.sub(heads[place], 18), lane = lane, name = name }
+  end
+  if #heads == 0 then
+    call('SREM', P .. 'queue:lines', lane)
+  end
+end
+local function look_along_lines()
+  for priority = 0, 9 do
+    in_line[priority] = {}
+  end
+  for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
+    look_along(lane)
+  end
+end
+
+local streams = {}
+for priority = 0, 9 do
+  streams[priority] = {}
+end
+local counted = call('HGETALL', P .. 'queue:levels')
+for place = 1, #counted, 2 do
+  local priority, queue = string.match(counted[place], '^(%d):(.*)$')
+  if is_open(queue) and tonumber(counted[place + 1]) > 0 then
+    local at = streams[tonumber(priority)]
+    at[#at + 1] = { stream = stream_key(queue, priority), level = counted[place] }
+  end
+end
+
+local function last_delivered(stream)
+  local groups = redis.pcall('XINFO', 'GROUPS', stream)
+  for _, group in ipairs(groups.err and {} or groups) do
+    local facts = {}
+    for place = 1, #group, 2 do
+      facts[group[place]] = group[place + 1]
+    end
+    if facts['name'] == GROUP then
+      return facts['last-delivered-id']
+    end
+  end
+  return '0-0'
+end
+
+local function older(one, other)
+  return one.seq < other.seq
+end
+
+-- Several sources at one priority: look at their heads, walk them by age, then take delivery of what was walked over.
+local function merge(priority)
+  local candidates = {}
+  for _, source in ipairs(streams[priority]) do
+    if not source.empty then
+      local after = '(' .. last_delivered(source.stream)
+      local heads = call('XRANGE', source.stream, after, '+', 'COUNT', #run_ids - #taken)
+      source.empty = #heads == 0
+      for _, entry in ipairs(heads) do
+        candidates[#candidates + 1] = { seq = tonumber(string.match(entry[1], '^%d+')), source = source }
+      end
+    end
+  end
+  for _, candidate in ipairs(in_line[priority]) do
+    candidates[#candidates + 1] = candidate
+  end
+  table.sort(candidates, older)
+  for _, candidate in ipairs(candidates) do
+    if #taken == #run_ids or moved >= MOST_MOVED then
+      break
+    elseif candidate.source then
+      take_delivered(candidate.source, 1)
+    else
+      take_from_line(candidate)
+    end
+  end
+  return #candidates
+end
+
+local function has_streams(priority)
+  for _, source in ipairs(streams[priority]) do
+    if not source.empty then
+      return true
+    end
+  end
+  return false
+end
+
+look_along_lines()
+for priority = 0, 9 do
+  while #taken < #run_ids and moved < MOST_MOVED do
+    local before = #taken + moved
+    local sources = streams[priority]
+    if #sources == 1 and #in_line[priority] == 0 then
+      if sources[1].empty then
+        break
+      end
+      take_delivered(sources[1], math.min(#run_ids - #taken, MOST_MOVED))
+    elseif merge(priority) == 0 then
+      break
+    end
+    if moved > 0 or #in_line[priority] > 0 then
+      look_along_lines() -- what was taken, parked or set aside is no longer where it was
+    end
+    if #taken + moved == before and not has_streams(priority) then
+      break
+    end
+  end
+end
+answer[1] = moved >= MOST_MOVED and #taken < #run_ids and 1 or 0
+
+if #from_line > 0 then
+  deliver(P .. 'queue:back', #from_line) -- each run is pending for its worker, however it was found
+end
+if #taken > 0 then
+  in_portions('ZADD', P .. 'queue:leases', leases)
+  for name, number in pairs(started) do
+    local limit = limits[name]
+    if limit.interval then
+      local full_at = math.max(tonumber(call('HGET', P .. 'rates', name) or '0'), STEADY * 1000)
+      call('HSET', P .. 'rates', name, whole(full_at + number * limit.interval))
+    end
+  end
+  call('SET', memory, cmsgpack.pack(taken), 'PX', math.max(request.lease_ms, 1000))
+  close_counts()
+  close_log()
+end
+move_counters(P .. 'queue:levels', levels)
+close_places()
+return answer

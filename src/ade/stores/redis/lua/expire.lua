@@ -1,0 +1,19 @@
+-- uses: base, state
+-- flags: allow-oom
+-- expire: forget results whose time is over. request.results: {id, expires_at as read, the outcome without its result}, ...
+-- Answers the ids whose result went; one that changed meanwhile is left alone.
+
+local gone = {}
+for _, result in ipairs(request.results) do
+  local id = result[1]
+  local state = read_state(id)
+  if state and state[EXPIRES] == result[2] then
+    state[EXPIRES] = false
+    call('HSET', task_key(id), 'state', cmsgpack.pack(state), 'outcome', result[3])
+    gone[#gone + 1] = id
+  end
+  if not state or state[EXPIRES] ~= result[2] then
+    call('ZREM', P .. 'task:results', id)
+  end
+end
+return gone

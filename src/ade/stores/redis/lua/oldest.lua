@@ -1,0 +1,44 @@
+-- uses: base, state
+-- oldest: for each queue with ready tasks, when the oldest of each priority became due: {queue, ms, ...}.
+
+local since = {}
+
+local function consider(id)
+  local state = read_state(id)
+  if state and state[STAGE] == 'ready' then
+    local moment = math.max(state[RUN_AFTER], state[CREATED])
+    since[state[QUEUE]] = math.min(since[state[QUEUE]] or moment, moment)
+  end
+end
+
+local levels = call('HGETALL', P .. 'queue:levels')
+for place = 1, #levels, 2 do
+  local priority, queue = string.match(levels[place], '^(%d):(.*)$')
+  local stream = STREAM .. queue .. ':' .. priority
+  local after = '0-0'
+  for _, group in ipairs(call('EXISTS', stream) == 1 and call('XINFO', 'GROUPS', stream) or {}) do
+    for at = 1, #group, 2 do
+      if group[at] == 'last-delivered-id' then
+        after = group[at + 1]
+      end
+    end
+  end
+  local head = call('XRANGE', stream, '(' .. after, '+', 'COUNT', 1)
+  if head[1] then
+    consider(head[1][2][2])
+  end
+end
+for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
+  for priority = 0, 9 do
+    local head = call('ZRANGEBYSCORE', P .. 'queue:line:' .. lane, priority, priority, 'LIMIT', 0, 1)
+    if head[1] then
+      consider(string.sub(head[1], 18))
+    end
+  end
+end
+local answer = {}
+for queue, moment in pairs(since) do
+  answer[#answer + 1] = queue
+  answer[#answer + 1] = whole(moment)
+end
+return answer

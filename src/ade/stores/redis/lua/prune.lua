@@ -1,0 +1,36 @@
+-- uses: base, state, counts
+-- flags: allow-oom
+-- prune: remove final tasks that nobody waits for, and all that belongs to them. request.ids. Answers the ids that went.
+
+local gone = {}
+
+local function remove(id, state)
+  if state[IDEM] then
+    call('DEL', P .. 'task:key:' .. state[IDEM])
+  end
+  if state[PARENT] then
+    call('ZREM', P .. 'task:children:' .. state[PARENT], id)
+  end
+  if state[LETTER] then
+    call('XDEL', DLQ, state[LETTER])
+  end
+  if not COMMON[state[STATUS]] then
+    call('ZREM', P .. 'task:index:state:' .. state[STATUS], id)
+  end
+  call('ZREM', P .. 'task:results', id)
+  call('SREM', P .. 'quarantined', id)
+  call('DEL', task_key(id), task_key(id) .. ':output', P .. 'task:needs:' .. id, P .. 'quarantine:' .. id)
+  count(state, -1)
+  gone[#gone + 1] = id
+end
+
+for _, id in ipairs(request.ids) do
+  local state = read_state(id)
+  if state and FINAL[state[STATUS]] and call('EXISTS', P .. 'task:waiting:' .. id) == 0 then
+    remove(id, state)
+  end
+end
+in_portions('ZREM', P .. 'task:all', gone)
+in_portions('ZREM', P .. 'task:finished', gone)
+close_counts()
+return gone

@@ -1,0 +1,48 @@
+-- uses: base, state, places
+-- flags: allow-oom
+-- ripe: what a sweep must decide on, each list bounded by request.limit: {expired, overdue, broken}. Records as in
+--   lib/state.lua; a broken one is followed by the ids of what it waits for in vain.
+-- As a safety net, parked tasks whose key nobody holds stand in line again.
+
+local function records(key, limit)
+  local found = {}
+  for _, id in ipairs(call('ZRANGEBYSCORE', key, '-inf', limit, 'LIMIT', 0, request.limit)) do
+    local record = record_of(id)
+    if record[2] then
+      found[#found + 1] = record
+    else
+      call('ZREM', key, id)
+    end
+  end
+  return found
+end
+
+local broken = {}
+for _, id in ipairs(call('SRANDMEMBER', P .. 'queue:broken', request.limit)) do
+  local state = read_state(id)
+  local failed = {}
+  local needs = call('HGETALL', P .. 'task:needs:' .. id)
+  for place = 1, #needs, 2 do
+    if needs[place + 1] == 'broken' then
+      failed[#failed + 1] = needs[place]
+    end
+  end
+  if state and state[STAGE] and #failed > 0 then
+    local record = record_of(id)
+    record[6] = failed
+    broken[#broken + 1] = record
+  elseif not state or #failed == 0 then
+    call('SREM', P .. 'queue:broken', id)
+  end
+end
+
+local freed = false
+for _, parking in ipairs(call('SRANDMEMBER', P .. 'queue:parkings', 100)) do
+  if call('EXISTS', P .. 'queue:key:' .. parking) == 0 then
+    freed = unpark(parking) or freed
+  end
+end
+if freed then
+  ring('work')
+end
+return { records(P .. 'queue:leases', '(' .. whole(STEADY)), records(P .. 'queue:deadlines', whole(NOW)), broken }
