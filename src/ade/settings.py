@@ -123,6 +123,13 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The event log."""
 
     retention_s: Annotated[_Seconds, _about("how long events are kept")] = 2_592_000.0
+    audit_url: Annotated[
+        str | None,
+        _about(
+            "where the audit copy is kept: sqlite:///file.db or postgresql://...; unset: <database>.audit.db, or"
+            " .ade/audit.db where the store is no file"
+        ),
+    ] = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,10 @@ from ade.settings import Settings
 
 if TYPE_CHECKING:
     from ade.events.audit import AuditCopy
+    from ade.stores.postgres.audit import PostgresAudit
+    from ade.stores.sqlite.audit import SqliteAudit
+
+AUDIT_FILE = Path(".ade/audit.db")  # of a store that is no file itself
 
 
 def store_exists(url: str) -> bool:
@@ -18,12 +22,31 @@ def store_exists(url: str) -> bool:
     return url == "memory://" or not url.startswith("sqlite:") or _exists(_file_of(url))
 
 
-def audit_exists(url: str) -> bool:
-    """Whether events were ever copied to an audit file there."""
+def audit_exists(url: str, audit_url: str | None = None) -> bool:
+    """Whether an audit copy was ever made there. A server is not asked: an empty copy there is found by reading it."""
+    if _is_postgres(audit_url):
+        return True
+    file = _audit_file(url, audit_url)
+    return file is not None and _exists(file)
+
+
+def _audit_file(url: str, audit_url: str | None) -> Path | None:
+    """Where the copy lies that is no server; None for memory://."""
+    if audit_url is not None:
+        if not audit_url.startswith("sqlite:"):  # the URL is not repeated: it may hold a password
+            raise InvalidUrl(
+                "events.audit_url is not known: use sqlite:///path/to/file.db or postgresql://host/database"
+            )
+        return _file_of(audit_url)
+    if url != "memory://" and not url.startswith("sqlite:"):
+        return AUDIT_FILE.absolute()
     from ade.stores.sqlite.audit import audit_file
 
-    file = audit_file(url)
-    return file is not None and _exists(file)
+    return audit_file(url)
+
+
+def _is_postgres(audit_url: str | None) -> bool:
+    return audit_url is not None and audit_url.startswith(("postgresql:", "postgres:"))
 
 
 def _file_of(url: str) -> Path | None:
@@ -78,11 +101,17 @@ def open_to_look(url: str, settings: Settings) -> Stores | None:
 
 
 @asynccontextmanager
-async def open_audit(url: str) -> "AsyncIterator[AuditCopy]":
-    """The audit copy that belongs to a store, for as long as the block lasts."""
-    from ade.stores.sqlite.audit import open_audit as open_sqlite_audit
+async def open_audit(url: str, audit_url: str | None = None) -> "AsyncIterator[AuditCopy]":
+    """The audit copy that belongs to a store, where `events.audit_url` says, for as long as the block lasts."""
+    copy: PostgresAudit | SqliteAudit
+    if audit_url is not None and _is_postgres(audit_url):
+        from ade.stores.postgres.audit import open_audit as open_postgres_audit
 
-    copy = await open_sqlite_audit(url)
+        copy = open_postgres_audit(audit_url)
+    else:
+        from ade.stores.sqlite.audit import open_audit_file
+
+        copy = await open_audit_file(_audit_file(url, audit_url))
     try:
         yield copy
     finally:

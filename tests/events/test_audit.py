@@ -1,11 +1,10 @@
-"""The audit copy: every event once, in order, and no way to change one unnoticed."""
+"""The audit copy, wherever it lies: every event once, in order, and no way to change one unnoticed."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 
 from ade.app.auditing import audit_duties
@@ -14,37 +13,13 @@ from ade.core.errors import AuditBroken, StoreForeign
 from ade.core.events import Event
 from ade.core.ids import uuid7
 from ade.core.records import Task
-from ade.events.audit import CURSOR, begin, copy_events, verify
+from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, verify
 from ade.ports import Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
-from ade.stores.sqlite.audit import SqliteAudit, open_audit
-from ade.wiring import open_stores
+from ade.wiring import open_audit, open_stores
 from ade.worker.loops import do_duty
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'ade.db'}"
-
-
-@pytest.fixture
-def audit_file(tmp_path: Path) -> Path:
-    return tmp_path / "ade.audit.db"
-
-
-@pytest.fixture
-async def stores(url: str) -> AsyncIterator[Stores]:
-    opened = await open_stores(url)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def audit(url: str) -> AsyncIterator[SqliteAudit]:
-    opened = await open_audit(url)
-    yield opened
-    await opened.close()
+from tests.events.copies import Place
 
 
 async def happen(stores: Stores, count: int) -> None:
@@ -54,26 +29,18 @@ async def happen(stores: Stores, count: int) -> None:
     await enqueue(stores, Payloads(stores.blobs), tasks)
 
 
-async def copy_all(stores: Stores, audit: SqliteAudit, limit: int = 1_000) -> int:
+async def copy_all(stores: Stores, audit: AuditCopy, limit: int = 1_000) -> int:
     copied = 0
     while count := await copy_events(stores.events, audit, limit=limit):
         copied += count
     return copied
 
 
-async def checked(stores: Stores, audit: SqliteAudit) -> list[tuple[int, int]]:
+async def checked(stores: Stores, audit: AuditCopy) -> list[tuple[int, int]]:
     return [step async for step in verify(stores.events, audit)]
 
 
-def tamper(file: Path, statement: str) -> None:
-    """Somebody with access to the file does away with the triggers and then does as they please."""
-    connection = apsw.Connection(str(file))
-    connection.execute("DROP TRIGGER entry_is_never_changed; DROP TRIGGER entry_is_never_removed")
-    connection.execute(statement)
-    connection.close()
-
-
-async def test_every_event_is_copied_once_and_in_order(stores: Stores, audit: SqliteAudit) -> None:
+async def test_every_event_is_copied_once_and_in_order(stores: Stores, audit: AuditCopy) -> None:
     await happen(stores, 25)
     assert await copy_all(stores, audit, limit=7) == 25
     await happen(stores, 5)
@@ -82,16 +49,15 @@ async def test_every_event_is_copied_once_and_in_order(stores: Stores, audit: Sq
     assert await stores.events.cursor(CURSOR) == 30
 
 
-async def test_copying_twice_at_once_copies_nothing_twice(stores: Stores, audit: SqliteAudit, url: str) -> None:
+async def test_copying_twice_at_once_copies_nothing_twice(stores: Stores, audit: AuditCopy, place: Place) -> None:
     await happen(stores, 50)
-    other = await open_audit(url)
-    await asyncio.gather(*(copy_all(stores, copy, limit=7) for copy in (audit, other)))
-    await other.close()
+    async with place.open() as other:
+        await asyncio.gather(*(copy_all(stores, copy, limit=7) for copy in (audit, other)))
     assert await audit.count() == 50
     assert (await checked(stores, audit))[-1] == (50, 50)
 
 
-async def test_a_crash_between_copy_and_cursor_repeats_nothing(stores: Stores, audit: SqliteAudit) -> None:
+async def test_a_crash_between_copy_and_cursor_repeats_nothing(stores: Stores, audit: AuditCopy) -> None:
     await happen(stores, 3)
     await audit.append(await stores.events.read(0, 100))  # and then the process died
     assert await copy_all(stores, audit) == 0
@@ -99,21 +65,20 @@ async def test_a_crash_between_copy_and_cursor_repeats_nothing(stores: Stores, a
     assert await audit.count() == 3
 
 
-async def test_an_intact_chain_is_confirmed_with_progress(stores: Stores, audit: SqliteAudit) -> None:
+async def test_an_intact_chain_is_confirmed_with_progress(stores: Stores, audit: AuditCopy) -> None:
     await happen(stores, 1_500)
     await copy_all(stores, audit)
     assert await checked(stores, audit) == [(0, 1_500), (1_000, 1_500), (1_500, 1_500)]
 
 
-async def test_an_empty_chain_is_intact(stores: Stores, audit: SqliteAudit) -> None:
+async def test_an_empty_chain_is_intact(stores: Stores, audit: AuditCopy) -> None:
     assert await checked(stores, audit) == [(0, 0)]
 
 
 @pytest.mark.parametrize(
     ("statement", "seq"),
     [
-        ("UPDATE entry SET body = replace(body, 'created', 'deleted') WHERE seq = 7", 7),
-        ("UPDATE entry SET body = CAST(replace(CAST(body AS TEXT), 'created', 'deleted') AS BLOB) WHERE seq = 7", 7),
+        ("UPDATE entry SET body = CHANGED WHERE seq = 7", 7),
         ("DELETE FROM entry WHERE seq = 7", 8),
         ("DELETE FROM entry WHERE seq = 1", 2),
         ("UPDATE entry SET hash = (SELECT hash FROM entry WHERE seq = 3) WHERE seq = 7", 7),
@@ -122,27 +87,25 @@ async def test_an_empty_chain_is_intact(stores: Stores, audit: SqliteAudit) -> N
     ],
 )
 async def test_the_first_wrong_entry_is_named(
-    stores: Stores, audit: SqliteAudit, audit_file: Path, statement: str, seq: int
+    stores: Stores, audit: AuditCopy, place: Place, statement: str, seq: int
 ) -> None:
     await happen(stores, 10)
     await copy_all(stores, audit)
-    tamper(audit_file, statement)
+    place.tamper(statement.replace("entry", place.table).replace("CHANGED", place.changed_body))
     with pytest.raises(AuditBroken, match=rf"breaks at entry {seq}\b"):
         await checked(stores, audit)
 
 
-async def test_a_cut_tail_is_noticed_and_not_filled_up_again(
-    stores: Stores, audit: SqliteAudit, audit_file: Path
-) -> None:
+async def test_a_cut_tail_is_noticed_and_not_filled_up_again(stores: Stores, audit: AuditCopy, place: Place) -> None:
     await happen(stores, 10)
     await copy_all(stores, audit)
-    tamper(audit_file, "DELETE FROM entry WHERE seq > 6")
+    place.tamper(f"DELETE FROM {place.table} WHERE seq > 6")
     for attempt in (checked(stores, audit), copy_all(stores, audit)):
         with pytest.raises(AuditBroken, match="ends at entry 6, but had reached 10"):
             await attempt
 
 
-async def test_a_store_that_was_set_back_is_noticed(stores: Stores, audit: SqliteAudit) -> None:
+async def test_a_store_that_was_set_back_is_noticed(stores: Stores, audit: AuditCopy) -> None:
     await happen(stores, 3)
     await audit.append([*await stores.events.read(0, 100), Event(type="task.created", at=0, seq=4)])
     with pytest.raises(AuditBroken, match="older backup"):
@@ -150,39 +113,36 @@ async def test_a_store_that_was_set_back_is_noticed(stores: Stores, audit: Sqlit
 
 
 async def test_rows_can_be_neither_changed_nor_removed_through_sql(
-    stores: Stores, audit: SqliteAudit, audit_file: Path
+    stores: Stores, audit: AuditCopy, place: Place
 ) -> None:
     await happen(stores, 1)
     await copy_all(stores, audit)
-    connection = apsw.Connection(str(audit_file))
-    for statement in ("UPDATE entry SET hash = ''", "DELETE FROM entry"):
-        with pytest.raises(apsw.ConstraintError, match="append-only"):
-            connection.execute(statement)
-    connection.close()
+    for statement in (f"UPDATE {place.table} SET hash = ''", f"DELETE FROM {place.table}"):
+        with pytest.raises((apsw.ConstraintError, psycopg.errors.RaiseException), match="append-only"):
+            place.execute(statement)
 
 
-async def test_a_file_of_another_program_is_left_as_it_is(url: str, audit_file: Path) -> None:
-    foreign = apsw.Connection(str(audit_file))
-    foreign.execute("CREATE TABLE theirs (x)")
-    foreign.close()
+async def test_what_is_of_another_program_is_left_as_it_is(place: Place) -> None:
+    place.execute(f"CREATE TABLE {place.table} (theirs INTEGER)")
     with pytest.raises(StoreForeign):
-        await open_audit(url)
+        async with place.open() as copy:
+            await copy.head()
 
 
-async def test_workers_copy_as_a_duty_that_only_one_of_them_has(stores: Stores, audit: SqliteAudit, url: str) -> None:
+async def test_workers_copy_as_a_duty_that_only_one_of_them_has(stores: Stores, audit: AuditCopy, place: Place) -> None:
     await happen(stores, 20)
-    async with audit_duties(url, stores) as duties:
+    async with audit_duties(place.url, stores, place.audit_url) as duties:
         [duty] = duties
         await asyncio.gather(*(do_duty(stores.sweeps, duty, f"worker {number}") for number in range(3)))
     assert await audit.count() == 20
 
 
 async def test_in_memory_it_works_the_same() -> None:
-    stores, audit = await open_stores("memory://"), await open_audit("memory://")
-    await happen(stores, 5)
-    assert await copy_all(stores, audit) == 5
-    assert (await checked(stores, audit))[-1] == (5, 5)
-    await audit.close()
+    stores = await open_stores("memory://")
+    async with open_audit("memory://") as audit:
+        await happen(stores, 5)
+        assert await copy_all(stores, audit) == 5
+        assert (await checked(stores, audit))[-1] == (5, 5)
     await stores.close()
 
 
@@ -195,30 +155,26 @@ def test_the_chain_can_be_checked_piece_by_piece() -> None:
     assert first_break(AuditHead(), entries[5:]) == 6
 
 
-async def test_a_lost_copy_is_begun_anew_with_what_the_log_still_has(
-    stores: Stores, url: str, audit_file: Path
-) -> None:
-    first = await open_audit(url)
-    await happen(stores, 3)
-    await copy_all(stores, first)
-    with pytest.raises(AuditBroken, match="only where there is none"):
-        await begin(stores.events, first)
-    await first.close()
-    audit_file.unlink()
-    second = await open_audit(url)
-    with pytest.raises(AuditBroken, match="ade audit begin"):
-        await copy_all(stores, second)
+async def test_a_lost_copy_is_begun_anew_with_what_the_log_still_has(stores: Stores, place: Place) -> None:
+    async with place.open() as first:
+        await happen(stores, 3)
+        await copy_all(stores, first)
+        with pytest.raises(AuditBroken, match="only where there is none"):
+            await begin(stores.events, first)
+    place.remove()
+    async with place.open() as second:
+        with pytest.raises(AuditBroken, match="ade audit begin"):
+            await copy_all(stores, second)
 
-    head = await begin(stores.events, second)
+        head = await begin(stores.events, second)
 
-    await happen(stores, 1)
-    assert head.seq == 3
-    assert await copy_all(stores, second) == 1
-    assert [step async for step in verify(stores.events, second)][-1] == (4, 4)
-    await second.close()
+        await happen(stores, 1)
+        assert head.seq == 3
+        assert await copy_all(stores, second) == 1
+        assert (await checked(stores, second))[-1] == (4, 4)
 
 
-async def test_no_chain_begins_where_the_log_was_trimmed_to_its_end(stores: Stores, audit: SqliteAudit) -> None:
+async def test_no_chain_begins_where_the_log_was_trimmed_to_its_end(stores: Stores, audit: AuditCopy) -> None:
     await stores.events.advance(CURSOR, 7)
 
     with pytest.raises(AuditBroken, match="after some work"):

@@ -64,7 +64,7 @@ async def work(
     opened = await app.open()
     for schedule in app.schedules:
         await declare(opened.stores, schedule)
-    async with audit_duties(settings.store.url, opened.stores) as duties:
+    async with audit_duties(settings.store.url, opened.stores, settings.events.audit_url) as duties:
         runtime = WorkerRuntime(
             opened.stores,
             app.registry,

@@ -27,12 +27,12 @@ def audit() -> None:
 @asynccontextmanager
 async def _opened(session: Session) -> "AsyncIterator[tuple[Stores, AuditCopy]]":
     """The copy, brought up to date with the log. One that is gone stays gone, so that it is noticed."""
-    url = session.settings.store.url
+    place = session.settings.store.url, session.settings.events.audit_url
     async with session.stores() as stores:
         reached = await stores.events.cursor(CURSOR)
-        if reached and not audit_exists(url):
+        if reached and not audit_exists(*place):
             raise cut_off(0, reached)
-        async with open_audit(url) as copy:
+        async with open_audit(*place) as copy:
             while await copy_events(stores.events, copy):
                 pass
             yield stores, copy
@@ -93,7 +93,7 @@ def begin_anew(session: Session, yes: bool) -> None:
 async def _begin(session: Session, yes: bool) -> None:
     async with session.stores() as stores:
         confirm(session, "A new audit copy would begin; what was trimmed from the event log is not in it.", yes=yes)
-        async with open_audit(session.settings.store.url) as copy:
+        async with open_audit(session.settings.store.url, session.settings.events.audit_url) as copy:
             head = await begin(stores.events, copy)
             entries = await copy.count()
     if session.out.as_json:

@@ -12,10 +12,11 @@ from ade.cli.times import short_span
 from ade.core.errors import AuditBroken, StoreError
 from ade.core.lifecycle import Status
 from ade.events.audit import CURSOR, look_at_end
+from ade.events.lag import events_after
 from ade.insight.overview import Overview, overview
 from ade.insight.workers import Liveness
 from ade.ports import Stores
-from ade.settings import DEFAULT
+from ade.settings import DEFAULT, Settings
 from ade.wiring import audit_exists, open_audit
 
 _FAR_BEHIND = 10_000  # events a reader of the log may be behind before that is a warning
@@ -56,7 +57,7 @@ async def _doctor(session: Session) -> ExitCode:
     findings = [_settings(session)]
     async with session.stores() as stores:
         findings += [finding async for finding in _examine(stores)]
-        findings.append(await _audit(session.settings.store.url, stores))
+        findings.append(await _audit(session.settings, stores))
     problems = [finding for finding in findings if finding.verdict == "problem"]
     if session.out.as_json:
         session.out.document({"ok": not problems, "findings": findings})
@@ -134,26 +135,34 @@ async def _queues(stores: Stores) -> AsyncIterator[Finding]:
 
 
 async def _readers(stores: Stores) -> AsyncIterator[Finding]:
-    last = await stores.events.last_seq()
-    cursors = await stores.events.cursors()
-    for name, seq in cursors.items():
-        behind = last - seq
-        if behind > _FAR_BEHIND:
-            yield _warning("event log", f"the reader {name!r} is {behind} events behind; nothing is trimmed past it")
-    told = ", ".join(f"{name} is {last - seq} behind" for name, seq in cursors.items()) or "no readers"
-    yield _ok("event log", f"{last} events, {told}")
+    behind = {
+        name: await events_after(stores.events, seq, _FAR_BEHIND + 1)
+        for name, seq in (await stores.events.cursors()).items()
+    }
+    for name, count in behind.items():
+        if count > _FAR_BEHIND:
+            sentence = f"the reader {name!r} is more than {_FAR_BEHIND} events behind; nothing is trimmed past it"
+            yield _warning("event log", sentence)
+    told = ", ".join(f"{name} is {_counted(count)} behind" for name, count in behind.items()) or "no readers"
+    yield _ok("event log", f"it goes up to seq {await stores.events.last_seq()}, {told}")
 
 
-async def _audit(url: str, stores: Stores) -> Finding:
+def _counted(count: int) -> str:
+    return str(count) if count <= _FAR_BEHIND else f"more than {_FAR_BEHIND}"
+
+
+async def _audit(settings: Settings, stores: Stores) -> Finding:
     """Its end only; walking the whole chain takes its time."""
-    last, reached = await stores.events.last_seq(), await stores.events.cursor(CURSOR)
-    if not audit_exists(url):
+    place = settings.store.url, settings.events.audit_url
+    reached = await stores.events.cursor(CURSOR)
+    if not audit_exists(*place):
         if reached:
             return _problem("audit", f"the audit file is gone, and had reached entry {reached}; see `ade audit verify`")
         return _ok("audit", "nothing was copied yet")
     try:
-        async with open_audit(url) as copy:
+        async with open_audit(*place) as copy:
             head = await look_at_end(stores.events, copy)
+            behind = await events_after(stores.events, head.seq, _FAR_BEHIND + 1)
     except (AuditBroken, StoreError) as error:
         return _problem("audit", f"{error.detail}; see `ade audit verify`")
-    return _ok("audit", f"its end holds, {max(last - head.seq, 0)} behind; `ade audit verify` walks all of it")
+    return _ok("audit", f"its end holds, {_counted(behind)} behind; `ade audit verify` walks all of it")

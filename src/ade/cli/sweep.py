@@ -48,8 +48,9 @@ def sweep(session: Session, once: bool) -> ExitCode:
 async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int | None]:
     async with session.open_app() as app:
         opened = await app.open()
-        async with audit_duties(session.settings.store.url, opened.stores) as auditing:
-            standard = standard_duties(opened.stores, opened.payloads, app.defaults, sweep_options(session.settings))
+        settings = session.settings
+        async with audit_duties(settings.store.url, opened.stores, settings.events.audit_url) as auditing:
+            standard = standard_duties(opened.stores, opened.payloads, app.defaults, sweep_options(settings))
             return await _do(session, opened.stores.sweeps, [*standard, *auditing], signals, once)
 
 

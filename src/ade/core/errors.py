@@ -233,10 +233,28 @@ class StoreUnsupported(StoreError):
     code = "store_unsupported"
 
 
+class DriverMissing(StoreError):
+    """The library that speaks to this kind of store is not installed. Install the extra that the sentence names."""
+
+    code = "driver_missing"
+
+
 class DiskFull(StoreError):
     """The disk is (nearly) full, so no new work is taken. Running tasks may finish. Free some space."""
 
     code = "disk_full"
+
+
+class StoreFull(DiskFull):
+    """The server's memory is full, so no new work is taken. Running tasks may finish. Give it more memory."""
+
+    code = "store_full"
+
+
+class NotConfirmed(StoreError):
+    """The work is accepted, but too few replicas have confirmed it in time. Repeating the call is safe."""
+
+    code = "not_confirmed"
 
 
 class InvalidUrl(AdeError):

@@ -29,6 +29,9 @@ class AuditCopy(Protocol):
     async def entries(self, after: int, limit: int) -> list[AuditEntry]:
         """Entries with a seq above `after`, in order."""
 
+    async def last_entries(self, limit: int) -> list[AuditEntry]:
+        """The last entries, in order."""
+
     async def count(self) -> int:
         """How many entries there are."""
 
@@ -88,9 +91,8 @@ async def look_at_end(log: EventLog, copy: AuditCopy) -> AuditHead:
     head = await _checked_head(log, copy)
     if head.seq > await log.last_seq():
         raise _too_long(head)
-    start = max(head.seq - _END, 0)
-    entries = await copy.entries(start, _END)
-    if start and entries:  # where the chain stands before the first of them is not known
+    entries = await copy.last_entries(_END)
+    if len(entries) == _END:  # where the chain stands before the first of them is not known
         await _check(log, AuditHead(entries[0].seq, entries[0].hash), entries[1:])
     else:
         await _check(log, AuditHead(), entries)
@@ -139,8 +141,8 @@ async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
 def cut_off(seq: int, reached: int) -> AuditBroken:
     """The error for a copy that once went further than it does now."""
     return AuditBroken(
-        f"the audit copy ends at entry {seq}, but had reached {reached}: its end, or the whole file, was removed."
-        f" Restore the audit file from a backup, or {_BEGIN_ANEW}"
+        f"the audit copy ends at entry {seq}, but had reached {reached}: its end, or the whole copy, was removed,"
+        f" or lies on another machine. Restore it from a backup, or {_BEGIN_ANEW}"
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import psycopg
 
 _ANSWER_S = 60.0  # counting a very long chain takes its time
+_CLOSE_S = 2.0
 Result = TypeVar("Result")
 
 
@@ -69,26 +70,28 @@ class PostgresAudit:
         return await self._call(lambda connection: _entries(connection, "last_entries", limit=limit)[::-1])
 
     async def count(self) -> int:
-        return await self._call(
-            lambda connection: int(_rows(connection, "count")[0][0]) if _exists(connection) else 0
-        )
+        return await self._call(lambda connection: int(_rows(connection, "count")[0][0]) if _exists(connection) else 0)
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, connection.close)
+        dropping = asyncio.wrap_future(self._thread.submit(self._drop))
         self._thread.shutdown(wait=False)
+        done, _ = await asyncio.wait([dropping], timeout=_CLOSE_S)
+        if not done:  # a call that nobody waits for any more is still waiting for the server
+            self._hang_up()
+            await asyncio.wait([dropping], timeout=_CLOSE_S)
 
     async def _call(self, function: "Callable[[psycopg.Connection[Any]], Result]") -> Result:
         """Run it as one transaction in the thread. Raises StoreUnavailable when the server falls silent."""
         calling: Future[Result] = self._thread.submit(self._run, function)
         answer = asyncio.wrap_future(calling)
-        done, _ = await asyncio.wait([answer], timeout=self._answer_within_s)
-        if not done:
-            self._hang_up()
+        try:
+            done, _ = await asyncio.wait([answer], timeout=self._answer_within_s)
+            if done:
+                return answer.result()
+        finally:
             answer.cancel()
-            raise StoreUnavailable(f"{self._address} gave no answer in {self._answer_within_s:g} s; it is tried again")
-        return answer.result()
+        self._hang_up()
+        raise StoreUnavailable(f"{self._address} gave no answer in {self._answer_within_s:g} s; it is tried again")
 
     def _run(self, function: "Callable[[psycopg.Connection[Any]], Result]") -> Result:
         import psycopg
@@ -101,6 +104,11 @@ class PostgresAudit:
                 return function(self._connection)
         except (psycopg.Error, OSError) as error:
             raise translated(error, self._address) from error
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _be_patient(self, connection: "psycopg.Connection[Any]") -> None:
         """The server gives up a little earlier than we do, so that its reason is heard."""

@@ -89,9 +89,13 @@ def translated(error: "psycopg.Error | OSError", address: Address) -> StoreError
     reason = _reason(error, address)
     match error:
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
-            return StoreReadOnly(f"{address} cannot be written ({reason}). Check the role's rights, and that it is no replica")
+            return StoreReadOnly(
+                f"{address} cannot be written ({reason}). Check the role's rights, and that it is no replica"
+            )
         case errors.DiskFull():
-            return DiskFull(f"the disk of {address} is full. Free some space; nothing of the event log is lost meanwhile")
+            return DiskFull(
+                f"the disk of {address} is full. Free some space; nothing of the event log is lost meanwhile"
+            )
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return StoreCorrupt(f"{address} is damaged ({reason}). Restore the newest backup; do not write to it")
         case errors.UndefinedTable() | errors.UndefinedColumn() | errors.WrongObjectType() | errors.DatatypeMismatch():

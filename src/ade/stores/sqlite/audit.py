@@ -15,7 +15,7 @@ from ade.core.audit import AuditEntry, AuditHead, chain
 from ade.core.errors import StoreForeign
 from ade.core.events import Event
 from ade.stores.sqlite.connection import check_library, patiently, translating, write_transaction
-from ade.stores.sqlite.places import place_of
+from ade.stores.sqlite.places import make_folder, place_of
 
 _APPLICATION_ID = 0x41444541  # "ADEA"
 Result = TypeVar("Result")
@@ -23,7 +23,15 @@ Result = TypeVar("Result")
 
 async def open_audit(url: str) -> "SqliteAudit":
     """The audit copy that belongs to a sqlite:/// or memory:// store."""
-    audit = SqliteAudit(audit_file(url))
+    return await open_audit_file(audit_file(url))
+
+
+async def open_audit_file(file: Path | None) -> "SqliteAudit":
+    """The audit copy in this file, made if it is missing; None is one in memory."""
+    if file is not None and not file.parent.exists():
+        with translating(str(file)):
+            make_folder(file.parent)
+    audit = SqliteAudit(file)
     await audit.head()
     return audit
 
@@ -58,10 +66,12 @@ class SqliteAudit:
 
     async def entries(self, after: int, limit: int) -> list[AuditEntry]:
         def read(connection: apsw.Connection) -> list[AuditEntry]:
-            rows = _rows(connection, "entries", after=after, limit=limit)
-            return [AuditEntry(seq, _as_bytes(body), digest) for seq, body, digest in rows]
+            return _as_entries(_rows(connection, "entries", after=after, limit=limit))
 
         return await self._call(read)
+
+    async def last_entries(self, limit: int) -> list[AuditEntry]:
+        return await self._call(lambda connection: _as_entries(_rows(connection, "last_entries", limit=limit))[::-1])
 
     async def count(self) -> int:
         return await self._call(lambda connection: int(_rows(connection, "count")[0][0]))
@@ -121,6 +131,10 @@ def _is_empty(connection: apsw.Connection) -> bool:
 
 def _rows(connection: apsw.Connection, name: str, **bindings: Any) -> list[Any]:
     return connection.execute(_sql(name), bindings).fetchall()
+
+
+def _as_entries(rows: list[Any]) -> list[AuditEntry]:
+    return [AuditEntry(seq, _as_bytes(body), digest) for seq, body, digest in rows]
 
 
 def _as_bytes(body: bytes | str) -> bytes:

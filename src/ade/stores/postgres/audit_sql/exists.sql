@@ -1,2 +1,3 @@
--- Whether the table is there, in any schema of the search path.
-SELECT to_regclass('ade_audit') IS NOT NULL
+-- Whether the table is there, in any schema of the search path. to_regclass() would answer from a cache that may not
+-- know yet what another copier made while this transaction waited for the lock.
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = 'ade_audit' AND pg_catalog.pg_table_is_visible(oid))

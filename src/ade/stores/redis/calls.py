@@ -1,0 +1,161 @@
+"""Calls to a partition: sent to whoever holds it now, and again for as long as the caller is patient."""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import AskError, MovedError, RedisError
+
+from ade.core.errors import StoreError, StoreUnavailable
+from ade.stores.redis.failures import FAILURES, code_of, passes, translated
+from ade.stores.redis.loops import ConnectionsByLoop
+from ade.stores.redis.nodes import Command, Nodes
+from ade.stores.redis.topologies import NotFound, Topology
+from ade.stores.redis.urls import Address
+
+_LEARNING_S = 4.0
+_LEARN_AGAIN_S = 0.1
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.4
+_STAY = {"MOVED", "ASK", "TRYAGAIN", "BUSY", "UNKILLABLE", "NOREPLICAS"}  # nothing more is to be learnt after these
+_OPEN: Any = object()  # the answer to a command that has none yet
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a try did not give all answers."""
+
+    address: Address | None
+    error: StoreError
+    elsewhere: bool = True  # whether another server may hold the partition by now
+
+
+@dataclass(slots=True)
+class _Call:
+    """Commands for one partition and the answers so far. Those that belong together are sent together again."""
+
+    partition: int
+    commands: Sequence[Command]
+    together: bool
+    deadline: float
+    try_s: float
+    answers: list[Any]
+
+    def open(self) -> list[int]:
+        waiting = [number for number, answer in enumerate(self.answers) if answer is _OPEN]
+        return list(range(len(self.commands))) if self.together and waiting else waiting
+
+    def limit_s(self) -> float:
+        """How long the next exchange may take."""
+        return max(min(self.try_s, self.deadline - _time()), 0.001)
+
+
+class Calls:
+    """The one place that sends again. Everything sent through it must be safe to repeat."""
+
+    def __init__(self, topology: Topology, connections: ConnectionsByLoop, command_timeout_s: float) -> None:
+        self._topology = topology
+        self._connections = connections
+        self._command_timeout_s = command_timeout_s
+        self._problem = "no server was found yet"
+
+    async def converse(
+        self, partition: int, commands: Sequence[Command], patience_s: float, *, together: bool
+    ) -> list[Any]:
+        """All answers, the lasting errors of the server among them. Raises StoreUnavailable when patience ends."""
+        deadline = _time() + patience_s
+        try_s = min(self._command_timeout_s, patience_s / 2)  # so that a lost answer leaves time for another try
+        call = _Call(partition, commands, together, deadline, try_s, [_OPEN] * len(commands))
+        pauses = _pauses()
+        while True:
+            nodes = self._connections.of_this_loop()
+            trouble = await self._attempt(nodes, call)
+            if trouble is None:
+                return call.answers
+            pause = next(pauses)
+            if _time() + pause >= deadline:
+                raise StoreUnavailable(f"{trouble.error.detail} (tried for {patience_s:g} s)") from trouble.error
+            if trouble.elsewhere:
+                await self._learn_soon(nodes, trouble.address, deadline)
+            await asyncio.sleep(pause)
+
+    async def learn(self, nodes: Nodes, failed: Address | None, limit_s: float = _LEARNING_S) -> None:
+        """Find out anew who holds what; nothing changes if that is not possible now."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._topology.learn(nodes, failed)
+        except NotFound as error:
+            self._problem = str(error)
+        except TimeoutError:
+            self._problem = "nobody told in time which servers there are"
+
+    async def _learn_soon(self, nodes: Nodes, failed: Address | None, deadline: float) -> None:
+        """One of this loop's callers finds out, the others wait for it and use what it has learnt."""
+        begun = _time()
+        async with nodes.learning:
+            if nodes.learnt_at < begun - _LEARN_AGAIN_S:
+                await self.learn(nodes, failed, max(min(_LEARNING_S, deadline - _time()), 0.001))
+                nodes.learnt_at = _time()
+
+    async def _attempt(self, nodes: Nodes, call: _Call) -> Trouble | None:
+        """One round trip to whoever holds the partition. Errors that no waiting mends are raised or left as answers."""
+        address = self._topology.where(call.partition)
+        if address is None:
+            return Trouble(None, StoreUnavailable(self._problem))
+        numbers = call.open()
+        try:
+            answers = await nodes.server(address).exchange([call.commands[each] for each in numbers], call.limit_s())
+            answers = await self._follow(nodes, address, call, numbers, answers)
+        except FAILURES as error:
+            failure = translated(error, address)
+            if passes(error):
+                return Trouble(address, failure)
+            raise failure from error
+        return self._take(call, address, numbers, answers)
+
+    def _take(self, call: _Call, address: Address, numbers: list[int], answers: list[Any]) -> Trouble | None:
+        trouble = None
+        for number, answer in zip(numbers, answers, strict=True):
+            if isinstance(answer, RedisError) and passes(answer):
+                if isinstance(answer, MovedError):
+                    self._topology.moved(call.partition, _target(answer, address))
+                trouble = Trouble(address, translated(answer, address), elsewhere=code_of(answer) not in _STAY)
+                call.answers[number] = _OPEN
+            else:
+                call.answers[number] = answer
+        return trouble
+
+    async def _follow(
+        self, nodes: Nodes, address: Address, call: _Call, numbers: list[int], answers: list[Any]
+    ) -> list[Any]:
+        """While a slot is on its way, its old owner sends us to the new one for what it no longer has."""
+        asked = [place for place, answer in enumerate(answers) if _is_ask(answer)]
+        if not asked:
+            return answers
+        target = nodes.server(_target(answers[asked[0]], address))
+        places = list(range(len(numbers))) if call.together else asked
+        commands = [word for place in places for word in (("ASKING",), call.commands[numbers[place]])]
+        found = await target.exchange(commands, call.limit_s())
+        replaced = dict(zip(places, found[1::2], strict=True))
+        return [replaced.get(place, answer) for place, answer in enumerate(answers)]
+
+
+def _is_ask(answer: Any) -> bool:
+    return isinstance(answer, AskError) and not isinstance(answer, MovedError)
+
+
+def _target(error: AskError, asked: Address) -> Address:
+    """Where a redirection leads; without a host it means the one that was asked."""
+    return Address(error.host or asked.host, error.port)
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause * (0.5 + random.random())
+        pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()

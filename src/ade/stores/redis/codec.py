@@ -1,0 +1,254 @@
+"""Records to what the server keeps and back. Which field of a task lies where is decided here and in lua/lib/state.lua."""
+
+import hashlib
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from ade.core.change import Change
+from ade.core.events import Event
+from ade.core.failure import FailureKind, TaskError
+from ade.core.lifecycle import FINAL, Status, Verb
+from ade.core.records import AfterFailure, Task
+
+# Places in the state array, counted from 1 as in Lua. 0 is never used.
+STATE_FIELDS = {
+    "status": 1,
+    "queue": 3,
+    "name": 4,
+    "priority": 5,
+    "run_after": 6,
+    "deadline": 7,
+    "version": 8,
+    "generation": 9,
+    "attempt": 10,
+    "run_id": 11,
+    "worker_id": 12,
+    "lease_until": 13,
+    "waiting_on": 14,
+    "created_at": 15,
+    "updated_at": 16,
+    "started_at": 17,
+    "finished_at": 18,
+    "discarded": 19,
+    "concurrency_key": 20,
+    "parent_id": 21,
+}
+IDEM, DIGEST, EXPIRES, LOGGED, LENGTH = 24, 25, 27, 29, 29
+OUTCOME_FIELDS = (
+    "result",
+    "result_expired",
+    "error",
+    "reason",
+    "exit_code",
+    "output_ref",
+    "timeouts",
+    "throttles",
+    "submitted_at",
+    "approved_at",
+)
+IDENTITY_FIELDS = frozenset({"queue", "name", "idempotency_key", "args_digest"})
+DETAIL_FIELDS = tuple(
+    name
+    for name in Task.__struct_fields__
+    if name in ("id", "name") or (name not in STATE_FIELDS and name not in OUTCOME_FIELDS and name != "progress")
+)
+UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, IndexError, KeyError)
+
+Record = Sequence[Any]  # id, state, detail, outcome, progress, as the scripts answer it
+
+
+def _part(name: str, fields: Sequence[str]) -> type[msgspec.Struct]:
+    """A struct of some of the task's fields that leaves defaults out when it is encoded."""
+    known = {field.name: field for field in structs.fields(Task)}
+    specs = [
+        (field, known[field].type) if known[field].required else (field, known[field].type, known[field].default)
+        for field in fields
+    ]
+    return msgspec.defstruct(name, specs, omit_defaults=True, frozen=True)
+
+
+_Detail, _Outcome = _part("Detail", DETAIL_FIELDS), _part("Outcome", OUTCOME_FIELDS)
+_detail_of, _outcome_of = attrgetter(*DETAIL_FIELDS), attrgetter(*OUTCOME_FIELDS)
+_NO_OUTCOME = _Outcome()
+_OUTCOME_SET, _DETAIL_SET = frozenset(OUTCOME_FIELDS), frozenset(DETAIL_FIELDS)
+_PATCHED = frozenset(STATE_FIELDS) - {"status", "updated_at", "version", "waiting_on"}
+_json = msgspec.json.Encoder().encode
+_task = msgspec.json.Decoder(Task)
+_outcome = msgspec.json.Decoder(_Outcome)
+_state = msgspec.msgpack.Decoder(list[Any]).decode
+_packed = msgspec.msgpack.Encoder().encode
+_STATUSES = {str(status): status for status in Status}
+
+
+def idem_digest(queue: str, name: str, key: str) -> str:
+    """The name under which a repeated request finds the first one."""
+    return hashlib.sha256(f"{queue}\0{name}\0{key}".encode()).hexdigest()[:40]
+
+
+def _idem(task: Task) -> str | bool:
+    return False if task.idempotency_key is None else idem_digest(task.queue, task.name, task.idempotency_key)
+
+
+def as_text(content: bytes) -> Raw:
+    """Bytes as a MessagePack string: the scripts' decoder does not know MessagePack's type for bytes."""
+    size = len(content)
+    if size < 32:
+        head = bytes([0xA0 | size])
+    elif size < 1 << 16:
+        head = b"\xda" + size.to_bytes(2, "big")
+    else:
+        head = b"\xdb" + size.to_bytes(4, "big")
+    return Raw(head + content)
+
+
+def detail_of(task: Task) -> bytes:
+    return _json(_Detail(*_detail_of(task)))
+
+
+def outcome_of(task: Task) -> bytes:
+    """What the runs have left behind; empty when that is nothing at all."""
+    outcome = _Outcome(*_outcome_of(task))
+    return b"" if outcome == _NO_OUTCOME else _json(outcome)
+
+
+def new_task(task: Task, events: Sequence[Event]) -> list[Any]:
+    """A task for lua/add.lua."""
+    state: list[Any] = [False] * LENGTH
+    for field, place in STATE_FIELDS.items():
+        value = getattr(task, field)
+        state[place - 1] = False if value is None else value
+    state[STATE_FIELDS["waiting_on"] - 1] = 0
+    state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
+    state[LOGGED - 1] = []
+    tolerant = task.after_failure is AfterFailure.RUN
+    return [task.id, state, as_text(detail_of(task)), task.depends_on, tolerant, [packed_event(event) for event in events]]
+
+
+def packed_event(event: Event) -> Raw:
+    payload = _json(event.payload).decode()
+    return as_text(_packed([event.type, event.at, event.task_id, event.actor or False, payload]))
+
+
+def result_expiry(task: Task) -> int | bool:
+    """When the result of a completed task is to be forgotten."""
+    if task.result is None or task.result_ttl_ms is None or task.finished_at is None:
+        return False
+    return task.finished_at + task.result_ttl_ms
+
+
+def packed_change(change: Change, *, quarantine: bool = False) -> list[Any]:
+    """A change for lua/commit.lua."""
+    after, fields, guard = change.after, change.fields, change.guard
+    patch: list[Any] = [1, after.status, 16, after.updated_at]
+    for field in fields & _PATCHED:
+        value = getattr(after, field)
+        patch += (STATE_FIELDS[field], False if value is None else value)
+    if not IDENTITY_FIELDS.isdisjoint(fields):
+        patch += (IDEM, _idem(after), DIGEST, after.args_digest or False)
+    outcome: Raw | bool = False
+    if not _OUTCOME_SET.isdisjoint(fields):
+        outcome = as_text(outcome_of(after))
+        patch += (EXPIRES, result_expiry(after))
+    return [
+        change.task_id,
+        guard.version if guard.version is not None else False,
+        guard.run_id or False,
+        guard.lease_until if guard.lease_until is not None else False,
+        patch,
+        as_text(detail_of(after)) if quarantine or not _DETAIL_SET.isdisjoint(fields) else False,
+        outcome,
+        [packed_event(event) for event in change.events],
+        _more(change, quarantine=quarantine),
+    ]
+
+
+def _more(change: Change, *, quarantine: bool) -> dict[str, Any] | bool:
+    """What only some changes need."""
+    more: dict[str, Any] = {}
+    if change.before.status is Status.RUNNING and "run_after" not in change.fields:
+        more["due"] = True  # what ran was due, whatever has become of the clock since
+    if change.verb is Verb.REPLAY or (change.before.status in FINAL and change.after.status not in FINAL):
+        more["depends_on"] = change.after.depends_on
+        more["tolerant"] = change.after.after_failure is AfterFailure.RUN
+    if quarantine:
+        more["quarantine"] = True
+    return more or False
+
+
+def read_task(record: Record) -> Task:
+    """The task of a record. Raises one of UNREADABLE."""
+    _, packed_state, detail, outcome, progress = record[:5]
+    fields = _state_fields(_state(packed_state))
+    if progress is not None:
+        fields["progress"] = Raw(progress)
+    if outcome is not None:
+        fields.update(structs.asdict(_outcome.decode(outcome)))
+    return structs.replace(_task.decode(detail), **fields)
+
+
+def _state_fields(state: list[Any]) -> dict[str, Any]:
+    return {
+        "status": _STATUSES[state[0]],
+        "queue": state[2],
+        "name": state[3],
+        "priority": state[4],
+        "run_after": state[5],
+        "deadline": state[6] or None,
+        "version": state[7],
+        "generation": state[8],
+        "attempt": state[9],
+        "run_id": state[10] or None,
+        "worker_id": state[11] or None,
+        "lease_until": None if state[12] is False else state[12],
+        "waiting_on": state[13],
+        "created_at": state[14],
+        "updated_at": state[15],
+        "started_at": None if state[16] is False else state[16],
+        "finished_at": None if state[17] is False else state[17],
+        "discarded": state[18],
+        "concurrency_key": state[19] or None,
+        "parent_id": state[20] or None,
+    }
+
+
+def task_of(record: Record) -> Task:
+    """The task of a record, or what is left of one that cannot be read."""
+    try:
+        return read_task(record)
+    except UNREADABLE as error:
+        return remains_of(record, f"{type(error).__name__}: {error}")
+
+
+def remains_of(record: Record, why: str) -> Task:
+    """A task as far as its state tells; its arguments and outcome cannot be read."""
+    error = TaskError(
+        kind=FailureKind.BAD_ARGUMENTS,
+        type="UnreadableRecord",
+        message=f"the stored record cannot be read ({why[:200]})",
+        retryable=False,
+    )
+    fields = _state_fields(_state(record[1]))
+    return Task(id=record[0].decode(), error=error, **fields)
+
+
+def seq_of(record: Record) -> int:
+    return int(_state(record[1])[21])
+
+
+def logged_in(packed_state: bytes) -> list[int]:
+    """The entries of the event log that tell of a task."""
+    return [int(tick) for tick in _state(packed_state)[LOGGED - 1]]
+
+
+def read_events(packed: bytes, first: int, step: int) -> list[Event]:
+    """The events of one entry of the log."""
+    found = []
+    for number, (kind, at, task_id, actor, payload) in enumerate(msgspec.msgpack.decode(packed)):
+        told = msgspec.json.decode(payload) if isinstance(payload, str) else payload
+        seq = first + number * step
+        found.append(Event(seq=seq, type=kind, at=at, task_id=task_id, actor=actor or None, payload=told))
+    return found

@@ -1,0 +1,106 @@
+"""What the servers' errors mean: which pass by themselves, and ours for those that do not."""
+
+import ssl
+
+from redis.exceptions import AuthenticationError, AuthorizationError, BusyLoadingError, RedisError, ResponseError
+
+from ade.core.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnsupported,
+)
+
+# Everything that talking to a server can end in.
+FAILURES = (RedisError, OSError, TimeoutError, EOFError)
+
+# Answers of a server that cannot serve the call now or is no longer the right one to ask.
+_PASSING = {
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MOVED",
+    "NOREPLICAS",
+    "READONLY",
+    "TRYAGAIN",
+    "UNKILLABLE",
+}
+_LOGIN = {"NOAUTH", "WRONGPASS", "DENIED"}
+_TLS_MARKS = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed")
+
+
+def code_of(error: BaseException) -> str:
+    """The word a server's error begins with, empty if it is not a server's."""
+    if not isinstance(error, RedisError):
+        return ""
+    known = getattr(error, "status_code", None)
+    first = str(error).partition(" ")[0]
+    return known or (first if first.isupper() else "")
+
+
+def passes(error: BaseException) -> bool:
+    """Whether trying again, perhaps elsewhere, can help."""
+    if isinstance(error, AuthenticationError | AuthorizationError) or _is_untrusted(error):
+        return False
+    code = code_of(error)
+    if code in _LOGIN or code == "NOPERM":
+        return False
+    return code in _PASSING or not _is_answer(error)
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    code, text = code_of(error), " ".join(str(error).split())
+    return text if not code or text.startswith(code) else f"{code} {text}"
+
+
+def translated(error: BaseException, where: object) -> StoreError:
+    """Our error for one that does not pass by itself, or did not pass in time."""
+    code, text = code_of(error), reason(error)
+    if _is_untrusted(error):
+        return StoreUnsupported(
+            f"the certificate of {where} is not trusted ({text}). Name its authority with ?ca=file.pem in the store URL"
+        )
+    match code:
+        case "OOM":
+            return StoreFull(
+                f"the memory of {where} is full, so no new work is taken; running tasks may finish. Raise its maxmemory"
+                " or let finished tasks be pruned"
+            )
+        case "NOPERM":
+            return StoreUnsupported(
+                f"{where} does not allow the user of the store URL to do this ({text}). Let it use all keys and channels"
+                " of the prefix, scripts, streams and PUBLISH"
+            )
+        case "WRONGTYPE":
+            return StoreCorrupt(
+                f"a key of the store on {where} has the wrong type ({text}). Another program wrote to it: keep other"
+                " programs away from the prefix, then restore a backup"
+            )
+        case "MISCONF":
+            return StoreUnavailable(f"{where} takes no writes because it cannot save them ({text}). Mend its disk")
+        case "READONLY":
+            return StoreUnavailable(f"{where} is a replica, and no primary took over in time. Name the primary in the URL")
+        case _ if code in _LOGIN or isinstance(error, AuthenticationError | AuthorizationError):
+            return StoreUnsupported(
+                f"{where} does not let us in ({text}). Give user and password in the store URL: redis://user:password@host"
+            )
+        case _ if passes(error):
+            return StoreUnavailable(f"{where} could not be reached or written: {text}. Nothing is known to be lost")
+        case _:
+            return StoreError(f"{where} refused: {text}")
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Whether a server said this, rather than said nothing."""
+    return isinstance(error, ResponseError | BusyLoadingError)
+
+
+def _is_untrusted(error: BaseException) -> bool:
+    """A certificate that is not trusted today is not trusted in a second either."""
+    return isinstance(error, ssl.SSLCertVerificationError) or any(mark in str(error) for mark in _TLS_MARKS)

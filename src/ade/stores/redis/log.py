@@ -1,0 +1,142 @@
+"""EventLog on Redis: one stream for each partition, read as one log.
+
+The seq of an event is the tick at which its partition wrote it. Ticks are unique over all partitions, and before a reader
+is given events of several partitions, each has promised to write nothing below the newest of them.
+"""
+
+from collections.abc import Mapping
+
+
+from ade.core.events import Event
+from ade.stores.redis.codec import logged_in, read_events
+from ade.stores.redis.link import Link
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.timing import Timing
+
+_PORTION = 500
+
+
+class RedisEvents:
+    def __init__(self, link: Link, places: Partitions, timing: Timing) -> None:
+        self._link = link
+        self._places = places
+        self._timing = timing
+
+    async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
+        if task_id is not None:
+            return (await self._of_task(task_id, after))[:limit]
+        if self._link.partitions == 1:
+            return await self._of_partition(0, after, limit)
+        horizon = await self._horizon()
+        events: list[Event] = []
+        for partition in self._places.all:
+            events += await self._of_partition(partition, after, limit)
+        events.sort(key=lambda event: event.seq)
+        return [event for event in events if event.seq <= horizon][:limit]
+
+    async def _horizon(self) -> int:
+        """Up to where the logs are complete: every partition has promised to go on behind it."""
+        promised = [int(await self._link.run("promise", partition, {})) for partition in self._places.all]
+        return min(promised)
+
+    async def _of_partition(self, partition: int, after: int, limit: int) -> list[Event]:
+        events: list[Event] = []
+        key = self._key(partition, "events")
+        start = f"({await self._entry_before(key, partition, after)}" if after else "-"
+        while len(events) < limit:
+            [entries] = await self._link.ask(partition, ("XRANGE", key, start, "+", "COUNT", _PORTION))
+            for entry_id, fields in entries:
+                events += [event for event in self._events(entry_id, fields) if event.seq > after]
+            if len(entries) < _PORTION:
+                break
+            start = f"({entries[-1][0].decode()}"
+        return events[:limit]
+
+    async def _entry_before(self, key: str, partition: int, after: int) -> str:
+        """The last entry that lies wholly before a place: the one at the place may have more events behind it."""
+        [entries] = await self._link.ask(partition, ("XREVRANGE", key, f"{after}-0", "-", "COUNT", 1))
+        return f"{int(entries[0][0].split(b'-')[0]) - 1}-0" if entries else f"{after}-0"
+
+    async def _of_task(self, task_id: str, after: int) -> list[Event]:
+        partition = await self._places.of(task_id)
+        [state] = await self._link.ask(partition, ("HGET", self._key(partition, f"task:{task_id}"), "state"))
+        if state is None:
+            return []
+        key = self._key(partition, "events")
+        found = await self._link.ask(
+            partition, *(("XRANGE", key, f"{tick}-0", f"{tick}-0") for tick in logged_in(state))
+        )
+        events = [event for entries in found for entry in entries for event in self._events(*entry)]
+        return [event for event in events if event.task_id == task_id and event.seq > after]
+
+    def _events(self, entry_id: bytes, fields: object) -> list[Event]:
+        packed = fields[1] if isinstance(fields, list) else fields[b"events"]  # type: ignore[index]  # a RESP3 map
+        return read_events(packed, int(entry_id.split(b"-")[0]), self._link.partitions)
+
+    async def last_seq(self) -> int:
+        newest = 0
+        for partition in self._places.all:
+            [entries, tick] = await self._link.ask(
+                partition,
+                ("XREVRANGE", self._key(partition, "events"), "+", "-", "COUNT", 1),
+                ("HGET", self._key(partition, "meta"), "last_event"),
+            )
+            seqs = [event.seq for entry in entries for event in self._events(*entry)]
+            newest = max([newest, int(tick or 0), *seqs])
+        return newest
+
+    async def cursor(self, name: str) -> int:
+        [seq] = await self._link.ask(0, ("HGET", self._key(0, "cursors"), name))
+        return int(seq or 0)
+
+    async def advance(self, name: str, seq: int) -> None:
+        await self._link.run("advance", 0, {**self._timing(), "name": name, "seq": seq})
+
+    async def cursors(self) -> Mapping[str, int]:
+        [flat] = await self._link.ask(0, ("HGETALL", self._key(0, "cursors")))
+        items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+        return {name.decode(): int(seq) for name, seq in sorted(items)}
+
+    async def trim(self, before_ms: int, limit: int) -> int:
+        """Entries go whole: once all their events are old, read by everybody, and of tasks that are gone."""
+        seen = min((await self.cursors()).values(), default=1 << 62)
+        trimmed = 0
+        for partition in self._places.all:
+            trimmed += await self._trim(partition, before_ms, seen, limit - trimmed)
+        return trimmed
+
+    async def _trim(self, partition: int, before_ms: int, seen: int, limit: int) -> int:
+        key, start, trimmed = self._key(partition, "events"), "-", 0
+        while trimmed < limit:
+            [entries] = await self._link.ask(partition, ("XRANGE", key, start, f"{seen}-0", "COUNT", _PORTION))
+            doomed, count = await self._doomed(partition, entries, before_ms, seen, limit - trimmed)
+            if doomed:
+                await self._link.run("trim", partition, {**self._timing(), "entries": doomed})
+                trimmed += count
+            if len(entries) < _PORTION:
+                break
+            start = f"({entries[-1][0].decode()}"
+        return trimmed
+
+    async def _doomed(
+        self, partition: int, entries: list[tuple[bytes, object]], before_ms: int, seen: int, room: int
+    ) -> tuple[list[bytes], int]:
+        told = [(entry_id, self._events(entry_id, fields)) for entry_id, fields in entries]
+        ids = sorted({event.task_id for _, events in told for event in events if event.task_id is not None})
+        there = await self._link.ask(
+            partition, *(("EXISTS", self._key(partition, f"task:{task_id}")) for task_id in ids)
+        ) if ids else []
+        living = {task_id for task_id, is_there in zip(ids, there, strict=True) if is_there}
+        doomed: list[bytes] = []
+        count = 0
+        for entry_id, events in told:
+            may_go = all(e.seq <= seen and e.at < before_ms and e.task_id not in living for e in events)
+            if may_go and count < room:
+                doomed.append(entry_id)
+                count += len(events)
+        return doomed, count
+
+    def _key(self, partition: int, name: str) -> str:
+        return self._link.names[partition].prefix + name
+
+

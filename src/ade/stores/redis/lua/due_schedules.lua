@@ -1,0 +1,10 @@
+-- uses: base
+-- flags: no-writes
+-- due_schedules: the schedules (JSON) whose next firing has come at request.moment (ms), the earliest first.
+
+local names = call('ZRANGEBYSCORE', P .. 'schedules:due', '-inf', whole(request.moment))
+local found = {}
+for _, name in ipairs(names) do
+  found[#found + 1] = call('HGET', P .. 'schedules', name) or nil
+end
+return found

@@ -1,0 +1,10 @@
+-- uses: base
+-- flags: allow-oom
+-- hear: a worker makes itself known or is heard of again. request.worker (its id), request.text (JSON of the worker, without
+--   the end of its heartbeat), request.ttl_ms, request.definitions: name, JSON, ... of the tasks it knows.
+
+local ends = whole(STEADY + request.ttl_ms)
+call('HSET', P .. 'workers', request.worker, string.sub(request.text, 1, -2) .. ',"heartbeat_until":' .. ends .. '}')
+call('ZADD', P .. 'workers:heartbeat', ends, request.worker)
+in_portions('HSET', P .. 'definitions', request.definitions)
+return 1

@@ -1,0 +1,11 @@
+-- uses: base, state
+-- flags: no-writes
+-- is_live: whether some task is running under request.run_id. Answers 1 or 0.
+
+for _, id in ipairs(call('ZRANGE', P .. 'queue:leases', 0, -1)) do
+  local state = read_state(id)
+  if state and state[STATUS] == 'running' and state[RUN_ID] == request.run_id then
+    return 1
+  end
+end
+return 0

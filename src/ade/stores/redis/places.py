@@ -1,0 +1,64 @@
+"""In which partition things are: everything of a queue is in one, so that its order and its limits are exact."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from redis.crc import key_slot
+
+from ade.core.records import Task
+from ade.stores.redis.link import Link
+
+_MOST_REMEMBERED = 100_000
+
+
+class Places(Protocol):
+    def of_queue(self, queue: str) -> int: ...
+
+    async def of(self, task_id: str) -> int: ...
+
+
+class Partitions:
+    """Queues go by a hash of their name. Tasks are found by memory, and else by asking every partition."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._known: OrderedDict[str, int] = OrderedDict()
+
+    @property
+    def all(self) -> range:
+        return range(self._link.partitions)
+
+    def of_queue(self, queue: str) -> int:
+        return 0 if self._link.partitions == 1 else key_slot(queue.encode()) % self._link.partitions
+
+    def remember(self, tasks: Iterable[Task]) -> None:
+        """Whoever has seen a task will ask for it again."""
+        if self._link.partitions == 1:
+            return
+        for task in tasks:
+            self._known[task.id] = self.of_queue(task.queue)
+            self._known.move_to_end(task.id)
+        while len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def guess(self, task_id: str) -> int | None:
+        """The partition of a task if that is known without asking."""
+        return 0 if self._link.partitions == 1 else self._known.get(task_id)
+
+    async def of(self, task_id: str) -> int:
+        """The partition of a task; for one that does not exist, the first."""
+        return (await self.of_all([task_id])).get(task_id, 0)
+
+    async def of_all(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """The partitions of tasks, those that exist."""
+        if self._link.partitions == 1:
+            return dict.fromkeys(task_ids, 0)
+        found = {task_id: place for task_id in task_ids if (place := self._known.get(task_id)) is not None}
+        unknown = [task_id for task_id in task_ids if task_id not in found]
+        if unknown:
+            for partition in self.all:
+                prefix = self._link.names[partition].prefix
+                there = await self._link.ask(partition, *(("EXISTS", f"{prefix}task:{each}") for each in unknown))
+                found.update({each: partition for each, is_there in zip(unknown, there, strict=True) if is_there})
+        return found

@@ -1,0 +1,140 @@
+"""SweepStore on Redis."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ade.core.records import Task
+from ade.ports import Ripe
+from ade.stores.redis.blobs import RedisBlobs
+from ade.stores.redis.codec import Record, as_text, task_of
+from ade.stores.redis.duties import take_duty
+from ade.stores.redis.link import Link
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.records import raw_records
+from ade.stores.redis.timing import Timing
+
+_PORTION = 500
+
+
+class RedisSweeps:
+    def __init__(self, link: Link, places: Partitions, timing: Timing, blobs: RedisBlobs) -> None:
+        self._link = link
+        self._places = places
+        self._timing = timing
+        self._blobs = blobs
+
+    async def ripe(self, limit: int) -> Ripe:
+        expired: list[Task] = []
+        overdue: list[Task] = []
+        broken: list[tuple[Task, tuple[str, ...]]] = []
+        for partition in self._places.all:
+            late, missed, vain = await self._link.run("ripe", partition, {**self._timing(), "limit": limit})
+            expired += map(task_of, late)
+            overdue += map(task_of, missed)
+            broken += [(task_of(record), tuple(sorted(on.decode() for on in record[5]))) for record in vain]
+        expired.sort(key=lambda task: task.lease_until or 0)
+        overdue.sort(key=lambda task: task.deadline or 0)
+        self._places.remember(expired + overdue)
+        return Ripe(expired=expired[:limit], overdue=overdue[:limit], broken=broken[:limit])
+
+    async def next_due(self) -> int | None:
+        moments = []
+        for partition in self._places.all:
+            prefix = self._link.names[partition].prefix
+            command = ("ZRANGE", f"{prefix}queue:delayed", 0, 0, "WITHSCORES")
+            [first] = await self._link.ask(partition, command)
+            if first:
+                score = first[0][1] if isinstance(first[0], list) else first[1]
+                moments.append(int(float(score)))
+        return min(moments, default=None)
+
+    async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
+        return await take_duty(self._link, self._timing, duty, holder, ttl_ms)
+
+    async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
+        letters = moment if dead_letters is None else dead_letters
+        found: list[Task] = []
+        for partition in self._places.all:
+            found += await self._finished(partition, moment, letters, limit)
+        found.sort(key=lambda task: task.finished_at or 0)
+        self._places.remember(found)
+        return found[:limit]
+
+    async def _finished(self, partition: int, moment: int, letters: int, limit: int) -> list[Task]:
+        """Walk the finished tasks from the oldest, past dead letters that are to be kept longer."""
+        key = f"{self._link.names[partition].prefix}task:finished"
+        found: list[Task] = []
+        offset = 0
+        while len(found) < limit:
+            command = ("ZRANGE", key, "-inf", f"({moment}", "BYSCORE", "LIMIT", offset, _PORTION)
+            [members] = await self._link.ask(partition, command)
+            records: list[Record] = await raw_records(self._link, partition, [each.decode() for each in members])
+            found += [task for task in map(task_of, records) if _may_go(task, letters)]
+            if len(members) < _PORTION:
+                break
+            offset += _PORTION
+        return found[:limit]
+
+    async def prune(self, task_ids: Sequence[str]) -> int:
+        places = await self._places.of_all(task_ids)
+        gone: list[str] = []
+        for partition in self._places.all:
+            ids = [task_id for task_id in task_ids if places.get(task_id) == partition]
+            for first in range(0, len(ids), _PORTION):
+                portion = ids[first : first + _PORTION]
+                went = await self._link.run("prune", partition, {**self._timing(), "ids": portion})
+                gone += [task_id.decode() for task_id in went]
+        await self._blobs.remove_blobs(gone)
+        return len(gone)
+
+    async def expire_results(self, limit: int) -> int:
+        count = 0
+        for partition in self._places.all:
+            count += await self._expire_in(partition, limit - count)
+        return count
+
+    async def _expire_in(self, partition: int, limit: int) -> int:
+        if limit <= 0:
+            return 0
+        now = await self._now(partition)
+        key = f"{self._link.names[partition].prefix}task:results"
+        command = ("ZRANGE", key, "-inf", now, "BYSCORE", "LIMIT", 0, limit)
+        [members] = await self._link.ask(partition, command)
+        records = await raw_records(self._link, partition, [each.decode() for each in members])
+        prepared = [(record[0].decode(), _expiry(record), *_without_result(record[3])) for record in records]
+        results = [(task_id, expires, as_text(outcome)) for task_id, expires, outcome, _ in prepared]
+        if not results:
+            return 0
+        gone = await self._link.run("expire", partition, {**self._timing(), "results": results})
+        went = {task_id.decode() for task_id in gone}
+        await self._blobs.remove_refs([ref for task_id, _, _, ref in prepared if ref is not None and task_id in went])
+        return len(went)
+
+    async def _now(self, partition: int) -> int:
+        given = self._timing().get("now")
+        if given is not None:
+            return given
+        [(seconds, micros)] = await self._link.ask(partition, ("TIME",))
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _may_go(task: Task, letters: int) -> bool:
+    return task.status != "failed" or task.discarded or (task.finished_at or 0) < letters
+
+
+def _expiry(record: Record) -> int:
+    return int(msgspec.msgpack.decode(record[1])[26])
+
+
+def _without_result(outcome: bytes | None) -> tuple[bytes, str | None]:
+    """The outcome that says its result is gone, and where that lay if outside the record."""
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(outcome or b"{}")
+    except msgspec.DecodeError:
+        fields = {}
+    result = fields.pop("result", None)
+    fields["result_expired"] = True
+    ref = result.get("$blob") if isinstance(result, dict) else None
+    return msgspec.json.encode(fields), ref if isinstance(ref, str) else None
