@@ -4,9 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from ade.ports import Clock, Stores
+from ade.stores.redis.opening import open_redis
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.tasks import RedisTasks
 from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
+from tests.servers.pool import POOL
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,35 @@ async def _damage_sqlite(stores: Stores, task_id: str, way: str) -> None:
     await stores.tasks._writer.call(lambda connection: connection.execute(statement, (task_id,)).fetchall())
 
 
+async def _open_redis(_folder: Path, clock: Clock) -> Stores:
+    server = POOL.standalone("valkey")
+    server.flush()
+    return await open_redis(server.url, RedisOptions(allow_volatile=True), clock)
+
+
+_REDIS_DAMAGES: dict[str, tuple[object, ...]] = {
+    CUT: ("HSET", "detail", b'{"id":"019'),
+    NOT_TEXT: ("HSET", "detail", b"\x7b\x22\x66\xff\x00"),
+    MISSING: ("HDEL", "detail"),
+}
+
+
+async def _damage_redis(stores: Stores, task_id: str, way: str) -> None:
+    assert isinstance(stores.tasks, RedisTasks)
+    link, places = stores.tasks._link, stores.tasks._places
+    partition = await places.of(task_id)
+    key = f"{link.names[partition].prefix}task:{task_id}"
+    if way == UNKNOWN_WORD:
+        [detail] = await link.ask(partition, ("HGET", key, "detail"))
+        strange = msgspec.json.decode(detail) | {"after_failure": "of a newer version"}
+        await link.ask(partition, ("HSET", key, "detail", msgspec.json.encode(strange)))
+        return
+    verb, *words = _REDIS_DAMAGES[way]
+    await link.ask(partition, (verb, key, *words))
+
+
 BACKENDS = {
     "memory": Backend(open=_open_memory, damage=_damage_sqlite),
     "sqlite": Backend(open=_open_file, damage=_damage_sqlite),
+    "redis": Backend(open=_open_redis, damage=_damage_redis),
 }

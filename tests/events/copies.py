@@ -35,7 +35,7 @@ class Place(Protocol):
 class BesideTheDatabase:
     """The default of the SQLite store."""
 
-    audit_url = None
+    audit_url: str | None = None
     table = "entry"
     changed_body = "CAST(replace(CAST(body AS TEXT), 'created', 'deleted') AS BLOB)"
 
@@ -71,7 +71,7 @@ class OnPostgres:
         self.url = f"sqlite:///{folder / 'ade.db'}"
         self.server = server
         self.schema = server.new_schema()
-        self.audit_url = server.url(self.schema)
+        self.audit_url: str | None = server.url(self.schema)
 
     def open(self) -> AbstractAsyncContextManager[AuditCopy]:
         return open_audit(self.url, self.audit_url)

@@ -2,23 +2,30 @@
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
 
 import apsw
 import psycopg
 import pytest
+from msgspec import structs
 
-from ade.app.auditing import audit_duties
+from ade.app.auditing import Copier, audit_duties
 from ade.core.audit import AuditHead, chain, first_break
 from ade.core.errors import AuditBroken, StoreForeign
 from ade.core.events import Event
 from ade.core.ids import uuid7
 from ade.core.records import Task
-from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, verify
-from ade.ports import Stores
+from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, look_at_end, verify
+from ade.events.lag import events_after
+from ade.ports import EventLog, Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 from ade.wiring import open_audit, open_stores
 from ade.worker.loops import do_duty
+from tests.architecture.repository import ROOT
 from tests.events.copies import Place
 
 
@@ -63,6 +70,22 @@ async def test_a_crash_between_copy_and_cursor_repeats_nothing(stores: Stores, a
     assert await copy_all(stores, audit) == 0
     assert await stores.events.cursor(CURSOR) == 3
     assert await audit.count() == 3
+
+
+@pytest.mark.faults
+async def test_a_copier_killed_between_copy_and_cursor_repeats_nothing(
+    stores: Stores, audit: AuditCopy, place: Place
+) -> None:
+    await happen(stores, 3)
+    program = [sys.executable, "-m", "tests.events.programs.die_before_the_cursor", place.url, place.audit_url or ""]
+    died = subprocess.run(program, cwd=ROOT, capture_output=True, timeout=60, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert (await audit.count(), await stores.events.cursor(CURSOR)) == (3, 0)
+
+    await happen(stores, 2)
+    assert await copy_all(stores, audit) == 2
+    assert (await checked(stores, audit))[-1] == (5, 5)
+    assert await stores.events.cursor(CURSOR) == 5
 
 
 async def test_an_intact_chain_is_confirmed_with_progress(stores: Stores, audit: AuditCopy) -> None:
@@ -180,3 +203,75 @@ async def test_no_chain_begins_where_the_log_was_trimmed_to_its_end(stores: Stor
     with pytest.raises(AuditBroken, match="after some work"):
         await begin(stores.events, audit)
     assert await audit.head() == AuditHead()
+
+
+class Sparse:
+    """The log of a store whose seqs are moments: large, in order, and with gaps between them."""
+
+    STEP, BEGIN = 1_003, 1_763_000_000_000_000
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
+        events = await self._log.read(max(after - self.BEGIN, 0) // self.STEP, limit, task_id=task_id)
+        return [structs.replace(event, seq=self.BEGIN + event.seq * self.STEP) for event in events]
+
+    async def last_seq(self) -> int:
+        return self.BEGIN + await self._log.last_seq() * self.STEP
+
+    async def cursor(self, name: str) -> int:
+        return await self._log.cursor(name)
+
+    async def advance(self, name: str, seq: int) -> None:
+        await self._log.advance(name, seq)
+
+    async def cursors(self) -> Mapping[str, int]:
+        return await self._log.cursors()
+
+    async def trim(self, before_ms: int, limit: int) -> int:
+        return await self._log.trim(before_ms, limit)
+
+
+async def test_seqs_that_are_large_and_have_gaps_are_one_order_all_the_same(
+    stores: Stores, audit: AuditCopy, place: Place
+) -> None:
+    log = Sparse(stores.events)
+    await happen(stores, 250)
+    copied = [await copy_events(log, audit, limit=100) for _ in range(4)]
+    assert copied == [100, 100, 50, 0]
+    assert [step async for step in verify(log, audit)][-1] == (250, 250)
+    assert (await look_at_end(log, audit)).seq == await log.last_seq()
+    assert await events_after(log, Sparse.BEGIN + 3 * Sparse.STEP, 1_000) == 247
+
+    place.tamper(f"UPDATE {place.table} SET body = {place.changed_body} WHERE seq = {Sparse.BEGIN + 200 * Sparse.STEP}")
+    with pytest.raises(AuditBroken, match="breaks at entry"):
+        await look_at_end(log, audit)
+
+
+async def test_a_backlog_is_counted_no_further_than_asked(stores: Stores) -> None:
+    await happen(stores, 7)
+    assert [await events_after(stores.events, 0, at_most) for at_most in (3, 7, 100)] == [3, 7, 7]
+
+
+async def test_a_copier_that_cannot_copy_stands_back_so_that_another_can(stores: Stores, audit: AuditCopy) -> None:
+    now = 100.0
+    await happen(stores, 2)
+    await stores.events.advance(CURSOR, 1)  # another machine has the copy up to here
+    copier = Copier(stores.events, audit, lambda: now)
+    with pytest.raises(AuditBroken, match="another machine"):
+        await copier.copy_page()
+    assert not copier.may_run()
+    now += 10
+    assert copier.may_run()
+
+
+async def test_a_copier_rests_between_pages_unless_it_is_far_behind(
+    stores: Stores, audit: AuditCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.app.auditing._PAGE", 2)
+    monkeypatch.setattr("ade.app.auditing._FAR_BEHIND", 3)
+    await happen(stores, 9)
+    copier = Copier(stores.events, audit)
+    assert [await copier.copy_page() for _ in range(5)] == [0, 0, 2, 2, 0]
+    assert await audit.count() == 9

@@ -5,6 +5,7 @@ import click
 from ade.cli.output import Cell, Row, compact
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
+from ade.core.urls import without_password
 from ade.settings import DEFAULT
 
 
@@ -18,10 +19,13 @@ def config() -> None:
 @click.option("--changed", is_flag=True, help="Leave out what has its default.")
 @pass_session
 def show(session: Session, origin: bool, changed: bool) -> None:
-    """Show every setting, as all layers together have it: defaults, files, environment, options, the app."""
+    """Show every setting, as all layers together have it: defaults, files, environment, options, the app.
+
+    Passwords in URLs are left out.
+    """
     loaded = session.loaded
     known = [
-        (name, value, loaded.origins[name])
+        (name, without_password(value) if isinstance(value, str) else value, loaded.origins[name])
         for name, value in loaded.settings.items()
         if not changed or loaded.origins[name] != DEFAULT
     ]

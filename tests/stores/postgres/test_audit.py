@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
-from ade.core.audit import AuditHead
+from ade.core.audit import AuditHead, first_break
 from ade.core.errors import StoreError, StoreReadOnly, StoreUnavailable
 from ade.core.events import Event
 from ade.stores.postgres.audit import PostgresAudit
 from ade.stores.postgres.driver import address_of
 from tests.servers.proxy import Proxy
+from tests.servers.waiting import until
 from tests.stores.postgres.server import PASSWORD, PostgresServer
 
 NOW = 1_763_000_000_000_000  # seqs of a store that counts in microseconds
@@ -108,11 +109,11 @@ async def test_a_copier_whose_session_ends_in_the_middle_has_added_nothing(
     with psycopg.connect(postgres_server.url(schema)) as other:
         other.execute("SELECT pg_advisory_xact_lock(1094993217, 1)")  # another copier is at work
         appending = asyncio.create_task(audit.append(events(3)))
-        while not postgres_server.execute(
+        end_those_who_wait = (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'ade-audit' AND wait_event = 'advisory'"
-        ):
-            await asyncio.sleep(0)
+        )
+        await asyncio.to_thread(until, lambda: postgres_server.execute(end_those_who_wait), "the copier to wait")
         with pytest.raises(StoreUnavailable):
             await appending
     assert await audit.count() == 1
@@ -131,6 +132,36 @@ async def test_a_path_that_swallows_everything_is_given_up_and_made_anew(
     assert (await audit.append(events(2))).seq == NOW + 1_000
     await audit.close()
     assert proxy.connections == 2
+
+
+async def test_a_copier_that_is_stopped_while_the_server_is_silent_does_not_hang(
+    postgres_server: PostgresServer, schema: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.stores.postgres.audit._CLOSE_S", 0.1)
+    audit = PostgresAudit(address_of(postgres_server.url(schema, port=proxy.port)))
+    await audit.append(events(1))
+    proxy.blackhole()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(audit.append(events(2)), 0.1)
+    await audit.close()
+    [thread] = audit._thread._threads
+    await asyncio.to_thread(thread.join, 5)
+    assert not thread.is_alive()
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_repeated(
+    postgres_server: PostgresServer, schema: str, proxy: Proxy
+) -> None:
+    audit = PostgresAudit(address_of(postgres_server.url(schema, port=proxy.port)))
+    proxy.drop_replies(1, containing="COMMIT")
+    with pytest.raises(StoreUnavailable):
+        await audit.append(events(2))
+    head = await audit.append(events(3))
+    entries = await audit.entries(0, 10)
+    await audit.close()
+    assert [entry.seq for entry in entries] == [event.seq for event in events(3)]
+    assert first_break(AuditHead(), entries) is None
+    assert head.hash == entries[-1].hash
 
 
 async def test_no_password_is_told(postgres_server: PostgresServer, schema: str) -> None:

@@ -47,5 +47,5 @@ async def test_a_server_that_is_away_keeps_nobody_from_starting() -> None:
 
 
 def test_an_address_is_shown_without_the_password() -> None:
-    address = address_of("postgresql://ade:hush@one,two:5432,5433/db?password=hush")
+    address = address_of("postgresql://ade:hush@one:5432,two:5433/db?password=hush")
     assert f"{address}" == repr(address) == "PostgreSQL database 'db' on one,two, port 5432,5433"

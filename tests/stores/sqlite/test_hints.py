@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ade.ports import DONE, STOP, WORK
-from ade.stores.sqlite.hints import FileHints, LocalHints
+from ade.stores.sqlite.hints import FileHints
+from ade.stores.wakeups import LocalHints
 
 
 @pytest.fixture(params=["inotify", "polling"])

@@ -117,13 +117,15 @@ class PostgresAudit:
 
     def _hang_up(self) -> None:
         """End a wait that nothing else would end: the thread finds its connection closed, and makes another."""
+        import psycopg
+
         connection = self._connection
         if connection is None or connection.closed:
             return
         try:
             with socket.socket(fileno=os.dup(connection.fileno())) as line:
                 line.shutdown(socket.SHUT_RDWR)
-        except OSError:
+        except (psycopg.Error, OSError):
             pass  # it was closed in this moment
 
 

@@ -1,13 +1,18 @@
 """New tasks come in: all of a call or none of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import structs
+
+from ade.core.admission import check_no_cycle
 from ade.core.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
 from ade.core.records import Task
 from ade.core.task import creation_event
 from ade.stores.redis.batching import Batcher
 from ade.stores.redis.codec import new_task, task_of
+from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
@@ -15,32 +20,98 @@ from ade.stores.redis.timing import Timing
 _MOST = 500  # tasks in one call of the script, unless one caller brings more
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What one caller adds to one partition; `remote` tells what its tasks wait for in others."""
+
+    tasks: Sequence[Task]
+    remote: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
+
+
 class Adding:
-    def __init__(self, link: Link, places: Partitions, timing: Timing, usual_depth: int | None) -> None:
+    def __init__(
+        self, link: Link, places: Partitions, timing: Timing, crossing: Crossing, usual_depth: int | None
+    ) -> None:
         self._link = link
         self._places = places
         self._timing = timing
+        self._crossing = crossing
         self._usual_depth = usual_depth
         self._batchers = [self._batcher(partition) for partition in places.all]
 
-    def _batcher(self, partition: int) -> Batcher[Sequence[Task], list[Task]]:
-        async def send(calls: list[Sequence[Task]]) -> list[list[Task] | Exception]:
+    def _batcher(self, partition: int) -> Batcher[_Call, list[Task]]:
+        async def send(calls: list[_Call]) -> list[list[Task] | Exception]:
             return await self._send(partition, calls)
 
-        return Batcher(send, weigh=len, most=_MOST)
+        return Batcher(send, weigh=lambda call: len(call.tasks), most=_MOST)
 
     async def add(self, tasks: Sequence[Task]) -> list[Task]:
         if not tasks:
             return []
-        stored = await self._batchers[self._places.of_queue(tasks[0].queue)].ask(tasks)
+        partitions = {self._places.of_queue(task.queue) for task in tasks}
+        if self._link.partitions == 1 or (len(partitions) == 1 and not any(task.depends_on for task in tasks)):
+            stored = await self._batchers[partitions.pop()].ask(_Call(tasks))
+        else:
+            stored = await self._add_across(tasks)
         self._places.remember(stored)
         return stored
 
-    async def _send(self, partition: int, calls: list[Sequence[Task]]) -> list[list[Task] | Exception]:
-        groups = [[new_task(task, [creation_event(task)]) for task in tasks] for tasks in calls]
-        request = {**self._timing(), "groups": groups, "usual_depth": self._usual_depth or False}
-        answers = await self._link.run("add", partition, request)
-        return [await self._answer(partition, *pair) for pair in zip(calls, answers, strict=True)]
+    async def _add_across(self, tasks: Sequence[Task]) -> list[Task]:
+        """Partitions cannot be written at once: first each is asked what it would say, then each is written.
+
+        Whoever else writes in between may make a part fail after another was stored; the caller is then told, and a
+        repeated call finds its own tasks.
+        """
+        by_partition: dict[int, list[Task]] = {}
+        for task in tasks:
+            by_partition.setdefault(self._places.of_queue(task.queue), []).append(task)
+        earlier: dict[str, Task] = {}
+        for partition, portion in by_partition.items():
+            [answer] = await self._send(partition, [_Call([_standing_alone(task) for task in portion])], only_try=True)
+            if isinstance(answer, Exception):
+                raise answer
+            earlier.update({task.id: known for task, known in zip(portion, answer, strict=True) if task.id != known.id})
+        stored: dict[str, Task] = {}
+        fresh = {task.id: renamed(task, earlier) for task in tasks if task.id not in earlier}
+        check_no_ring(list(fresh.values()), doubled=bool(earlier))
+        remote = await self._remote_needs(list(fresh.values()))
+        for partition, portion in by_partition.items():
+            group = [fresh.get(task.id, task) for task in portion]
+            answer = await self._batchers[partition].ask(_Call(group, remote))
+            stored.update({task.id: known for task, known in zip(portion, answer, strict=True)})
+        for task_id, needs in remote.items():
+            if needs:
+                await self._crossing.make_known(fresh[task_id], needs)
+        return [stored[task.id] for task in tasks]
+
+    async def _remote_needs(self, tasks: Sequence[Task]) -> dict[str, list[tuple[str, int]]]:
+        within = {task.id: self._places.of_queue(task.queue) for task in tasks}
+        outside = [on for task in tasks for on in task.depends_on if on not in within]
+        known = within | await self._places.of_all(list(dict.fromkeys(outside)))
+        remote: dict[str, list[tuple[str, int]]] = {}
+        for task in tasks:
+            for on in dict.fromkeys(task.depends_on):
+                if on not in known:
+                    raise UnknownDependency(f"task {on!r} named in `after` does not exist; nothing was stored")
+                if known[on] != within[task.id]:
+                    remote.setdefault(task.id, []).append((on, known[on]))
+        return remote
+
+    async def _send(
+        self, partition: int, calls: list[_Call], *, only_try: bool = False
+    ) -> list[list[Task] | Exception]:
+        groups = [
+            [new_task(task, [creation_event(task)], call.remote.get(task.id, ())) for task in call.tasks]
+            for call in calls
+        ]
+        request = {
+            **self._timing(),
+            "groups": groups,
+            "usual_depth": self._usual_depth or False,
+            "try": only_try,
+        }
+        answers = await self._link.run("add", partition, request, confirm=self._link.is_strong)
+        return [await self._answer(partition, call.tasks, answer) for call, answer in zip(calls, answers, strict=True)]
 
     async def _answer(self, partition: int, tasks: Sequence[Task], answer: list[Any]) -> list[Task] | Exception:
         if answer[0] != b"stored":
@@ -79,3 +150,27 @@ class Adding:
             f" Try again in {retry_after:.0f} s",
             retry_after=retry_after,
         )
+
+
+def _standing_alone(task: Task) -> Task:
+    return structs.replace(task, depends_on=())
+
+
+def renamed(task: Task, earlier: Mapping[str, Task]) -> Task:
+    """Who waits for a task that turned out to exist already waits for the existing one."""
+    if not any(task_id in earlier for task_id in task.depends_on):
+        return task
+    names = dict.fromkeys(earlier[task_id].id if task_id in earlier else task_id for task_id in task.depends_on)
+    return structs.replace(task, depends_on=tuple(names))
+
+
+def check_no_ring(tasks: Sequence[Task], *, doubled: bool) -> None:
+    """What was no ring may be one now that two tasks have turned out to be the same."""
+    if not doubled:
+        return
+    try:
+        check_no_cycle(tasks)
+    except DependencyCycle as error:
+        raise DependencyCycle(
+            f"{error.detail}, because their idempotency keys make one task of two; nothing was stored"
+        ) from None

@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 from ade.core.change import Change
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
-from ade.core.lifecycle import FINAL, Status, Verb
+from ade.core.lifecycle import FINAL, Status
 from ade.core.records import AfterFailure, Task
 
 # Places in the state array, counted from 1 as in Lua. 0 is never used.
@@ -115,8 +115,8 @@ def outcome_of(task: Task) -> bytes:
     return b"" if outcome == _NO_OUTCOME else _json(outcome)
 
 
-def new_task(task: Task, events: Sequence[Event]) -> list[Any]:
-    """A task for lua/add.lua."""
+def new_task(task: Task, events: Sequence[Event], remote: Sequence[tuple[str, int]] = ()) -> list[Any]:
+    """A task for lua/add.lua; `remote` tells what it waits for in other partitions."""
     state: list[Any] = [False] * LENGTH
     for field, place in STATE_FIELDS.items():
         value = getattr(task, field)
@@ -125,7 +125,10 @@ def new_task(task: Task, events: Sequence[Event]) -> list[Any]:
     state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
     state[LOGGED - 1] = []
     tolerant = task.after_failure is AfterFailure.RUN
-    return [task.id, state, as_text(detail_of(task)), task.depends_on, tolerant, [packed_event(event) for event in events]]
+    afar = {on for on, _ in remote}
+    needs = [on for on in task.depends_on if on not in afar]
+    told = [packed_event(event) for event in events]
+    return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote]
 
 
 def packed_event(event: Event) -> Raw:
@@ -140,8 +143,10 @@ def result_expiry(task: Task) -> int | bool:
     return task.finished_at + task.result_ttl_ms
 
 
-def packed_change(change: Change, *, quarantine: bool = False) -> list[Any]:
-    """A change for lua/commit.lua."""
+def packed_change(
+    change: Change, *, quarantine: bool = False, remote: Sequence[tuple[str, int]] = ()
+) -> list[Any]:
+    """A change for lua/commit.lua; `remote` tells what a replayed task waits for in other partitions."""
     after, fields, guard = change.after, change.fields, change.guard
     patch: list[Any] = [1, after.status, 16, after.updated_at]
     for field in fields & _PATCHED:
@@ -162,17 +167,24 @@ def packed_change(change: Change, *, quarantine: bool = False) -> list[Any]:
         as_text(detail_of(after)) if quarantine or not _DETAIL_SET.isdisjoint(fields) else False,
         outcome,
         [packed_event(event) for event in change.events],
-        _more(change, quarantine=quarantine),
+        _more(change, quarantine=quarantine, remote=remote),
     ]
 
 
-def _more(change: Change, *, quarantine: bool) -> dict[str, Any] | bool:
+def is_revival(change: Change) -> bool:
+    """Whether a task that had ended will run again."""
+    return change.before.status in FINAL and change.after.status not in FINAL
+
+
+def _more(change: Change, *, quarantine: bool, remote: Sequence[tuple[str, int]]) -> dict[str, Any] | bool:
     """What only some changes need."""
     more: dict[str, Any] = {}
     if change.before.status is Status.RUNNING and "run_after" not in change.fields:
         more["due"] = True  # what ran was due, whatever has become of the clock since
-    if change.verb is Verb.REPLAY or (change.before.status in FINAL and change.after.status not in FINAL):
-        more["depends_on"] = change.after.depends_on
+    if is_revival(change):
+        afar = {on for on, _ in remote}
+        more["depends_on"] = [on for on in change.after.depends_on if on not in afar]
+        more["remote"] = remote
         more["tolerant"] = change.after.after_failure is AfterFailure.RUN
     if quarantine:
         more["quarantine"] = True

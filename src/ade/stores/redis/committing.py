@@ -8,7 +8,8 @@ from typing import Any
 from ade.core.change import Change
 from ade.core.errors import StaleLease, StaleWrite
 from ade.stores.redis.batching import Batcher
-from ade.stores.redis.codec import packed_change
+from ade.stores.redis.codec import is_revival, packed_change
+from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
@@ -25,10 +26,11 @@ class _Commit:
 
 
 class Committing:
-    def __init__(self, link: Link, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: Link, places: Partitions, timing: Timing, crossing: Crossing) -> None:
         self._link = link
         self._places = places
         self._timing = timing
+        self._crossing = crossing
         self._batchers = [self._batcher(partition) for partition in places.all]
 
     def _batcher(self, partition: int) -> Batcher[_Commit, Verdicts]:
@@ -66,14 +68,35 @@ class Committing:
         return positions
 
     async def _send(self, partition: int, commits: list[_Commit]) -> list[Verdicts | Exception]:
+        remote = await self._remote_needs(commits)
         groups = [
-            [commit.together, [packed_change(change, quarantine=commit.quarantine) for change in commit.changes]]
+            [
+                commit.together,
+                [
+                    packed_change(change, quarantine=commit.quarantine, remote=remote.get(change.task_id, ()))
+                    for change in commit.changes
+                ],
+            ]
             for commit in commits
         ]
-        stops = any(change.before.status == "running" and change.guard.run_id is None for c in commits for change in c.changes)
-        request = {**self._timing(), "groups": groups, "stops": stops}
-        _, answers = await self._link.run("commit", partition, request)
-        return [_verdicts(commit, answer) for commit, answer in zip(commits, answers, strict=True)]
+        request = {**self._timing(), "groups": groups}
+        posted, answers = await self._link.run("commit", partition, request, confirm=self._link.is_strong)
+        verdicts: list[Verdicts | Exception] = [_verdicts(*pair) for pair in zip(commits, answers, strict=True)]
+        if posted:
+            await self._crossing.deliver(partition)
+        if remote:
+            revived = {change.task_id: change.after for commit in commits for change in commit.changes}
+            for task_id, needs in remote.items():
+                await self._crossing.make_known(revived[task_id], needs, again=True)
+        return verdicts
+
+    async def _remote_needs(self, commits: list[_Commit]) -> dict[str, list[tuple[str, int]]]:
+        """Of tasks that are to run again: what they wait for in other partitions."""
+        if self._link.partitions == 1:
+            return {}
+        revived = [change.after for commit in commits for change in commit.changes if is_revival(change)]
+        found = {task.id: await self._crossing.remote_needs(task) for task in revived}
+        return {task_id: needs for task_id, needs in found.items() if needs}
 
 
 def _verdicts(commit: _Commit, answer: list[Any]) -> Verdicts:

@@ -29,6 +29,37 @@ _PASSING = {
     "UNKILLABLE",
 }
 _LOGIN = {"NOAUTH", "WRONGPASS", "DENIED"}
+_MEANINGS: dict[str, tuple[type[StoreError], str]] = {
+    "OOM": (
+        StoreFull,
+        "the memory of {where} is full, so no new work is taken; running tasks may finish. Raise its maxmemory or let"
+        " finished tasks be pruned",
+    ),
+    "NOAUTH": (
+        StoreUnsupported,
+        "{where} does not let us in ({text}). Give the right user and password in the store URL, as in"
+        " redis://user:password@host",
+    ),
+    "NOPERM": (
+        StoreUnsupported,
+        "{where} does not allow the user of the store URL to do this ({text}). Let it use all keys and channels of the"
+        " prefix, scripts, streams and PUBLISH",
+    ),
+    "WRONGTYPE": (
+        StoreCorrupt,
+        "a key of the store on {where} has the wrong type ({text}). Another program wrote to it: keep others away from the"
+        " prefix, then restore a backup",
+    ),
+    "MISCONF": (StoreUnavailable, "{where} takes no writes because it cannot save them ({text}). Mend its disk"),
+    "READONLY": (
+        StoreUnavailable,
+        "{where} is a replica, and no primary took over in time. Name the primary in the URL, or mend the failover",
+    ),
+    "UNTRUSTED": (
+        StoreUnsupported,
+        "the certificate of {where} is not trusted ({text}). Name its authority with ?ca=file.pem in the store URL",
+    ),
+}
 _TLS_MARKS = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed")
 
 
@@ -61,39 +92,21 @@ def reason(error: BaseException) -> str:
 
 def translated(error: BaseException, where: object) -> StoreError:
     """Our error for one that does not pass by itself, or did not pass in time."""
-    code, text = code_of(error), reason(error)
+    code = code_of(error)
     if _is_untrusted(error):
-        return StoreUnsupported(
-            f"the certificate of {where} is not trusted ({text}). Name its authority with ?ca=file.pem in the store URL"
+        code = "UNTRUSTED"
+    elif isinstance(error, AuthenticationError | AuthorizationError) or code in _LOGIN:
+        code = "NOAUTH"
+    if code in _MEANINGS:
+        kind, sentence = _MEANINGS[code]
+    elif passes(error):
+        kind, sentence = (
+            StoreUnavailable,
+            "{where} could not be reached or written ({text}). Nothing is known to be lost",
         )
-    match code:
-        case "OOM":
-            return StoreFull(
-                f"the memory of {where} is full, so no new work is taken; running tasks may finish. Raise its maxmemory"
-                " or let finished tasks be pruned"
-            )
-        case "NOPERM":
-            return StoreUnsupported(
-                f"{where} does not allow the user of the store URL to do this ({text}). Let it use all keys and channels"
-                " of the prefix, scripts, streams and PUBLISH"
-            )
-        case "WRONGTYPE":
-            return StoreCorrupt(
-                f"a key of the store on {where} has the wrong type ({text}). Another program wrote to it: keep other"
-                " programs away from the prefix, then restore a backup"
-            )
-        case "MISCONF":
-            return StoreUnavailable(f"{where} takes no writes because it cannot save them ({text}). Mend its disk")
-        case "READONLY":
-            return StoreUnavailable(f"{where} is a replica, and no primary took over in time. Name the primary in the URL")
-        case _ if code in _LOGIN or isinstance(error, AuthenticationError | AuthorizationError):
-            return StoreUnsupported(
-                f"{where} does not let us in ({text}). Give user and password in the store URL: redis://user:password@host"
-            )
-        case _ if passes(error):
-            return StoreUnavailable(f"{where} could not be reached or written: {text}. Nothing is known to be lost")
-        case _:
-            return StoreError(f"{where} refused: {text}")
+    else:
+        kind, sentence = StoreError, "{where} refused: {text}"
+    return kind(sentence.format(where=where, text=reason(error)))
 
 
 def _is_answer(error: BaseException) -> bool:

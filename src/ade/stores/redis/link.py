@@ -1,71 +1,184 @@
-"""The line to the server: scripts and plain reads, addressed to a partition."""
+"""The line to the servers: scripts and plain commands, addressed to a partition, tried again while servers are away."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import redis
-import redis.asyncio as redis_asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import NoScriptError, RedisError
 
-from ade.core.errors import StoreUnavailable
+from ade.core.errors import NotConfirmed
+from ade.stores.redis.calls import Calls
+from ade.stores.redis.clock import ServerClock
+from ade.stores.redis.cluster import SlotMap
+from ade.stores.redis.failures import FAILURES, translated
 from ade.stores.redis.keys import Names
-from ade.stores.redis.scripts import script
+from ade.stores.redis.loops import ConnectionsByLoop, LoopThread
+from ade.stores.redis.nodes import Command, Connector, Nodes, connected
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.scripts import Script, script
+from ade.stores.redis.sentinel import WatchedServer
+from ade.stores.redis.topologies import FixedServer, Topology
+from ade.stores.redis.urls import Address, Kind, Place, parse_url
 
+BLOCKING_PATIENCE_S = 4.0  # less than a heartbeat: the caller tries again itself
 _pack = msgspec.msgpack.Encoder().encode
 
 
 class Link:
-    """One server. Every answer is bytes and whole numbers, as the server gave it."""
+    """The servers of one store. Every answer is bytes, whole numbers, None and lists, as the server gave it.
 
-    def __init__(self, host: str, port: int, *, prefix: str = "ade:") -> None:
-        self.partitions = 1
-        self.names: Sequence[Names] = [Names.of(prefix)]
-        self._address = {"host": host, "port": port}
-        self._clients: dict[asyncio.AbstractEventLoop, redis_asyncio.Redis] = {}
-        self._blocking: redis.Redis | None = None
+    Whatever is sent may be sent again after a lost connection, a time-out or a failover: scripts recognise a request
+    they have seen by its ids, and plain commands must be reads or harmless to repeat.
+    """
 
-    async def run(self, name: str, partition: int, request: dict[str, Any]) -> Any:
-        """Call a script of `lua/` on a partition."""
-        known = script(name)
+    def __init__(self, place: Place | str, options: RedisOptions | int | None = None) -> None:
+        if isinstance(place, str) or isinstance(options, int):  # a bare host and port
+            place, options = parse_url(f"redis://{place}:{options}"), None
+        self.place = place
+        self.options = options or RedisOptions()
+        self.clock = ServerClock()
+        numbers = range(self.options.partitions) if place.kind is Kind.CLUSTER else [None]
+        self.names: Sequence[Names] = [self.options.names(number) for number in numbers]
+        self.partitions = len(self.names)
+        self._topology = _topology(place, self.names)
+        self._connector = Connector(place, self.options)
+        self._connections = ConnectionsByLoop(lambda: Nodes(self._connector, self.clock))
+        self._calls = Calls(self._topology, self._connections, self.options.command_timeout_s)
+        self.aside = LoopThread("ade-redis")  # for callers without a loop, and for what goes on beside all loops
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether what callers are told was written must be known to replicas."""
+        return self.options.durability == "strong"
+
+    @classmethod
+    def to(cls, url: str, options: RedisOptions | None = None) -> "Link":
+        """A link to the place a URL names. Nothing is sent yet."""
+        return cls(parse_url(url), options)
+
+    async def run(
+        self,
+        name: str,
+        partition: int,
+        request: dict[str, Any],
+        *,
+        confirm: bool = False,
+        patience_s: float | None = None,
+    ) -> Any:
+        """Call a script of `lua/` on a partition.
+
+        With `confirm`, raises NotConfirmed when too few replicas have what was written; it is written all the same.
+        """
+        return await self.run_script(script(name), partition, request, confirm=confirm, patience_s=patience_s)
+
+    async def run_script(
+        self,
+        known: Script,
+        partition: int,
+        request: dict[str, Any],
+        *,
+        confirm: bool = False,
+        patience_s: float | None = None,
+    ) -> Any:
+        """The same with a script that is not of `lua/`."""
         arguments = self._arguments(partition, request)
-        client = self._client()
-        try:
-            try:
-                return await client.execute_command("EVALSHA", known.sha, *arguments)  # type: ignore[no-untyped-call]
-            except redis.exceptions.NoScriptError:
-                return await client.execute_command("EVAL", known.text, *arguments)  # type: ignore[no-untyped-call]
-        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-            raise StoreUnavailable(f"the server does not answer: {error}") from error
+        after = self._confirming(partition) if confirm else []
+        patience_s = patience_s or self.options.patience_s
+        commands = [("EVALSHA", known.sha, *arguments), *after]
+        answers = await self._calls.converse(partition, commands, patience_s, together=True)
+        if isinstance(answers[0], NoScriptError):  # a new or flushed server does not know it yet
+            commands = [("EVAL", known.text, *arguments), *after]
+            answers = await self._calls.converse(partition, commands, patience_s, together=True)
+        self._raise_first(answers[:1], partition)
+        if confirm:
+            self._check_confirmed(answers[1:])
+        return answers[0]
 
-    def run_blocking(self, name: str, partition: int, request: dict[str, Any]) -> Any:
-        """The same from a thread without an event loop, on a connection of its own."""
-        known = script(name)
-        if self._blocking is None:
-            self._blocking = redis.Redis(**self._address, retry=Retry(NoBackoff(), 0), socket_timeout=5)
-        arguments = self._arguments(partition, request)
-        try:
-            return self._blocking.execute_command("EVALSHA", known.sha, *arguments)  # type: ignore[no-untyped-call]
-        except redis.exceptions.NoScriptError:
-            return self._blocking.execute_command("EVAL", known.text, *arguments)  # type: ignore[no-untyped-call]
+    def run_blocking(self, name: str, partition: int, request: dict[str, Any], *, confirm: bool = False) -> Any:
+        """The same for a thread without an event loop, on connections of its own; gives up within a heartbeat."""
+        self.check_process()
+        work = self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S)
+        return self.aside.submit(work).result()
 
-    async def ask(self, partition: int, *commands: tuple[Any, ...]) -> list[Any]:
+    async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
         """Plain commands in one round trip, not a transaction. Raises the first error among the answers."""
-        pipeline = self._client().pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        answers: list[Any] = await pipeline.execute()
+        patience_s = patience_s or self.options.patience_s
+        answers = await self._calls.converse(partition, commands, patience_s, together=False)
+        self._raise_first(answers, partition)
         return answers
 
+    async def primaries(self) -> Sequence[Address]:
+        """Every primary there is; the partitions are spread over them."""
+        nodes = self._connections.of_this_loop()
+        if not self._topology.primaries():
+            await self.ask(0, ("PING",))
+        if self.place.kind is Kind.CLUSTER:
+            await self._calls.learn(nodes, None)
+        return self._topology.primaries()
+
+    async def ask_node(self, address: Address, *commands: Command) -> list[Any]:
+        """Plain commands to one server, once. Errors of the server stand among the answers."""
+        try:
+            node = self._connections.of_this_loop().server(address)
+            return await node.exchange(commands, self.options.command_timeout_s)
+        except FAILURES as error:
+            raise translated(error, address) from error
+
+    def where(self, partition: int) -> Address | None:
+        """The server that holds the partition, as far as known."""
+        return self._topology.where(partition)
+
+    async def connect(self) -> AbstractConnection:
+        """A connection that belongs to the caller alone, to the server of the first partition."""
+        await self.ask(0, ("PING",))  # finds out where it is
+        address = self._topology.where(0)
+        assert address is not None  # somebody there has just answered
+        try:
+            async with asyncio.timeout(self.options.command_timeout_s):
+                return await connected(self._connector.to_server(address))
+        except FAILURES as error:
+            raise translated(error, address) from error
+
+    def check_process(self) -> None:
+        """Refuse to be used in a process that was forked off the one that made it."""
+        self._connections.check_process()
+
     async def close(self) -> None:
-        for client in self._clients.values():
-            await client.aclose()
-        if self._blocking is not None:
-            self._blocking.close()
+        await self._connections.close()
+        await asyncio.to_thread(self.aside.close)
+
+    def _confirming(self, partition: int) -> list[Command]:
+        """Commands that wait until replicas have everything written so far.
+
+        WAIT speaks of what its own connection has written, so something is: the script may find its request done
+        already, over a connection that is gone.
+        """
+        meta = f"{self.names[partition].prefix}meta"
+        return [("HINCRBY", meta, "confirms", 1), ("WAIT", self.options.replicas, self.options.confirm_timeout_ms)]
+
+    def _check_confirmed(self, answers: Sequence[Any]) -> None:
+        touched, replicas = answers
+        confirmed = 0 if isinstance(touched, RedisError) or isinstance(replicas, RedisError) else int(replicas)
+        if confirmed < self.options.replicas:
+            raise NotConfirmed(
+                f"the work is accepted, but only {confirmed} of {self.options.replicas} replicas have confirmed it"
+                f" within {self.options.confirm_timeout_ms} ms. It is lost if the primary dies before they have it;"
+                " repeating the call is safe"
+            )
+
+    def _raise_first(self, answers: Sequence[Any], partition: int) -> None:
+        for answer in answers:
+            if isinstance(answer, RedisError):
+                raise translated(answer, self.where(partition)) from answer
 
     def _arguments(self, partition: int, request: dict[str, Any]) -> tuple[Any, ...]:
+        """Two keys are declared: one that is always there and one that never is.
+
+        While a slot moves, a server refuses calls for keys of which it has only some; so no script ever runs on half
+        of its partition.
+        """
         names = self.names[partition]
         return (
             2,
@@ -80,8 +193,12 @@ class Link:
             names.dlq,
         )
 
-    def _client(self) -> redis_asyncio.Redis:
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = redis_asyncio.Redis(**self._address, retry=Retry(NoBackoff(), 0), socket_timeout=5)
-        return self._clients[loop]
+
+def _topology(place: Place, names: Sequence[Names]) -> Topology:
+    match place.kind:
+        case Kind.SERVER:
+            return FixedServer(place.addresses[0])
+        case Kind.SENTINEL:
+            return WatchedServer(place.addresses, place.service)
+        case Kind.CLUSTER:
+            return SlotMap(place.addresses, [each.prefix for each in names])

@@ -6,7 +6,6 @@ is given events of several partitions, each has promised to write nothing below 
 
 from collections.abc import Mapping
 
-
 from ade.core.events import Event
 from ade.stores.redis.codec import logged_in, read_events
 from ade.stores.redis.link import Link

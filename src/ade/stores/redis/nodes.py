@@ -105,13 +105,7 @@ class Node:
                 if not await connection.can_read():  # nothing there that nobody asked for, nor the end
                     return connection
             await _discard(connection)
-        connection = self._connect(self.address)
-        try:
-            await connection.connect()
-        except BaseException:
-            await _discard(connection)
-            raise
-        return connection
+        return await connected(self._connect(self.address))
 
     async def _converse(self, connection: AbstractConnection, commands: Sequence[Command]) -> list[Any]:
         sent_ns = time.monotonic_ns()
@@ -175,6 +169,16 @@ class Nodes:
     def abandon(self) -> None:
         for node in (*self._servers.values(), *self._sentinels.values()):
             node.abandon()
+
+
+async def connected(connection: AbstractConnection) -> AbstractConnection:
+    """Open it, or leave nothing open."""
+    try:
+        await connection.connect()  # type: ignore[no-untyped-call]  # the client has no types here
+    except BaseException:
+        await _discard(connection)
+        raise
+    return connection
 
 
 async def _answer(connection: AbstractConnection) -> Any:

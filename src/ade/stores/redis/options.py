@@ -44,7 +44,9 @@ class RedisOptions:
     def _check_names(self) -> None:
         for name in (self.prefix, self.tasks, self.group, self.results, self.dlq):
             if name is not None and (not name or not name.isprintable() or set(name) & set("{} ")):
-                raise ValueError(f"the name {name!r} must not be empty nor contain braces, spaces or control characters")
+                raise ValueError(
+                    f"the name {name!r} must not be empty, nor have braces, spaces or control characters in it"
+                )
 
     @property
     def channel(self) -> str:

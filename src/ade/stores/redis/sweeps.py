@@ -9,6 +9,7 @@ from ade.core.records import Task
 from ade.ports import Ripe
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.codec import Record, as_text, task_of
+from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.duties import take_duty
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
@@ -24,8 +25,10 @@ class RedisSweeps:
         self._places = places
         self._timing = timing
         self._blobs = blobs
+        self._crossing = Crossing(link, places, timing)
 
     async def ripe(self, limit: int) -> Ripe:
+        await self._crossing.sweep()
         expired: list[Task] = []
         overdue: list[Task] = []
         broken: list[tuple[Task, tuple[str, ...]]] = []

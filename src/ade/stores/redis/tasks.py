@@ -12,6 +12,7 @@ from ade.stores.redis.adding import Adding
 from ade.stores.redis.claiming import Claiming
 from ade.stores.redis.codec import as_text
 from ade.stores.redis.committing import Committing
+from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.finding import Finding
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
@@ -24,8 +25,9 @@ class RedisTasks:
         self._link = link
         self._places = places
         self._timing = timing
-        self._committing = Committing(link, places, timing)
-        self._adding = Adding(link, places, timing, usual_depth)
+        crossing = Crossing(link, places, timing)
+        self._committing = Committing(link, places, timing, crossing)
+        self._adding = Adding(link, places, timing, crossing, usual_depth)
         self._claiming = Claiming(link, places, timing, self._committing)
         self._finding = Finding(link, places)
 

@@ -15,7 +15,7 @@ from ade.stores.sqlite.clock import MachineClock, settle_offset
 from ade.stores.sqlite.connection import check_process, connect, translating
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.guard import FileGuard
-from ade.stores.sqlite.hints import FileHints, LocalHints
+from ade.stores.sqlite.hints import FileHints
 from ade.stores.sqlite.log import SqliteEvents
 from ade.stores.sqlite.places import Place, drop_ballast, place_of, prepare
 from ade.stores.sqlite.queues import SqliteQueues
@@ -27,6 +27,7 @@ from ade.stores.sqlite.transactions import NoGuard, Transactions, WriteGuard
 from ade.stores.sqlite.upkeep import SqliteUpkeep
 from ade.stores.sqlite.workers import SqliteWorkers
 from ade.stores.sqlite.writer import Writer
+from ade.stores.wakeups import LocalHints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

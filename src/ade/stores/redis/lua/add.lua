@@ -1,7 +1,9 @@
 -- uses: base, state, log, counts, places, edges
 -- add: keep new tasks, each group all or none.
--- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events}; state as in lib/state.lua with what
+-- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote}; remote names what it waits for
+--   in other partitions as {id, partition}, ...; state as in lib/state.lua with what
 --   the store knows only now (seq, place, log) left open.
+-- request.try: only tell what would happen.
 -- request.usual_depth: admission limit of queues that set none of their own, or false.
 -- Answers for each group {'stored', task ids or records of earlier tasks} or {'refused', why, ...}; nothing of a refused group
 --   is written. A repeated call finds its own tasks.
@@ -58,7 +60,7 @@ local function fresh_of(group, earlier)
         end
       end
       fresh[#fresh + 1] = { id = task[1], state = task[2], detail = task[3], needs = needs, tolerant = task[5],
-        events = task[6] }
+        events = task[6], remote = task[7] or {} }
     end
   end
   return fresh, seen
@@ -166,6 +168,7 @@ end
 
 -- Edges need the states of both sides, so what waits is stored after what it waits for is known.
 local function link(task, seen)
+  wait_afar(task.id, task.state, task.remote)
   for _, on in ipairs(task.needs) do
     local on_state = seen[on] and seen[on][2] or read_state(on)
     if not is_met(on_state, task.tolerant) then
@@ -200,6 +203,8 @@ local function add(group)
   local refusal = unknown_need(fresh, seen) or full_queue(fresh)
   if refusal then
     return refusal
+  elseif request.try then
+    return answer_for(group, earlier)
   end
   for _, task in ipairs(fresh) do
     link(task, seen)

@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, state, places
 -- ahead: how many ready tasks of the same queue come before request.id, counted up to request.limit.
 
 local me = read_state(request.id)
@@ -7,21 +7,8 @@ if not me then
 end
 local found = 0
 
-local function last_delivered(stream)
-  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-    local facts = {}
-    for place = 1, #group, 2 do
-      facts[group[place]] = group[place + 1]
-    end
-    if facts['name'] == GROUP then
-      return facts['last-delivered-id']
-    end
-  end
-  return '0-0'
-end
-
 for priority = 0, me[PRIORITY] do
-  local stream = STREAM .. me[QUEUE] .. ':' .. priority
+  local stream = stream_key(me[QUEUE], priority)
   if found < request.limit and call('EXISTS', stream) == 1 then
     local before = priority == me[PRIORITY] and '(' .. whole(me[SEQ]) .. '-0' or '+'
     found = found + #call('XRANGE', stream, '(' .. last_delivered(stream), before, 'COUNT', request.limit - found)

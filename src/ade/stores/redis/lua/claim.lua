@@ -241,20 +241,6 @@ for place = 1, #counted, 2 do
   end
 end
 
-local function last_delivered(stream)
-  local groups = redis.pcall('XINFO', 'GROUPS', stream)
-  for _, group in ipairs(groups.err and {} or groups) do
-    local facts = {}
-    for place = 1, #group, 2 do
-      facts[group[place]] = group[place + 1]
-    end
-    if facts['name'] == GROUP then
-      return facts['last-delivered-id']
-    end
-  end
-  return '0-0'
-end
-
 local function older(one, other)
   return one.seq < other.seq
 end

@@ -3,8 +3,10 @@
 -- commit: write decided changes whose guards hold. It may use memory past the server's limit, so that running work can end.
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,
 --   more}: patch is index, value, ... of the state; detail and outcome are false when untouched; `more` is false or
---   {due: it was due when it ran, depends_on, tolerant: what a replayed task waits for again, quarantine: keep what is there}.
--- A group that is `together` is written whole or not at all. Answers {freed, verdicts of each group}: a verdict is 'written',
+--   {due: it was due when it ran, depends_on, remote, tolerant: what a replayed task waits for again, quarantine: keep what is
+--   there}.
+-- A group that is `together` is written whole or not at all. Answers {posted, verdicts of each group}; `posted` counts messages
+--   left in the outbox. A verdict is 'written',
 --   'repeated' (this very change was written before), 'missing', or {status, run id} of the record that the guard met instead.
 
 local freed, ended, stopped = false, false, false
@@ -149,6 +151,7 @@ local function apply(change, state)
   if was_final and not is_final then
     give_hope(id)
     wait_again(id, state, more.depends_on or {}, more.tolerant)
+    wait_afar(id, state, more.remote or {})
   end
   if CLAIMABLE[state[STATUS]] then
     enter(id, state, more.due)
@@ -162,7 +165,7 @@ local function apply(change, state)
   write_parts(id, state, change)
   if is_final and not was_final then
     tell_outcome(id, state, change)
-    stopped = stopped or old == 'running'
+    stopped = stopped or (old == 'running' and not change[3]) -- somebody else ended the run
     if state[AWAITED] then
       freed = settle_dependents(id, state[STATUS] == 'completed') or freed
     end
@@ -215,7 +218,7 @@ end
 if ended then
   ring('done')
 end
-if stopped and request.stops then
+if stopped then
   ring('stop')
 end
-return { freed and 1 or 0, answers }
+return { posted, answers }

@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, state, places
 -- oldest: for each queue with ready tasks, when the oldest of each priority became due: {queue, ms, ...}.
 
 local since = {}
@@ -14,16 +14,8 @@ end
 local levels = call('HGETALL', P .. 'queue:levels')
 for place = 1, #levels, 2 do
   local priority, queue = string.match(levels[place], '^(%d):(.*)$')
-  local stream = STREAM .. queue .. ':' .. priority
-  local after = '0-0'
-  for _, group in ipairs(call('EXISTS', stream) == 1 and call('XINFO', 'GROUPS', stream) or {}) do
-    for at = 1, #group, 2 do
-      if group[at] == 'last-delivered-id' then
-        after = group[at + 1]
-      end
-    end
-  end
-  local head = call('XRANGE', stream, '(' .. after, '+', 'COUNT', 1)
+  local stream = stream_key(queue, priority)
+  local head = call('XRANGE', stream, '(' .. last_delivered(stream), '+', 'COUNT', 1)
   if head[1] then
     consider(head[1][2][2])
   end

@@ -23,7 +23,7 @@ for _, id in ipairs(call('SRANDMEMBER', P .. 'queue:broken', request.limit)) do
   local failed = {}
   local needs = call('HGETALL', P .. 'task:needs:' .. id)
   for place = 1, #needs, 2 do
-    if needs[place + 1] == 'broken' then
+    if string.sub(needs[place + 1], 1, 6) == 'broken' then
       failed[#failed + 1] = needs[place]
     end
   end

@@ -26,6 +26,21 @@ local function close_places()
   end
 end
 
+-- How far a stream was handed out.
+local function last_delivered(stream)
+  local groups = redis.pcall('XINFO', 'GROUPS', stream)
+  for _, group in ipairs(groups.err and {} or groups) do
+    local facts = {}
+    for place = 1, #group, 2 do
+      facts[group[place]] = group[place + 1]
+    end
+    if facts['name'] == GROUP then
+      return facts['last-delivered-id']
+    end
+  end
+  return '0-0'
+end
+
 local function member(id, state)
   return string.format('%016.0f:%s', state[SEQ], id)
 end

@@ -1,0 +1,143 @@
+"""Wake-ups between processes through publish and subscribe. They may be lost; nothing depends on them but haste."""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+
+from redis.asyncio.connection import AbstractConnection
+
+from ade.core.errors import StoreError
+from ade.logs import Log
+from ade.stores.redis.failures import FAILURES, reason
+from ade.stores.redis.link import Link
+from ade.stores.wakeups import TOPICS, LocalHints
+
+PING_EVERY_S = 2.0
+DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
+_SEND_S = 2.0
+_PUBLISH_PATIENCE_S = 2.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+_log = Log(__name__)
+
+
+class RedisHints(LocalHints):
+    """One subscription for the whole process, on the link's own loop, from the first wait until it is closed.
+
+    Whenever it is made anew every topic counts as rung, because nobody knows what was missed.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+        self._channel = link.options.channel
+        self._words = {topic.encode(): topic for topic in TOPICS}
+        self._unsent: set[str] = set()
+        self._publishing = False
+        self._listening: Future[None] | None = None
+        self._closed = False
+
+    def ring(self, topic: str) -> None:
+        self._wake(topic)
+        with self._lock:
+            self._unsent.add(topic)
+            if self._publishing or self._closed:
+                return
+            self._publishing = True
+        with suppress(StoreError):  # the link is closed
+            self._link.aside.submit(self._publish())
+
+    async def wait(self, topic: str, seen: int, timeout: float) -> None:
+        self._link.check_process()
+        self._listen()
+        await super().wait(topic, seen, timeout)
+
+    def close(self) -> None:
+        """End the subscription and let everybody go who waits."""
+        with self._lock:
+            self._closed = True
+            listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+        super().close()
+
+    async def _publish(self) -> None:
+        """Send what was rung; a topic rung again meanwhile is sent once more."""
+        while True:
+            with self._lock:
+                topics, self._unsent = self._unsent, set()
+                self._publishing = bool(topics)
+            if not topics:
+                return
+            words = [("PUBLISH", self._channel, topic) for topic in topics]
+            try:
+                await self._link.ask(0, *words, patience_s=_PUBLISH_PATIENCE_S)
+            except StoreError as error:  # others find out by their slow poll
+                _log.debug("hints.not_published", reason=error.detail)
+
+    def _listen(self) -> None:
+        with self._lock:
+            if self._listening is None and not self._closed:
+                self._listening = self._link.aside.submit(self._listen_for_ever())
+
+    async def _listen_for_ever(self) -> None:
+        pauses = _pauses()
+        while True:
+            try:
+                connection = await self._subscribed()
+                pauses = _pauses()
+                try:
+                    await self._hear(connection)
+                finally:
+                    with suppress(*FAILURES):
+                        await connection.disconnect(nowait=True)
+            except (*FAILURES, StoreError) as error:
+                _log.debug("hints.interrupted", reason=reason(error))
+            await asyncio.sleep(next(pauses))
+
+    async def _subscribed(self) -> AbstractConnection:
+        connection = await self._link.connect()
+        try:
+            async with asyncio.timeout(_SEND_S):
+                await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
+                await connection.read_response()
+        except BaseException:
+            with suppress(*FAILURES):
+                await connection.disconnect(nowait=True)
+            raise
+        for topic in TOPICS:
+            self._wake(topic)
+        return connection
+
+    async def _hear(self, connection: AbstractConnection) -> None:
+        """Take in messages until the line is dead: an open socket alone proves nothing."""
+        subscribed_to = self._link.where(0)
+        heard_at = pinged_at = time.monotonic()
+        while self._link.where(0) == subscribed_to:
+            message = await connection.read_response(timeout=PING_EVERY_S)
+            now = time.monotonic()
+            if message is not None:
+                heard_at = now
+                self._take(message)
+            elif now - heard_at > DEAF_AFTER_S:
+                raise TimeoutError("nothing was heard for too long")
+            if now - pinged_at >= PING_EVERY_S:
+                pinged_at = now
+                async with asyncio.timeout(_SEND_S):
+                    await connection.send_command("PING", check_health=False)
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, list) and message[0] == b"message":
+            topic = self._words.get(message[2])
+            if topic is not None:
+                self._wake(topic)
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause * (0.5 + random.random())
+        pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -1,0 +1,24 @@
+-- uses: base, state
+-- await: a task of another partition waits for one here. request.waits: {on, id, partition of id, tolerant, again}, ...; `again`:
+--   it waits anew, and only for what has not ended.
+-- Answers for each 'met', 'broken' or 'open'; from then on news go to the other partition by way of the outbox.
+
+local answers = {}
+for place, wait in ipairs(request.waits) do
+  local on, id, at, tolerant, again = unpack(wait)
+  local state = read_state(on)
+  local ended = not state or FINAL[state[STATUS]]
+  if ended and (again or tolerant or (state and state[STATUS] == 'completed')) then
+    answers[place] = 'met'
+  else
+    answers[place] = ended and 'broken' or 'open'
+    if state then
+      call('HSET', P .. 'task:waiting:' .. on, id, (tolerant and 'tolerant@' or 'strict@') .. at)
+      if not state[AWAITED] then
+        state[AWAITED] = true
+        write_state(on, state)
+      end
+    end
+  end
+end
+return answers

@@ -1,0 +1,35 @@
+-- uses: base, state, places, edges
+-- flags: allow-oom
+-- learn: news from other partitions. request.messages: {kind, on, id, partition the news come from}, ...: 'met', 'broken' and
+--   'hope' tell a task here of one it waits for there; 'forget': one there no longer waits for one here; 'linked': everything a
+--   task waits for afar knows of it. Safe to repeat.
+
+local freed = false
+local learn = {
+  met = function(on, id)
+    freed = meet(id, on) or freed
+  end,
+  broken = function(on, id, from)
+    if call('HEXISTS', P .. 'task:needs:' .. id, on) == 1 then
+      break_need(id, on, 'broken@' .. from)
+    end
+  end,
+  hope = function(on, id, from)
+    if call('HGET', P .. 'task:needs:' .. id, on) == 'broken@' .. from then
+      reopen_need(id, on, 'open@' .. from)
+    end
+  end,
+  forget = function(on, id)
+    call('HDEL', P .. 'task:waiting:' .. on, id)
+  end,
+  linked = function(_, id)
+    call('HDEL', P .. 'queue:unlinked', id)
+  end,
+}
+for _, message in ipairs(request.messages) do
+  learn[message[1]](message[2], message[3], message[4])
+end
+if freed then
+  ring('work')
+end
+return freed and 1 or 0

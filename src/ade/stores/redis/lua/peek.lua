@@ -1,0 +1,61 @@
+-- uses: base, state, places
+-- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
+--   request.limit. Answers {priority, seq, ...} in order, at most so many. Limits are not looked at; due tasks are counted as
+--   ready.
+
+local serves, wants = {}, nil
+for _, name in ipairs(request.names) do
+  serves[name] = true
+end
+if #request.queues > 0 then
+  wants = {}
+  for _, queue in ipairs(request.queues) do
+    wants[queue] = true
+  end
+end
+local is_closed = {}
+local configured = call('HGETALL', P .. 'queues')
+for place = 1, #configured, 2 do
+  is_closed[configured[place]] = cmsgpack.unpack(configured[place + 1])[1]
+end
+local function is_open(queue)
+  return not is_closed[queue] and (not wants or wants[queue])
+end
+
+local found = {}
+local counted = call('HGETALL', P .. 'queue:levels')
+for place = 1, #counted, 2 do
+  local priority, queue = string.match(counted[place], '^(%d):(.*)$')
+  local stream = stream_key(queue, priority)
+  if is_open(queue) and call('EXISTS', stream) == 1 then
+    for _, entry in ipairs(call('XRANGE', stream, '(' .. last_delivered(stream), '+', 'COUNT', request.limit)) do
+      if serves[entry[2][4]] then
+        found[#found + 1] = { tonumber(priority), tonumber(string.match(entry[1], '^%d+')) }
+      end
+    end
+  end
+end
+for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
+  local queue, name = string.match(lane, '^([^:]*):(.*)$')
+  if serves[name] and is_open(queue) then
+    local heads = call('ZRANGE', P .. 'queue:line:' .. lane, 0, request.limit - 1, 'WITHSCORES')
+    for place = 1, #heads, 2 do
+      found[#found + 1] = { tonumber(heads[place + 1]), tonumber(string.sub(heads[place], 1, 16)) }
+    end
+  end
+end
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, request.limit)) do
+  local state = read_state(id)
+  if state and serves[state[NAME]] and is_open(state[QUEUE]) then
+    found[#found + 1] = { state[PRIORITY], state[SEQ] }
+  end
+end
+table.sort(found, function(one, other)
+  return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
+end)
+local answer = {}
+for place = 1, math.min(#found, request.limit) do
+  answer[#answer + 1] = found[place][1]
+  answer[#answer + 1] = whole(found[place][2])
+end
+return answer

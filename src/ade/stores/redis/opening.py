@@ -1,0 +1,57 @@
+"""Open the store: find the servers, check them, and put the parts together."""
+
+from ade.ports import Clock, Stores
+from ade.stores.redis.blobs import RedisBlobs
+from ade.stores.redis.checks import check_partitions, check_servers
+from ade.stores.redis.effects import RedisEffects
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.link import Link
+from ade.stores.redis.log import RedisEvents
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.outputs import RedisOutputs
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.queues import RedisQueues
+from ade.stores.redis.schedules import RedisSchedules
+from ade.stores.redis.sweeps import RedisSweeps
+from ade.stores.redis.tasks import RedisTasks
+from ade.stores.redis.timing import timing_of
+from ade.stores.redis.upkeep import RedisUpkeep
+from ade.stores.redis.workers import RedisWorkers
+
+SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "redis+cluster://")
+
+
+async def open_redis(url: str, options: RedisOptions, clock: Clock | None = None, *, queue_depth: int = 0) -> Stores:
+    """The stores behind a URL. Raises before anything is written if the servers must not be used."""
+    link = Link.to(url, options)
+    try:
+        await check_servers(link)
+        await check_partitions(link)
+        return _assemble(link, clock, queue_depth)
+    except BaseException:
+        await link.close()
+        raise
+
+
+def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> Stores:
+    timing, places, hints, blobs = timing_of(clock), Partitions(link), RedisHints(link), RedisBlobs(link)
+
+    async def close() -> None:
+        hints.close()
+        await link.close()
+
+    return Stores(
+        tasks=RedisTasks(link, places, timing, queue_depth or None),
+        sweeps=RedisSweeps(link, places, timing, blobs),
+        workers=RedisWorkers(link, places, timing),
+        queues=RedisQueues(link, places, timing),
+        events=RedisEvents(link, places, timing),
+        effects=RedisEffects(link, timing),
+        outputs=RedisOutputs(link, places),
+        schedules=RedisSchedules(link, timing),
+        blobs=blobs,
+        upkeep=RedisUpkeep(link, places, timing),
+        hints=hints,
+        clock=clock or link.clock,
+        closer=close,
+    )

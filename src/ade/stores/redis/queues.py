@@ -1,0 +1,87 @@
+"""QueueStore on Redis. The settings of a queue are in every partition, because claims look at all of them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ade.core.lifecycle import Status
+from ade.core.records import Queue
+from ade.ports import Tally
+from ade.stores.redis.codec import as_text
+from ade.stores.redis.link import Link
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.timing import Timing
+
+MOST_COUNTED = 10_000
+_packed = msgspec.msgpack.Encoder().encode
+_settings = msgspec.msgpack.Decoder(tuple[bool, int | bool]).decode
+
+
+class RedisQueues:
+    def __init__(self, link: Link, places: Partitions, timing: Timing) -> None:
+        self._link = link
+        self._places = places
+        self._timing = timing
+
+    async def list_queues(self) -> list[Queue]:
+        found: dict[str, Queue] = {}
+        for partition in self._places.all:
+            configured, counted = await self._link.run("counters", partition, self._timing())
+            for lane, _ in _pairs(counted):
+                queue = lane.partition(":")[0]
+                found.setdefault(queue, Queue(name=queue))
+            for queue, settings in _pairs(configured):
+                if queue not in found or self._places.of_queue(queue) == partition:  # what its claims obey
+                    paused, depth = _settings(settings)
+                    found[queue] = Queue(name=queue, paused=paused, max_depth=None if depth is False else depth)
+        return [found[name] for name in sorted(found)]
+
+    async def configure(self, queue: Queue) -> None:
+        packed = _packed((queue.paused, False if queue.max_depth is None else queue.max_depth))
+        for partition in self._places.all:
+            is_last = partition == self._places.all[-1]
+            request = {"queue": queue.name, "settings": as_text(packed), "rings": is_last}
+            await self._link.run("configure", partition, {**self._timing(), **request})
+
+    async def tallies(self) -> list[Tally]:
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for partition in self._places.all:
+            _, counted = await self._link.run("counters", partition, self._timing())
+            for lane, count in _pairs(counted):
+                queue, _, rest = lane.partition(":")
+                name, _, status = rest.rpartition(":")  # only a name may contain a colon
+                counts[queue, name, status] += int(count)
+        return [Tally(*lane[:2], Status(lane[2]), count) for lane, count in sorted(counts.items()) if count]
+
+    async def oldest_ready(self) -> Mapping[str, int]:
+        oldest: dict[str, int] = {}
+        for partition in self._places.all:
+            for queue, moment in _pairs(await self._link.run("oldest", partition, self._timing())):
+                since = int(moment)
+                oldest[queue] = min(oldest.get(queue, since), since)
+        return oldest
+
+    async def running_by_key(self, name: str, key: str) -> list[str]:
+        running: list[tuple[int, str]] = []
+        for partition in self._places.all:
+            found = await self._link.run("holders", partition, {**self._timing(), "name": name, "key": key})
+            running += [(int(seq), task_id.decode()) for seq, task_id in found]
+        return [task_id for _, task_id in sorted(running)]
+
+    async def rate_full_at(self, name: str) -> int:
+        latest = 0
+        for partition in self._places.all:
+            [full_at] = await self._link.ask(partition, ("HGET", f"{self._link.names[partition].prefix}rates", name))
+            latest = max(latest, int(full_at or 0))
+        return latest
+
+    async def ahead_of(self, task_id: str) -> int:
+        partition = await self._places.of(task_id)
+        request = {"id": task_id, "limit": MOST_COUNTED}
+        return int(await self._link.run("ahead", partition, {**self._timing(), **request}))
+
+
+def _pairs(flat: Sequence[bytes]) -> list[tuple[str, bytes]]:
+    """Fields and values of a hash, as scripts answer them."""
+    return [(field.decode(), value) for field, value in zip(flat[::2], flat[1::2], strict=True)]

@@ -1,0 +1,56 @@
+"""ScheduleStore on Redis, all in the first partition."""
+
+import msgspec
+
+from ade.core.records import Schedule
+from ade.stores.redis.codec import as_text
+from ade.stores.redis.link import Link
+from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
+
+_json = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder(Schedule).decode
+
+
+class RedisSchedules:
+    def __init__(self, link: Link, timing: Timing) -> None:
+        self._link = link
+        self._timing = timing
+        self._key = f"{link.names[0].prefix}schedules"
+
+    async def put(self, schedule: Schedule) -> None:
+        await self._write(schedule.name, schedule, seen=None)
+
+    async def list_schedules(self) -> list[Schedule]:
+        [texts] = await self._link.ask(0, ("HVALS", self._key))
+        return sorted(map(_read, texts), key=lambda schedule: schedule.name)
+
+    async def due_schedules(self, now: int) -> list[Schedule]:
+        texts = await self._link.run("due_schedules", 0, {**self._timing(), "moment": now})
+        return [_read(text) for text in texts]
+
+    async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
+        while True:
+            [text] = await self._link.ask(0, ("HGET", self._key, seen.name))
+            if text is None or _turn_of(_read(text)) != _turn_of(seen):
+                return False
+            if await self._write(seen.name, after, seen=text):
+                return True
+
+    async def remove(self, name: str) -> bool:
+        return await self._write(name, None, seen=None)
+
+    async def _write(self, name: str, schedule: Schedule | None, *, seen: bytes | None) -> bool:
+        request = {
+            "name": name,
+            "seen": False if seen is None else as_text(seen),
+            "text": False if schedule is None else as_text(_json(schedule)),
+            "due": False if schedule is None or schedule.paused else schedule.next_at,
+            "token": new_token(),
+        }
+        return bool(await self._link.run("schedule", 0, {**self._timing(), **request}))
+
+
+def _turn_of(schedule: Schedule) -> tuple[int, bool, int]:
+    """What somebody changes who moves a schedule on, pauses or edits it."""
+    return schedule.next_at, schedule.paused, schedule.updated_at

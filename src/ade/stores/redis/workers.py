@@ -1,0 +1,118 @@
+"""WorkerStore on Redis. Workers and definitions are in the first partition, leases and limits where the tasks are."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from ade.core.lifecycle import Status
+from ade.core.records import Definition, Worker
+from ade.ports import Renewal
+from ade.stores.redis.codec import as_text
+from ade.stores.redis.link import Link
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
+
+FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
+
+_json = msgspec.json.Encoder().encode
+_worker = msgspec.json.Decoder(Worker).decode
+_definition = msgspec.json.Decoder(Definition).decode
+
+Run = tuple[str, str]  # run id, task id
+
+
+class RedisWorkers:
+    def __init__(self, link: Link, places: Partitions, timing: Timing) -> None:
+        self._link = link
+        self._places = places
+        self._timing = timing
+
+    async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
+        limits = [(definition.name, _limits_of(definition)) for definition in definitions]
+        for partition in self._places.all if limits else ():
+            await self._link.run("define", partition, {**self._timing(), "limits": limits})
+        known = [part for definition in definitions for part in (definition.name, as_text(_json(definition)))]
+        await self._link.run("hear", 0, self._heartbeat(worker, ttl_ms, known))
+
+    def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
+        asked: defaultdict[int, list[Run]] = defaultdict(list)
+        for run_id, task_id in runs.items():
+            for partition in self._likely(task_id):
+                asked[partition].append((run_id, task_id))
+        found = self._renew_in(asked, worker.id, lease_ms)
+        elsewhere: defaultdict[int, list[Run]] = defaultdict(list)
+        for run_id in runs.keys() - found.keys():
+            tried = self._likely(runs[run_id])
+            for partition in self._places.all:
+                if partition not in tried:
+                    elsewhere[partition].append((run_id, runs[run_id]))
+        found |= self._renew_in(elsewhere, worker.id, lease_ms)
+        self._link.run_blocking("hear", 0, self._heartbeat(worker, lease_ms, []))
+        return Renewal(gone={run_id: found.get(run_id) for run_id in runs if found.get(run_id) != "held"})
+
+    def _likely(self, task_id: str) -> Sequence[int]:
+        """Where to ask for a task first."""
+        guess = self._places.guess(task_id)
+        return self._places.all if guess is None else (guess,)
+
+    def _renew_in(self, asked: Mapping[int, list[Run]], worker_id: str, lease_ms: int) -> dict[str, Any]:
+        """Renew runs by partition. Answers those whose tasks are there: run id -> "held", or the task's status."""
+        found: dict[str, Any] = {}
+        for partition, runs in asked.items():
+            request = {"worker": worker_id, "runs": runs, "lease_ms": lease_ms}
+            answers = self._link.run_blocking("renew", partition, {**self._timing(), **request})
+            for (run_id, _), answer in zip(runs, answers, strict=True):
+                if answer != b"gone":
+                    found[run_id] = "held" if answer == b"held" else Status(answer.decode())
+        return found
+
+    def _heartbeat(self, worker: Worker, ttl_ms: int, definitions: list[str | Raw]) -> dict[str, Any]:
+        """The request of lua/hear.lua, which adds the time until which the worker counts as alive."""
+        text = as_text(_json(structs.replace(worker, heartbeat_until=0)))
+        return {**self._timing(), "worker": worker.id, "text": text, "ttl_ms": ttl_ms, "definitions": definitions}
+
+    async def deregister(self, worker_id: str) -> None:
+        await self._retire([worker_id], silent_ms=False)
+        await self._dismiss([worker_id])
+
+    async def list_workers(self) -> list[Worker]:
+        [texts] = await self._link.ask(0, ("HVALS", f"{self._link.names[0].prefix}workers"))
+        return sorted(map(_worker, texts), key=lambda worker: worker.id)
+
+    async def forget_silent(self) -> list[str]:
+        request = {**self._timing(), "silent_ms": FORGET_AFTER_MS}
+        silent = {worker_id.decode() for worker_id in await self._link.run("silent", 0, request)}
+        for partition in self._places.all if silent else ():
+            busy = await self._link.run("busy", partition, {**self._timing(), "workers": sorted(silent)})
+            silent -= {worker_id.decode() for worker_id in busy}
+        if not silent:
+            return []
+        forgotten = await self._retire(sorted(silent), silent_ms=FORGET_AFTER_MS)
+        await self._dismiss(forgotten)
+        return forgotten
+
+    async def definitions(self) -> list[Definition]:
+        [texts] = await self._link.ask(0, ("HVALS", f"{self._link.names[0].prefix}definitions"))
+        return sorted(map(_definition, texts), key=lambda definition: definition.name)
+
+    async def _retire(self, worker_ids: list[str], *, silent_ms: int | bool) -> list[str]:
+        request = {"workers": worker_ids, "silent_ms": silent_ms, "token": new_token()}
+        gone = await self._link.run("retire", 0, {**self._timing(), **request})
+        return [worker_id.decode() for worker_id in gone]
+
+    async def _dismiss(self, worker_ids: list[str]) -> None:
+        """Take workers out of the groups that read the task streams, where nothing is pending for them."""
+        for partition in self._places.all if worker_ids else ():
+            await self._link.run("dismiss", partition, {**self._timing(), "workers": worker_ids})
+
+
+def _limits_of(definition: Definition) -> tuple[int | bool, ...] | bool:
+    """The limits that claims must respect, for lua/define.lua; False when there is none."""
+    limits = (definition.concurrency, definition.concurrency_per_key, definition.rate_count, definition.rate_period_ms)
+    if all(limit is None for limit in limits[:3]):
+        return False
+    return tuple(False if limit is None else limit for limit in limits)

@@ -1,0 +1,1 @@
+"""Programs that tests of the audit copy start as processes of their own."""
