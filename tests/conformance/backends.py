@@ -55,6 +55,12 @@ async def _open_redis(_folder: Path, clock: Clock) -> Stores:
     return await open_redis(server.url, RedisOptions(allow_volatile=True), clock)
 
 
+async def _open_cluster(_folder: Path, clock: Clock) -> Stores:
+    cluster = POOL.cluster("valkey")
+    cluster.flush()
+    return await open_redis(cluster.url, RedisOptions(allow_volatile=True, partitions=6), clock)
+
+
 _REDIS_DAMAGES: dict[str, tuple[object, ...]] = {
     CUT: ("HSET", "detail", b'{"id":"019'),
     NOT_TEXT: ("HSET", "detail", b"\x7b\x22\x66\xff\x00"),
@@ -80,4 +86,5 @@ BACKENDS = {
     "memory": Backend(open=_open_memory, damage=_damage_sqlite),
     "sqlite": Backend(open=_open_file, damage=_damage_sqlite),
     "redis": Backend(open=_open_redis, damage=_damage_redis),
+    "cluster": Backend(open=_open_cluster, damage=_damage_redis),
 }

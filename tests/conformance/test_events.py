@@ -35,14 +35,15 @@ async def test_the_life_of_a_task_is_in_the_log_in_order(scene: Scene) -> None:
     assert events[-1].at == scene.clock.now()
 
 
-async def test_seqs_rise_without_gaps_over_all_tasks(scene: Scene) -> None:
+async def test_seqs_rise_over_all_tasks(scene: Scene) -> None:
     await asyncio.gather(*(scene.add() for _ in range(30)))
     await asyncio.gather(*(scene.run(5) for _ in range(6)))
 
     seqs = [event.seq for event in await read_all(scene)]
 
-    assert seqs == list(range(1, 91))
-    assert await scene.stores.events.last_seq() == 90
+    assert len(seqs) == 90
+    assert seqs == sorted(set(seqs))
+    assert await scene.stores.events.last_seq() == seqs[-1]
 
 
 async def test_the_log_is_read_page_by_page(scene: Scene) -> None:
@@ -51,7 +52,8 @@ async def test_the_log_is_read_page_by_page(scene: Scene) -> None:
     first = await scene.stores.events.read(0, 4)
     rest = await scene.stores.events.read(first[-1].seq, 100)
 
-    assert [event.seq for event in first + rest] == list(range(1, 11))
+    assert (len(first), len(rest)) == (4, 6)
+    assert first + rest == await read_all(scene)
 
 
 async def test_one_tasks_events_can_be_read_page_by_page(scene: Scene) -> None:
@@ -109,16 +111,17 @@ async def test_old_events_of_tasks_that_are_gone_are_trimmed(scene: Scene) -> No
     assert [event.task_id for event in await read_all(scene)] == [kept]
     assert await scene.stores.events.last_seq() == last
     await scene.add()
-    assert (await read_all(scene))[-1].seq == last + 1
+    assert (await read_all(scene))[-1].seq > last
 
 
 async def test_nothing_is_trimmed_that_some_reader_has_not_seen(scene: Scene) -> None:
     await _three_gone_one_kept(scene)
-    await scene.stores.events.advance("quick", await scene.stores.events.last_seq())
-    await scene.stores.events.advance("slow", 4)
+    seqs = [event.seq for event in await read_all(scene)]
+    await scene.stores.events.advance("quick", seqs[-1])
+    await scene.stores.events.advance("slow", seqs[3])
 
     assert await scene.stores.events.trim(scene.clock.now(), 100) == 4
-    assert (await read_all(scene))[0].seq == 5
+    assert (await read_all(scene))[0].seq == seqs[4]
 
 
 async def test_without_readers_nobody_can_miss_an_event(scene: Scene) -> None:
@@ -129,7 +132,7 @@ async def test_without_readers_nobody_can_miss_an_event(scene: Scene) -> None:
 
 async def test_young_events_are_not_trimmed(scene: Scene) -> None:
     await _three_gone_one_kept(scene)
-    await scene.stores.events.advance("audit", 999)
+    await scene.stores.events.advance("audit", await scene.stores.events.last_seq())
 
     assert await scene.stores.events.trim(scene.clock.now() - 10_000, 100) == 0
 
@@ -152,6 +155,6 @@ async def test_a_clock_that_was_wrong_for_a_while_costs_no_young_event(scene: Sc
 
 async def test_trimming_goes_in_bounded_steps(scene: Scene) -> None:
     await _three_gone_one_kept(scene)
-    await scene.stores.events.advance("audit", 999)
+    await scene.stores.events.advance("audit", await scene.stores.events.last_seq())
 
     assert [await scene.stores.events.trim(scene.clock.now(), 4) for _ in range(4)] == [4, 4, 1, 0]

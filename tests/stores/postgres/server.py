@@ -52,7 +52,11 @@ class PostgresServer:
         self._account = _account()
         self._folder = Path(tempfile.mkdtemp(prefix="ade-postgres-"))
         self._folder.chmod(0o755)
-        self._programs = _programs(self._account, self._folder / "programs")
+        try:
+            self._programs = _programs(self._account, self._folder / "programs")
+        except NoPostgres:
+            shutil.rmtree(self._folder)
+            raise
         self._reserved = ReservedPort()
         self.port = self._reserved.number
         self._process: subprocess.Popen[bytes] | None = None
@@ -134,12 +138,25 @@ class PostgresServer:
         return self._process is not None and self._process.poll() is None
 
 
-@cache
 def shared_server() -> PostgresServer:
-    """The one server of this test run. Raises NoPostgres, each time anew."""
-    server = PostgresServer()
+    """The one server of this test run. Raises NoPostgres."""
+    tried = _try_once()
+    if isinstance(tried, NoPostgres):
+        raise tried
+    return tried
+
+
+@cache
+def _try_once() -> PostgresServer | NoPostgres:
+    try:
+        server = PostgresServer()
+    except NoPostgres as error:
+        return error
     try:
         server.start()
+    except NoPostgres as error:
+        server.close()
+        return error
     except BaseException:
         server.close()
         raise

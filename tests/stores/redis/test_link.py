@@ -287,7 +287,7 @@ async def test_a_blocking_call_gives_up_within_a_heartbeat(
     assert time.monotonic() - began < 4.8
 
 
-@pytest.mark.filterwarnings("ignore:unclosed")  # that is what a loop leaves behind which ends without a word
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # that is what a loop leaves behind which ends without a word
 async def test_every_loop_has_connections_of_its_own_and_ended_loops_are_forgotten(server: Server) -> None:
     async with linked(server.url) as link:
         await count(link, "here")
@@ -311,13 +311,15 @@ async def test_after_a_fork_the_link_is_refused(link: Link, monkeypatch: pytest.
     assert await count(link, "parent") == 1
 
 
-async def test_a_closed_link_refuses_and_leaves_no_thread(server: Server) -> None:
+async def test_a_closed_link_refuses_and_leaves_no_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ade.stores.redis.link.script", lambda name: COUNT)
     link = Link.to(server.url, QUICK)
     await link.ask(0, ("PING",))
-    with pytest.raises(StoreError):
-        await asyncio.to_thread(link.run_blocking, "no such script", 0, {})
+    await asyncio.to_thread(link.run_blocking, "count", 0, {"id": "x"})
     await link.close()
 
     with pytest.raises(StoreUnavailable, match="closed"):
         await link.ask(0, ("PING",))
+    with pytest.raises(StoreUnavailable, match="closed"):
+        link.run_blocking("count", 0, {"id": "y"})
     assert "ade-redis" not in {thread.name for thread in threading.enumerate()}

@@ -1,7 +1,8 @@
 """New tasks come in: all of a call or none of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
@@ -17,15 +18,30 @@ from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
 
+Remote = Mapping[str, Sequence[tuple[str, int]]]  # by task: what it waits for in other partitions, and where
 _MOST = 500  # tasks in one call of the script, unless one caller brings more
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What one caller adds to one partition; `remote` tells what its tasks wait for in others."""
+    """What one caller adds to one partition; `packed` is the same for the script."""
 
     tasks: Sequence[Task]
-    remote: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
+    packed: list[Any]
+
+
+def _call(tasks: Sequence[Task], remote: Remote) -> _Call:
+    return _Call(tasks, [new_task(task, [creation_event(task)], remote.get(task.id, ())) for task in tasks])
+
+
+class _Known(AdeError):
+    """Tasks of a call wait for one that exists already under another id."""
+
+    code = "known"
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__()
+        self.names = names
 
 
 class Adding:
@@ -50,11 +66,20 @@ class Adding:
             return []
         partitions = {self._places.of_queue(task.queue) for task in tasks}
         if self._link.partitions == 1 or (len(partitions) == 1 and not any(task.depends_on for task in tasks)):
-            stored = await self._batchers[partitions.pop()].ask(_Call(tasks))
+            stored = await self._add_to(partitions.pop(), tasks)
         else:
             stored = await self._add_across(tasks)
         self._places.remember(stored)
         return stored
+
+    async def _add_to(self, partition: int, tasks: Sequence[Task], remote: Remote = MappingProxyType({})) -> list[Task]:
+        """Add to one partition; tasks that wait for one that exists under another id are given that id."""
+        while True:
+            try:
+                return await self._batchers[partition].ask(_call(tasks, remote))
+            except _Known as known:
+                tasks = [renamed(task, known.names) for task in tasks]
+                check_no_ring([task for task in tasks if task.id not in known.names])
 
     async def _add_across(self, tasks: Sequence[Task]) -> list[Task]:
         """Partitions cannot be written at once: first each is asked what it would say, then each is written.
@@ -65,19 +90,22 @@ class Adding:
         by_partition: dict[int, list[Task]] = {}
         for task in tasks:
             by_partition.setdefault(self._places.of_queue(task.queue), []).append(task)
-        earlier: dict[str, Task] = {}
+        earlier: dict[str, str] = {}
         for partition, portion in by_partition.items():
-            [answer] = await self._send(partition, [_Call([_standing_alone(task) for task in portion])], only_try=True)
+            alone = _call([_standing_alone(task) for task in portion], {})
+            [answer] = await self._send(partition, [alone], only_try=True)
             if isinstance(answer, Exception):
                 raise answer
-            earlier.update({task.id: known for task, known in zip(portion, answer, strict=True) if task.id != known.id})
+            pairs = zip(portion, answer, strict=True)
+            earlier.update({task.id: known.id for task, known in pairs if task.id != known.id})
         stored: dict[str, Task] = {}
         fresh = {task.id: renamed(task, earlier) for task in tasks if task.id not in earlier}
-        check_no_ring(list(fresh.values()), doubled=bool(earlier))
+        if earlier:
+            check_no_ring(list(fresh.values()))
         remote = await self._remote_needs(list(fresh.values()))
         for partition, portion in by_partition.items():
             group = [fresh.get(task.id, task) for task in portion]
-            answer = await self._batchers[partition].ask(_Call(group, remote))
+            answer = await self._add_to(partition, group, remote)
             stored.update({task.id: known for task, known in zip(portion, answer, strict=True)})
         for task_id, needs in remote.items():
             if needs:
@@ -100,13 +128,9 @@ class Adding:
     async def _send(
         self, partition: int, calls: list[_Call], *, only_try: bool = False
     ) -> list[list[Task] | Exception]:
-        groups = [
-            [new_task(task, [creation_event(task)], call.remote.get(task.id, ())) for task in call.tasks]
-            for call in calls
-        ]
         request = {
             **self._timing(),
-            "groups": groups,
+            "groups": [call.packed for call in calls],
             "usual_depth": self._usual_depth or False,
             "try": only_try,
         }
@@ -131,11 +155,8 @@ class Adding:
                 return UnknownDependency(
                     f"task {task_id.decode()!r} named in `after` does not exist; nothing was stored"
                 )
-            case [b"ring", task_id]:
-                return DependencyCycle(
-                    f"task {task_id.decode()} would wait for itself, because their idempotency keys make one task of"
-                    " two; nothing was stored"
-                )
+            case [b"known", task_id, earlier]:
+                return _Known({task_id.decode(): earlier.decode()})
             case [b"full", queue, count, room, limit]:
                 return await self._full(partition, queue.decode(), count, limit - room, limit)
         raise AssertionError(f"the script add answered {answer!r}")
@@ -156,18 +177,16 @@ def _standing_alone(task: Task) -> Task:
     return structs.replace(task, depends_on=())
 
 
-def renamed(task: Task, earlier: Mapping[str, Task]) -> Task:
+def renamed(task: Task, earlier: Mapping[str, str]) -> Task:
     """Who waits for a task that turned out to exist already waits for the existing one."""
     if not any(task_id in earlier for task_id in task.depends_on):
         return task
-    names = dict.fromkeys(earlier[task_id].id if task_id in earlier else task_id for task_id in task.depends_on)
+    names = dict.fromkeys(earlier.get(task_id, task_id) for task_id in task.depends_on)
     return structs.replace(task, depends_on=tuple(names))
 
 
-def check_no_ring(tasks: Sequence[Task], *, doubled: bool) -> None:
+def check_no_ring(tasks: Sequence[Task]) -> None:
     """What was no ring may be one now that two tasks have turned out to be the same."""
-    if not doubled:
-        return
     try:
         check_no_cycle(tasks)
     except DependencyCycle as error:

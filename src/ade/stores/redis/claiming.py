@@ -17,7 +17,6 @@ from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
 
-
 Claimed = tuple[int, Task]  # seq and task
 
 

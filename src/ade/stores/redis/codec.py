@@ -1,6 +1,7 @@
-"""Records to what the server keeps and back. Which field of a task lies where is decided here and in lua/lib/state.lua."""
+"""Records to what the server keeps and back. Where a field of a task lies is decided here and in lua/lib/state.lua."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.core.change import Change
+from ade.core.errors import PayloadTooLarge
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import FINAL, Status
@@ -56,6 +58,8 @@ DETAIL_FIELDS = tuple(
     for name in Task.__struct_fields__
     if name in ("id", "name") or (name not in STATE_FIELDS and name not in OUTCOME_FIELDS and name != "progress")
 )
+_MOST_LEVELS = 990
+_STRINGS, _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, IndexError, KeyError)
 
 Record = Sequence[Any]  # id, state, detail, outcome, progress, as the scripts answer it
@@ -105,6 +109,23 @@ def as_text(content: bytes) -> Raw:
     return Raw(head + content)
 
 
+def check_depth(payload: Raw) -> None:
+    """Refuse JSON that is nested so deeply that some reader could not take it apart again."""
+    content = bytes(payload)
+    if content.count(b"[") + content.count(b"{") > _MOST_LEVELS and _depth(content) > _MOST_LEVELS:
+        raise PayloadTooLarge(
+            f"arguments or result are nested too deeply for the store (about {_MOST_LEVELS} levels fit)"
+        )
+
+
+def _depth(content: bytes) -> int:
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", content)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
 def detail_of(task: Task) -> bytes:
     return _json(_Detail(*_detail_of(task)))
 
@@ -117,6 +138,7 @@ def outcome_of(task: Task) -> bytes:
 
 def new_task(task: Task, events: Sequence[Event], remote: Sequence[tuple[str, int]] = ()) -> list[Any]:
     """A task for lua/add.lua; `remote` tells what it waits for in other partitions."""
+    check_depth(task.args)
     state: list[Any] = [False] * LENGTH
     for field, place in STATE_FIELDS.items():
         value = getattr(task, field)
@@ -143,9 +165,7 @@ def result_expiry(task: Task) -> int | bool:
     return task.finished_at + task.result_ttl_ms
 
 
-def packed_change(
-    change: Change, *, quarantine: bool = False, remote: Sequence[tuple[str, int]] = ()
-) -> list[Any]:
+def packed_change(change: Change, *, quarantine: bool = False, remote: Sequence[tuple[str, int]] = ()) -> list[Any]:
     """A change for lua/commit.lua; `remote` tells what a replayed task waits for in other partitions."""
     after, fields, guard = change.after, change.fields, change.guard
     patch: list[Any] = [1, after.status, 16, after.updated_at]
@@ -156,6 +176,8 @@ def packed_change(
         patch += (IDEM, _idem(after), DIGEST, after.args_digest or False)
     outcome: Raw | bool = False
     if not _OUTCOME_SET.isdisjoint(fields):
+        if after.result is not None:
+            check_depth(after.result)
         outcome = as_text(outcome_of(after))
         patch += (EXPIRES, result_expiry(after))
     return [

@@ -1,7 +1,7 @@
 """Tasks that wait for tasks of another partition. Two records cannot be written at once, so news are carried over.
 
-A task that waits afar is first stored as waiting, then made known to what it waits for; an outbox in each partition holds
-what others must be told. Every step can be repeated, and the sweep finishes what a crash has left undone.
+A task that waits afar is first stored as waiting, then made known to what it waits for; an outbox in each partition
+holds what others must be told. Every step can be repeated, and the sweep finishes what a crash has left undone.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from ade.core.records import AfterFailure, Task
+from ade.stores.redis.codec import task_of
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
-from ade.stores.redis.records import raw_records
-from ade.stores.redis.codec import task_of
+from ade.stores.redis.records import pairs, raw_records
 from ade.stores.redis.timing import Timing
 
 _PORTION = 200
@@ -54,7 +54,7 @@ class Crossing:
             [entries] = await self._link.ask(partition, ("XRANGE", key, "-", "+", "COUNT", _PORTION))
             by_target: dict[int, list[list[Any]]] = {}
             for _, fields in entries:
-                facts = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
+                facts = dict(pairs(fields))
                 message = msgspec.msgpack.decode(facts[b"message"])
                 by_target.setdefault(int(facts[b"to"]), []).append([*message, partition])
             for target, messages in by_target.items():
@@ -75,9 +75,8 @@ class Crossing:
     async def _link_again(self, partition: int) -> None:
         prefix = self._link.names[partition].prefix
         [unlinked] = await self._link.ask(partition, ("HGETALL", f"{prefix}queue:unlinked"))
-        pairs = unlinked.items() if isinstance(unlinked, dict) else zip(unlinked[::2], unlinked[1::2], strict=True)
         now = self._timing().get("now") or self._link.clock.now()
-        late = [task_id.decode() for task_id, since in pairs if now - float(since) > _SETTLED_AFTER_MS]
+        late = [task_id.decode() for task_id, since in pairs(unlinked) if now - float(since) > _SETTLED_AFTER_MS]
         for task in map(task_of, await raw_records(self._link, partition, late)):
             [needs] = await self._link.ask(partition, ("HGETALL", f"{prefix}task:needs:{task.id}"))
             remote = [(on.decode(), int(at)) for on, at in _afar(needs)]
@@ -87,7 +86,6 @@ class Crossing:
         await self._link.run("learn", partition, {**self._timing(), "messages": messages})
 
 
-def _afar(needs: Any) -> list[tuple[bytes, bytes]]:
+def _afar(needs: list[bytes]) -> list[tuple[bytes, bytes]]:
     """Those of a task's needs that are in other partitions, with the number."""
-    pairs = needs.items() if isinstance(needs, dict) else zip(needs[::2], needs[1::2], strict=True)
-    return [(on, word.partition(b"@")[2]) for on, word in pairs if b"@" in word]
+    return [(on, word.partition(b"@")[2]) for on, word in pairs(needs) if b"@" in word]

@@ -8,7 +8,7 @@ from ade.ports import TaskPage, TaskQuery
 from ade.stores.redis.codec import Record, seq_of, task_of
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
-from ade.stores.redis.records import raw_records
+from ade.stores.redis.records import pairs, raw_records
 
 _COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
 _PORTION = 200
@@ -61,18 +61,15 @@ class Finding:
         key = self._link.names[partition].prefix + index
         after = query.after
         while True:
-            if query.oldest_first:
-                bounds = ("-inf" if after is None else f"({after}", "+inf", "BYSCORE")
-            else:
-                bounds = ("+inf" if after is None else f"({after}", "-inf", "BYSCORE", "REV")
-            command = ("ZRANGE", key, *bounds, "LIMIT", 0, _PORTION, "WITHSCORES")
+            first, last, *order = ("-inf", "+inf") if query.oldest_first else ("+inf", "-inf", "REV")
+            start = first if after is None else f"({after}"
+            command = ("ZRANGE", key, start, last, "BYSCORE", *order, "LIMIT", 0, _PORTION, "WITHSCORES")
             [members] = await self._link.ask(partition, command)
-            pairs = _pairs(members)
-            for row in await self._read(partition, [task_id for task_id, _ in pairs]):
+            for row in await self._read(partition, [task_id.decode() for task_id, _ in pairs(members)]):
                 yield row
-            if len(pairs) < _PORTION:
+            if len(members) < 2 * _PORTION:
                 return
-            after = pairs[-1][1]
+            after = int(float(members[-1]))
 
     async def _running(self, partition: int) -> AsyncIterator[Row]:
         [members] = await self._link.ask(
@@ -84,14 +81,6 @@ class Finding:
     async def _read(self, partition: int, task_ids: list[str]) -> list[Row]:
         records: list[Record] = await raw_records(self._link, partition, task_ids)
         return [(seq_of(record), task_of(record)) for record in records]
-
-
-def _pairs(members: list[object]) -> list[tuple[str, int]]:
-    """Members with scores, whichever way the server's protocol nests them."""
-    if members and isinstance(members[0], list):
-        return [(member.decode(), int(float(score))) for member, score in members]  # type: ignore[misc]  # RESP3
-    flat = iter(members)
-    return [(member.decode(), int(float(score))) for member, score in zip(flat, flat, strict=True)]  # type: ignore[attr-defined, arg-type]  # bytes
 
 
 def _fits(seq: int, task: Task, query: TaskQuery) -> bool:

@@ -1,7 +1,7 @@
 """EventLog on Redis: one stream for each partition, read as one log.
 
-The seq of an event is the tick at which its partition wrote it. Ticks are unique over all partitions, and before a reader
-is given events of several partitions, each has promised to write nothing below the newest of them.
+The seq of an event is the tick at which its partition wrote it. Ticks are unique over all partitions, and before a
+reader is given events of several partitions, each has promised to write nothing below the newest of them.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from ade.core.events import Event
 from ade.stores.redis.codec import logged_in, read_events
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
+from ade.stores.redis.records import pairs
 from ade.stores.redis.timing import Timing
 
 _PORTION = 500
@@ -68,9 +69,8 @@ class RedisEvents:
         events = [event for entries in found for entry in entries for event in self._events(*entry)]
         return [event for event in events if event.task_id == task_id and event.seq > after]
 
-    def _events(self, entry_id: bytes, fields: object) -> list[Event]:
-        packed = fields[1] if isinstance(fields, list) else fields[b"events"]  # type: ignore[index]  # a RESP3 map
-        return read_events(packed, int(entry_id.split(b"-")[0]), self._link.partitions)
+    def _events(self, entry_id: bytes, fields: list[bytes]) -> list[Event]:
+        return read_events(fields[1], int(entry_id.split(b"-")[0]), self._link.partitions)
 
     async def last_seq(self) -> int:
         newest = 0
@@ -93,8 +93,7 @@ class RedisEvents:
 
     async def cursors(self) -> Mapping[str, int]:
         [flat] = await self._link.ask(0, ("HGETALL", self._key(0, "cursors")))
-        items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
-        return {name.decode(): int(seq) for name, seq in sorted(items)}
+        return {name.decode(): int(seq) for name, seq in sorted(pairs(flat))}
 
     async def trim(self, before_ms: int, limit: int) -> int:
         """Entries go whole: once all their events are old, read by everybody, and of tasks that are gone."""
@@ -118,24 +117,24 @@ class RedisEvents:
         return trimmed
 
     async def _doomed(
-        self, partition: int, entries: list[tuple[bytes, object]], before_ms: int, seen: int, room: int
-    ) -> tuple[list[bytes], int]:
+        self, partition: int, entries: list[tuple[bytes, list[bytes]]], before_ms: int, seen: int, room: int
+    ) -> tuple[list[str], int]:
         told = [(entry_id, self._events(entry_id, fields)) for entry_id, fields in entries]
         ids = sorted({event.task_id for _, events in told for event in events if event.task_id is not None})
-        there = await self._link.ask(
-            partition, *(("EXISTS", self._key(partition, f"task:{task_id}")) for task_id in ids)
-        ) if ids else []
+        there = (
+            await self._link.ask(partition, *(("EXISTS", self._key(partition, f"task:{task_id}")) for task_id in ids))
+            if ids
+            else []
+        )
         living = {task_id for task_id, is_there in zip(ids, there, strict=True) if is_there}
-        doomed: list[bytes] = []
+        doomed: list[str] = []
         count = 0
         for entry_id, events in told:
             may_go = all(e.seq <= seen and e.at < before_ms and e.task_id not in living for e in events)
             if may_go and count < room:
-                doomed.append(entry_id)
+                doomed.append(entry_id.decode())
                 count += len(events)
         return doomed, count
 
     def _key(self, partition: int, name: str) -> str:
         return self._link.names[partition].prefix + name
-
-

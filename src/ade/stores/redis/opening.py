@@ -41,7 +41,7 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> Stores:
         await link.close()
 
     return Stores(
-        tasks=RedisTasks(link, places, timing, queue_depth or None),
+        tasks=RedisTasks(link, places, timing, hints, queue_depth or None),
         sweeps=RedisSweeps(link, places, timing, blobs),
         workers=RedisWorkers(link, places, timing),
         queues=RedisQueues(link, places, timing),

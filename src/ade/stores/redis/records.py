@@ -11,6 +11,11 @@ FIELDS = ("state", "detail", "outcome", "progress")
 _PORTION = 500
 
 
+def pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """A map or a list with scores, which the server tells as one row of words."""
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
 async def raw_records(link: Link, partition: int, task_ids: Sequence[str]) -> list[Record]:
     """The records of one partition, those that exist, in the order asked."""
     prefix = link.names[partition].prefix
@@ -18,9 +23,7 @@ async def raw_records(link: Link, partition: int, task_ids: Sequence[str]) -> li
     for first in range(0, len(task_ids), _PORTION):
         portion = task_ids[first : first + _PORTION]
         rows = await link.ask(partition, *(("HMGET", f"{prefix}task:{task_id}", *FIELDS) for task_id in portion))
-        found += [
-            (task_id.encode(), *row) for task_id, row in zip(portion, rows, strict=True) if row[0] is not None
-        ]
+        found += [(task_id.encode(), *row) for task_id, row in zip(portion, rows, strict=True) if row[0] is not None]
     return found
 
 

@@ -49,8 +49,7 @@ class RedisSweeps:
             command = ("ZRANGE", f"{prefix}queue:delayed", 0, 0, "WITHSCORES")
             [first] = await self._link.ask(partition, command)
             if first:
-                score = first[0][1] if isinstance(first[0], list) else first[1]
-                moments.append(int(float(score)))
+                moments.append(int(float(first[1])))
         return min(moments, default=None)
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:

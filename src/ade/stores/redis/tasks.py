@@ -7,7 +7,7 @@ from msgspec import Raw
 from ade.core.change import Change
 from ade.core.errors import StaleLease, StaleWrite
 from ade.core.records import Task
-from ade.ports import ClaimRequest, TaskPage, TaskQuery
+from ade.ports import ClaimRequest, Hints, TaskPage, TaskQuery
 from ade.stores.redis.adding import Adding
 from ade.stores.redis.claiming import Claiming
 from ade.stores.redis.codec import as_text
@@ -21,12 +21,19 @@ from ade.stores.redis.timing import Timing
 
 
 class RedisTasks:
-    def __init__(self, link: Link, places: Partitions, timing: Timing, usual_depth: int | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        places: Partitions,
+        timing: Timing,
+        hints: Hints | None = None,
+        usual_depth: int | None = None,
+    ) -> None:
         self._link = link
         self._places = places
         self._timing = timing
         crossing = Crossing(link, places, timing)
-        self._committing = Committing(link, places, timing, crossing)
+        self._committing = Committing(link, places, timing, crossing, hints)
         self._adding = Adding(link, places, timing, crossing, usual_depth)
         self._claiming = Claiming(link, places, timing, self._committing)
         self._finding = Finding(link, places)

@@ -6,7 +6,7 @@
 -- request.try: only tell what would happen.
 -- request.usual_depth: admission limit of queues that set none of their own, or false.
 -- Answers for each group {'stored', task ids or records of earlier tasks} or {'refused', why, ...}; nothing of a refused group
---   is written. A repeated call finds its own tasks.
+--   is written. Refused as 'known': ask again with the earlier task's id in the place of the one that was named. A repeated call finds its own tasks.
 
 local function limit_of(queue)
   local known = call('HGET', P .. 'queues', queue)
@@ -25,27 +25,28 @@ end
 
 -- Which tasks of a group exist already: id -> id of the one that does. A key within the group counts too.
 local function earlier_of(group)
-  local earlier, within, found = {}, {}, false
+  local earlier, within = {}, {}
   for _, task in ipairs(group) do
     local id, state = task[1], task[2]
     if call('EXISTS', task_key(id)) == 1 then
-      earlier[id], found = id, true
+      earlier[id] = id
     elseif state[IDEM] then
       local known = call('GET', P .. 'task:key:' .. state[IDEM])
       local first = known and cmsgpack.unpack(known) or within[state[IDEM]]
       if first and first[2] ~= state[DIGEST] then
         return nil, { 'refused', 'conflict', id, first[1] }
       elseif first and first[1] ~= id then
-        earlier[id], found = first[1], true
+        earlier[id] = first[1]
       else
         within[state[IDEM]] = { id, state[DIGEST] }
       end
     end
   end
-  return earlier, found
+  return earlier
 end
 
--- The tasks that are new, in order, with what they wait for by the names those go by now.
+-- The tasks that are new, in order. Where one waits for a task that turned out to exist under another id, the caller must
+-- name that one: ids stand in the detail too, which scripts do not read.
 local function fresh_of(group, earlier)
   local fresh, seen = {}, {}
   for _, task in ipairs(group) do
@@ -53,8 +54,9 @@ local function fresh_of(group, earlier)
       seen[task[1]] = task
       local needs, known = {}, {}
       for _, on in ipairs(task[4]) do
-        on = earlier[on] or on
-        if not known[on] then
+        if earlier[on] and earlier[on] ~= on then
+          return nil, { 'refused', 'known', on, earlier[on] }
+        elseif not known[on] then
           known[on] = true
           needs[#needs + 1] = on
         end
@@ -64,35 +66,6 @@ local function fresh_of(group, earlier)
     end
   end
   return fresh, seen
-end
-
--- Once tasks of one call turn out to be the same one, a chain may have become a ring. Answers an id in it.
-local function ring_in(fresh)
-  local by_id, visited = {}, {}
-  for _, task in ipairs(fresh) do
-    by_id[task.id] = task
-  end
-  local function walk(id)
-    if visited[id] == 'open' then
-      return id
-    elseif visited[id] or not by_id[id] then
-      return nil
-    end
-    visited[id] = 'open'
-    for _, on in ipairs(by_id[id].needs) do
-      local found = walk(on)
-      if found then
-        return found
-      end
-    end
-    visited[id] = 'closed'
-  end
-  for _, task in ipairs(fresh) do
-    local found = walk(task.id)
-    if found then
-      return found
-    end
-  end
 end
 
 local function full_queue(fresh)
@@ -191,14 +164,13 @@ local function answer_for(group, earlier)
 end
 
 local function add(group)
-  local earlier, found = earlier_of(group)
+  local earlier, conflict = earlier_of(group)
   if not earlier then
-    return found
+    return conflict
   end
   local fresh, seen = fresh_of(group, earlier)
-  local ring_id = found and ring_in(fresh)
-  if ring_id then
-    return { 'refused', 'ring', ring_id }
+  if not fresh then
+    return seen
   end
   local refusal = unknown_need(fresh, seen) or full_queue(fresh)
   if refusal then

@@ -5,8 +5,8 @@
 --   more}: patch is index, value, ... of the state; detail and outcome are false when untouched; `more` is false or
 --   {due: it was due when it ran, depends_on, remote, tolerant: what a replayed task waits for again, quarantine: keep what is
 --   there}.
--- A group that is `together` is written whole or not at all. Answers {posted, verdicts of each group}; `posted` counts messages
---   left in the outbox. A verdict is 'written',
+-- A group that is `together` is written whole or not at all. Answers {posted, freed, verdicts of each group}; `posted` counts
+--   messages left in the outbox, `freed` is 1 when tasks stand in line now. A verdict is 'written',
 --   'repeated' (this very change was written before), 'missing', or {status, run id} of the record that the guard met instead.
 
 local freed, ended, stopped = false, false, false
@@ -156,6 +156,9 @@ local function apply(change, state)
   if CLAIMABLE[state[STATUS]] then
     enter(id, state, more.due)
     freed = freed or state[STAGE] ~= 'blocked'
+    if state[STAGE] == 'blocked' and has_broken_needs(id) then
+      call('SADD', P .. 'queue:broken', id)
+    end
   end
   index_rare(id, old, state)
   index_end(id, was_final, state, expires)
@@ -221,4 +224,4 @@ end
 if stopped then
   ring('stop')
 end
-return { posted, answers }
+return { posted, freed and 1 or 0, answers }

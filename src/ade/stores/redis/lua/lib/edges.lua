@@ -18,7 +18,7 @@ local function wait_for(id, state, on, on_state, tolerant)
   call('HSET', P .. 'task:waiting:' .. on, id, tolerant and 'tolerant' or 'strict')
   call('HSET', P .. 'task:needs:' .. id, on, broken and 'broken' or 'open')
   state[WAITING] = state[WAITING] + 1
-  if broken then
+  if broken and CLAIMABLE[state[STATUS]] then
     call('SADD', P .. 'queue:broken', id)
   end
 end
@@ -68,8 +68,11 @@ local function meet(id, on)
 end
 
 local function break_need(id, on, word)
+  local state = read_state(id)
   call('HSET', P .. 'task:needs:' .. id, on, word)
-  call('SADD', P .. 'queue:broken', id)
+  if state and CLAIMABLE[state[STATUS]] then
+    call('SADD', P .. 'queue:broken', id)
+  end
 end
 
 -- A task ended: who waited for it goes on, or is marked for the sweep that decides on it.

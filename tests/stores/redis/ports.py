@@ -1,0 +1,108 @@
+"""The ports of the store on one link, and what stories about them need: answers that get lost, tasks that run."""
+
+import os
+from typing import Any
+
+from ade.core.ids import uuid7
+from ade.core.outcome import Succeeded
+from ade.core.records import OutputLine, Task, Worker
+from ade.core.task import admit, settle
+from ade.ports import ClaimRequest
+from ade.stores.redis.blobs import RedisBlobs
+from ade.stores.redis.effects import RedisEffects
+from ade.stores.redis.link import Link
+from ade.stores.redis.outputs import RedisOutputs
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.queues import RedisQueues
+from ade.stores.redis.schedules import RedisSchedules
+from ade.stores.redis.tasks import RedisTasks
+from ade.stores.redis.timing import Timing, timing_of
+from ade.stores.redis.workers import RedisWorkers
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import raw
+
+
+class RepeatingLink(Link):
+    """Keeps what it was asked to send, so that it can arrive once more as after a lost answer."""
+
+    loses_answers = False
+    sent: list[tuple[str, int, dict[str, Any]]]
+
+    async def run(self, name: str, partition: int, request: dict[str, Any], **options: Any) -> Any:
+        if self.loses_answers:
+            await super().run(name, partition, request, **options)
+        self.__dict__.setdefault("sent", []).append((name, partition, request))
+        return await super().run(name, partition, request, **options)
+
+    async def send_again(self, name: str, number: int = -1) -> Any:
+        """A call of this script, the newest unless told, arrives a second time."""
+        _, partition, request = [call for call in self.sent if call[0] == name][number]
+        return await super().run(name, partition, request)
+
+
+class Ports:
+    """The small ports of one store, and the tasks they speak of."""
+
+    def __init__(self, link: RepeatingLink, clock: StoryClock) -> None:
+        self.link = link
+        self.clock = clock
+        self.timing: Timing = timing_of(clock)
+        self.places = Partitions(link)
+        self.tasks = RedisTasks(link, self.places, self.timing)
+        self.effects = RedisEffects(link, self.timing)
+        self.outputs = RedisOutputs(link, self.places)
+        self.schedules = RedisSchedules(link, self.timing)
+        self.blobs = RedisBlobs(link)
+        self.queues = RedisQueues(link, self.places, self.timing)
+        self.workers = RedisWorkers(link, self.places, self.timing)
+
+    async def close(self) -> None:
+        await self.link.close()
+
+    def task(self, **fields: Any) -> Task:
+        now = self.clock.now()
+        known = {"id": uuid7(now, os.urandom(10)), "name": "send", "queue": self.queue_in(0)}
+        return admit(Task(**(known | fields)), now=now)
+
+    def queue_in(self, partition: int) -> str:
+        """A queue that lies in this partition."""
+        return next(name for number in range(10_000) if self.places.of_queue(name := f"q{number}") == partition)
+
+    async def start(self, *, worker: str = "w1", **fields: Any) -> Task:
+        """A task that is running."""
+        [added] = await self.tasks.add([self.task(**fields)])
+        request = ClaimRequest(worker_id=worker, run_ids=[os.urandom(16).hex()], names=frozenset({added.name}))
+        [running] = await self.tasks.claim(request)
+        assert running.id == added.id
+        return running
+
+    async def succeed(self, running: Task) -> None:
+        await self.tasks.commit(settle(running, Succeeded(raw("null")), now=self.clock.now(), dice=0.5))
+
+    def worker(self, worker_id: str = "w1") -> Worker:
+        return Worker(id=worker_id, hostname="here", pid=1, started_at=self.clock.now(), version="0")
+
+    async def consumers(self) -> set[str]:
+        """Who reads the streams of the first partition, by name."""
+        names = self.link.names[0]
+        streams = [f"{names.tasks}:{self.queue_in(0)}:5", f"{names.prefix}queue:back"]
+        there = [stream for stream in streams if (await self.link.ask(0, ("EXISTS", stream)))[0]]
+        answers = await self.link.ask(0, *(("XINFO", "CONSUMERS", stream, names.group) for stream in there))
+        return {_fact(consumer, b"name").decode() for consumers in answers for consumer in consumers}
+
+    async def keys(self, pattern: str) -> list[bytes]:
+        """Keys of all partitions."""
+        found: list[bytes] = []
+        for partition, names in enumerate(self.link.names):
+            escaped = names.prefix.replace("{", "[{]").replace("}", "[}]")
+            [keys] = await self.link.ask(partition, ("KEYS", f"{escaped}{pattern}"))
+            found += keys
+        return found
+
+
+def _fact(facts: Any, name: bytes) -> Any:
+    return facts[name] if isinstance(facts, dict) else facts[facts.index(name) + 1]
+
+
+def line(task: Task, text: str) -> OutputLine:
+    return OutputLine(task_id=task.id, run_id=str(task.run_id), attempt=task.attempt, at=5, text=text)

@@ -1,0 +1,202 @@
+"""Wake-ups through the server: heard by all, missed by nobody for long, and in nobody's way."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ade.core.errors import StoreUnsupported
+from ade.ports import DONE, STOP, WORK
+from ade.stores.redis import hints as module
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.link import Link
+from ade.stores.wakeups import TOPICS
+from tests.servers.binaries import Binary
+from tests.servers.pool import Pool
+from tests.servers.proxy import Proxy
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.stores.redis.counting import QUICK
+
+
+@pytest.fixture
+def server(server_binary: Binary, server_pool: Pool) -> Server:
+    return server_pool.standalone(server_binary.kind)
+
+
+async def listening(url: str) -> RedisHints:
+    """Hints that have subscribed already; they count that as a ring."""
+    hints = RedisHints(Link.to(url, QUICK))
+    for topic in TOPICS:
+        await heard(hints, topic, hints.generation(topic) if topic == WORK else 0)
+    return hints
+
+
+async def closed(hints: RedisHints) -> None:
+    hints.close()
+    await hints._link.close()
+
+
+async def heard(hints: RedisHints, topic: str, seen: int, within_s: float = 10) -> float:
+    """How long it took until the topic was rung."""
+    began = time.monotonic()
+    await hints.wait(topic, seen, within_s)
+    assert hints.generation(topic) > seen, f"{topic} was not heard within {within_s} s"
+    return time.monotonic() - began
+
+
+@pytest.fixture
+async def pair(server: Server) -> AsyncIterator[list[RedisHints]]:
+    """Two processes' worth of hints."""
+    hints = [await listening(server.url) for _ in range(2)]
+    yield hints
+    for each in hints:
+        await closed(each)
+
+
+async def test_who_waits_is_woken_by_another_process(pair: list[RedisHints]) -> None:
+    here, there = pair
+    seen = there.generation(WORK)
+    waiting = asyncio.create_task(heard(there, WORK, seen))
+    here.ring(WORK)
+
+    assert await waiting < 5
+
+
+async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[RedisHints]) -> None:
+    here, there = pair
+    work, done = there.generation(WORK), there.generation(DONE)
+    here.ring(DONE)
+    await heard(there, DONE, done)
+
+    assert there.generation(WORK) == work
+
+
+async def test_what_was_rung_here_is_known_here_at_once(pair: list[RedisHints]) -> None:
+    here, _ = pair
+    seen = here.generation(STOP)
+
+    here.ring(STOP)
+
+    assert here.generation(STOP) > seen
+
+
+async def test_scripts_and_foreign_programs_ring_with_the_bare_word(pair: list[RedisHints], server: Server) -> None:
+    here, _ = pair
+    seen = here.generation(WORK)
+    server.command("PUBLISH", "ade:hints", "no such topic")
+    server.command("PUBLISH", "ade:hints", "work")
+
+    assert await heard(here, WORK, seen) < 5
+
+
+async def test_many_rings_become_few_messages(pair: list[RedisHints], server: Server) -> None:
+    here, there = pair
+    seen = there.generation(WORK)
+    before = server.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"]
+
+    for _ in range(1000):
+        here.ring(WORK)
+    await heard(there, WORK, seen)
+
+    assert server.info("commandstats")["cmdstat_publish"]["calls"] - before < 200
+
+
+async def test_any_thread_rings_and_any_loop_waits(pair: list[RedisHints]) -> None:
+    here, there = pair
+    seen = there.generation(WORK)
+    waiting = asyncio.create_task(asyncio.to_thread(asyncio.run, heard(there, WORK, seen)))
+    await asyncio.to_thread(here.ring, WORK)
+
+    assert await waiting < 5
+
+
+async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[RedisHints]) -> None:
+    here, _ = pair
+    await here.wait(WORK, here.generation(WORK), 0.01)
+    waiting = asyncio.create_task(heard(here, WORK, here.generation(WORK)))
+    await asyncio.sleep(0)
+
+    here.close()
+
+    assert await waiting < 5
+    here.ring(WORK)  # too late, and in nobody's way
+
+
+async def test_the_first_subscription_counts_as_a_ring(server: Server) -> None:
+    """What happened between looking and subscribing is looked for again."""
+    hints = RedisHints(Link.to(server.url, QUICK))
+
+    assert await heard(hints, WORK, hints.generation(WORK)) < 5
+    await closed(hints)
+
+
+async def test_a_cut_connection_is_made_again_and_counts_as_a_ring(server: Server) -> None:
+    with Proxy(server.port) as path:
+        hints = await listening(path.url(server.url))
+        seen = hints.generation(DONE)
+        path.cut()
+        await heard(hints, DONE, seen)
+
+        seen = hints.generation(WORK)
+        server.command("PUBLISH", "ade:hints", "work")
+        await heard(hints, WORK, seen)
+        await closed(hints)
+
+
+@pytest.mark.faults
+async def test_a_line_that_has_gone_silent_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(module, "DEAF_AFTER_S", 0.6)
+    with Proxy(server.port) as path:
+        hints = await listening(path.url(server.url))
+        seen, connections = hints.generation(WORK), path.connections
+        path.blackhole()
+        await asyncio.to_thread(until, lambda: path.connections > connections, "a new connection")
+        path.heal(forget=True)
+
+        assert await heard(hints, WORK, seen) < 10
+        await closed(hints)
+
+
+@pytest.mark.faults
+async def test_a_quiet_line_is_left_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(module, "DEAF_AFTER_S", 0.3)
+    with Proxy(server.port) as path:
+        hints = await listening(path.url(server.url))
+        connections = path.connections
+
+        await hints.wait(WORK, hints.generation(WORK), 1)
+
+        assert path.connections == connections
+        await closed(hints)
+
+
+async def test_in_a_cluster_every_node_hears(server_binary: Binary, server_pool: Pool) -> None:
+    cluster = server_pool.cluster(server_binary.kind)
+    hints = await listening(cluster.url)
+    for node in cluster.nodes:
+        seen = hints.generation(WORK)
+        node.command("PUBLISH", "ade:hints", "work")
+        await heard(hints, WORK, seen)
+    await closed(hints)
+
+
+async def test_a_server_that_is_away_is_in_nobodys_way() -> None:
+    hints = RedisHints(Link.to("redis://127.0.0.1:1", QUICK))
+    began = time.monotonic()
+    hints.ring(WORK)
+
+    await hints.wait(WORK, hints.generation(WORK), 0.2)
+
+    assert time.monotonic() - began < 1
+    await closed(hints)
+
+
+async def test_after_a_fork_nobody_waits(pair: list[RedisHints], monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)
+        with pytest.raises(StoreUnsupported, match="fork"):
+            await pair[0].wait(WORK, 0, 1)
