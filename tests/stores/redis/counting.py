@@ -74,6 +74,10 @@ class Load:
                     await asyncio.gather(*self._tasks)  # raises what ended it
                 await asyncio.sleep(0.005)
 
+    async def breathe(self) -> None:
+        """Let the callers have their turn."""
+        await asyncio.sleep(0)
+
     async def stop(self) -> int:
         """How many requests were answered in all."""
         self._stopping = True

@@ -90,7 +90,7 @@ async def test_slots_move_under_load_and_every_request_is_counted_once(cluster: 
             migration.begin()
             await load.go_on(2)
             while migration.move(1):
-                await asyncio.sleep(0)  # load between the keys
+                await load.breathe()
             migration.finish()
             await load.go_on(50)
 

@@ -19,6 +19,7 @@ from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
 
 Remote = Mapping[str, Sequence[tuple[str, int]]]  # by task: what it waits for in other partitions, and where
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MOST = 500  # tasks in one call of the script, unless one caller brings more
 
 
@@ -30,8 +31,11 @@ class _Call:
     packed: list[Any]
 
 
-def _call(tasks: Sequence[Task], remote: Remote) -> _Call:
-    return _Call(tasks, [new_task(task, [creation_event(task)], remote.get(task.id, ())) for task in tasks])
+def _call(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, int] = _NOTHING) -> _Call:
+    packed = [
+        new_task(task, [creation_event(task)], remote.get(task.id, ()), ages.get(task.id, False)) for task in tasks
+    ]
+    return _Call(tasks, packed)
 
 
 class _Known(AdeError):
@@ -72,11 +76,17 @@ class Adding:
         self._places.remember(stored)
         return stored
 
-    async def _add_to(self, partition: int, tasks: Sequence[Task], remote: Remote = MappingProxyType({})) -> list[Task]:
+    async def _add_to(
+        self,
+        partition: int,
+        tasks: Sequence[Task],
+        remote: Remote = _NOTHING,
+        ages: Mapping[str, int] = _NOTHING,
+    ) -> list[Task]:
         """Add to one partition; tasks that wait for one that exists under another id are given that id."""
         while True:
             try:
-                return await self._batchers[partition].ask(_call(tasks, remote))
+                return await self._batchers[partition].ask(_call(tasks, remote, ages))
             except _Known as known:
                 tasks = [renamed(task, known.names) for task in tasks]
                 check_no_ring([task for task in tasks if task.id not in known.names])
@@ -92,7 +102,7 @@ class Adding:
             by_partition.setdefault(self._places.of_queue(task.queue), []).append(task)
         earlier: dict[str, str] = {}
         for partition, portion in by_partition.items():
-            alone = _call([_standing_alone(task) for task in portion], {})
+            alone = _call([_standing_alone(task) for task in portion])
             [answer] = await self._send(partition, [alone], only_try=True)
             if isinstance(answer, Exception):
                 raise answer
@@ -103,14 +113,21 @@ class Adding:
         if earlier:
             check_no_ring(list(fresh.values()))
         remote = await self._remote_needs(list(fresh.values()))
+        ages = self._ages(tasks)
         for partition, portion in by_partition.items():
             group = [fresh.get(task.id, task) for task in portion]
-            answer = await self._add_to(partition, group, remote)
+            answer = await self._add_to(partition, group, remote, ages)
             stored.update({task.id: known for task, known in zip(portion, answer, strict=True)})
         for task_id, needs in remote.items():
             if needs:
                 await self._crossing.make_known(fresh[task_id], needs)
         return [stored[task.id] for task in tasks]
+
+    def _ages(self, tasks: Sequence[Task]) -> dict[str, int]:
+        """Ticks that keep the order of a call, whichever partition a task goes to."""
+        step = self._link.partitions
+        first = self._link.clock.now() * 1000 // step * step
+        return {task.id: first + number * step + self._places.of_queue(task.queue) for number, task in enumerate(tasks)}
 
     async def _remote_needs(self, tasks: Sequence[Task]) -> dict[str, list[tuple[str, int]]]:
         within = {task.id: self._places.of_queue(task.queue) for task in tasks}

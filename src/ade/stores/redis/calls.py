@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,19 @@ class Trouble:
     elsewhere: bool = True  # whether another server may hold the partition by now
 
 
+class Patience:
+    """How long a caller is willing to wait, from now on."""
+
+    __slots__ = ("_deadline", "whole_s")
+
+    def __init__(self, whole_s: float) -> None:
+        self.whole_s = whole_s
+        self._deadline = _time() + whole_s
+
+    def left_s(self) -> float:
+        return self._deadline - _time()
+
+
 @dataclass(slots=True)
 class _Call:
     """Commands for one partition and the answers so far. Those that belong together are sent together again."""
@@ -38,7 +52,7 @@ class _Call:
     partition: int
     commands: Sequence[Command]
     together: bool
-    deadline: float
+    patience: Patience
     try_s: float
     answers: list[Any]
 
@@ -48,7 +62,7 @@ class _Call:
 
     def limit_s(self) -> float:
         """How long the next exchange may take."""
-        return max(min(self.try_s, self.deadline - _time()), 0.001)
+        return max(min(self.try_s, self.patience.left_s()), 0.001)
 
 
 class Calls:
@@ -61,23 +75,24 @@ class Calls:
         self._problem = "no server was found yet"
 
     async def converse(
-        self, partition: int, commands: Sequence[Command], patience_s: float, *, together: bool
+        self, partition: int, commands: Sequence[Command], patience: Patience, *, together: bool
     ) -> list[Any]:
         """All answers, the lasting errors of the server among them. Raises StoreUnavailable when patience ends."""
-        deadline = _time() + patience_s
-        try_s = min(self._command_timeout_s, patience_s / 2)  # so that a lost answer leaves time for another try
-        call = _Call(partition, commands, together, deadline, try_s, [_OPEN] * len(commands))
+        try_s = min(self._command_timeout_s, patience.whole_s / 2)  # a lost answer leaves time for another try
+        call = _Call(partition, commands, together, patience, try_s, [_OPEN] * len(commands))
         pauses = _pauses()
         while True:
             nodes = self._connections.of_this_loop()
+            if _time() - nodes.learnt_at > self._topology.recheck_s:
+                self._recheck(nodes)
             trouble = await self._attempt(nodes, call)
             if trouble is None:
                 return call.answers
             pause = next(pauses)
-            if _time() + pause >= deadline:
-                raise StoreUnavailable(f"{trouble.error.detail} (tried for {patience_s:g} s)") from trouble.error
+            if pause >= patience.left_s():
+                raise StoreUnavailable(f"{trouble.error.detail} (tried for {patience.whole_s:g} s)") from trouble.error
             if trouble.elsewhere:
-                await self._learn_soon(nodes, trouble.address, deadline)
+                await self._learn_soon(nodes, trouble.address, patience)
             await asyncio.sleep(pause)
 
     async def learn(self, nodes: Nodes, failed: Address | None, limit_s: float = _LEARNING_S) -> None:
@@ -90,12 +105,23 @@ class Calls:
         except TimeoutError:
             self._problem = "nobody told in time which servers there are"
 
-    async def _learn_soon(self, nodes: Nodes, failed: Address | None, deadline: float) -> None:
+    def _recheck(self, nodes: Nodes) -> None:
+        """Look again beside the traffic."""
+        if nodes.rechecking is None or nodes.rechecking.done():
+            nodes.rechecking = asyncio.create_task(self._learn_aside(nodes))
+
+    async def _learn_aside(self, nodes: Nodes) -> None:
+        with suppress(StoreError):  # whoever needs the answer will ask again and be told
+            async with nodes.learning:
+                await self.learn(nodes, None)
+                nodes.learnt_at = _time()
+
+    async def _learn_soon(self, nodes: Nodes, failed: Address | None, patience: Patience) -> None:
         """One of this loop's callers finds out, the others wait for it and use what it has learnt."""
         begun = _time()
         async with nodes.learning:
             if nodes.learnt_at < begun - _LEARN_AGAIN_S:
-                await self.learn(nodes, failed, max(min(_LEARNING_S, deadline - _time()), 0.001))
+                await self.learn(nodes, failed, max(min(_LEARNING_S, patience.left_s()), 0.001))
                 nodes.learnt_at = _time()
 
     async def _attempt(self, nodes: Nodes, call: _Call) -> Trouble | None:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec import structs
@@ -32,7 +33,7 @@ class Claiming:
             return []
         partitions = sorted({self._places.of_queue(queue) for queue in request.queues}) or list(self._places.all)
         if len(partitions) == 1:
-            tasks = [task for _, task in await self._claim_from(partitions[0], request)]
+            tasks = [task for _, task in await self._claim_from(partitions[0], request, request.run_ids[0])]
         else:
             tasks = await self._claim_among(partitions, request)
         self._places.remember(tasks)
@@ -44,45 +45,45 @@ class Claiming:
         What limits keep back was counted too, so whoever gets too little looks once more.
         """
         claimed: list[Claimed] = []
-        tried: set[int] = set()
+        open_to = list(partitions)
         left = list(request.run_ids)
-        while left:
-            shares = await self._shares([each for each in partitions if each not in tried], request, len(left))
+        for number in count():
+            request_id = f"{request.run_ids[0]}.{number}"
+            heads = await self._peek(open_to, request, request_id, len(left)) if left else {}
+            shares = _shares(heads, len(left))
             if not shares:
                 break
             parts: list[tuple[int, ClaimRequest]] = []
             for partition, share in shares.items():
                 parts.append((partition, structs.replace(request, run_ids=left[:share])))
                 left = left[share:]
-            answers = await asyncio.gather(*(self._claim_from(*part) for part in parts))
+            answers = await asyncio.gather(*(self._claim_from(*part, request_id) for part in parts))
             for (partition, part), got in zip(parts, answers, strict=True):
                 claimed += got
+                left += [run_id for run_id in part.run_ids if run_id not in {task.run_id for _, task in got}]
                 if len(got) < len(part.run_ids):
-                    tried.add(partition)  # it has no more for this worker
-                    left += part.run_ids[len(got) :]
+                    open_to.remove(partition)  # it has no more for this worker
         claimed.sort(key=lambda each: (each[1].priority, each[0]))
         return [task for _, task in claimed]
 
-    async def _shares(self, partitions: Sequence[int], request: ClaimRequest, wanted: int) -> dict[int, int]:
-        """How many to take from each partition, so that the most urgent and oldest of all go first."""
+    async def _peek(
+        self, partitions: Sequence[int], request: ClaimRequest, request_id: str, limit: int
+    ) -> dict[int, list[Any]]:
+        """What a claim would come upon first in each partition."""
         question = {
             **self._timing(),
+            "id": request_id,
             "names": sorted(request.names),
             "queues": request.queues,
-            "limit": wanted,
+            "limit": limit,
         }
         heads = await asyncio.gather(*(self._link.run("peek", each, question) for each in partitions))
-        ranked = sorted(
-            (priority, int(seq), partition)
-            for partition, found in zip(partitions, heads, strict=True)
-            for priority, seq in zip(found[::2], found[1::2], strict=True)
-        )
-        return Counter(partition for _, _, partition in ranked[:wanted])
+        return dict(zip(partitions, heads, strict=True))
 
-    async def _claim_from(self, partition: int, request: ClaimRequest) -> list[Claimed]:
+    async def _claim_from(self, partition: int, request: ClaimRequest, request_id: str) -> list[Claimed]:
         """Ask until the partition has given what it can; one call looks at a bounded number of tasks."""
         while True:
-            more, *records = await self._link.run("claim", partition, self._packed(request))
+            more, *records = await self._link.run("claim", partition, self._packed(request_id, request))
             claimed = [
                 (seq_of(record), task)
                 for record in records
@@ -91,9 +92,10 @@ class Claiming:
             if claimed or not more:
                 return claimed
 
-    def _packed(self, request: ClaimRequest) -> dict[str, Any]:
+    def _packed(self, request_id: str, request: ClaimRequest) -> dict[str, Any]:
         return {
             **self._timing(),
+            "id": request_id,
             "worker": request.worker_id,
             "run_ids": request.run_ids,
             "names": sorted(request.names),
@@ -111,3 +113,16 @@ class Claiming:
         failure = fail_run(remains, Failed(remains.error), now=remains.updated_at, dice=0.5)
         await self._committing.quarantine(partition, failure)
         return None
+
+
+def _shares(heads: Mapping[int, list[Any]], wanted: int) -> dict[int, int]:
+    """How many to take from each partition, so that the most urgent and oldest of all go first."""
+    before = {partition: int(found[0]) for partition, found in heads.items() if found[0]}
+    if before:  # the same request again, after an unknown outcome
+        return before
+    ranked = sorted(
+        (priority, int(seq), partition)
+        for partition, found in heads.items()
+        for priority, seq in zip(found[1::2], found[2::2], strict=True)
+    )
+    return Counter(partition for _, _, partition in ranked[:wanted])

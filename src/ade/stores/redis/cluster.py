@@ -16,6 +16,8 @@ _Range = tuple[int, int, Address]
 class SlotMap:
     """Who serves the slot of each partition. `prefixes` are those of the partitions, each with its tag."""
 
+    recheck_s = float("inf")  # a node that is no longer the right one says so itself
+
     def __init__(self, seeds: Sequence[Address], prefixes: Sequence[str]) -> None:
         self._seeds = list(seeds)
         self._slots = [key_slot(prefix.encode()) for prefix in prefixes]

@@ -136,8 +136,10 @@ def outcome_of(task: Task) -> bytes:
     return b"" if outcome == _NO_OUTCOME else _json(outcome)
 
 
-def new_task(task: Task, events: Sequence[Event], remote: Sequence[tuple[str, int]] = ()) -> list[Any]:
-    """A task for lua/add.lua; `remote` tells what it waits for in other partitions."""
+def new_task(
+    task: Task, events: Sequence[Event], remote: Sequence[tuple[str, int]] = (), age: int | bool = False
+) -> list[Any]:
+    """A task for lua/add.lua; `remote` tells what it waits for in other partitions, `age` its place in the call."""
     check_depth(task.args)
     state: list[Any] = [False] * LENGTH
     for field, place in STATE_FIELDS.items():
@@ -150,7 +152,7 @@ def new_task(task: Task, events: Sequence[Event], remote: Sequence[tuple[str, in
     afar = {on for on, _ in remote}
     needs = [on for on in task.depends_on if on not in afar]
     told = [packed_event(event) for event in events]
-    return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote]
+    return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote, age]
 
 
 def packed_event(event: Event) -> Raw:
@@ -165,8 +167,9 @@ def result_expiry(task: Task) -> int | bool:
     return task.finished_at + task.result_ttl_ms
 
 
-def packed_change(change: Change, *, quarantine: bool = False, remote: Sequence[tuple[str, int]] = ()) -> list[Any]:
-    """A change for lua/commit.lua; `remote` tells what a replayed task waits for in other partitions."""
+def packed_change(change: Change, extra: dict[str, Any] | None = None) -> list[Any]:
+    """A change for lua/commit.lua; `extra` is what the store adds to it."""
+    more = _more(change) | (extra or {})
     after, fields, guard = change.after, change.fields, change.guard
     patch: list[Any] = [1, after.status, 16, after.updated_at]
     for field in fields & _PATCHED:
@@ -186,10 +189,10 @@ def packed_change(change: Change, *, quarantine: bool = False, remote: Sequence[
         guard.run_id or False,
         guard.lease_until if guard.lease_until is not None else False,
         patch,
-        as_text(detail_of(after)) if quarantine or not _DETAIL_SET.isdisjoint(fields) else False,
+        as_text(detail_of(after)) if "quarantine" in more or not _DETAIL_SET.isdisjoint(fields) else False,
         outcome,
         [packed_event(event) for event in change.events],
-        _more(change, quarantine=quarantine, remote=remote),
+        more or False,
     ]
 
 
@@ -198,19 +201,15 @@ def is_revival(change: Change) -> bool:
     return change.before.status in FINAL and change.after.status not in FINAL
 
 
-def _more(change: Change, *, quarantine: bool, remote: Sequence[tuple[str, int]]) -> dict[str, Any] | bool:
+def _more(change: Change) -> dict[str, Any]:
     """What only some changes need."""
     more: dict[str, Any] = {}
     if change.before.status is Status.RUNNING and "run_after" not in change.fields:
         more["due"] = True  # what ran was due, whatever has become of the clock since
     if is_revival(change):
-        afar = {on for on, _ in remote}
-        more["depends_on"] = [on for on in change.after.depends_on if on not in afar]
-        more["remote"] = remote
+        more["depends_on"] = change.after.depends_on
         more["tolerant"] = change.after.after_failure is AfterFailure.RUN
-    if quarantine:
-        more["quarantine"] = True
-    return more or False
+    return more
 
 
 def read_task(record: Record) -> Task:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ade.core.change import Change
-from ade.core.errors import StaleLease, StaleWrite
+from ade.core.errors import InvalidTask, StaleLease, StaleWrite
 from ade.ports import WORK, Hints
 from ade.stores.redis.batching import Batcher
 from ade.stores.redis.codec import is_revival, packed_change
@@ -63,16 +63,35 @@ class Committing:
 
     async def quarantine(self, partition: int, failure: Change) -> None:
         """Fail a task whose record cannot be read, with its bytes kept for a person to look at."""
-        await self._write(partition, [failure], together=False, quarantine=True)
+        await self._ask(partition, [failure], [{"quarantine": True}], together=False)
 
-    async def _write(
-        self, partition: int, changes: Sequence[Change], *, together: bool, quarantine: bool = False
+    async def _write(self, partition: int, changes: Sequence[Change], *, together: bool) -> Verdicts:
+        return await self._ask(partition, changes, [await self._more(change) for change in changes], together=together)
+
+    async def _ask(
+        self, partition: int, changes: Sequence[Change], more: Sequence[dict[str, Any] | None], *, together: bool
     ) -> Verdicts:
-        remote = await self._remote_needs(changes)
-        packed = [
-            packed_change(change, quarantine=quarantine, remote=remote.get(change.task_id, ())) for change in changes
-        ]
-        return await self._batchers[partition].ask(_Commit(changes, packed, together, remote))
+        packed = [packed_change(change, extra) for change, extra in zip(changes, more, strict=True)]
+        again = {
+            change.task_id: extra["remote"]
+            for change, extra in zip(changes, more, strict=True)
+            if extra is not None and "remote" in extra
+        }
+        return await self._batchers[partition].ask(_Commit(changes, packed, together, again))
+
+    async def _more(self, change: Change) -> dict[str, Any] | None:
+        """What the script must know when a change reaches beyond its partition."""
+        if self._link.partitions == 1:
+            return None
+        here, there = (self._places.of_queue(task.queue) for task in (change.before, change.after))
+        if here != there:
+            _check_movable(change)
+            return {"move_to": there}
+        if not is_revival(change):
+            return None
+        remote = await self._crossing.remote_needs(change.after)
+        afar = {on for on, _ in remote}
+        return {"remote": remote, "depends_on": [on for on in change.after.depends_on if on not in afar]}
 
     def _by_partition(self, changes: Sequence[Change]) -> dict[int, list[int]]:
         positions: dict[int, list[int]] = {}
@@ -90,16 +109,17 @@ class Committing:
         for commit in commits:
             revived = {change.task_id: change.after for change in commit.changes}
             for task_id, needs in commit.remote.items():
-                await self._crossing.make_known(revived[task_id], needs, again=True)
+                if needs:
+                    await self._crossing.make_known(revived[task_id], needs, again=True)
         return [_verdicts(*pair) for pair in zip(commits, answers, strict=True)]
 
-    async def _remote_needs(self, changes: Sequence[Change]) -> dict[str, list[tuple[str, int]]]:
-        """Of tasks that are to run again: what they wait for in other partitions."""
-        if self._link.partitions == 1:
-            return {}
-        revived = [change.after for change in changes if is_revival(change)]
-        found = {task.id: await self._crossing.remote_needs(task) for task in revived}
-        return {task_id: needs for task_id, needs in found.items() if needs}
+
+def _check_movable(change: Change) -> None:
+    if change.before.depends_on:
+        raise InvalidTask(
+            f"task {change.task_id} waits for others, so on a cluster it cannot go from queue {change.before.queue!r}"
+            f" to {change.after.queue!r}, which another node may hold; make a new task instead"
+        )
 
 
 def _verdicts(commit: _Commit, answer: list[Any]) -> Verdicts:

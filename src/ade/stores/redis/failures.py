@@ -47,8 +47,8 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     ),
     "WRONGTYPE": (
         StoreCorrupt,
-        "a key of the store on {where} has the wrong type ({text}). Another program wrote to it: keep others away from the"
-        " prefix, then restore a backup",
+        "a key of the store on {where} has the wrong type ({text}). Another program wrote to it: keep others away from"
+        " the prefix, then restore a backup",
     ),
     "MISCONF": (StoreUnavailable, "{where} takes no writes because it cannot save them ({text}). Mend its disk"),
     "READONLY": (

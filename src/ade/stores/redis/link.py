@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 import msgspec
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, RedisError
 
-from ade.core.errors import NotConfirmed
-from ade.stores.redis.calls import Calls
+from ade.core.errors import NotConfirmed, StoreUnavailable
+from ade.stores.redis.calls import Calls, Patience
 from ade.stores.redis.clock import ServerClock
 from ade.stores.redis.cluster import SlotMap
 from ade.stores.redis.failures import FAILURES, translated
@@ -33,9 +34,7 @@ class Link:
     they have seen by its ids, and plain commands must be reads or harmless to repeat.
     """
 
-    def __init__(self, place: Place | str, options: RedisOptions | int | None = None) -> None:
-        if isinstance(place, str) or isinstance(options, int):  # a bare host and port
-            place, options = parse_url(f"redis://{place}:{options}"), None
+    def __init__(self, place: Place, options: RedisOptions | None = None) -> None:
         self.place = place
         self.options = options or RedisOptions()
         self.clock = ServerClock()
@@ -85,12 +84,12 @@ class Link:
         """The same with a script that is not of `lua/`."""
         arguments = self._arguments(partition, request)
         after = self._confirming(partition) if confirm else []
-        patience_s = patience_s or self.options.patience_s
+        patience = Patience(patience_s or self.options.patience_s)
         commands = [("EVALSHA", known.sha, *arguments), *after]
-        answers = await self._calls.converse(partition, commands, patience_s, together=True)
+        answers = await self._calls.converse(partition, commands, patience, together=True)
         if isinstance(answers[0], NoScriptError):  # a new or flushed server does not know it yet
             commands = [("EVAL", known.text, *arguments), *after]
-            answers = await self._calls.converse(partition, commands, patience_s, together=True)
+            answers = await self._calls.converse(partition, commands, patience, together=True)
         self._raise_first(answers[:1], partition)
         if confirm:
             self._check_confirmed(answers[1:])
@@ -100,12 +99,15 @@ class Link:
         """The same for a thread without an event loop, on connections of its own; gives up within a heartbeat."""
         self.check_process()
         work = self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S)
-        return self.aside.submit(work).result()
+        try:
+            return self.aside.submit(work).result()
+        except CancelledError:
+            raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
 
     async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
         """Plain commands in one round trip, not a transaction. Raises the first error among the answers."""
-        patience_s = patience_s or self.options.patience_s
-        answers = await self._calls.converse(partition, commands, patience_s, together=False)
+        patience = Patience(patience_s or self.options.patience_s)
+        answers = await self._calls.converse(partition, commands, patience, together=False)
         self._raise_first(answers, partition)
         return answers
 

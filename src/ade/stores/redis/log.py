@@ -62,11 +62,15 @@ class RedisEvents:
         [state] = await self._link.ask(partition, ("HGET", self._key(partition, f"task:{task_id}"), "state"))
         if state is None:
             return []
-        key = self._key(partition, "events")
-        found = await self._link.ask(
-            partition, *(("XRANGE", key, f"{tick}-0", f"{tick}-0") for tick in logged_in(state))
-        )
-        events = [event for entries in found for entry in entries for event in self._events(*entry)]
+        by_partition: dict[int, list[int]] = {}
+        for tick in logged_in(state):  # a tick tells which partition it is of
+            by_partition.setdefault(tick % self._link.partitions, []).append(tick)
+        events: list[Event] = []
+        for place, ticks in by_partition.items():
+            key = self._key(place, "events")
+            found = await self._link.ask(place, *(("XRANGE", key, f"{tick}-0", f"{tick}-0") for tick in ticks))
+            events += [event for entries in found for entry in entries for event in self._events(*entry)]
+        events.sort(key=lambda event: event.seq)
         return [event for event in events if event.task_id == task_id and event.seq > after]
 
     def _events(self, entry_id: bytes, fields: list[bytes]) -> list[Event]:

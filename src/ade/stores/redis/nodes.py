@@ -151,6 +151,7 @@ class Nodes:
         self._sentinels: dict[Address, Node] = {}
         self.learning = asyncio.Lock()
         self.learnt_at = float("-inf")
+        self.rechecking: asyncio.Task[None] | None = None
 
     def server(self, address: Address) -> Node:
         if address not in self._servers:
@@ -163,6 +164,9 @@ class Nodes:
         return self._sentinels[address]
 
     async def close(self) -> None:
+        if self.rechecking is not None:
+            self.rechecking.cancel()
+            await asyncio.gather(self.rechecking, return_exceptions=True)
         for node in (*self._servers.values(), *self._sentinels.values()):
             await node.close()
 

@@ -10,6 +10,9 @@ from ade.stores.redis.urls import Address
 class WatchedServer:
     """Whom the sentinels name, if it says itself that it is a primary."""
 
+    # A primary that was replaced goes on taking writes, which will be lost, until the sentinels reach it.
+    recheck_s = 1.0
+
     def __init__(self, sentinels: Sequence[Address], service: str) -> None:
         self._sentinels = list(sentinels)
         self._service = service

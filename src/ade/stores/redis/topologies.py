@@ -17,6 +17,8 @@ class NotFound(Exception):
 class Topology(Protocol):
     """What is known is shared by all event loops; each asks over connections of its own."""
 
+    recheck_s: float  # how long what was learnt may be used without another look, while there is traffic
+
     def where(self, partition: int) -> Address | None:
         """The primary to send to, None while it is not known."""
 
@@ -32,6 +34,8 @@ class Topology(Protocol):
 
 class FixedServer:
     """One server. If it is away, it comes back at the same address or not at all."""
+
+    recheck_s = float("inf")
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -1,7 +1,8 @@
 -- uses: base, state, log, counts, places, edges
 -- add: keep new tasks, each group all or none.
--- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote}; remote names what it waits for
---   in other partitions as {id, partition}, ...; state as in lib/state.lua with what
+-- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age}; remote names what it
+--   waits for in other partitions as {id, partition}, ...; age is false, or the tick that keeps the order of a call over several
+--   partitions; state as in lib/state.lua with what
 --   the store knows only now (seq, place, log) left open.
 -- request.try: only tell what would happen.
 -- request.usual_depth: admission limit of queues that set none of their own, or false.
@@ -62,7 +63,7 @@ local function fresh_of(group, earlier)
         end
       end
       fresh[#fresh + 1] = { id = task[1], state = task[2], detail = task[3], needs = needs, tolerant = task[5],
-        events = task[6], remote = task[7] or {} }
+        events = task[6], remote = task[7] or {}, age = task[8] }
     end
   end
   return fresh, seen
@@ -95,7 +96,7 @@ local function unknown_need(fresh, seen)
   end
 end
 
-local added = 0
+local added, newest = 0, BASE - PARTITIONS
 local levels = {}
 
 local function stand_in_stream(id, state)
@@ -111,7 +112,8 @@ local everyone = {} -- the index of all tasks: seq, id, seq, id, ...
 local function store(task)
   local id, state = task.id, task.state
   added = added + 1
-  state[SEQ] = tick(added)
+  newest = math.max(newest + PARTITIONS, task.age or 0)
+  state[SEQ] = newest
   state[LOGGED] = {}
   record(state, task.events)
   if CLAIMABLE[state[STATUS]] then
@@ -195,7 +197,7 @@ if added > 0 then
   in_portions('ZADD', P .. 'task:all', everyone)
   move_counters(P .. 'queue:levels', levels)
   close_counts()
-  close_log(added)
+  close_log(newest)
   ring('work')
 end
 return answers

@@ -1,11 +1,11 @@
 -- uses: base, state, log, counts, places
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
--- request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
+-- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
 -- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
 --   at. A repeated request gets the same tasks again, as far as they still run.
 
 local run_ids = request.run_ids
-local memory = P .. 'claim:' .. run_ids[1]
+local memory = P .. 'claim:' .. request.id
 local answer = { 0 }
 
 local function repeated()

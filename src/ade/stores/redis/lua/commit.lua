@@ -4,7 +4,7 @@
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,
 --   more}: patch is index, value, ... of the state; detail and outcome are false when untouched; `more` is false or
 --   {due: it was due when it ran, depends_on, remote, tolerant: what a replayed task waits for again, quarantine: keep what is
---   there}.
+--   there, move_to: the partition of an edited draft's new queue}.
 -- A group that is `together` is written whole or not at all. Answers {posted, freed, verdicts of each group}; `posted` counts
 --   messages left in the outbox, `freed` is 1 when tasks stand in line now. A verdict is 'written',
 --   'repeated' (this very change was written before), 'missing', or {status, run id} of the record that the guard met instead.
@@ -125,6 +125,24 @@ local function write_parts(id, state, change)
   end
 end
 
+-- An edited draft goes to a queue of another partition: its record goes there by way of the outbox.
+local function move_out(id, old, idem, parent, state, change)
+  local kept = call('HMGET', task_key(id), 'detail', 'outcome')
+  count(state, -1)
+  if not COMMON[old] then
+    call('ZREM', P .. 'task:index:state:' .. old, id)
+  end
+  if idem then
+    call('DEL', P .. 'task:key:' .. idem)
+  end
+  if parent then
+    call('ZREM', P .. 'task:children:' .. parent, id)
+  end
+  call('ZREM', P .. 'task:all', id)
+  call('DEL', task_key(id))
+  post(change[9].move_to, 'move', cmsgpack.pack({ state, change[6] or kept[1], change[7] or kept[2] or '' }), id)
+end
+
 local function apply(change, state)
   local id, patch, more = change[1], change[5], change[9] or {}
   local old, idem, parent, expires, key = state[STATUS], state[IDEM], state[PARENT], state[EXPIRES], state[KEY]
@@ -159,6 +177,11 @@ local function apply(change, state)
     if state[STAGE] == 'blocked' and has_broken_needs(id) then
       call('SADD', P .. 'queue:broken', id)
     end
+  end
+  if more.move_to then
+    record(state, change[8])
+    move_out(id, old, idem, parent, state, change)
+    return
   end
   index_rare(id, old, state)
   index_end(id, was_final, state, expires)

@@ -1,4 +1,4 @@
--- uses: base, state, places, edges
+-- uses: base, state, counts, places, edges
 -- flags: allow-oom
 -- learn: news from other partitions. request.messages: {kind, on, id, partition the news come from}, ...: 'met', 'broken' and
 --   'hope' tell a task here of one it waits for there; 'forget': one there no longer waits for one here; 'linked': everything a
@@ -22,6 +22,24 @@ local learn = {
   forget = function(on, id)
     call('HDEL', P .. 'task:waiting:' .. on, id)
   end,
+  move = function(packed, id)
+    if call('EXISTS', task_key(id)) == 0 then
+      local state, detail, outcome = unpack(cmsgpack.unpack(packed))
+      call('HSET', task_key(id), 'state', cmsgpack.pack(state), 'detail', detail)
+      if outcome ~= '' then
+        call('HSET', task_key(id), 'outcome', outcome)
+      end
+      call('ZADD', P .. 'task:all', whole(state[SEQ]), id)
+      call('ZADD', P .. 'task:index:state:' .. state[STATUS], whole(state[SEQ]), id)
+      if state[IDEM] then
+        call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
+      end
+      if state[PARENT] then
+        call('ZADD', P .. 'task:children:' .. state[PARENT], whole(state[SEQ]), id)
+      end
+      count(state, 1)
+    end
+  end,
   linked = function(_, id)
     call('HDEL', P .. 'queue:unlinked', id)
   end,
@@ -29,6 +47,7 @@ local learn = {
 for _, message in ipairs(request.messages) do
   learn[message[1]](message[2], message[3], message[4])
 end
+close_counts()
 if freed then
   ring('work')
 end

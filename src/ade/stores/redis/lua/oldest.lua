@@ -28,6 +28,12 @@ for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
     end
   end
 end
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, 1000)) do
+  local state = read_state(id) -- due, though no claim has put it in line yet
+  if state then
+    since[state[QUEUE]] = math.min(since[state[QUEUE]] or state[RUN_AFTER], state[RUN_AFTER])
+  end
+end
 local answer = {}
 for queue, moment in pairs(since) do
   answer[#answer + 1] = queue

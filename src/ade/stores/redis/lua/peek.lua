@@ -1,7 +1,7 @@
 -- uses: base, state, places
 -- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
---   request.limit. Answers {priority, seq, ...} in order, at most so many. Limits are not looked at; due tasks are counted as
---   ready.
+--   request.limit, request.id (of the claim that is to follow). Answers {claimed, priority, seq, ...} in order, at most so many;
+--   `claimed` tells how many that very claim was given before. Limits are not looked at; due tasks are counted as ready.
 
 local serves, wants = {}, nil
 for _, name in ipairs(request.names) do
@@ -53,7 +53,8 @@ end
 table.sort(found, function(one, other)
   return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
 end)
-local answer = {}
+local known = call('GET', P .. 'claim:' .. request.id)
+local answer = { known and #cmsgpack.unpack(known) or 0 }
 for place = 1, math.min(#found, request.limit) do
   answer[#answer + 1] = found[place][1]
   answer[#answer + 1] = whole(found[place][2])

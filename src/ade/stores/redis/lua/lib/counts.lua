@@ -1,11 +1,15 @@
 -- Counters that every commit moves, so that nobody ever has to count: tasks by queue, name and status; unfinished tasks by
--- queue; running tasks by name.
+-- queue; running tasks by name. While recount.lua counts all tasks anew, those it has passed are counted there too.
 local tallies, depths, runs = {}, {}, {}
+local passed, recounted = tonumber(string.match(call('GET', P .. 'recount') or '', '^%d+')), {}
 
 local function count(state, by)
   local status = state[STATUS]
   local lane = state[QUEUE] .. ':' .. state[NAME] .. ':' .. status
   tallies[lane] = (tallies[lane] or 0) + by
+  if passed and state[SEQ] <= passed then
+    recounted[lane] = (recounted[lane] or 0) + by
+  end
   if not FINAL[status] then
     depths[state[QUEUE]] = (depths[state[QUEUE]] or 0) + by
   end
@@ -26,4 +30,5 @@ local function close_counts()
   move_counters(P .. 'tally', tallies)
   move_counters(P .. 'queue:depth', depths)
   move_counters(P .. 'queue:running', runs)
+  move_counters(P .. 'recount:tally', recounted)
 end

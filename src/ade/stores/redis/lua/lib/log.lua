@@ -28,13 +28,12 @@ local function array_head(count)
     math.floor(count / 256) % 256, count % 256)
 end
 
--- Write the entry. `ticks` were used for other things than events, if any.
-local function close_log(ticks)
-  local used = math.max(#events, ticks or 0)
-  if used == 0 then
+-- Write the entry. `newest` is the last tick that was used for other things than events, if any was.
+local function close_log(newest)
+  if #events == 0 and not newest then
     return
   end
-  call('HSET', KEYS[1], 'tick', whole(tick(used)))
+  call('HSET', KEYS[1], 'tick', whole(math.max(tick(#events), newest or 0)))
   if #events > 0 then
     call('XADD', P .. 'events', whole(BASE) .. '-0', 'events', array_head(#events) .. table.concat(events))
   end

@@ -1,0 +1,44 @@
+-- uses: base
+-- flags: allow-oom
+-- levels: whether the counts of waiting entries match the streams. request.streams: names as '<priority>:<queue>' beside those
+--   that are counted; request.mend. Answers sentences on those that do not.
+
+local known, levels, faults = {}, {}, {}
+local counted = call('HGETALL', P .. 'queue:levels')
+for place = 1, #counted, 2 do
+  known[counted[place]] = tonumber(counted[place + 1])
+  levels[counted[place]] = true
+end
+for _, level in ipairs(request.streams) do
+  levels[level] = true
+end
+
+-- What the group was not given yet. Delivered entries are few: only running tasks have them.
+local function waiting_in(stream)
+  local length = call('XLEN', stream)
+  for _, group in ipairs(length > 0 and call('XINFO', 'GROUPS', stream) or {}) do
+    local facts = {}
+    for place = 1, #group, 2 do
+      facts[group[place]] = group[place + 1]
+    end
+    if facts['name'] == GROUP then
+      return length - #call('XRANGE', stream, '-', facts['last-delivered-id'])
+    end
+  end
+  return length
+end
+
+for level in pairs(levels) do
+  local priority, queue = string.match(level, '^(%d):(.*)$')
+  local there = waiting_in(STREAM .. queue .. ':' .. priority)
+  if there ~= (known[level] or 0) then
+    faults[#faults + 1] = 'level ' .. level .. ' is ' .. (known[level] or 0) .. ', undelivered entries are ' .. there
+    if request.mend then
+      call('HSET', P .. 'queue:levels', level, there)
+    end
+  end
+end
+if request.mend and #faults > 0 then
+  ring('work')
+end
+return faults

@@ -1,0 +1,92 @@
+-- uses: base, state
+-- flags: allow-oom
+-- recount: count all tasks anew, portion by portion in the order of their age, while work goes on. lib/counts.lua moves the new
+--   counts too for tasks that a recount has passed, so that they are exact at the end.
+-- request.token (of the recount), request.after (seq up to which it has come, 0 to begin), request.limit, request.mend.
+-- Answers {'going', seq}, {'stopped'} when another recount began or this one was too slow, or {'counted', faults}: sentences on
+--   counters that were wrong; with request.mend they are right now.
+
+local UNDER_WAY, COUNTED = P .. 'recount', P .. 'recount:tally'
+local PATIENCE_MS = 60000
+
+local function come_so_far()
+  if request.after == 0 then
+    call('DEL', COUNTED)
+    return 0
+  end
+  local so_far, token = string.match(call('GET', UNDER_WAY) or '', '^(%d+) (.*)$')
+  return token == request.token and tonumber(so_far)
+end
+
+local so_far = come_so_far()
+if not so_far then
+  return { 'stopped' }
+elseif so_far > request.after then
+  return { 'going', whole(so_far) } -- this portion was counted, and its answer lost
+end
+
+local portion = call('ZRANGEBYSCORE', P .. 'task:all', '(' .. whole(so_far), '+inf', 'LIMIT', 0, request.limit)
+local moves = {}
+for _, id in ipairs(portion) do
+  local ok, state = pcall(read_state, id)
+  if ok and state then
+    so_far = math.max(so_far, state[SEQ])
+    local lane = state[QUEUE] .. ':' .. state[NAME] .. ':' .. state[STATUS]
+    moves[lane] = (moves[lane] or 0) + 1
+  else
+    so_far = math.max(so_far, tonumber(call('ZSCORE', P .. 'task:all', id)))
+  end
+end
+for lane, by in pairs(moves) do
+  call('HINCRBY', COUNTED, lane, by)
+end
+if #portion == request.limit then
+  call('SET', UNDER_WAY, whole(so_far) .. ' ' .. request.token, 'PX', PATIENCE_MS)
+  call('PEXPIRE', COUNTED, PATIENCE_MS)
+  return { 'going', whole(so_far) }
+end
+
+-- All tasks are counted at this moment.
+local faults = {}
+
+local function compare(key, right)
+  local flat = call('HGETALL', key)
+  local known, wrong = {}, false
+  for place = 1, #flat, 2 do
+    known[flat[place]] = tonumber(flat[place + 1])
+    right[flat[place]] = right[flat[place]] or 0
+  end
+  for field, number in pairs(right) do
+    if (known[field] or 0) ~= number then
+      wrong = true
+      faults[#faults + 1] = string.sub(key, #P + 1) .. ' of ' .. field .. ' is ' .. (known[field] or 0) .. ', records are ' .. number
+    end
+  end
+  if wrong and request.mend then
+    call('DEL', key)
+    for field, number in pairs(right) do
+      if number ~= 0 then
+        call('HSET', key, field, number)
+      end
+    end
+  end
+end
+
+local tallies, depths, runs = {}, {}, {}
+local flat = call('HGETALL', COUNTED)
+for place = 1, #flat, 2 do
+  local queue, name, status = string.match(flat[place], '^([^:]*):(.*):([^:]*)$')
+  local number = tonumber(flat[place + 1])
+  tallies[flat[place]] = number
+  if not FINAL[status] then
+    depths[queue] = (depths[queue] or 0) + number
+  end
+  if status == 'running' then
+    runs[name] = (runs[name] or 0) + number
+  end
+end
+compare(P .. 'tally', tallies)
+compare(P .. 'queue:depth', depths)
+compare(P .. 'queue:running', runs)
+call('DEL', UNDER_WAY, COUNTED)
+return { 'counted', faults }
