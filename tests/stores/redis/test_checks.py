@@ -68,6 +68,15 @@ async def test_a_server_that_says_nothing_is_accepted_with_a_warning(server_bina
     assert facts.aof is None
 
 
+async def test_strong_durability_without_replicas_is_warned_about(server_binary: Binary, server_pool: Pool) -> None:
+    server = server_pool.standalone(server_binary.kind)
+    strong = RedisOptions(durability="strong", replicas=2, allow_volatile=True)
+
+    [facts] = await checked(server.url, strong)
+
+    assert "has 0 replicas, but durability is strong and wants 2" in facts.warnings[0]
+
+
 def test_an_old_redis_is_refused_and_any_valkey_is_not() -> None:
     def facts(product: str, version: str) -> ServerFacts:
         return ServerFacts(

@@ -195,8 +195,11 @@ async def test_a_server_that_is_away_is_in_nobodys_way() -> None:
     await closed(hints)
 
 
-async def test_after_a_fork_nobody_waits(pair: list[RedisHints], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_fork_nobody_waits_and_rings_are_not_sent(
+    pair: list[RedisHints], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as child:
         child.setattr("os.getpid", lambda: -1)
         with pytest.raises(StoreUnsupported, match="fork"):
             await pair[0].wait(WORK, 0, 1)
+        pair[0].ring(WORK)  # in nobody's way

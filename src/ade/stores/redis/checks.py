@@ -53,6 +53,7 @@ async def examine(link: Link, address: Address) -> ServerFacts:
     policy = info.get("maxmemory_policy") or policy
     limit = info.get("maxmemory") or limit
     aof = {"1": True, "0": False, "yes": True, "no": False}.get(info.get("aof_enabled") or log or "")
+    replicas = _number(info.get("connected_slaves"))
     unknown = {"whether it evicts data (maxmemory-policy)": policy, "whether it keeps a log on disk (appendonly)": aof}
     return ServerFacts(
         address=str(address),
@@ -63,9 +64,19 @@ async def examine(link: Link, address: Address) -> ServerFacts:
         maxmemory=_number(limit),
         maxmemory_policy=policy,
         used_memory=_number(info.get("used_memory")),
-        replicas=_number(info.get("connected_slaves")),
-        warnings=tuple(f"{address} does not say {what}" for what, value in unknown.items() if value is None),
+        replicas=replicas,
+        warnings=(
+            *(f"{address} does not say {what}" for what, value in unknown.items() if value is None),
+            *_too_few_replicas(address, replicas, link),
+        ),
     )
+
+
+def _too_few_replicas(address: Address, replicas: int | None, link: Link) -> Sequence[str]:
+    wanted = link.options.replicas if link.is_strong else 0
+    if replicas is None or replicas >= wanted:
+        return ()
+    return (f"{address} has {replicas} replicas, but durability is strong and wants {wanted}: nothing is confirmed",)
 
 
 async def check_partitions(link: Link) -> None:

@@ -14,6 +14,7 @@ from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
 
 _MOST = 500  # changes in one call of the script, unless one caller brings more
 Verdicts = list[StaleWrite | None]
@@ -101,11 +102,14 @@ class Committing:
 
     async def _send(self, partition: int, commits: list[_Commit]) -> list[Verdicts | Exception]:
         request = {**self._timing(), "groups": [[commit.together, commit.packed] for commit in commits]}
+        if any(change.guard.run_id is None for commit in commits for change in commit.changes):
+            request["token"] = new_token()
         posted, freed, answers = await self._link.run("commit", partition, request)
         if freed and self._hints is not None:
             self._hints.ring(WORK)
         if posted:
             await self._crossing.deliver(partition)
+            self._places.forget(change.task_id for commit in commits for change in commit.changes)
         for commit in commits:
             revived = {change.task_id: change.after for change in commit.changes}
             for task_id, needs in commit.remote.items():

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ade.core.records import AfterFailure, Task
-from ade.stores.redis.codec import task_of
+from ade.stores.redis.codec import as_text, task_of
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.records import pairs, raw_records
@@ -43,9 +43,12 @@ class Crossing:
             names = [on for on, place in remote if place == partition]
             waits = [[on, task.id, here, tolerant, again] for on in names]
             fates = await self._link.run("await", partition, {**self._timing(), "waits": waits})
-            messages += [[fate.decode(), on, task.id, partition] for on, fate in zip(names, fates, strict=True)]
-        news = [message for message in messages if message[0] != "open"]
-        await self._learn(here, [*news, ["linked", "", task.id, here]])
+            messages += [
+                _message(fate.decode(), on, task.id, partition)
+                for on, fate in zip(names, fates, strict=True)
+                if fate != b"open"
+            ]
+        await self._learn(here, [*messages, _message("linked", "", task.id, here)])
 
     async def deliver(self, partition: int) -> None:
         """Carry over what a partition has to tell others."""
@@ -55,8 +58,8 @@ class Crossing:
             by_target: dict[int, list[list[Any]]] = {}
             for _, fields in entries:
                 facts = dict(pairs(fields))
-                message = msgspec.msgpack.decode(facts[b"message"])
-                by_target.setdefault(int(facts[b"to"]), []).append([*message, partition])
+                message = [as_text(facts[b"message"]), partition]
+                by_target.setdefault(int(facts[b"to"]), []).append(message)
             for target, messages in by_target.items():
                 await self._learn(target, messages)
             if entries:
@@ -84,6 +87,10 @@ class Crossing:
 
     async def _learn(self, partition: int, messages: list[list[Any]]) -> None:
         await self._link.run("learn", partition, {**self._timing(), "messages": messages})
+
+
+def _message(kind: str, on: str, task_id: str, partition: int) -> list[Any]:
+    return [as_text(msgspec.msgpack.encode([kind, on, task_id])), partition]
 
 
 def _afar(needs: list[bytes]) -> list[tuple[bytes, bytes]]:

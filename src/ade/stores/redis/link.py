@@ -83,8 +83,8 @@ class Link:
     ) -> Any:
         """The same with a script that is not of `lua/`."""
         arguments = self._arguments(partition, request)
-        after = self._confirming(partition) if confirm else []
         patience = Patience(patience_s or self.options.patience_s)
+        after = self._confirming(partition, patience) if confirm else []
         commands = [("EVALSHA", known.sha, *arguments), *after]
         answers = await self._calls.converse(partition, commands, patience, together=True)
         if isinstance(answers[0], NoScriptError):  # a new or flushed server does not know it yet
@@ -151,14 +151,15 @@ class Link:
         await self._connections.close()
         await asyncio.to_thread(self.aside.close)
 
-    def _confirming(self, partition: int) -> list[Command]:
+    def _confirming(self, partition: int, patience: Patience) -> list[Command]:
         """Commands that wait until replicas have everything written so far.
 
         WAIT speaks of what its own connection has written, so something is: the script may find its request done
         already, over a connection that is gone.
         """
         meta = f"{self.names[partition].prefix}meta"
-        return [("HINCRBY", meta, "confirms", 1), ("WAIT", self.options.replicas, self.options.confirm_timeout_ms)]
+        wait_ms = min(self.options.confirm_timeout_ms, int(patience.whole_s * 250))  # ends before the try does
+        return [("HINCRBY", meta, "confirms", 1), ("WAIT", self.options.replicas, wait_ms)]
 
     def _check_confirmed(self, answers: Sequence[Any]) -> None:
         touched, replicas = answers
@@ -166,7 +167,7 @@ class Link:
         if confirmed < self.options.replicas:
             raise NotConfirmed(
                 f"the work is accepted, but only {confirmed} of {self.options.replicas} replicas have confirmed it"
-                f" within {self.options.confirm_timeout_ms} ms. It is lost if the primary dies before they have it;"
+                " in time. It is lost if the primary dies before they have it;"
                 " repeating the call is safe"
             )
 

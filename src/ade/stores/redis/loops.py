@@ -15,11 +15,18 @@ Result = TypeVar("Result")
 _CLOSING_S = 2.0
 
 
+def check_process(opened_by: int) -> None:
+    """Connections do not survive a fork: two processes would read each other's answers."""
+    if os.getpid() != opened_by:
+        raise StoreUnsupported("the store was opened before a fork; open it in the process that uses it")
+
+
 class LoopThread:
     """A thread with an event loop, started when it is first needed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._opened_by = os.getpid()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -28,6 +35,7 @@ class LoopThread:
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Begin the work there."""
         try:
+            check_process(self._opened_by)
             return asyncio.run_coroutine_threadsafe(work, self._running())
         except BaseException:
             work.close()
@@ -89,9 +97,7 @@ class ConnectionsByLoop:
             return self._sets.setdefault(loop, self._make())
 
     def check_process(self) -> None:
-        """Connections do not survive a fork: two processes would read each other's answers."""
-        if os.getpid() != self._opened_by:
-            raise StoreUnsupported("the store was opened before a fork; open it in the process that uses it")
+        check_process(self._opened_by)
 
     async def close(self) -> None:
         with self._lock:

@@ -1,6 +1,7 @@
 """Connections to single servers, as one event loop sees them. Nothing here sends anything twice."""
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Sequence
@@ -137,8 +138,8 @@ class Node:
             handle = None if writer is None else writer.transport.get_extra_info("socket")
             connection._reader = connection._writer = None
             if handle is not None:
-                with suppress(OSError):
-                    handle.shutdown(2)
+                with suppress(OSError, TypeError):  # uvloop's have no shutdown
+                    handle.shutdown(socket.SHUT_RDWR)
 
 
 class Nodes:

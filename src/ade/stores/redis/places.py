@@ -42,6 +42,10 @@ class Partitions:
         while len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
 
+    def forget(self, task_ids: Iterable[str]) -> bool:
+        """These were not where they should be; answers whether that was remembered at all."""
+        return any([self._known.pop(task_id, None) is not None for task_id in task_ids])
+
     def guess(self, task_id: str) -> int | None:
         """The partition of a task if that is known without asking."""
         return 0 if self._link.partitions == 1 else self._known.get(task_id)

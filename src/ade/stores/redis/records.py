@@ -29,6 +29,15 @@ async def raw_records(link: Link, partition: int, task_ids: Sequence[str]) -> li
 
 async def read_records(link: Link, places: Partitions, task_ids: Sequence[str]) -> dict[str, Task]:
     """Tasks by their ids, wherever they are; those that do not exist are missing."""
+    tasks = await _read_where_known(link, places, task_ids)
+    missing = [task_id for task_id in task_ids if task_id not in tasks]
+    if missing and places.forget(missing):  # an edited draft may have gone to another partition
+        tasks.update(await _read_where_known(link, places, missing))
+    places.remember(tasks.values())
+    return tasks
+
+
+async def _read_where_known(link: Link, places: Partitions, task_ids: Sequence[str]) -> dict[str, Task]:
     known = await places.of_all(list(dict.fromkeys(task_ids)))
     by_partition: dict[int, list[str]] = {}
     for task_id, partition in known.items():
@@ -36,5 +45,4 @@ async def read_records(link: Link, places: Partitions, task_ids: Sequence[str]) 
     tasks: dict[str, Task] = {}
     for partition, ids in by_partition.items():
         tasks.update({task.id: task for task in map(task_of, await raw_records(link, partition, ids))})
-    places.remember(tasks.values())
     return tasks

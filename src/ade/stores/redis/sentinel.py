@@ -46,7 +46,7 @@ class WatchedServer:
             raise NotFound(f"{sentinel} watches no service of this name")
         address = Address(named[0].decode(), int(named[1]))
         # Sentinels may still name the one that is gone, or already one that is not promoted yet.
-        [role, *_] = await look(nodes.server(address), ("ROLE",))
+        [role, *_] = await look(nodes.server(address), ("ROLE",), unless_forbidden=[b"master"])
         if role != b"master":
             raise NotFound(f"{address} is not a primary yet")
         return address

@@ -15,6 +15,7 @@ from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.records import raw_records
 from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
 
 _PORTION = 500
 
@@ -86,7 +87,9 @@ class RedisSweeps:
             ids = [task_id for task_id in task_ids if places.get(task_id) == partition]
             for first in range(0, len(ids), _PORTION):
                 portion = ids[first : first + _PORTION]
-                went = await self._link.run("prune", partition, {**self._timing(), "ids": portion})
+                went = await self._link.run(
+                    "prune", partition, {**self._timing(), "ids": portion, "token": new_token()}
+                )
                 gone += [task_id.decode() for task_id in went]
         await self._blobs.remove_blobs(gone)
         return len(gone)
@@ -109,7 +112,7 @@ class RedisSweeps:
         results = [(task_id, expires, as_text(outcome)) for task_id, expires, outcome, _ in prepared]
         if not results:
             return 0
-        gone = await self._link.run("expire", partition, {**self._timing(), "results": results})
+        gone = await self._link.run("expire", partition, {**self._timing(), "results": results, "token": new_token()})
         went = {task_id.decode() for task_id in gone}
         await self._blobs.remove_refs([ref for task_id, _, _, ref in prepared if ref is not None and task_id in went])
         return len(went)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ade.stores.redis.failures import FAILURES, passes, reason, translated
+from ade.stores.redis.failures import FAILURES, code_of, passes, reason, translated
 from ade.stores.redis.nodes import Command, Node, Nodes
 from ade.stores.redis.urls import Address
 
@@ -53,13 +53,18 @@ class FixedServer:
         """There is nothing to find out."""
 
 
-async def look(node: Node, question: Command) -> Any:
-    """The answer to one question about the topology. Raises NotFound if another server should be asked."""
+async def look(node: Node, question: Command, *, unless_forbidden: Any = None) -> Any:
+    """The answer to one question about the topology. Raises NotFound if another server should be asked.
+
+    Some users may not ask everything; `unless_forbidden` stands in for an answer that is not vital.
+    """
     try:
         [answer] = await node.exchange([question], _LOOK_S)
     except FAILURES as error:
         answer = error
     if isinstance(answer, Exception):
+        if unless_forbidden is not None and code_of(answer) == "NOPERM":
+            return unless_forbidden
         if passes(answer):
             raise NotFound(f"{node.address} does not answer ({reason(answer)})") from answer
         raise translated(answer, node.address) from answer

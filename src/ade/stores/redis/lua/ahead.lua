@@ -1,4 +1,5 @@
 -- uses: base, state, places
+-- flags: no-writes
 -- ahead: how many ready tasks of the same queue come before request.id, counted up to request.limit.
 
 local me = read_state(request.id)

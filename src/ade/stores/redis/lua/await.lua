@@ -1,4 +1,5 @@
 -- uses: base, state
+-- flags: allow-oom
 -- await: a task of another partition waits for one here. request.waits: {on, id, partition of id, tolerant, again}, ...; `again`:
 --   it waits anew, and only for what has not ended.
 -- Answers for each 'met', 'broken' or 'open'; from then on news go to the other partition by way of the outbox.

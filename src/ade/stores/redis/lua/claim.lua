@@ -1,4 +1,5 @@
 -- uses: base, state, log, counts, places
+-- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
 -- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
@@ -93,6 +94,9 @@ local function start(id, state, found)
   local number = #taken + 1
   local previous = state[STATUS] == 'stalled' and state[WORKER]
   count(state, -1)
+  if not COMMON[state[STATUS]] then
+    call('ZREM', P .. 'task:index:state:' .. state[STATUS], id)
+  end
   state[STATUS], state[STAGE], state[VERSION] = 'running', false, state[VERSION] + 1
   state[ATTEMPT], state[RUN_ID], state[WORKER] = state[ATTEMPT] + 1, run_ids[number], request.worker
   state[LEASE], state[STARTED], state[UPDATED] = lease_until, NOW, NOW

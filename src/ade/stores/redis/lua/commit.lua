@@ -1,4 +1,4 @@
--- uses: base, state, log, counts, places, edges
+-- uses: base, state, log, counts, places, edges, memory
 -- flags: allow-oom
 -- commit: write decided changes whose guards hold. It may use memory past the server's limit, so that running work can end.
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,
@@ -8,6 +8,12 @@
 -- A group that is `together` is written whole or not at all. Answers {posted, freed, verdicts of each group}; `posted` counts
 --   messages left in the outbox, `freed` is 1 when tasks stand in line now. A verdict is 'written',
 --   'repeated' (this very change was written before), 'missing', or {status, run id} of the record that the guard met instead.
+
+-- request.token is given when a guard cannot tell a repeated change from another one's.
+local known = request.token and remembered()
+if known then
+  return known
+end
 
 local freed, ended, stopped = false, false, false
 local listened = call('EXISTS', RESULTS) == 1 -- somebody made a group there
@@ -247,4 +253,5 @@ end
 if stopped then
   ring('stop')
 end
-return { posted, freed and 1 or 0, answers }
+local answer = { posted, freed and 1 or 0, answers }
+return request.token and remember(answer) or answer

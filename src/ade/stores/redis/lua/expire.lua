@@ -1,8 +1,12 @@
--- uses: base, state
+-- uses: base, state, memory
 -- flags: allow-oom
 -- expire: forget results whose time is over. request.results: {id, expires_at as read, the outcome without its result}, ...
--- Answers the ids whose result went; one that changed meanwhile is left alone.
+-- request.token. Answers the ids whose result went; one that changed meanwhile is left alone.
 
+local known = remembered()
+if known then
+  return known
+end
 local gone = {}
 for _, result in ipairs(request.results) do
   local id = result[1]
@@ -16,4 +20,4 @@ for _, result in ipairs(request.results) do
     call('ZREM', P .. 'task:results', id)
   end
 end
-return gone
+return remember(gone)

@@ -1,4 +1,5 @@
 -- uses: base, state
+-- flags: no-writes
 -- finished_since: how many tasks of request.queue ended in the last minute, counted up to 1000.
 
 local found = 0

@@ -1,6 +1,7 @@
 -- uses: base, state, counts, places, edges
 -- flags: allow-oom
--- learn: news from other partitions. request.messages: {kind, on, id, partition the news come from}, ...: 'met', 'broken' and
+-- learn: news from other partitions. request.messages: {message, partition it comes from}, ...; a message is packed {kind,
+--   on, id}: 'met', 'broken' and
 --   'hope' tell a task here of one it waits for there; 'forget': one there no longer waits for one here; 'linked': everything a
 --   task waits for afar knows of it. Safe to repeat.
 
@@ -45,7 +46,8 @@ local learn = {
   end,
 }
 for _, message in ipairs(request.messages) do
-  learn[message[1]](message[2], message[3], message[4])
+  local kind, on, id = unpack(cmsgpack.unpack(message[1]))
+  learn[kind](on, id, message[2])
 end
 close_counts()
 if freed then

@@ -1,4 +1,5 @@
 -- uses: base, state, places
+-- flags: no-writes
 -- oldest: for each queue with ready tasks, when the oldest of each priority became due: {queue, ms, ...}.
 
 local since = {}

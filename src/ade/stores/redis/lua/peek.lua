@@ -1,4 +1,5 @@
 -- uses: base, state, places
+-- flags: no-writes
 -- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
 --   request.limit, request.id (of the claim that is to follow). Answers {claimed, priority, seq, ...} in order, at most so many;
 --   `claimed` tells how many that very claim was given before. Limits are not looked at; due tasks are counted as ready.

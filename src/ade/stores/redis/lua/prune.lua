@@ -1,7 +1,11 @@
--- uses: base, state, counts
+-- uses: base, state, counts, memory
 -- flags: allow-oom
--- prune: remove final tasks that nobody waits for, and all that belongs to them. request.ids. Answers the ids that went.
+-- prune: remove final tasks that nobody waits for, and all that belongs to them. request.ids, request.token. Answers the ids that went.
 
+local known = remembered()
+if known then
+  return known
+end
 local gone = {}
 
 local function remove(id, state)
@@ -33,4 +37,4 @@ end
 in_portions('ZREM', P .. 'task:all', gone)
 in_portions('ZREM', P .. 'task:finished', gone)
 close_counts()
-return gone
+return remember(gone)

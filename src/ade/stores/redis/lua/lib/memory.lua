@@ -1,5 +1,5 @@
 -- What was answered to a request that comes again because its answer was lost. request.token names the request.
-local SAID = P .. 'said:' .. request.token
+local SAID = P .. 'said:' .. (request.token or '')
 local SAID_MS = 600000 -- far longer than anybody goes on trying
 
 local function remembered()

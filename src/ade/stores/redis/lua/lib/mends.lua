@@ -22,7 +22,7 @@ local function word_for(on, known, tolerant)
   local on_state = readable_state(on)
   local at = on_state == nil and ((known and string.match(known, '@(%d+)$')) or (request.afar and request.afar[on]))
   if at then
-    return known or 'open@' .. at, false
+    return known and string.find(known, '@', 1, true) and known or 'open@' .. at, false
   elseif on_state == nil then
     return known and not tolerant and 'broken' or nil, false -- gone, or it completed so long ago that it was removed
   elseif on_state and is_met(on_state, tolerant) then

@@ -1,0 +1,179 @@
+"""What must hold at every moment, asked of the servers themselves while work goes on.
+
+What one task's record and the keys around it say is compared by a script in one moment, so a busy store raises no false
+alarm. What needs more than one moment (the log, other partitions) is looked at again before it is told.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ade.core.events import FINAL_EVENTS, Event
+from ade.stores.redis.codec import UNREADABLE, Record, logged_in, read_events, read_task
+from ade.stores.redis.edges import edges_afar
+from ade.stores.redis.link import Link
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.records import raw_records
+from ade.stores.redis.survey import Findings, Survey
+
+_PORTION = 200
+_ENTRIES_KEPT = 2000
+_LOOKS = 3  # at a task that changes under our eyes
+_STATUS_AFTER = {
+    "task.claimed": "running",
+    "task.succeeded": "completed",
+    "task.retry_scheduled": "pending",
+    "task.released": "pending",
+    "task.replayed": "pending",
+    "task.queued": "pending",
+    "task.stalled": "stalled",
+    "task.failed": "failed",
+    "task.cancelled": "cancelled",
+    "task.rejected": "rejected",
+}
+SIDE_NOTES = frozenset({"alert", "task.reclaimed", "task.dlq", "task.discarded"})
+
+
+async def broken_invariants(link: Link, places: Partitions) -> list[str]:
+    """A sentence for each violation, at most a few for each invariant."""
+    told: list[str] = []
+    for partition in places.all:
+        survey = Survey(link, partition, dict, mend=False)
+        await survey.everything()
+        await _Records(survey).read_all()
+        for sentence in await edges_afar(survey, mend=False):
+            survey.findings.note("nobody_waits_in_vain", sentence)
+        told += survey.findings.told()
+    return told
+
+
+class _Records:
+    """Reads every record with the events that tell of it."""
+
+    def __init__(self, survey: Survey) -> None:
+        self._link = survey.link
+        self._partition = survey.partition
+        self._findings: Findings = survey.findings
+        self._prefix = survey.names.prefix
+        self._entries: dict[int, list[Event]] = {}  # of the log, by their tick
+        self._runs: dict[str, str] = {}  # run id -> task id
+
+    async def read_all(self) -> None:
+        async for ids in self._ids():
+            suspects = [
+                record for record in await raw_records(self._link, self._partition, ids) if not self._fits(record)
+            ]
+            rest = await self._not_told_by_log(await raw_records(self._link, self._partition, ids))
+            await self._look_again([*suspects, *rest])
+
+    async def _ids(self) -> AsyncIterator[list[str]]:
+        """All tasks in the order of their age, so that those of one entry of the log come together."""
+        after = "-inf"
+        while True:
+            command = (
+                "ZRANGE",
+                f"{self._prefix}task:all",
+                after,
+                "+inf",
+                "BYSCORE",
+                "LIMIT",
+                0,
+                _PORTION,
+                "WITHSCORES",
+            )
+            [flat] = await self._link.ask(self._partition, command)
+            yield [member.decode() for member in flat[::2]]
+            if len(flat) < 2 * _PORTION:
+                return
+            after = f"({flat[-1].decode()}"
+
+    def _fits(self, record: Record) -> bool:
+        return not self._faults_of(record)
+
+    def _faults_of(self, record: Record) -> list[tuple[str, str]]:
+        """What is wrong with a record alone."""
+        task_id = record[0].decode()
+        try:
+            task = read_task(record)
+        except UNREADABLE:
+            return [("every_record_is_whole", f"task {task_id} has no detail that can be read")]
+        faults = []
+        if task.attempt > task.max_attempts:
+            faults.append(
+                ("attempts_within_bounds", f"task {task_id} has attempt {task.attempt} of {task.max_attempts}")
+            )
+        if task.status == "running" and self._runs.setdefault(str(task.run_id), task_id) != task_id:
+            faults.append(
+                ("one_lease_per_run", f"run {task.run_id} holds tasks {self._runs[str(task.run_id)]} and {task_id}")
+            )
+        return faults
+
+    async def _look_again(self, suspects: Sequence[Record]) -> None:
+        """Tell only what is still so, with the record the same before and after its events were read."""
+        for task_id in dict.fromkeys(record[0].decode() for record in suspects):
+            for _ in range(_LOOKS):
+                before = await raw_records(self._link, self._partition, [task_id])
+                self._entries.clear()
+                untold = await self._not_told_by_log(before)
+                if before == await raw_records(self._link, self._partition, [task_id]):
+                    break
+            else:
+                continue
+            for record in before:
+                for fault in self._faults_of(record) + (self._log_faults(record) if untold else []):
+                    self._findings.note(*fault)
+
+    async def _not_told_by_log(self, records: Sequence[Record]) -> list[Record]:
+        """Those records whose events do not lead to where they stand."""
+        ticks = {tick for record in records for tick in _logged(record)}
+        missing = sorted(ticks - self._entries.keys())
+        if len(self._entries) > _ENTRIES_KEPT:
+            self._entries.clear()
+            missing = sorted(ticks)
+        for first in range(0, len(missing), _PORTION):
+            portion = missing[first : first + _PORTION]
+            commands = (("XRANGE", f"{self._prefix}events", f"{tick}-0", f"{tick}-0") for tick in portion)
+            for tick, found in zip(portion, await self._link.ask(self._partition, *commands), strict=True):
+                packed: list[Any] = [fields[1] for _, fields in found]
+                self._entries[tick] = [event for each in packed for event in read_events(each, tick, 1)]
+        return [record for record in records if self._log_faults(record)]
+
+    def _log_faults(self, record: Record) -> list[tuple[str, str]]:
+        task_id = record[0].decode()
+        events = [
+            event for tick in _logged(record) for event in self._entries.get(tick, []) if event.task_id == task_id
+        ]
+        ends = sum(event.type in FINAL_EVENTS for event in events)
+        lives = 1 + sum(event.type == "task.replayed" for event in events)
+        faults = []
+        if ends > lives:
+            faults.append(("one_final_event", f"task {task_id} has {ends} final events in {lives} generation(s)"))
+        status = _status(record)
+        telling = [event for event in events if event.type not in SIDE_NOTES]
+        told = status_after(telling[-1]) if telling else None
+        if told is not None and told != status:
+            last = telling[-1].type
+            faults.append(("the_log_tells_the_status", f"task {task_id} is {status}, but its last event is {last}"))
+        return faults
+
+
+def status_after(event: Event) -> str | None:
+    """The status a task has after an event, if the event tells."""
+    if event.type == "task.created":
+        return str(event.payload.get("status", "pending"))
+    return _STATUS_AFTER.get(event.type)
+
+
+def _logged(record: Record) -> list[int]:
+    try:
+        return logged_in(record[1])
+    except UNREADABLE:
+        return []
+
+
+def _status(record: Record) -> str | None:
+    try:
+        return str(msgspec.msgpack.decode(record[1])[0])
+    except UNREADABLE:
+        return None
