@@ -61,6 +61,33 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     payload_limit_mb: Annotated[_Count, _about("payloads above this size are refused")] = 64
 
 
+class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store on Redis or Valkey uses its servers."""
+
+    prefix: Annotated[str, _about("what every key begins with")] = "ade:"
+    partitions: Annotated[
+        int, Meta(ge=1, le=4096), _about("parts a cluster's work is spread over; settled when a store is first used")
+    ] = 16
+    task_stream: Annotated[str | None, _about("name of the streams of ready tasks; unset: <prefix>queue:tasks")] = None
+    group: Annotated[str | None, _about("name of the consumer group; unset: ade-workers")] = None
+    result_stream: Annotated[
+        str | None, _about("stream of outcomes for other programs; unset: <prefix>queue:results")
+    ] = None
+    dlq_stream: Annotated[str | None, _about("stream of dead letters for other programs; unset: <prefix>queue:dlq")] = (
+        None
+    )
+    patience_s: Annotated[_Seconds, _about("how long a call goes on trying while servers are away")] = 10.0
+    command_timeout_s: Annotated[_Seconds, _about("longest wait for one answer")] = 5.0
+    connections: Annotated[_Count, _about("connections to one server from one event loop at most")] = 32
+    durability: Annotated[
+        Literal["normal", "strong"],
+        _about("strong: what is accepted must be confirmed by replicas, or the caller is told so"),
+    ] = "normal"
+    replicas: Annotated[_Count, _about("replicas that must confirm when durability is strong")] = 1
+    confirm_timeout_s: Annotated[_Seconds, _about("how long to wait for them")] = 1.0
+    allow_volatile: Annotated[bool, _about("accept a server that keeps no append-only file")] = False
+
+
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker claims, runs and hands back tasks."""
 
@@ -136,6 +163,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting, by section. Rules between fields are checked whenever one is made."""
 
     store: StoreSettings = StoreSettings()
+    redis: RedisSettings = RedisSettings()
     worker: WorkerSettings = WorkerSettings()
     task: TaskSettings = TaskSettings()
     sweep: SweepSettings = SweepSettings()
@@ -169,6 +197,11 @@ def _rules(settings: Settings) -> Iterator[tuple[bool, str, str, str, str]]:
         store.inline_limit_kb <= store.payload_limit_mb * 1024,
         *("store.inline_limit_kb", "must not exceed", "store.payload_limit_mb"),
         "or payloads would be refused before they could go to the blob folder",
+    )
+    yield (
+        settings.redis.confirm_timeout_s < settings.redis.command_timeout_s,
+        *("redis.confirm_timeout_s", "must be less than", "redis.command_timeout_s"),
+        "or the wait for replicas would be taken for a lost answer",
     )
     yield (
         task.backoff_base_s <= task.backoff_cap_s,

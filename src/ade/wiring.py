@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ade.core.errors import InvalidUrl, StoreMissing
+from ade.core.urls import without_password
 from ade.ports import Clock, Stores
-from ade.settings import Settings
+from ade.settings import Settings, SettingsError
+
+_REDIS = ("redis://", "rediss://", "redis+sentinel://", "redis+cluster://")
 
 if TYPE_CHECKING:
     from ade.events.audit import AuditCopy
@@ -72,10 +75,12 @@ async def open_stores(
     """Open the store a URL names, as the settings say. Raises StoreMissing instead of making one that must exist."""
     if must_exist and not store_exists(url):
         raise StoreMissing(f"there is no store at {_file_of(url)}; `ade up` or `ade enqueue` makes one")
+    settings = settings or Settings()
+    if url.startswith(_REDIS):
+        return await _open_redis(url, settings, clock)
     if url == "memory://" or url.startswith("sqlite:"):
         from ade.stores.sqlite.opening import StoreOptions, open_sqlite  # only the store that is used is loaded
 
-        settings = settings or Settings()
         store = settings.store
         options = StoreOptions(
             synchronous=store.synchronous,
@@ -87,7 +92,36 @@ async def open_stores(
             queue_depth=settings.limits.queue_depth,
         )
         return await open_sqlite(url, options, clock)
-    raise InvalidUrl(f"store URL {url!r} is not known: use sqlite:///path/to/file.db or memory://")
+    raise InvalidUrl(
+        f"store URL {without_password(url)!r} is not known: use sqlite:///path/to/file.db, memory://, redis://host:port,"
+        " rediss://, redis+sentinel:// or redis+cluster://"
+    )
+
+
+async def _open_redis(url: str, settings: Settings, clock: Clock | None) -> Stores:
+    from ade.stores.redis.opening import open_redis
+    from ade.stores.redis.options import RedisOptions
+
+    redis = settings.redis
+    try:
+        options = RedisOptions(
+            prefix=redis.prefix,
+            partitions=redis.partitions,
+            tasks=redis.task_stream,
+            group=redis.group,
+            results=redis.result_stream,
+            dlq=redis.dlq_stream,
+            patience_s=redis.patience_s,
+            command_timeout_s=redis.command_timeout_s,
+            connections=redis.connections,
+            durability=redis.durability,
+            replicas=redis.replicas,
+            confirm_timeout_ms=round(redis.confirm_timeout_s * 1000),
+            allow_volatile=redis.allow_volatile,
+        )
+    except ValueError as error:
+        raise SettingsError(f"section [redis]: {error}") from None
+    return await open_redis(url, options, clock, queue_depth=settings.limits.queue_depth)
 
 
 def open_to_look(url: str, settings: Settings) -> Stores | None:

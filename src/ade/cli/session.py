@@ -26,6 +26,7 @@ class Choices:
     """The shared options as given."""
 
     store: str | None = None
+    allow_volatile: bool = False
     app: str | None = None
     config: str | None = None
     json: bool = False
@@ -51,6 +52,8 @@ class Session:
 
         files = self._files()
         flags = {**self.flags, "store.url": self.choices.store}
+        if self.choices.allow_volatile:
+            flags["redis.allow_volatile"] = True
         loaded = load(flags=flags, files=files)
         if self.app_spec is None:
             return loaded

@@ -10,7 +10,7 @@ from click import Context, HelpFormatter, Option, Parameter
 from ade.cli.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SHARED = ("store", "app", "config", "json", "quiet")
+_SHARED = ("store", "allow_volatile", "app", "config", "json", "quiet")
 
 
 def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
@@ -27,12 +27,14 @@ def shared_options() -> list[Option]:
     """Fresh ones for each command, because click lets no two commands share an option."""
 
     def option(name: str, help: str, **more: Any) -> Option:
-        return Option([f"--{name}"], help=help, expose_value=False, callback=_note(name), **more)
+        parameter = name.replace("-", "_")
+        return Option([f"--{name}"], help=help, expose_value=False, callback=_note(parameter), **more)
 
     return [
         option(
             "store", "Where the records are, such as sqlite:///ade.db; goes before app and settings.", metavar="URL"
         ),
+        option("allow-volatile", "Accept a Redis server that keeps no append-only file.", is_flag=True),
         option("app", "The app to import, as module:attribute; ADE_APP says the same.", metavar="APP"),
         option("config", "A settings file that is read after the usual ones.", type=click.Path(exists=True)),
         option("json", "Write JSON: one document, or one per line where output goes on.", is_flag=True),

@@ -9,6 +9,7 @@ from ade.core.errors import StoreUnavailable
 from ade.stores.redis.options import RedisOptions
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster, Node
+from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import Pool
 from tests.stores.redis.counting import QUICK, Load, count, counted, counted_everywhere, linked
 
@@ -120,6 +121,27 @@ async def test_replicas_take_over_under_load(server_binary: Binary) -> None:
             await load.stop()
             assert await counted(link, 0) > before
             assert str(link.where(0)) != victim.address
+
+
+@pytest.mark.faults
+async def test_a_node_behind_a_black_hole_holds_up_only_its_own_partitions() -> None:
+    with Cluster(binary_or_skip("valkey"), proxied=True, node_timeout_ms=60_000) as cluster:
+        async with linked(cluster.url) as link:
+            hidden = cluster.owner_of(key_slot(b"{p0}"))
+            behind = [number for number in range(16) if str(link.where(number)) == hidden.public_address]
+            others = [number for number in range(16) if number not in behind]
+            assert hidden.proxy is not None
+            hidden.proxy.blackhole()
+            waiting = [asyncio.create_task(count(link, "x", number)) for number in behind]
+
+            async with asyncio.timeout(2):
+                assert await asyncio.gather(*(count(link, "x", number) for number in others)) == [1] * len(others)
+            with pytest.raises(StoreUnavailable, match=hidden.public_address):
+                await link.ask(0, ("PING",), patience_s=1)
+            hidden.proxy.heal(forget=True)
+
+            async with asyncio.timeout(10):
+                assert await asyncio.gather(*waiting) == [1] * len(behind)
 
 
 async def test_names_that_are_set_stay_with_their_partition(cluster: Cluster) -> None:

@@ -157,9 +157,9 @@ class Link:
         WAIT speaks of what its own connection has written, so something is: the script may find its request done
         already, over a connection that is gone.
         """
-        meta = f"{self.names[partition].prefix}meta"
+        touched = f"{self.names[partition].prefix}confirms"
         wait_ms = min(self.options.confirm_timeout_ms, int(patience.whole_s * 250))  # ends before the try does
-        return [("HINCRBY", meta, "confirms", 1), ("WAIT", self.options.replicas, wait_ms)]
+        return [("INCR", touched), ("WAIT", self.options.replicas, wait_ms)]
 
     def _check_confirmed(self, answers: Sequence[Any]) -> None:
         touched, replicas = answers

@@ -18,8 +18,6 @@ from ade.stores.redis.timing import timing_of
 from ade.stores.redis.upkeep import RedisUpkeep
 from ade.stores.redis.workers import RedisWorkers
 
-SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "redis+cluster://")
-
 
 async def open_redis(url: str, options: RedisOptions, clock: Clock | None = None, *, queue_depth: int = 0) -> Stores:
     """The stores behind a URL. Raises before anything is written if the servers must not be used."""
