@@ -6,22 +6,30 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Settings
-from ade.settings import StoreSettings
+from ade.settings import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
+from tests.servers.plugin import binary_or_skip, pytest_terminal_summary, server_pool
+from tests.servers.pool import POOL
+
+__all__ = ["pytest_terminal_summary", "server_pool"]
 
 STORES: Mapping[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder / 'ade.db'}",
+    "valkey": lambda _: POOL.standalone("valkey").url,
+    "redis": lambda _: POOL.standalone(binary_or_skip("redis").kind).url,
+    "cluster": lambda _: POOL.cluster("valkey").url,
 }
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return STORES[request.param](tmp_path)
 
 
 @pytest.fixture
 def ade(url: str) -> Ade:
-    return Ade(settings=Settings(store=StoreSettings(url=url, ballast_mb=0)))
+    store = StoreSettings(url=url, ballast_mb=0)
+    return Ade(settings=Settings(store=store, redis=RedisSettings(allow_volatile=True)))
 
 
 @pytest.fixture

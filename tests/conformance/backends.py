@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from ade.ports import Clock, Stores
 from ade.stores.redis.opening import open_redis
@@ -13,6 +12,7 @@ from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.tasks import RedisTasks
 from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
+from tests.servers.plugin import binary_or_skip, skip
 from tests.servers.pool import POOL
 
 
@@ -27,7 +27,7 @@ class Backend:
     def must_limit_over_queues(self) -> None:
         """For stories in which tasks of one limited name lie in several queues."""
         if not self.limits_span_queues:
-            pytest.skip("on a cluster a name's limits count within the partition of a queue")
+            skip("on a cluster a name's limits count within the partition of a queue")
 
 
 CUT, NOT_TEXT, UNKNOWN_WORD, MISSING = "cut", "not_text", "unknown_word", "missing"
@@ -56,15 +56,17 @@ async def _damage_sqlite(stores: Stores, task_id: str, way: str) -> None:
     await stores.tasks._writer.call(lambda connection: connection.execute(statement, (task_id,)).fetchall())
 
 
+async def _open_valkey(_folder: Path, clock: Clock) -> Stores:
+    return await open_redis(POOL.standalone("valkey").url, RedisOptions(allow_volatile=True), clock)
+
+
 async def _open_redis(_folder: Path, clock: Clock) -> Stores:
-    server = POOL.standalone("valkey")
-    server.flush()
-    return await open_redis(server.url, RedisOptions(allow_volatile=True), clock)
+    binary_or_skip("redis")
+    return await open_redis(POOL.standalone("redis").url, RedisOptions(allow_volatile=True), clock)
 
 
 async def _open_cluster(_folder: Path, clock: Clock) -> Stores:
     cluster = POOL.cluster("valkey")
-    cluster.flush()
     return await open_redis(cluster.url, RedisOptions(allow_volatile=True, partitions=6), clock)
 
 
@@ -92,6 +94,7 @@ async def _damage_redis(stores: Stores, task_id: str, way: str) -> None:
 BACKENDS = {
     "memory": Backend(open=_open_memory, damage=_damage_sqlite),
     "sqlite": Backend(open=_open_file, damage=_damage_sqlite),
+    "valkey": Backend(open=_open_valkey, damage=_damage_redis),
     "redis": Backend(open=_open_redis, damage=_damage_redis),
     "cluster": Backend(open=_open_cluster, damage=_damage_redis, limits_span_queues=False),
 }

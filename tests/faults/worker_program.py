@@ -20,7 +20,7 @@ from ade.core.records import Definition
 from ade.logs import configure
 from ade.queue.handlers import Handler, Mode, Registry
 from ade.queue.signature import Signature
-from ade.settings import Settings
+from ade.settings import RedisSettings, Settings
 from ade.wiring import open_stores
 from ade.worker.context import Context, SyncContext
 from ade.worker.entry import serve
@@ -38,6 +38,8 @@ class Program(msgspec.Struct, kw_only=True):
     grace_s: float = 5.0
     guarded: bool = True
     sweep_s: float = 0.2
+    concurrency: int = 100
+    redis: RedisSettings = RedisSettings()
     die_at: str | None = None  # a point of the probe
 
 
@@ -50,6 +52,15 @@ def note(journal: str, what: str) -> None:
 
 async def quick(journal: str) -> None:
     note(journal, "ran")
+
+
+async def traced(journal: str, seconds: float, ctx: Context) -> int:
+    """Leaves its task, its attempt and its run in the journal."""
+    run = f"{ctx.task_id}:{ctx.attempt}:{ctx.run_id}"
+    note(journal, f"began:{run}")
+    await asyncio.sleep(seconds)
+    note(journal, f"ended:{run}")
+    return ctx.attempt
 
 
 async def wait_async(journal: str) -> None:
@@ -121,7 +132,15 @@ def crash(journal: str) -> None:
 
 
 HANDLERS = {
-    Mode.ASYNC: (quick, wait_async, first_time_hangs, slow_when_continued, hold_the_interpreter, block_the_loop),
+    Mode.ASYNC: (
+        quick,
+        traced,
+        wait_async,
+        first_time_hangs,
+        slow_when_continued,
+        hold_the_interpreter,
+        block_the_loop,
+    ),
     Mode.THREAD: (wait_in_thread, crash),
     Mode.PROCESS: (wait_in_process,),
 }
@@ -146,15 +165,22 @@ def registry() -> Registry:
 
 async def main(signals: StopSignals) -> None:
     program = msgspec.json.decode(sys.argv[1], type=Program)
-    stores = await open_stores(program.url)
+    settings = Settings(redis=program.redis)
+    stores = await open_stores(program.url, settings)
     probe = Probe()
     if program.die_at is not None:
         probe.on(program.die_at, _die)
-    place = msgspec.json.encode(Place(program.url, Settings())).decode()
+    place = msgspec.json.encode(Place(program.url, settings)).decode()
     runtime = WorkerRuntime(
         stores,
         registry(),
-        WorkerOptions(lease_s=program.lease_s, heartbeat_s=program.heartbeat_s, grace_s=program.grace_s, poll_s=0.2),
+        WorkerOptions(
+            concurrency=program.concurrency,
+            lease_s=program.lease_s,
+            heartbeat_s=program.heartbeat_s,
+            grace_s=program.grace_s,
+            poll_s=0.2,
+        ),
         sweeps=SweepOptions(interval_s=program.sweep_s),
         guardian=GuardianSpec(RENEWER, place) if program.guarded else None,
         probe=probe,

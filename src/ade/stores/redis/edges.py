@@ -7,8 +7,8 @@ from ade.stores.redis.survey import Stand, Survey
 async def edges_afar(survey: Survey, *, mend: bool) -> list[str]:
     """Sentences on edges of which one side does not know. With `mend`, the sweep is asked to make them whole.
 
-    News travel by way of an outbox: they are learnt before they leave it. So an edge is only wrong if one side lacks it,
-    the outbox is empty, and the other side still has it after that.
+    News travel by way of an outbox: they are learnt before they leave it. So an edge is only wrong if one side lacks
+    it, the outbox is empty, and the other side still has it after that.
     """
     told: list[str] = []
     for stand in survey.afar:

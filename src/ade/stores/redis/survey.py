@@ -97,12 +97,14 @@ class Survey:
         self.afar: list[Stand] = []  # keys that may tell of edges to other partitions
         self._ids: list[str] = []
         self._levels: set[str] = set()
+        self._effects: list[str] = []  # digests of the ledger's entries
 
     async def everything(self) -> None:
         """Records, what stands around them, the levels of the streams, and the counters, in this order."""
         async for keys in self._keys():
             await self._look_at(keys)
         await self._look_at_tasks()
+        await self._look_at_sides()
         await self._look_at_levels()
         await self.recount()
 
@@ -154,8 +156,10 @@ class Survey:
         for family, (kind, key_type) in _FAMILIES.items():
             if rest.startswith(family):
                 return None, Stand(kind, key_type, key, rest[len(family) :])
-        word, _, task_id = rest.partition(":")
-        return (task_id if word == "task" and ":" not in task_id else None), None
+        word, _, name = rest.partition(":")
+        if word == "effect":
+            self._effects.append(name)
+        return (name if word == "task" and ":" not in name else None), None
 
     async def _of_right_type(self, stands: Sequence[Stand]) -> list[Stand]:
         """Those keys that are what they should be. With `mend`, the others are moved out of the way."""
@@ -244,6 +248,12 @@ class Survey:
         request = {**self.timing(), "streams": sorted(self._levels), "mend": self.mend}
         for sentence in await self.link.run("levels", self.partition, request):
             self.findings.note("levels_match_streams", sentence.decode(errors="replace"))
+
+    async def _look_at_sides(self) -> None:
+        for first in range(0, max(len(self._effects), 1), _MEMBERS):
+            request = {"effects": self._effects[first : first + _MEMBERS], "mend": self.mend}
+            for sentence in await self.link.run("sides", self.partition, {**self.timing(), **request}):
+                self.findings.note("what_is_due_is_listed", sentence.decode(errors="replace"))
 
     async def recount(self) -> None:
         """Count all tasks anew while work goes on. Whoever began last goes on; the others leave it to that one."""

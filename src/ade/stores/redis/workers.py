@@ -32,7 +32,7 @@ class RedisWorkers:
         self._timing = timing
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
-        limits = [(definition.name, _limits_of(definition)) for definition in definitions]
+        limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all if limits else ():
             await self._link.run("define", partition, {**self._timing(), "limits": limits})
         known = [part for definition in definitions for part in (definition.name, as_text(_json(definition)))]
@@ -110,7 +110,7 @@ class RedisWorkers:
             await self._link.run("dismiss", partition, {**self._timing(), "workers": worker_ids})
 
 
-def _limits_of(definition: Definition) -> tuple[int | bool, ...] | bool:
+def limits_of(definition: Definition) -> tuple[int | bool, ...] | bool:
     """The limits that claims must respect, for lua/define.lua; False when there is none."""
     limits = (definition.concurrency, definition.concurrency_per_key, definition.rate_count, definition.rate_period_ms)
     if all(limit is None for limit in limits[:3]):

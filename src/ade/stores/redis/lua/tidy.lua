@@ -1,26 +1,78 @@
 -- uses: base
 -- flags: allow-oom
--- tidy: forget streams of tasks that are empty, with nothing pending, and were not written to after request.before (ms; ids of entries are
---   microseconds).
--- request.streams: their keys. The next claim makes a stream and its group anew. Answers how many went.
+-- tidy: forget what nobody uses. request.streams: keys of task streams; request.known: ids of workers; request.idle_ms.
+-- A stream goes when it is empty, nothing is pending in it, and it was not written to for so long; the next task makes it anew.
+-- A consumer goes when its worker is unknown, idle for so long, and has nothing pending. Then the stream of results
+-- is cut behind all its groups, and by age whoever has read it: request.results_ms. Answers {streams, consumers, results} gone.
 
-local gone = 0
-for _, stream in ipairs(request.streams) do
-  if call('EXISTS', stream) == 1 and call('XLEN', stream) == 0 then
-    local facts = call('XINFO', 'STREAM', stream)
-    local last = '0-0'
-    for place = 1, #facts, 2 do
-      last = facts[place] == 'last-generated-id' and facts[place + 1] or last
-    end
-    local idle = true
-    for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-      for place = 1, #group, 2 do
-        idle = idle and not (group[place] == 'pending' and group[place + 1] > 0)
+local function facts_of(flat)
+  local facts = {}
+  for place = 1, #flat, 2 do
+    facts[flat[place]] = flat[place + 1]
+  end
+  return facts
+end
+
+local known = {}
+for _, worker in ipairs(request.known) do
+  known[worker] = true
+end
+
+local streams, consumers = 0, 0
+
+local function dismiss_unknown(stream)
+  local pending = 0
+  for _, flat in ipairs(call('XINFO', 'GROUPS', stream)) do
+    local group = facts_of(flat)
+    pending = pending + group.pending
+    if group.name == GROUP then
+      for _, each in ipairs(call('XINFO', 'CONSUMERS', stream, GROUP)) do
+        local consumer = facts_of(each)
+        if not known[consumer.name] and consumer.pending == 0 and consumer.idle > request.idle_ms then
+          call('XGROUP', 'DELCONSUMER', stream, GROUP, consumer.name)
+          consumers = consumers + 1
+        end
       end
     end
-    if idle and tonumber(string.match(last, '^%d+')) < request.before * 1000 then
-      gone = gone + call('DEL', stream)
+  end
+  return pending
+end
+
+for _, stream in ipairs(request.streams) do
+  if call('EXISTS', stream) == 1 then
+    local pending = dismiss_unknown(stream)
+    local last = facts_of(call('XINFO', 'STREAM', stream))['last-generated-id']
+    local written_us = tonumber(string.match(last, '^%d+'))
+    if pending == 0 and call('XLEN', stream) == 0 and written_us < SERVER_US - request.idle_ms * 1000 then
+      streams = streams + call('DEL', stream)
     end
   end
 end
-return gone
+
+local function later(one, other)
+  local ms, number = string.match(one, '^(%d+)-(%d+)$')
+  local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  return ms > other_ms or (ms == other_ms and tonumber(number) > tonumber(other_number))
+end
+
+-- The oldest result that some group has not read or not acknowledged; nil without groups.
+local function first_needed()
+  local first
+  for _, flat in ipairs(call('XINFO', 'GROUPS', RESULTS)) do
+    local group = facts_of(flat)
+    local oldest_pending = call('XPENDING', RESULTS, group.name)[2]
+    local ms, number = string.match(group['last-delivered-id'], '^(%d+)-(%d+)$')
+    local needed = oldest_pending or (ms .. '-' .. whole(tonumber(number) + 1))
+    first = first and later(first, needed) and needed or first or needed
+  end
+  return first
+end
+
+local results = 0
+if call('EXISTS', RESULTS) == 1 then
+  local by_age = whole(math.floor(SERVER_US / 1000) - request.results_ms) .. '-0'
+  local needed = first_needed() or by_age
+  results = call('XTRIM', RESULTS, 'MINID', later(needed, by_age) and needed or by_age)
+end
+return { streams, consumers, results }

@@ -187,7 +187,7 @@ end
 local function mend_history(_, state)
   local left = {}
   for _, tick_of_entry in ipairs(state[LOGGED]) do
-    if has_entry(P .. 'events', whole(tick_of_entry) .. '-0') then
+    if is_logged(tick_of_entry) then
       left[#left + 1] = tick_of_entry
     end
   end

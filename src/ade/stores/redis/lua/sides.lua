@@ -1,0 +1,41 @@
+-- uses: base
+-- flags: allow-oom
+-- sides: what tells when something is due, beside what it is told of: schedules, workers, done effects. request.effects: digests
+--   of entries in the ledger; request.mend. Answers sentences on what nobody would have come upon.
+
+local faults = {}
+
+local function ensure(index, score, name)
+  if not call('ZSCORE', P .. index, name) then
+    faults[#faults + 1] = name .. ' is missing in ' .. index
+    if request.mend then
+      call('ZADD', P .. index, whole(score), name)
+    end
+  end
+end
+
+local function each_text(key, look)
+  local flat = call('HGETALL', P .. key)
+  for place = 1, #flat, 2 do
+    local ok, facts = pcall(cjson.decode, flat[place + 1])
+    if ok and type(facts) == 'table' then
+      look(flat[place], facts)
+    end
+  end
+end
+
+each_text('schedules', function(name, schedule)
+  if not schedule.paused then
+    ensure('schedules:due', schedule.next_at or 0, name)
+  end
+end)
+each_text('workers', function(id, worker)
+  ensure('workers:heartbeat', worker.heartbeat_until or 0, id)
+end)
+for _, digest in ipairs(request.effects) do
+  local done = call('HMGET', P .. 'effect:' .. digest, 'done', 'at')
+  if done[1] == '1' then
+    ensure('effects', tonumber(done[2] or '0'), digest)
+  end
+end
+return faults
