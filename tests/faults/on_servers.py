@@ -14,6 +14,7 @@ from msgspec import Raw
 from ade.core.errors import StoreError
 from ade.core.events import Event
 from ade.core.ids import uuid7
+from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.retry import Backoff
 from ade.ports import Stores
@@ -77,14 +78,14 @@ class ServerSite(Site):
             raise AssertionError(f"{len(left)} tasks have not ended: {states[:10]}\n{self.logs()}") from None
         return [found[task_id] for task_id in ids]
 
-    def runs(self, what: str = "began") -> dict[str, list[tuple[int, str, int]]]:
-        """By task: attempt, run and process, in the order of the journal."""
+    def runs(self, what: str = "began") -> dict[str, list[tuple[int, int]]]:
+        """By task: attempt and process, in the order of the journal."""
         found = defaultdict(list)
         for line in self.journal.read_text().splitlines() if self.journal.exists() else []:
             words, pid = line.rsplit(" ", 1)
             kind, *run = words.split(":")
             if kind == what and run:
-                found[run[0]].append((int(run[1]), run[2], int(pid)))
+                found[run[0]].append((int(run[1]), int(pid)))
         return found
 
     async def stories(self) -> dict[str, Story]:
@@ -99,7 +100,8 @@ class ServerSite(Site):
 
     async def judge(self, acknowledged: Sequence[str], within_s: float = 25.0) -> None:
         """Nothing acknowledged is lost, nothing ended twice, nobody is deaf, and all sums are right."""
-        await self.all_final(acknowledged, within_s)
+        ended = await self.all_final(acknowledged, within_s)
+        assert [f"{task.id} {task.error}" for task in ended if task.status is not Status.COMPLETED] == []
         await self.all_hear()
         stories = await self.stories()
         assert [wrong for story in stories.values() for wrong in story.wrongs] == []
@@ -122,7 +124,7 @@ class ServerSite(Site):
 
         async def look() -> bool:
             runs = self.runs()
-            heard.update(pid for task_id in asked for _, _, pid in runs[task_id])
+            heard.update(pid for task_id in asked for _, pid in runs[task_id])
             if heard < listening and all(task_id in runs for task_id in asked):
                 tasks = [self.task(0.3) for _ in range(_AT_ONCE * len(listening))]
                 await self.add(*tasks)

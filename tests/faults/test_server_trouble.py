@@ -39,7 +39,7 @@ async def test_a_killed_server_that_comes_back_has_lost_nothing_it_acknowledged(
         async with site_on(server.url, tmp_path, RedisSettings()) as site:
             await site.crew()
             async with under_load(site) as load:
-                for _ in range(3):
+                for _ in range(6):
                     server.kill()
                     await asyncio.to_thread(server.start)
                     await load.more()

@@ -55,8 +55,8 @@ async def quick(journal: str) -> None:
 
 
 async def traced(journal: str, seconds: float, ctx: Context) -> int:
-    """Leaves its task, its attempt and its run in the journal."""
-    run = f"{ctx.task_id}:{ctx.attempt}:{ctx.run_id}"
+    """Leaves its task and attempt in the journal."""
+    run = f"{ctx.task_id}:{ctx.attempt}"
     note(journal, f"began:{run}")
     await asyncio.sleep(seconds)
     note(journal, f"ended:{run}")

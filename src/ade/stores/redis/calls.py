@@ -95,10 +95,10 @@ class Calls:
                 await self._learn_soon(nodes, trouble.address, patience)
             await asyncio.sleep(pause)
 
-    async def learn(self, nodes: Nodes, failed: Address | None, limit_s: float = _LEARNING_S) -> None:
+    async def learn(self, nodes: Nodes, failed: Address | None) -> None:
         """Find out anew who holds what; nothing changes if that is not possible now."""
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(_LEARNING_S):
                 await self._topology.learn(nodes, failed)
         except NotFound as error:
             self._problem = str(error)
@@ -119,10 +119,11 @@ class Calls:
     async def _learn_soon(self, nodes: Nodes, failed: Address | None, patience: Patience) -> None:
         """One of this loop's callers finds out, the others wait for it and use what it has learnt."""
         begun = _time()
-        async with nodes.learning:
-            if nodes.learnt_at < begun - _LEARN_AGAIN_S:
-                await self.learn(nodes, failed, max(min(_LEARNING_S, patience.left_s()), 0.001))
-                nodes.learnt_at = _time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience.left_s()), nodes.learning:
+                if nodes.learnt_at < begun - _LEARN_AGAIN_S:
+                    await self.learn(nodes, failed)
+                    nodes.learnt_at = _time()
 
     async def _attempt(self, nodes: Nodes, call: _Call) -> Trouble | None:
         """One round trip to whoever holds the partition. Errors that no waiting mends are raised or left as answers."""

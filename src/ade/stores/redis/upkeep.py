@@ -10,6 +10,7 @@ from ade.stores.redis.checks import ServerFacts, examine
 from ade.stores.redis.epochs import Epochs
 from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.link import Link
+from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.reconcile import Report, reconcile, symptoms
 from ade.stores.redis.records import pairs
@@ -90,7 +91,7 @@ class RedisUpkeep:
             **sizes,
         }
         for address, each in zip(addresses, servers, strict=True):
-            warnings += [*_server_warnings(each), *await self._saving_warnings(address)]
+            warnings += [*_server_warnings(each, self._link.options), *await self._saving_warnings(address)]
         return Health(facts=facts, warnings=warnings)
 
     async def _saving_warnings(self, address: Address) -> list[str]:
@@ -168,12 +169,12 @@ class RedisUpkeep:
         )
 
 
-def _server_warnings(server: ServerFacts) -> list[str]:
+def _server_warnings(server: ServerFacts, options: RedisOptions) -> list[str]:
     warnings = list(server.warnings)
     if server.maxmemory and server.used_memory and server.used_memory > _MUCH_MEMORY * server.maxmemory:
         share = 100 * server.used_memory / server.maxmemory
         warnings.append(f"{server.address} uses {share:.0f} % of its memory: at 100 % no new task is taken in")
-    if server.aof is False:
+    if server.aof is False and not options.allow_volatile:
         warnings.append(f"{server.address} forgets everything when it restarts: set appendonly to yes")
     if server.maxmemory_policy not in (None, "noeviction"):
         warnings.append(f"{server.address} throws data away when memory is short: set maxmemory-policy to noeviction")

@@ -1,9 +1,10 @@
--- uses: base, state, log, counts, places
+-- uses: base, state, log, counts, places, foreign
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
 -- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
---   at. A repeated request gets the same tasks again, as far as they still run.
+--   at. A repeated request gets the same tasks again, as far as they still run. Who asks in JSON gets each record as one
+--   JSON text (lib/foreign.lua).
 
 local run_ids = request.run_ids
 local memory = P .. 'claim:' .. request.id
@@ -24,7 +25,7 @@ local function repeated()
 end
 
 if repeated() then
-  return answer
+  return as_asked(answer)
 end
 
 local serves, wants = {}, nil
@@ -328,4 +329,4 @@ if #taken > 0 then
 end
 move_counters(P .. 'queue:levels', levels)
 close_places()
-return answer
+return as_asked(answer)

@@ -1,14 +1,16 @@
 -- uses: base, state, places
 -- flags: allow-oom
--- ripe: what a sweep must decide on, each list bounded by request.limit: {expired, overdue, broken}. Records as in
---   lib/state.lua; a broken one is followed by the ids of what it waits for in vain.
+-- ripe: what a sweep must decide on, each list bounded by request.limit: {expired, overdue, broken, handed in}. Records as in
+--   lib/state.lua; a broken one is followed by the ids of what it waits for in vain, one handed in by the outcome (JSON).
 -- As a safety net, parked tasks whose key nobody holds stand in line again.
 
-local function records(key, limit)
+local function records(key, limit, unless)
   local found = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', key, '-inf', limit, 'LIMIT', 0, request.limit)) do
     local record = record_of(id)
-    if record[2] then
+    if unless and call('HEXISTS', unless, id) == 1 then
+      record = nil -- it waits for another decision
+    elseif record[2] then
       found[#found + 1] = record
     else
       call('ZREM', key, id)
@@ -36,6 +38,24 @@ for _, id in ipairs(call('SRANDMEMBER', P .. 'queue:broken', request.limit)) do
   end
 end
 
+-- Runs whose workers have said how they ended. They wait for us, so their leases no longer count.
+local MOST_BYTES = 8388608 -- of outcomes in one answer
+local HANDED = P .. 'queue:handed'
+local handed, bytes = {}, 0
+local ended = call('HRANDFIELD', HANDED, request.limit, 'WITHVALUES')
+for place = 1, #ended, 2 do
+  local id, run_id, outcome = ended[place], unpack(cmsgpack.unpack(ended[place + 1]))
+  local state = read_state(id)
+  if not state or state[STATUS] ~= 'running' or state[RUN_ID] ~= run_id then
+    call('HDEL', HANDED, id)
+  elseif bytes < MOST_BYTES then
+    local record = record_of(id)
+    record[6] = outcome
+    handed[#handed + 1] = record
+    bytes = bytes + #outcome
+  end
+end
+
 local freed = false
 for _, parking in ipairs(call('SRANDMEMBER', P .. 'queue:parkings', 100)) do
   if call('EXISTS', P .. 'queue:key:' .. parking) == 0 then
@@ -45,4 +65,5 @@ end
 if freed then
   ring('work')
 end
-return { records(P .. 'queue:leases', '(' .. whole(STEADY)), records(P .. 'queue:deadlines', whole(NOW)), broken }
+local expired = records(P .. 'queue:leases', '(' .. whole(STEADY), HANDED)
+return { expired, records(P .. 'queue:deadlines', whole(NOW)), broken, handed }

@@ -1,9 +1,10 @@
 -- The partition a script works on, its request, its time, and calls with many arguments.
 -- KEYS[1] (<prefix>meta) always exists and KEYS[2] (<prefix>void) never does: while the partition's slot moves to another
 -- node, the server refuses such a call before it has begun, so no script is ever carried out by half.
--- ARGV: request (MessagePack), partition, partitions, name of the task streams, group, results stream, dead-letter stream.
+-- ARGV: request (MessagePack, or JSON as other languages like it), partition, partitions, name of the task streams, group, results stream, dead-letter stream.
 local P = string.sub(KEYS[1], 1, -5)
-local request = cmsgpack.unpack(ARGV[1])
+local ASKED_IN_JSON = string.sub(ARGV[1], 1, 1) == '{' -- no map begins so in MessagePack
+local request = ASKED_IN_JSON and cjson.decode(ARGV[1]) or cmsgpack.unpack(ARGV[1])
 local PARTITION, PARTITIONS = tonumber(ARGV[2]), tonumber(ARGV[3])
 local STREAM, GROUP, RESULTS, DLQ = ARGV[4] .. ':', ARGV[5], ARGV[6], ARGV[7]
 local call = redis.call

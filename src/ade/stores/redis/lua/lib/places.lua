@@ -152,4 +152,5 @@ end
 
 local function close_runs()
   in_portions('ZREM', P .. 'queue:leases', released)
+  in_portions('HDEL', P .. 'queue:handed', released)
 end
