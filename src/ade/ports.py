@@ -114,6 +114,7 @@ class Ripe(Struct, frozen=True, kw_only=True):
     expired: list[Task] = []  # running, lease ran out
     overdue: list[Task] = []  # pending or stalled, deadline passed
     broken: list[tuple[Task, tuple[str, ...]]] = []  # pending, with the dependencies that did not complete
+    handed_in: list[tuple[Task, bytes]] = []  # running, with what a worker that decides nothing said of its end
 
 
 class SweepStore(Protocol):

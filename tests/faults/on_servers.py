@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ade.core.errors import StoreError
+from ade.core.errors import NotConfirmed, StoreError
 from ade.core.events import Event
 from ade.core.ids import uuid7
 from ade.core.lifecycle import Status
@@ -86,7 +86,7 @@ class ServerSite(Site):
             kind, *run = words.split(":")
             if kind == what and run:
                 found[run[0]].append((int(run[1]), int(pid)))
-        return found
+        return dict(found)
 
     async def stories(self) -> dict[str, Story]:
         histories: dict[str, list[Event]] = defaultdict(list)
@@ -124,7 +124,7 @@ class ServerSite(Site):
 
         async def look() -> bool:
             runs = self.runs()
-            heard.update(pid for task_id in asked for _, pid in runs[task_id])
+            heard.update(pid for task_id in asked for _, pid in runs.get(task_id, []))
             if heard < listening and all(task_id in runs for task_id in asked):
                 tasks = [self.task(0.3) for _ in range(_AT_ONCE * len(listening))]
                 await self.add(*tasks)
@@ -142,14 +142,14 @@ class ServerSite(Site):
 
 
 class Load:
-    """Producers that ask again for as long as they get no answer; what they were told yes to is acknowledged."""
+    """Producers that ask again for as long as they get no answer; what they were told is kept."""
 
     def __init__(self, site: ServerSite, stores: Stores) -> None:
         self._site = site
         self._stores = stores
         self._stopping = False
         self.acknowledged: list[str] = []
-        self.unanswered: set[str] = set()
+        self.unconfirmed: list[str] = []
         self.troubles: list[StoreError] = []
 
     async def produce(self, seconds: float) -> None:
@@ -157,16 +157,17 @@ class Load:
         while not self._stopping:
             tasks = [self._site.task(seconds) for _ in range(_BATCH)]
             ids = [task.id for task in tasks]
-            self.unanswered.update(ids)
             while not self._stopping:
                 try:
                     await enqueue(self._stores, payloads, tasks)
+                except NotConfirmed:
+                    self.unconfirmed += ids
+                    break
                 except StoreError as error:
                     self.troubles.append(error)
                     await asyncio.sleep(_PACE_S)
                 else:
                     self.acknowledged += ids
-                    self.unanswered.difference_update(ids)
                     break
             await asyncio.sleep(_PACE_S)
 
@@ -175,10 +176,10 @@ class Load:
 
     async def more(self, count: int = 20, within_s: float = 15.0) -> None:
         """Wait until this many more tasks were accepted."""
-        enough = len(self.acknowledged) + count
+        enough = len(self.acknowledged) + len(self.unconfirmed) + count
 
         async def look() -> bool:
-            return len(self.acknowledged) >= enough
+            return len(self.acknowledged) + len(self.unconfirmed) >= enough
 
         try:
             await eventually(look, within_s)

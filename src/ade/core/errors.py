@@ -256,6 +256,10 @@ class NotConfirmed(StoreError):
 
     code = "not_confirmed"
 
+    def __init__(self, detail: str = "", *, answer: object = None) -> None:
+        super().__init__(detail)
+        self.answer = answer  # what the store said, for who goes on all the same
+
 
 class InvalidUrl(AdeError):
     """The store URL is not one ADE knows. Use sqlite:///path/to/file.db or memory://."""

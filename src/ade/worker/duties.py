@@ -46,10 +46,11 @@ def standard_duties(
         archive_dir=options.archive_dir,
         batch=options.prune_batch,
     )
+    settle = partial(sweep.settle_ripe, stores, payloads=payloads)
     trim = partial(sweep.trim_events, stores, retention_s=options.event_retention_s)
     effects = partial(sweep.prune_effects, stores, retention_s=options.effect_retention_s)
     return [
-        Duty(name="settle", every_s=quick, perform=partial(sweep.settle_ripe, stores), may_run=may_judge_leases),
+        Duty(name="settle", every_s=quick, perform=settle, may_run=may_judge_leases),
         Duty(name="schedules", every_s=quick, perform=fire_schedules),
         Duty(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
         Duty(name="prune", every_s=slow, perform=prune),

@@ -9,19 +9,32 @@ from ade.core.task import lose_lease, miss_deadline
 from ade.logs import Log
 from ade.ports import DONE, STOP, WORK, Stores
 from ade.queue.dependents import settle_broken
+from ade.queue.payloads import Payloads
+from ade.worker.handed_in import HandedIn, settle_handed_in
 
 LIMIT = 200
 log = Log("ade.sweep")
 
 
-async def settle_ripe(stores: Stores, limit: int = LIMIT) -> int:
-    """Whatever waits for a decision: lost leases, missed deadlines, broken dependencies. Answers how many."""
+async def settle_ripe(stores: Stores, limit: int = LIMIT, payloads: Payloads | None = None) -> int:
+    """Whatever waits for a decision: outcomes handed in, lost leases, missed deadlines, broken dependencies.
+
+    Answers how many.
+    """
     ripe = await stores.sweeps.ripe(limit)
-    settled = await stall_lost(stores, ripe.expired)
+    settled = await finish_handed_in(stores, payloads or Payloads(stores.blobs), ripe.handed_in)
+    settled += await stall_lost(stores, ripe.expired)
     settled += await fail_overdue(stores, ripe.overdue)
     if ripe.broken or settled:  # what failed just now may break others
         settled += await settle_broken(stores, limit)
     return settled
+
+
+async def finish_handed_in(stores: Stores, payloads: Payloads, ended: Sequence[HandedIn]) -> int:
+    """Decide on runs whose workers only say how they ended."""
+    written = await settle_handed_in(stores, payloads, ended)
+    _wake(stores, written)
+    return len(written)
 
 
 async def stall_lost(stores: Stores, tasks: Sequence[Task]) -> int:
@@ -76,8 +89,12 @@ async def _commit(stores: Stores, changes: Sequence[Change]) -> list[Change]:
         return []
     answers = await stores.tasks.commit_each(changes)
     written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
+    _wake(stores, written)
+    return written
+
+
+def _wake(stores: Stores, written: Sequence[Change]) -> None:
     if any(change.after.is_final for change in written):
         stores.hints.ring(DONE)
     if any(change.after.status is Status.STALLED or change.before.status is Status.RUNNING for change in written):
         stores.hints.ring(WORK)
-    return written

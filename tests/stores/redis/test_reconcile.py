@@ -80,7 +80,12 @@ async def test_what_was_made_from_records_is_made_anew(settled: Village, pattern
 
     assert report.mended
     assert report.gone == []
-    assert set(settled.keys(pattern)) >= set(lost) or pattern in ("queue:tasks:*", "queue:parked:*", "queue:parking:*", "queue:parkings")
+    assert set(settled.keys(pattern)) >= set(lost) or pattern in (
+        "queue:tasks:*",
+        "queue:parked:*",
+        "queue:parking:*",
+        "queue:parkings",
+    )
     await _comes_to_its_end(settled)
 
 

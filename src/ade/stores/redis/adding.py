@@ -8,12 +8,14 @@ from typing import Any
 from msgspec import structs
 
 from ade.core.admission import check_no_cycle
-from ade.core.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
+from ade.core.errors import DependencyCycle, IdempotencyConflict, NotConfirmed, QueueFull, UnknownDependency
 from ade.core.records import Task
 from ade.core.task import creation_event
+from ade.ports import WORK
 from ade.stores.redis.batching import Batcher
 from ade.stores.redis.codec import new_task, task_of
 from ade.stores.redis.crossing import Crossing
+from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
@@ -39,10 +41,8 @@ def _call(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, i
     return _Call(tasks, packed)
 
 
-class _Known(AdeError):
+class _Known(Exception):  # no error: it is answered here by asking again
     """Tasks of a call wait for one that exists already under another id."""
-
-    code = "known"
 
     def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__()
@@ -51,12 +51,19 @@ class _Known(AdeError):
 
 class Adding:
     def __init__(
-        self, link: Link, places: Partitions, timing: Timing, crossing: Crossing, usual_depth: int | None
+        self,
+        link: Link,
+        places: Partitions,
+        timing: Timing,
+        crossing: Crossing,
+        hints: RedisHints | None,
+        usual_depth: int | None,
     ) -> None:
         self._link = link
         self._places = places
         self._timing = timing
         self._crossing = crossing
+        self._hints = hints
         self._usual_depth = usual_depth
         self._batchers = [self._batcher(partition) for partition in places.all]
 
@@ -152,8 +159,17 @@ class Adding:
             "usual_depth": self._usual_depth or False,
             "try": only_try,
         }
-        answers = await self._link.run("add", partition, request, confirm=self._link.is_strong)
-        return [await self._answer(partition, call.tasks, answer) for call, answer in zip(calls, answers, strict=True)]
+        unconfirmed: NotConfirmed | None = None
+        try:
+            answers: Any = await self._link.run(
+                "add", partition, request, confirm=self._link.is_strong and not only_try
+            )
+        except NotConfirmed as error:
+            unconfirmed, answers = error, error.answer
+        if self._hints is not None and not only_try:
+            self._hints.published(WORK)
+        told = [await self._answer(partition, call.tasks, each) for call, each in zip(calls, answers, strict=True)]
+        return [unconfirmed if unconfirmed and isinstance(each, list) else each for each in told]
 
     async def _answer(self, partition: int, tasks: Sequence[Task], answer: list[Any]) -> list[Task] | Exception:
         if answer[0] != b"stored":
@@ -161,7 +177,7 @@ class Adding:
         by_id = {task.id: task for task in tasks}
         return [task_of(each) if isinstance(each, list) else by_id[each.decode()] for each in answer[1]]
 
-    async def _refusal(self, partition: int, tasks: Sequence[Task], answer: list[Any]) -> AdeError:
+    async def _refusal(self, partition: int, tasks: Sequence[Task], answer: list[Any]) -> Exception:
         match answer[1:]:
             case [b"conflict", task_id, earlier]:
                 task = next(task for task in tasks if task.id == task_id.decode())

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ade.core.change import Change
-from ade.core.errors import InvalidTask, StaleLease, StaleWrite
-from ade.ports import WORK, Hints
+from ade.core.errors import InvalidTask, NotConfirmed, StaleLease, StaleWrite
 from ade.stores.redis.batching import Batcher
 from ade.stores.redis.codec import is_revival, packed_change
 from ade.stores.redis.crossing import Crossing
+from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
@@ -31,7 +31,9 @@ class _Commit:
 
 
 class Committing:
-    def __init__(self, link: Link, places: Partitions, timing: Timing, crossing: Crossing, hints: Hints | None) -> None:
+    def __init__(
+        self, link: Link, places: Partitions, timing: Timing, crossing: Crossing, hints: RedisHints | None
+    ) -> None:
         self._link = link
         self._places = places
         self._timing = timing
@@ -104,9 +106,14 @@ class Committing:
         request = {**self._timing(), "groups": [[commit.together, commit.packed] for commit in commits]}
         if any(change.guard.run_id is None for commit in commits for change in commit.changes):
             request["token"] = new_token()
-        posted, freed, answers = await self._link.run("commit", partition, request)
-        if freed and self._hints is not None:
-            self._hints.ring(WORK)
+        unconfirmed: NotConfirmed | None = None
+        try:
+            answer: Any = await self._link.run("commit", partition, request, confirm=self._must_confirm(commits))
+        except NotConfirmed as error:
+            unconfirmed, answer = error, error.answer
+        posted, rung, answers = answer
+        if self._hints is not None:
+            self._hints.published(*(topic.decode() for topic in rung))
         if posted:
             await self._crossing.deliver(partition)
             self._places.forget(change.task_id for commit in commits for change in commit.changes)
@@ -115,7 +122,15 @@ class Committing:
             for task_id, needs in commit.remote.items():
                 if needs:
                     await self._crossing.make_known(revived[task_id], needs, again=True)
-        return [_verdicts(*pair) for pair in zip(commits, answers, strict=True)]
+        verdicts = [_verdicts(*pair) for pair in zip(commits, answers, strict=True)]
+        return [
+            unconfirmed if unconfirmed and commit.together and each == [None] else each
+            for commit, each in zip(commits, verdicts, strict=True)
+        ]
+
+    def _must_confirm(self, commits: list[_Commit]) -> bool:
+        """People who change something want to know it safe; the end of a run that is lost is only a run more."""
+        return self._link.is_strong and any(commit.together for commit in commits)
 
 
 def _check_movable(change: Change) -> None:

@@ -18,6 +18,7 @@ from ade.stores.wakeups import TOPICS, LocalHints
 PING_EVERY_S = 2.0
 DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
 _SEND_S = 2.0
+_SAME_NEWS_S = 0.05  # whoever writes and then rings tells the news of the write
 _PUBLISH_PATIENCE_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
@@ -37,11 +38,21 @@ class RedisHints(LocalHints):
         self._words = {topic.encode(): topic for topic in TOPICS}
         self._unsent: set[str] = set()
         self._publishing = False
+        self._published_at: dict[str, float] = {}
         self._listening: Future[None] | None = None
         self._closed = False
 
+    def published(self, *topics: str) -> None:
+        """A script has just told everybody else."""
+        now = time.monotonic()
+        for topic in topics:
+            self._published_at[topic] = now
+            self._wake(topic)
+
     def ring(self, topic: str) -> None:
         self._wake(topic)
+        if time.monotonic() - self._published_at.get(topic, 0.0) < _SAME_NEWS_S:
+            return
         with self._lock:
             self._unsent.add(topic)
             if self._publishing or self._closed:

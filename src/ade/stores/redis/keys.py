@@ -1,6 +1,9 @@
 """Every key there is, in one table. The reference page is generated from it."""
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +27,161 @@ class Names:
         dlq: str = "queue:dlq",
     ) -> "Names":
         return cls(prefix, prefix + tasks, group, prefix + results, prefix + dlq)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Keys of one kind."""
+
+    pattern: str  # behind the prefix of the partition; <word> stands for what differs from key to key
+    type: str  # of the server, or ANY
+    holds: str
+    ends: str
+
+    @property
+    def fixed(self) -> str:
+        """What all keys of the family begin with."""
+        return self.pattern.partition("<")[0]
+
+
+ANY = "any"  # it is kept as it was found
+PLACEHOLDERS: Mapping[str, str] = {  # what a <word> of a pattern can be
+    "id": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+    "ref": r"[0-9a-f]{8}-[0-9a-f-]{27}\.[A-Za-z0-9_.-]+",
+    "queue": r"[A-Za-z0-9._-]+",
+    "name": r"[A-Za-z0-9_.:-]+",
+    "key": r".*",
+    "status": r"[a-z]+",
+    "priority": r"[0-9]",
+    "digest": r"[0-9a-f]+",
+    "request": r"[^:]+",
+    "token": r"[0-9a-f]+",
+    "rest": r".+",
+}
+_FOREVER, _WITH_TASK, _AT_COMMIT = "never", "with the task", "when its task goes on"
+
+KEYS: Sequence[Family] = (
+    # tasks
+    Family(
+        "task:<id>",
+        "hash",
+        "the record: `state` (MessagePack, see below), `detail`, `outcome` and `progress` (JSON), and `output:<run id>`,"
+        " how many lines a run has written",
+        "pruned by the sweep after `sweep.retention_s`",
+    ),
+    Family("task:<id>:output", "stream", "lines that runs wrote with `ctx.log`", _WITH_TASK),
+    Family("task:all", "zset", "all tasks by `seq`, their age", _WITH_TASK),
+    Family(
+        "task:index:state:<status>",
+        "zset",
+        "tasks of this status by `seq`; pending, running and completed ones, being many, have none",
+        "when the status changes",
+    ),
+    Family("task:finished", "zset", "final tasks by the time they ended", _WITH_TASK),
+    Family("task:results", "zset", "results by the time they are to be forgotten", "with the result"),
+    Family("task:children:<id>", "zset", "tasks by `seq` that name this one as their parent", "with the children"),
+    Family("task:key:<digest>", "string", "idempotency key: task id and digest of its arguments", _WITH_TASK),
+    Family("task:needs:<id>", "hash", "what a task waits for: `open` or `broken`", "when nothing is left to wait for"),
+    Family("task:waiting:<id>", "hash", "who waits for a task: `strict` or `tolerant`", "when it completes"),
+    # where tasks stand
+    Family(
+        "queue:tasks:<queue>:<priority>",
+        "stream",
+        "tasks that were ready when they came, fields `id` and `name`; the group of the workers reads it, and an entry"
+        " stays until its run ends",
+        "entries: when the run ends; the stream: after a day without any",
+    ),
+    Family("queue:levels", "hash", "entries that wait in each stream, by `<priority>:<queue>`", _FOREVER),
+    Family(
+        "queue:line:<queue>:<name>",
+        "zset",
+        "tasks that came back (delayed, retried, stalled, released, unblocked) by priority and age",
+        _AT_COMMIT,
+    ),
+    Family("queue:lines", "set", "the lines there are, as `<queue>:<name>`", "when a claim finds the line empty"),
+    Family("queue:back", "stream", "entries of the runs that were claimed out of a line", "when the run ends"),
+    Family("queue:delayed", "zset", "tasks by the time they become due", "when they are due"),
+    Family("queue:deadlines", "zset", "waiting tasks by their deadline", _AT_COMMIT),
+    Family("queue:leases", "zset", "running tasks by the end of their lease", "when the run ends"),
+    Family("queue:handed", "hash", "outcomes that workers of other languages have handed in", "when they are settled"),
+    Family("queue:broken", "set", "tasks that wait in vain, for the sweep to decide on", "when it has"),
+    Family("queue:key:<name>/<key>", "set", "running tasks that hold a concurrency key", "when the run ends"),
+    Family(
+        "queue:parked:<queue>:<name>/<key>", "zset", "tasks that wait for a concurrency key", "when the key is free"
+    ),
+    Family("queue:parking:<name>/<key>", "set", "queues in which tasks wait for a key", "with the last of them"),
+    Family("queue:parkings", "set", "keys that somebody waits for, as `<name>/<key>`", "with the last of them"),
+    Family("queue:depth", "hash", "unfinished tasks of each queue", "at zero"),
+    Family("queue:running", "hash", "running tasks of each name", "at zero"),
+    Family("tally", "hash", "number of tasks by `<queue>:<name>:<status>`", "at zero"),
+    Family("queue:outbox", "stream", "news for tasks of other partitions (cluster)", "when they are delivered"),
+    Family(
+        "queue:unlinked", "hash", "tasks whose wait for other partitions is not known there yet (cluster)", "when it is"
+    ),
+    # for other programs
+    Family(
+        "queue:results",
+        "stream",
+        "one entry for each final outcome, if somebody has made the stream",
+        "entries: when all groups have read them, or after 7 days",
+    ),
+    Family("queue:dlq", "stream", "dead letters", "when a letter is replayed, discarded or pruned"),
+    # settings and limits
+    Family("queues", "hash", "queues that are paused or have an admission limit", _FOREVER),
+    Family("limits", "hash", "limits of task names, as workers have registered them", "when a worker registers none"),
+    Family("rates", "hash", "state of the rate limits (GCRA), by name", _FOREVER),
+    # ledgers
+    Family("events", "stream", "the event log: all events of one call in one entry", "after `events.retention_s`"),
+    Family("cursors", "hash", "how far each named reader of the event log has come (first partition)", _FOREVER),
+    Family("effect:<digest>", "hash", "one entry of the ledger of `ctx.once`", "after `sweep.effect_retention_s`"),
+    Family("effects", "zset", "effects that were done, by time", "with the effect"),
+    Family("blob:<ref>", "string", "SHA-256 and content of a large payload", _WITH_TASK),
+    Family("blobs:<id>", "set", "names of a task's blobs", _WITH_TASK),
+    Family("quarantine:<id>", "hash", "a record that could not be read, kept as it was", _WITH_TASK),
+    Family("quarantined", "set", "ids of those", _WITH_TASK),
+    Family("gone", "set", "tasks that were lost, so that each is told of once", _FOREVER),
+    # processes (all in the first partition)
+    Family("workers", "hash", "workers as they describe themselves, JSON", "600 s after the last heartbeat"),
+    Family("workers:heartbeat", "zset", "workers by the end of their heartbeat", "with the worker"),
+    Family("definitions", "hash", "what workers have registered about task names, JSON", _FOREVER),
+    Family("schedules", "hash", "schedules, JSON", "when they are removed"),
+    Family("schedules:due", "zset", "schedules by their next firing", "while they are paused or removed"),
+    Family("duty", "hash", "which process performs a duty of the sweep", _FOREVER),
+    # the store itself
+    Family(
+        "meta",
+        "hash",
+        "`partitions`, `epoch` (the life of the data), `tick` (the newest number given out), `last_event`",
+        _FOREVER,
+    ),
+    Family("claim:<request>", "string", "what a claim was given, should it be repeated", "with the lease"),
+    Family("said:<token>", "string", "what a request was answered, should it be repeated", "after 10 minutes"),
+    Family("confirms", "string", "counter that `WAIT` waits for (durability `strong`)", _FOREVER),
+    Family("recount", "string", "how far a recount of all tasks has come", "when it is done, or after a minute"),
+    Family("recount:tally", "hash", "what it has counted", "when it is done, or after a minute"),
+    Family(
+        "misplaced:<token>:<rest>",
+        ANY,
+        "a key of a wrong type that stood in the way, moved here",
+        "when somebody removes it",
+    ),
+)
+
+
+@cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"<(\w+)>", pattern)
+    texts = (PLACEHOLDERS[part] if number % 2 else re.escape(part) for number, part in enumerate(parts))
+    return re.compile("".join(texts), re.DOTALL)
+
+
+def families_of(key: str, names: Names) -> list[Family]:
+    """The families a key of this partition belongs to; exactly one, unless it is not ADE's."""
+    for given, usual in ((names.tasks, "queue:tasks"), (names.results, "queue:results"), (names.dlq, "queue:dlq")):
+        if key == given or key.startswith(f"{given}:"):
+            key = names.prefix + usual + key[len(given) :]
+            break
+    if not key.startswith(names.prefix):
+        return []
+    rest = key[len(names.prefix) :]
+    return [family for family in KEYS if _matcher(family.pattern).fullmatch(rest)]

@@ -92,7 +92,7 @@ class Link:
             answers = await self._calls.converse(partition, commands, patience, together=True)
         self._raise_first(answers[:1], partition)
         if confirm:
-            self._check_confirmed(answers[1:])
+            self._check_confirmed(answers[0], answers[1:])
         return answers[0]
 
     def run_blocking(self, name: str, partition: int, request: dict[str, Any], *, confirm: bool = False) -> Any:
@@ -161,14 +161,15 @@ class Link:
         wait_ms = min(self.options.confirm_timeout_ms, int(patience.whole_s * 250))  # ends before the try does
         return [("INCR", touched), ("WAIT", self.options.replicas, wait_ms)]
 
-    def _check_confirmed(self, answers: Sequence[Any]) -> None:
-        touched, replicas = answers
+    def _check_confirmed(self, answer: Any, confirming: Sequence[Any]) -> None:
+        touched, replicas = confirming
         confirmed = 0 if isinstance(touched, RedisError) or isinstance(replicas, RedisError) else int(replicas)
         if confirmed < self.options.replicas:
             raise NotConfirmed(
                 f"the work is accepted, but only {confirmed} of {self.options.replicas} replicas have confirmed it"
                 " in time. It is lost if the primary dies before they have it;"
-                " repeating the call is safe"
+                " repeating the call is safe",
+                answer=answer,
             )
 
     def _raise_first(self, answers: Sequence[Any], partition: int) -> None:

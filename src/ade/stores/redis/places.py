@@ -44,7 +44,8 @@ class Partitions:
 
     def forget(self, task_ids: Iterable[str]) -> bool:
         """These were not where they should be; answers whether that was remembered at all."""
-        return any([self._known.pop(task_id, None) is not None for task_id in task_ids])
+        forgotten = [self._known.pop(task_id, None) for task_id in task_ids]
+        return any(place is not None for place in forgotten)
 
     def guess(self, task_id: str) -> int | None:
         """The partition of a task if that is known without asking."""

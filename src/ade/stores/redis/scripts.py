@@ -5,7 +5,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent / "lua"
+LUA = Path(__file__).parent / "lua"
 _USES = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- flags: (.+)$", re.MULTILINE)
 
@@ -24,7 +24,7 @@ class Script:
 @cache
 def script(name: str) -> Script:
     """The whole text of a script: the line that tells the engine, the parts it uses, and itself."""
-    body = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+    body = (LUA / f"{name}.lua").read_text(encoding="utf-8")
     flags = _FLAGS.search(body)
     head = f"#!lua flags={flags.group(1).strip()}\n" if flags else "#!lua\n"
     uses = _USES.search(body)
@@ -34,9 +34,9 @@ def script(name: str) -> Script:
 
 @cache
 def _part(name: str) -> str:
-    return (_FOLDER / "lib" / f"{name}.lua").read_text(encoding="utf-8") + "\n"
+    return (LUA / "lib" / f"{name}.lua").read_text(encoding="utf-8") + "\n"
 
 
 def script_names() -> list[str]:
     """Every script there is."""
-    return sorted(path.stem for path in _FOLDER.glob("*.lua"))
+    return sorted(path.stem for path in LUA.glob("*.lua"))

@@ -50,6 +50,7 @@ _OTHERS = {
     "queue:lines": "set",
     "queue:parkings": "set",
     "queue:unlinked": "hash",
+    "queue:handed": "hash",
     "queue:outbox": "stream",
     "events": "stream",
     "gone": "set",

@@ -33,15 +33,19 @@ class RedisSweeps:
         expired: list[Task] = []
         overdue: list[Task] = []
         broken: list[tuple[Task, tuple[str, ...]]] = []
+        handed_in: list[tuple[Task, bytes]] = []
         for partition in self._places.all:
-            late, missed, vain = await self._link.run("ripe", partition, {**self._timing(), "limit": limit})
+            late, missed, vain, handed = await self._link.run("ripe", partition, {**self._timing(), "limit": limit})
             expired += map(task_of, late)
             overdue += map(task_of, missed)
             broken += [(task_of(record), tuple(sorted(on.decode() for on in record[5]))) for record in vain]
+            handed_in += [(task_of(record), record[5]) for record in handed]
         expired.sort(key=lambda task: task.lease_until or 0)
         overdue.sort(key=lambda task: task.deadline or 0)
         self._places.remember(expired + overdue)
-        return Ripe(expired=expired[:limit], overdue=overdue[:limit], broken=broken[:limit])
+        return Ripe(
+            expired=expired[:limit], overdue=overdue[:limit], broken=broken[:limit], handed_in=handed_in[:limit]
+        )
 
     async def next_due(self) -> int | None:
         moments = []

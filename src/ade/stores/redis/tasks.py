@@ -7,13 +7,14 @@ from msgspec import Raw
 from ade.core.change import Change
 from ade.core.errors import StaleLease, StaleWrite
 from ade.core.records import Task
-from ade.ports import ClaimRequest, Hints, TaskPage, TaskQuery
+from ade.ports import ClaimRequest, TaskPage, TaskQuery
 from ade.stores.redis.adding import Adding
 from ade.stores.redis.claiming import Claiming
 from ade.stores.redis.codec import as_text
 from ade.stores.redis.committing import Committing
 from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.finding import Finding
+from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.records import read_records
@@ -26,7 +27,7 @@ class RedisTasks:
         link: Link,
         places: Partitions,
         timing: Timing,
-        hints: Hints | None = None,
+        hints: RedisHints | None = None,
         usual_depth: int | None = None,
     ) -> None:
         self._link = link
@@ -34,7 +35,7 @@ class RedisTasks:
         self._timing = timing
         crossing = Crossing(link, places, timing)
         self._committing = Committing(link, places, timing, crossing, hints)
-        self._adding = Adding(link, places, timing, crossing, usual_depth)
+        self._adding = Adding(link, places, timing, crossing, hints, usual_depth)
         self._claiming = Claiming(link, places, timing, self._committing)
         self._finding = Finding(link, places)
 

@@ -5,8 +5,8 @@
 --   more}: patch is index, value, ... of the state; detail and outcome are false when untouched; `more` is false or
 --   {due: it was due when it ran, depends_on, remote, tolerant: what a replayed task waits for again, quarantine: keep what is
 --   there, move_to: the partition of an edited draft's new queue}.
--- A group that is `together` is written whole or not at all. Answers {posted, freed, verdicts of each group}; `posted` counts
---   messages left in the outbox, `freed` is 1 when tasks stand in line now. A verdict is 'written',
+-- A group that is `together` is written whole or not at all. Answers {posted, rung, verdicts of each group}; `posted` counts
+--   messages left in the outbox, `rung` names the hints that were given. A verdict is 'written',
 --   'repeated' (this very change was written before), 'missing', or {status, run id} of the record that the guard met instead.
 
 -- request.token is given when a guard cannot tell a repeated change from another one's.
@@ -168,6 +168,7 @@ local function apply(change, state)
   end
   state[VERSION] = state[VERSION] + 1
   count(state, 1)
+  stopped = stopped or (old == 'running' and not change[3]) -- somebody else ended the run
   local is_final = FINAL[state[STATUS]]
   if is_final and state[WAITING] > 0 then
     forget_needs(id, state)
@@ -197,7 +198,6 @@ local function apply(change, state)
   write_parts(id, state, change)
   if is_final and not was_final then
     tell_outcome(id, state, change)
-    stopped = stopped or (old == 'running' and not change[3]) -- somebody else ended the run
     if state[AWAITED] then
       freed = settle_dependents(id, state[STATUS] == 'completed') or freed
     end
@@ -244,14 +244,12 @@ close_runs()
 close_places()
 close_counts()
 close_log()
-if freed then
-  ring('work')
+local rung = {}
+for topic, is_so in pairs({ work = freed, done = ended, stop = stopped }) do
+  if is_so then
+    ring(topic)
+    rung[#rung + 1] = topic
+  end
 end
-if ended then
-  ring('done')
-end
-if stopped then
-  ring('stop')
-end
-local answer = { posted, freed and 1 or 0, answers }
+local answer = { posted, rung, answers }
 return request.token and remember(answer) or answer

@@ -4,16 +4,14 @@
 --   lib/state.lua; a broken one is followed by the ids of what it waits for in vain, one handed in by the outcome (JSON).
 -- As a safety net, parked tasks whose key nobody holds stand in line again.
 
-local function records(key, limit, unless)
+local function records(key, limit, aside)
   local found = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', key, '-inf', limit, 'LIMIT', 0, request.limit)) do
     local record = record_of(id)
-    if unless and call('HEXISTS', unless, id) == 1 then
-      record = nil -- it waits for another decision
-    elseif record[2] then
-      found[#found + 1] = record
-    else
+    if not record[2] then
       call('ZREM', key, id)
+    elseif not aside or call('HEXISTS', aside, id) == 0 then
+      found[#found + 1] = record
     end
   end
   return found

@@ -1,0 +1,219 @@
+"""Each invariant notices when somebody has meddled with the keys."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ade.core.records import Task
+from ade.stores.redis import survey
+from tests.servers.binaries import Binary
+from tests.servers.cluster import Cluster
+from tests.servers.pool import Pool
+from tests.stores.redis.village import Village, village
+
+STATUS, STAGE, LEASE, WAITING, RUN_ID, ATTEMPT, FINISHED, WHERE = 0, 1, 12, 13, 10, 9, 17, 22
+Meddling = Callable[[Village], None]
+
+
+@pytest.fixture
+async def settled(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Village]:
+    async with village(server_pool.standalone(server_binary.kind)) as built:
+        yield built
+
+
+def rewrite(at: Village, task_id: str, place: int, value: object) -> None:
+    """Change one place of a task's state behind everybody's back."""
+    with at.server.client(decode_responses=False) as client:  # type: ignore[union-attr]  # a single server
+        key = f"ade:task:{task_id}"
+        state: list[Any] = msgspec.msgpack.decode(client.hget(key, "state"))
+        state[place] = value
+        client.hset(key, "state", _packed(state))
+
+
+def _packed(state: list[Any]) -> bytes:
+    return msgspec.msgpack.encode(state)
+
+
+def state_of(at: Village, task_id: str) -> list[Any]:
+    with at.server.client(decode_responses=False) as client:  # type: ignore[union-attr]  # a single server
+        state: list[Any] = msgspec.msgpack.decode(client.hget(f"ade:task:{task_id}", "state"))
+        return state
+
+
+def one(at: Village, fits: Callable[[list[Any]], bool]) -> Task:
+    return next(task for task in at.tasks if fits(state_of(at, task.id)))
+
+
+def in_stage(at: Village, stage: str, where: str | None = None) -> Task:
+    return one(at, lambda state: state[STAGE] == stage and where in (None, state[WHERE]))
+
+
+def ended(at: Village, status: str = "completed") -> Task:
+    return one(at, lambda state: state[STATUS] == status)
+
+
+def _copy_final_event(at: Village) -> None:
+    """The same entry of the log once more, and the task named by it."""
+    task = ended(at)
+    with at.server.client(decode_responses=False) as client:  # type: ignore[union-attr]  # a single server
+        logged = state_of(at, task.id)[28]
+        [(_, fields)] = client.xrange("ade:events", f"{logged[-1]}-0", f"{logged[-1]}-0")
+        copy = int(client.xadd("ade:events", fields, id=f"{logged[-1] + 10**9}-0").split(b"-")[0])
+    rewrite(at, task.id, 28, [*logged, copy])
+
+
+MEDDLING: dict[str, Meddling] = {
+    "attempts_within_bounds": lambda at: rewrite(at, at.running[0].id, ATTEMPT, 4),
+    "counters_match_records": lambda at: at.command("HINCRBY", "ade:tally", "default:send:completed", 1) and None,
+    "dead_letters_are_posted": lambda at: at.command("XTRIM", "ade:queue:dlq", "MAXLEN", 0) and None,
+    "every_record_is_whole": lambda at: at.command("HDEL", f"ade:task:{at.tasks[0].id}", "detail") and None,
+    "every_run_has_its_delivery": lambda at: (
+        at.command("XGROUP", "DELCONSUMER", "ade:queue:back", "ade-workers", "w2") and None
+    ),
+    "every_run_has_its_lease": lambda at: at.command("ZINCRBY", "ade:queue:leases", 1, at.running[0].id) and None,
+    "every_run_holds_its_key": lambda at: at.command("DEL", "ade:queue:key:build/k") and None,
+    "every_task_has_its_place": lambda at: at.command("ZREM", "ade:queue:delayed", in_stage(at, "delayed").id) and None,
+    "final_tasks_have_an_end": lambda at: rewrite(at, ended(at).id, FINISHED, False),
+    "indexes_match_records": lambda at: at.command("ZREM", "ade:task:all", at.tasks[0].id) and None,
+    "levels_match_streams": lambda at: at.command("HINCRBY", "ade:queue:levels", "5:default", 1) and None,
+    "nobody_waits_in_vain": lambda at: at.command("DEL", "ade:queue:broken") and None,
+    "nothing_is_named_in_vain": lambda at: at.command("ZADD", "ade:queue:leases", 1, ended(at).id) and None,
+    "one_final_event": _copy_final_event,
+    "one_lease_per_run": lambda at: rewrite(at, at.running[0].id, RUN_ID, at.running[1].run_id),
+    "one_type_for_each_key": lambda at: at.command("SET", "ade:queue:parkings", "x") and None,
+    "ready_tasks_can_start": lambda at: rewrite(at, in_stage(at, "blocked").id, STAGE, "delayed"),
+    "statuses_are_known": lambda at: rewrite(at, in_stage(at, "delayed").id, STAGE, "odd"),
+    "the_log_has_what_records_name": lambda at: at.command("DEL", "ade:events") and None,
+    "the_log_tells_the_status": lambda at: rewrite(at, ended(at).id, STATUS, "cancelled"),
+    "waiting_counts_match_edges": lambda at: rewrite(at, in_stage(at, "blocked").id, WAITING, 7),
+    "what_is_due_is_listed": lambda at: at.command("DEL", "ade:schedules:due") and None,
+}
+
+# The same invariant broken in other ways.
+MORE: dict[str, tuple[str, Meddling]] = {
+    "an entry is gone": (
+        "every_task_has_its_place",
+        lambda at: at.command("XTRIM", "ade:queue:tasks:default:8", "MAXLEN", 0) and None,
+    ),
+    "an entry was given away": (
+        "every_task_has_its_place",
+        lambda at: at.command("XGROUP", "CREATE", "ade:queue:tasks:default:8", "ade-workers", "$") and None,
+    ),
+    "a line is not looked along": (
+        "every_task_has_its_place",
+        lambda at: at.command("DEL", "ade:queue:lines") and None,
+    ),
+    "a parking is forgotten": ("every_task_has_its_place", lambda at: at.command("DEL", "ade:queue:parkings") and None),
+    "a deadline is unwatched": (
+        "every_task_has_its_place",
+        lambda at: at.command("DEL", "ade:queue:deadlines") and None,
+    ),
+    "an ended task stands in a line": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("ZADD", "ade:queue:line:default:send", 1, f"{1:016d}:{ended(at).id}") and None,
+    ),
+    "an edge leads nowhere": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("HSET", f"ade:task:waiting:{at.running[0].id}", ended(at).id, "strict") and None,
+    ),
+    "a key is held by nobody": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("SADD", "ade:queue:key:build/k", ended(at).id) and None,
+    ),
+    "a stream names what does not exist": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("XADD", "ade:queue:tasks:default:8", "*", "id", "nothing", "name", "send") and None,
+    ),
+    "an entry that is pending is gone": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("XTRIM", "ade:queue:back", "MAXLEN", 0) and None,
+    ),
+    "a record is gone": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("DEL", f"ade:task:{in_stage(at, 'delayed').id}") and None,
+    ),
+    "a state cannot be read": (
+        "every_record_is_whole",
+        lambda at: at.command("HSET", f"ade:task:{at.tasks[0].id}", "state", "?") and None,
+    ),
+    "the other side of an edge is gone": (
+        "nobody_waits_in_vain",
+        lambda at: at.command("DEL", f"ade:task:waiting:{at.running[0].id}") and None,
+    ),
+    "a depth is wrong": (
+        "counters_match_records",
+        lambda at: at.command("HSET", "ade:queue:depth", "default", 1) and None,
+    ),
+    "a count of runs is wrong": ("counters_match_records", lambda at: at.command("DEL", "ade:queue:running") and None),
+}
+
+
+def _named(broken: list[str]) -> set[str]:
+    return {sentence.partition(":")[0] for sentence in broken}
+
+
+@pytest.mark.parametrize("invariant", MEDDLING)
+async def test_what_does_not_fit_is_noticed(settled: Village, invariant: str) -> None:
+    assert await settled.upkeep.check_invariants() == []
+
+    MEDDLING[invariant](settled)
+
+    assert invariant in _named(await settled.upkeep.check_invariants())
+
+
+@pytest.mark.parametrize("way", MORE)
+async def test_there_are_many_ways_not_to_fit(settled: Village, way: str) -> None:
+    invariant, meddle = MORE[way]
+
+    meddle(settled)
+
+    assert invariant in _named(await settled.upkeep.check_invariants())
+
+
+async def test_looking_changes_nothing(settled: Village) -> None:
+    settled.lose("queue:leases")
+    before = settled.keys()
+
+    first, second = await settled.upkeep.check_invariants(), await settled.upkeep.check_invariants()
+
+    assert (first, settled.keys()) == (second, before)
+
+
+async def test_at_most_a_few_sentences_are_told_of_each(settled: Village) -> None:
+    settled.lose("task:all")
+
+    broken = await settled.upkeep.check_invariants()
+
+    assert len([sentence for sentence in broken if sentence.startswith("indexes_match_records")]) == 5
+
+
+async def test_edges_between_partitions_are_known_on_both_sides(server_binary: Binary, server_pool: Pool) -> None:
+    cluster = server_pool.cluster(server_binary.kind)
+    assert isinstance(cluster, Cluster)
+    async with village(cluster) as built:
+        link, places = built.upkeep._link, built.upkeep._places
+        far = next(f"q{n}" for n in range(100) if places.of_queue(f"q{n}") != places.of_queue("default"))
+        needed = await built.scene.add()
+        await built.scene.add(queue=far, depends_on=(needed.id,))
+        assert await built.upkeep.check_invariants() == []
+
+        here = places.of_queue("default")
+        await link.ask(here, ("DEL", f"{link.names[here].prefix}task:waiting:{needed.id}"))
+
+        assert _named(await built.upkeep.check_invariants()) == {"nobody_waits_in_vain"}
+
+
+def test_every_invariant_is_tried() -> None:
+    folder = Path(survey.__file__).parent
+    parts = [*folder.glob("lua/lib/checks.lua"), folder / "lua/reconcile.lua", *folder.glob("*.py")]
+    text = "\n".join(path.read_text() for path in parts)
+    named = set(re.findall(r"(?:check|note)\(\s*['\"]([a-z_]+)['\"]", text)) | set(
+        re.findall(r"append\(\(\"([a-z_]+)\"", text)
+    )
+    named |= set(re.findall(r"return \[\(\"([a-z_]+)\"", text))
+
+    assert named == set(MEDDLING)

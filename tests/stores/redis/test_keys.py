@@ -1,0 +1,236 @@
+"""The table of keys is complete and right: whatever the store does, every key it makes is in it."""
+
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ade.core.errors import NotConfirmed, StoreUnavailable
+from ade.core.records import OutputLine, Queue, Schedule
+from ade.ports import Stores
+from ade.stores.redis.codec import STATE_FIELDS
+from ade.stores.redis.keys import ANY, KEYS, families_of
+from ade.stores.redis.link import Link
+from ade.stores.redis.opening import open_redis
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.scripts import LUA
+from ade.stores.redis.tasks import RedisTasks
+from ade.stores.redis.tokens import new_token
+from ade.stores.redis.upkeep import RedisUpkeep
+from tests.architecture.repository import SOURCE
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene, raw
+from tests.servers.pool import POOL
+
+PLAIN = RedisOptions(allow_volatile=True)
+
+
+class Place(Scene):
+    """A scene whose keys can be looked at."""
+
+    def __init__(self, stores: Stores, clock: StoryClock) -> None:
+        super().__init__(stores, clock)
+        assert isinstance(stores.tasks, RedisTasks)
+        self.link: Link = stores.tasks._link
+
+    async def command(self, *words: object, partition: int = 0) -> Any:
+        return (await self.link.ask(partition, words))[0]
+
+    async def script(self, name: str, **request: object) -> Any:
+        return await self.link.run(name, 0, {"now": self.clock.now(), "steady": self.clock.steady(), **request})
+
+    async def patterns(self) -> set[str]:
+        """The rows of the table that the keys fit into. Every key fits into one, and has its type."""
+        fitted = set()
+        for partition, names in enumerate(self.link.names):
+            for key in await self._keys(partition):
+                [family] = families_of(key, names) or [None]
+                assert family is not None, f"{key} is in no row"
+                found = (await self.command("TYPE", key, partition=partition)).decode()
+                assert found == family.type or family.type == ANY, f"{key} is a {found}"
+                fitted.add(family.pattern)
+        return fitted
+
+    async def _keys(self, partition: int) -> list[str]:
+        tag = re.search(r"{.*?}", self.link.names[partition].prefix)
+        found: list[str] = []
+        cursor = 0
+        while True:
+            cursor, keys = await self.command("SCAN", cursor, "COUNT", 1000, partition=partition)
+            found += [key.decode() for key in keys]
+            if not int(cursor):
+                return [key for key in found if tag is None or tag.group() in key]
+
+
+async def opened(options: RedisOptions = PLAIN) -> Place:
+    clock = StoryClock()
+    return Place(await open_redis(POOL.standalone("valkey").url, options, clock), clock)
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    scene = await opened()
+    yield scene
+    await scene.stores.close()
+
+
+async def work_of_every_kind(scene: Place) -> None:
+    """Tasks that run, wait, fail, come back, and are listened to."""
+    await scene.command("XGROUP", "CREATE", scene.link.names[0].results, "readers", "0", "MKSTREAM")
+    first = await scene.start(idempotency_key="k", result_ttl_ms=60_000)
+    await scene.add(parent_id=first.id, priority=0)
+    await scene.run()
+    await scene.succeed(first, '"done"')
+    lost = await scene.start()
+    await scene.add(depends_on=(lost.id,))
+    await scene.fail_for_good(lost)
+    await scene.release(await scene.start())
+    [again] = await scene.claim()
+    await scene.add(run_after=scene.clock.now() + 60_000)
+    await scene.add(deadline=scene.clock.now() + 60_000)
+    await scene.script("hand_in", id=again.id, run_id=again.run_id, outcome='{"result": 1}')
+    returned = await scene.start(priority=0)
+    await scene.release(returned)
+
+
+async def limits_and_settings(scene: Place) -> None:
+    await scene.define("build", concurrency=2, concurrency_per_key=1, rate_count=10, rate_period_ms=1000)
+    await scene.add("build", concurrency_key="one")
+    await scene.add("build", concurrency_key="one")
+    await scene.claim(2, names={"build"})
+    await scene.stores.queues.configure(Queue(name="slow", paused=True))
+    later = Schedule(name="nightly", cron="0 3 * * *", task_name="send", next_at=scene.clock.now())
+    await scene.stores.schedules.put(later)
+    await scene.stores.sweeps.take_duty("settle", "me", 1000)
+
+
+async def ledgers(scene: Place) -> None:
+    running = await scene.start("report", priority=0)
+    line = OutputLine(task_id=running.id, run_id=str(running.run_id), attempt=1, at=scene.clock.now(), text="hello")
+    await scene.stores.outputs.append([line])
+    await scene.stores.effects.begin("mail", "r1")
+    await scene.stores.effects.finish("mail", "r1", raw("1"))
+    await scene.stores.effects.forget("other")
+    await scene.stores.blobs.put_blob(f"{running.id}.result", b"large")
+    await scene.stores.events.advance("reader", 1)
+
+
+async def damage(scene: Place) -> None:
+    unreadable = await scene.add("report", priority=0)
+    prefix = scene.link.names[0].prefix
+    await scene.command("HSET", f"{prefix}task:{unreadable.id}", "detail", "{")
+    assert await scene.claim(names={"report"}) == []
+    vanished = await scene.add("report", priority=0)
+    await scene.command("DEL", f"{prefix}task:{vanished.id}")
+    await scene.command("SET", f"{prefix}queue:broken", "of a wrong type")
+    assert isinstance(scene.stores.upkeep, RedisUpkeep)
+    await scene.stores.upkeep.reconcile()
+
+
+async def a_recount_on_its_way(scene: Place) -> None:
+    await scene.add_many(2)
+    assert (await scene.script("recount", token=new_token(), after=0, limit=1, mend=False))[0] == b"going"
+
+
+STORIES: list[Callable[[Place], Coroutine[Any, Any, None]]] = [
+    damage,
+    work_of_every_kind,
+    limits_and_settings,
+    ledgers,
+    a_recount_on_its_way,
+]
+
+
+async def keys_of_strong_durability() -> set[str]:
+    scene = await opened(RedisOptions(allow_volatile=True, durability="strong", confirm_timeout_ms=10))
+    with pytest.raises(NotConfirmed):
+        await scene.add()
+    seen = await scene.patterns()
+    await scene.stores.close()
+    return seen
+
+
+class DumbLink(Link):
+    """Cannot tell other partitions anything, as after a crash at that point."""
+
+    async def run(self, name: str, partition: int, request: dict[str, Any], **options: Any) -> Any:
+        if name == "learn":
+            raise StoreUnavailable("nobody hears it")
+        return await super().run(name, partition, request, **options)
+
+
+async def keys_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    clock = StoryClock()
+    monkeypatch.setattr("ade.stores.redis.opening.Link", DumbLink)
+    options = RedisOptions(allow_volatile=True, partitions=4)
+    scene = Place(await open_redis(POOL.cluster("valkey").url, options, clock), clock)
+    queues: dict[int, str] = {}
+    assert isinstance(scene.stores.tasks, RedisTasks)
+    for number in range(100):
+        queues.setdefault(scene.stores.tasks._places.of_queue(f"q{number}"), f"q{number}")
+    first = await scene.add(queue=queues[0])
+    with pytest.raises(StoreUnavailable):
+        await scene.add(queue=queues[1], depends_on=(first.id,))
+    with pytest.raises(StoreUnavailable):
+        await scene.run()
+    seen = await scene.patterns()
+    await scene.stores.close()
+    return seen
+
+
+async def test_every_key_is_in_one_row_of_the_table_and_every_row_is_used(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[str] = set()
+    for story in STORIES:
+        await story(place)
+        seen |= await place.patterns()
+    seen |= await keys_of_strong_durability()
+    seen |= await keys_of_a_cluster(monkeypatch)
+
+    assert sorted({family.pattern for family in KEYS} - seen) == []
+
+
+async def test_keys_with_names_of_their_own_are_in_the_table_too() -> None:
+    own = RedisOptions(
+        allow_volatile=True, tasks="stream:task", results="stream:result", dlq="stream:dlq", group="cg:workers"
+    )
+    scene = await opened(own)
+    await work_of_every_kind(scene)
+
+    assert {"queue:tasks:<queue>:<priority>", "queue:results", "queue:dlq"} <= await scene.patterns()
+    assert families_of("somebody:elses", own.names(None)) == []
+    await scene.stores.close()
+
+
+def test_scripts_and_modules_name_no_key_that_is_not_in_the_table() -> None:
+    whole = {family.pattern for family in KEYS} | {"void"}  # a key that never exists, by design
+    begun = {family.fixed for family in KEYS if "<" in family.pattern}
+    texts = {path.name: path.read_text() for path in LUA.rglob("*.lua")}
+    named = [(file, key) for file, text in texts.items() for key in re.findall(r"\bP \.\. '([^']*)'", text)]
+    modules = {path.name: path.read_text() for path in (SOURCE / "stores" / "redis").glob("*.py")}
+    named += [(file, key) for file, text in modules.items() for key in re.findall(r'prefix\}([\w:]+)(?=["{])', text)]
+    channel = ("options.py", "hints")
+
+    assert len(named) > 200
+    assert [each for each in named if each[1] not in whole | begun and each != channel] == []
+
+
+def test_the_state_lies_where_the_scripts_look_for_it() -> None:
+    text = (LUA / "lib" / "state.lua").read_text()
+    places: dict[str, int] = {}
+    for names, numbers in re.findall(r"^local ([A-Z_, ]+) = ([\d, ]+)", text, re.MULTILINE):
+        places.update(zip(names.split(", "), map(int, numbers.split(", ")), strict=True))
+    named = {number: name for name, number in places.items()}
+
+    assert sorted(places.values()) == list(range(1, len(places) + 1))
+    assert [field for field, number in STATE_FIELDS.items() if named[number] not in field.upper()] == []
+
+
+def test_no_two_keys_of_a_partition_are_told_apart_by_their_prefix_alone() -> None:
+    names, token = PLAIN.names(3), os.urandom(4).hex()
+
+    assert [family.pattern for family in families_of(f"{names.prefix}said:{token}", names)] == ["said:<token>"]
+    assert families_of(f"ade:said:{token}", names) == []
