@@ -135,4 +135,4 @@ async def test_work_that_no_replica_confirms_is_accepted_and_done_and_said_to_be
                 with pytest.raises(NotConfirmed, match="0 of 1 replicas"):
                     await site.add(task)
 
-            await site.judge_unconfirmed([confirmed.id, task.id])
+            await site.judge([confirmed.id, task.id])

@@ -24,7 +24,7 @@ def slate() -> Iterator[Slate]:
 
 
 def keep(page: Page, now_ms: int) -> list[str]:
-    return runs_to_keep(page, now_ms=now_ms, heartbeat_ms=HEARTBEAT_MS, silence_ms=SILENCE_MS)
+    return list(runs_to_keep(page, now_ms=now_ms, heartbeat_ms=HEARTBEAT_MS, silence_ms=SILENCE_MS))
 
 
 class TestDecision:
@@ -109,9 +109,9 @@ class TestWatch:
         return renewed
 
     def test_a_silent_workers_runs_are_renewed_and_it_is_told(self, slate: Slate) -> None:
-        slate.write_runs([HeldRun(A, 0)])
+        slate.write_runs([HeldRun(A, 0, "task")])
         slate.write_beat(time.monotonic_ns() // 1_000_000 - 1_000)
-        assert self.looks(slate, 1) == [{A: ""}]
+        assert self.looks(slate, 1) == [{A: "task"}]
         assert slate.read().guarded_ms > 0
 
     def test_it_does_not_renew_more_often_than_the_worker_would(self, slate: Slate) -> None:

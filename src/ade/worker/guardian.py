@@ -98,15 +98,19 @@ class GuardianProcess:
             self._process.wait()
 
 
-def runs_to_keep(page: Page, *, now_ms: int, heartbeat_ms: int, silence_ms: int) -> list[str]:
-    """The runs to renew for a worker that has been silent for more than two beats; none while it beats.
+def runs_to_keep(page: Page, *, now_ms: int, heartbeat_ms: int, silence_ms: int) -> dict[str, str]:
+    """The runs to renew (run id -> task id) for a worker that has been silent for more than two beats; none while it beats.
 
     A run past its own time-out is given up: its worker should have ended it. A run without one is kept for a while.
     """
     silent_ms = now_ms - page.beat_ms
     if page.beat_ms == 0 or silent_ms <= 2 * heartbeat_ms:
-        return []
-    return [run_id for run_id, until in page.runs if (now_ms < until if until else silent_ms < silence_ms)]
+        return {}
+    return {
+        run.run_id: run.task_id
+        for run in page.runs
+        if (now_ms < run.until_ms if run.until_ms else silent_ms < silence_ms)
+    }
 
 
 def is_stopped(pid: int) -> bool:
@@ -134,7 +138,7 @@ def watch(slate: Slate, brief: Brief, open_renew: Callable[[], Renew], wait: Cal
             renew = renew or open_renew()  # takes its time, so it is begun early
             if not is_due:
                 continue
-            renew(dict.fromkeys(kept, ""))
+            renew(kept)
         except Exception as error:  # whatever it is, the next look may be luckier
             print(f"ade guardian of process {brief.worker_pid}: not renewed: {error}", file=sys.stderr, flush=True)
         else:

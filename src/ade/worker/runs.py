@@ -121,6 +121,8 @@ class Runs:
         for run_id, status in runs.items():
             run = self.held.get(run_id)
             if run is not None and not run.finishing:
+                if status is None:  # nothing that ADE does removes a running task
+                    log.error("task.record_lost", **_about(run), hint="the store has lost it; enqueue it again")
                 self.stop(run, Stop.CANCELLED if status is Status.CANCELLED else Stop.LOST)
 
     def lose(self, run: Run) -> None:

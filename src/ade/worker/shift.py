@@ -210,7 +210,7 @@ class Shift:
         return GuardianProcess.start(brief, self._slate.descriptor)
 
     def _note_held(self, runs: Iterable[Run]) -> None:
-        self._slate.write_runs(HeldRun(run.id, run.until_ms) for run in runs)
+        self._slate.write_runs(HeldRun(run.id, run.until_ms, run.task.id) for run in runs)
 
     async def _enqueue(self, tasks: Sequence[Task]) -> list[Task]:
         return await enqueue(self._setup.stores, self._setup.payloads, tasks)

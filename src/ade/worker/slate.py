@@ -15,7 +15,7 @@ from typing import NamedTuple
 _VERSION = struct.Struct("<Q")  # odd while the worker is writing
 _MOMENT = struct.Struct("<q")
 _COUNT = struct.Struct("<I")
-_RUN = struct.Struct("<32sq")
+_RUN = struct.Struct("<32sq48s")
 _GROUP = struct.Struct("<q")  # 0: nothing is written there
 _MOST_GROUPS = 1_024
 _BEAT_AT, _GUARDED_AT, _COUNT_AT, _GROUPS_AT = 8, 16, 24, 32
@@ -25,6 +25,7 @@ _RUNS_AT = _GROUPS_AT + _MOST_GROUPS * _GROUP.size
 class HeldRun(NamedTuple):
     run_id: str
     until_ms: int  # monotonic; 0: the run has no time-out
+    task_id: str = ""
 
 
 class Page(NamedTuple):
@@ -58,7 +59,7 @@ class Slate:
 
     def write_runs(self, runs: Iterable[HeldRun]) -> None:
         """By the worker: what it holds now."""
-        packed = [_RUN.pack(run_id.encode(), until) for run_id, until in runs][: self.capacity]
+        packed = [_RUN.pack(run.run_id.encode(), run.until_ms, run.task_id.encode()) for run in runs][: self.capacity]
         self._version += 1
         _VERSION.pack_into(self._memory, 0, self._version)
         _COUNT.pack_into(self._memory, _COUNT_AT, len(packed))
@@ -106,9 +107,15 @@ class Slate:
         return Page(
             beat_ms=_MOMENT.unpack_from(self._memory, _BEAT_AT)[0],
             guarded_ms=_MOMENT.unpack_from(self._memory, _GUARDED_AT)[0],
-            runs=tuple(HeldRun(run_id.decode(errors="replace"), until) for run_id, until in _RUN.iter_unpack(body)),
+            runs=tuple(
+                HeldRun(_text(run_id), until, _text(task_id)) for run_id, until, task_id in _RUN.iter_unpack(body)
+            ),
         )
 
     def close(self) -> None:
         self._memory.close()
         os.close(self.descriptor)
+
+
+def _text(written: bytes) -> str:
+    return written.rstrip(b"\0").decode(errors="replace")

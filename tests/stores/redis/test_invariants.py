@@ -16,7 +16,7 @@ from tests.servers.pool import Pool
 from tests.stores.redis.village import Village, village
 
 STATUS, STAGE, LEASE, WAITING, RUN_ID, ATTEMPT, FINISHED, WHERE = 0, 1, 12, 13, 10, 9, 17, 22
-Meddling = Callable[[Village], None]
+Meddling = Callable[[Village], object]
 
 
 @pytest.fixture
@@ -68,87 +68,85 @@ def _copy_final_event(at: Village) -> None:
 
 MEDDLING: dict[str, Meddling] = {
     "attempts_within_bounds": lambda at: rewrite(at, at.running[0].id, ATTEMPT, 4),
-    "counters_match_records": lambda at: at.command("HINCRBY", "ade:tally", "default:send:completed", 1) and None,
-    "dead_letters_are_posted": lambda at: at.command("XTRIM", "ade:queue:dlq", "MAXLEN", 0) and None,
-    "every_record_is_whole": lambda at: at.command("HDEL", f"ade:task:{at.tasks[0].id}", "detail") and None,
-    "every_run_has_its_delivery": lambda at: (
-        at.command("XGROUP", "DELCONSUMER", "ade:queue:back", "ade-workers", "w2") and None
-    ),
-    "every_run_has_its_lease": lambda at: at.command("ZINCRBY", "ade:queue:leases", 1, at.running[0].id) and None,
-    "every_run_holds_its_key": lambda at: at.command("DEL", "ade:queue:key:build/k") and None,
-    "every_task_has_its_place": lambda at: at.command("ZREM", "ade:queue:delayed", in_stage(at, "delayed").id) and None,
+    "counters_match_records": lambda at: at.command("HINCRBY", "ade:tally", "default:send:completed", 1),
+    "dead_letters_are_posted": lambda at: at.command("XTRIM", "ade:queue:dlq", "MAXLEN", 0),
+    "every_record_is_whole": lambda at: at.command("HDEL", f"ade:task:{at.tasks[0].id}", "detail"),
+    "every_run_has_its_delivery": lambda at: at.command("XGROUP", "DELCONSUMER", "ade:queue:back", "ade-workers", "w2"),
+    "every_run_has_its_lease": lambda at: at.command("ZINCRBY", "ade:queue:leases", 1, at.running[0].id),
+    "every_run_holds_its_key": lambda at: at.command("DEL", "ade:queue:key:build/k"),
+    "every_task_has_its_place": lambda at: at.command("ZREM", "ade:queue:delayed", in_stage(at, "delayed").id),
     "final_tasks_have_an_end": lambda at: rewrite(at, ended(at).id, FINISHED, False),
-    "indexes_match_records": lambda at: at.command("ZREM", "ade:task:all", at.tasks[0].id) and None,
-    "levels_match_streams": lambda at: at.command("HINCRBY", "ade:queue:levels", "5:default", 1) and None,
-    "nobody_waits_in_vain": lambda at: at.command("DEL", "ade:queue:broken") and None,
-    "nothing_is_named_in_vain": lambda at: at.command("ZADD", "ade:queue:leases", 1, ended(at).id) and None,
+    "indexes_match_records": lambda at: at.command("ZREM", "ade:task:all", at.tasks[0].id),
+    "levels_match_streams": lambda at: at.command("HINCRBY", "ade:queue:levels", "5:default", 1),
+    "nobody_waits_in_vain": lambda at: at.command("DEL", "ade:queue:broken"),
+    "nothing_is_named_in_vain": lambda at: at.command("ZADD", "ade:queue:leases", 1, ended(at).id),
     "one_final_event": _copy_final_event,
     "one_lease_per_run": lambda at: rewrite(at, at.running[0].id, RUN_ID, at.running[1].run_id),
-    "one_type_for_each_key": lambda at: at.command("SET", "ade:queue:parkings", "x") and None,
+    "one_type_for_each_key": lambda at: at.command("SET", "ade:queue:parkings", "x"),
     "ready_tasks_can_start": lambda at: rewrite(at, in_stage(at, "blocked").id, STAGE, "delayed"),
     "statuses_are_known": lambda at: rewrite(at, in_stage(at, "delayed").id, STAGE, "odd"),
-    "the_log_has_what_records_name": lambda at: at.command("DEL", "ade:events") and None,
+    "the_log_has_what_records_name": lambda at: at.command("DEL", "ade:events"),
     "the_log_tells_the_status": lambda at: rewrite(at, ended(at).id, STATUS, "cancelled"),
     "waiting_counts_match_edges": lambda at: rewrite(at, in_stage(at, "blocked").id, WAITING, 7),
-    "what_is_due_is_listed": lambda at: at.command("DEL", "ade:schedules:due") and None,
+    "what_is_due_is_listed": lambda at: at.command("DEL", "ade:schedules:due"),
 }
 
 # The same invariant broken in other ways.
 MORE: dict[str, tuple[str, Meddling]] = {
     "an entry is gone": (
         "every_task_has_its_place",
-        lambda at: at.command("XTRIM", "ade:queue:tasks:default:8", "MAXLEN", 0) and None,
+        lambda at: at.command("XTRIM", "ade:queue:tasks:default:8", "MAXLEN", 0),
     ),
     "an entry was given away": (
         "every_task_has_its_place",
-        lambda at: at.command("XGROUP", "CREATE", "ade:queue:tasks:default:8", "ade-workers", "$") and None,
+        lambda at: at.command("XGROUP", "CREATE", "ade:queue:tasks:default:8", "ade-workers", "$"),
     ),
     "a line is not looked along": (
         "every_task_has_its_place",
-        lambda at: at.command("DEL", "ade:queue:lines") and None,
+        lambda at: at.command("DEL", "ade:queue:lines"),
     ),
-    "a parking is forgotten": ("every_task_has_its_place", lambda at: at.command("DEL", "ade:queue:parkings") and None),
+    "a parking is forgotten": ("every_task_has_its_place", lambda at: at.command("DEL", "ade:queue:parkings")),
     "a deadline is unwatched": (
         "every_task_has_its_place",
-        lambda at: at.command("DEL", "ade:queue:deadlines") and None,
+        lambda at: at.command("DEL", "ade:queue:deadlines"),
     ),
     "an ended task stands in a line": (
         "nothing_is_named_in_vain",
-        lambda at: at.command("ZADD", "ade:queue:line:default:send", 1, f"{1:016d}:{ended(at).id}") and None,
+        lambda at: at.command("ZADD", "ade:queue:line:default:send", 1, f"{1:016d}:{ended(at).id}"),
     ),
     "an edge leads nowhere": (
         "nothing_is_named_in_vain",
-        lambda at: at.command("HSET", f"ade:task:waiting:{at.running[0].id}", ended(at).id, "strict") and None,
+        lambda at: at.command("HSET", f"ade:task:waiting:{at.running[0].id}", ended(at).id, "strict"),
     ),
     "a key is held by nobody": (
         "nothing_is_named_in_vain",
-        lambda at: at.command("SADD", "ade:queue:key:build/k", ended(at).id) and None,
+        lambda at: at.command("SADD", "ade:queue:key:build/k", ended(at).id),
     ),
     "a stream names what does not exist": (
         "nothing_is_named_in_vain",
-        lambda at: at.command("XADD", "ade:queue:tasks:default:8", "*", "id", "nothing", "name", "send") and None,
+        lambda at: at.command("XADD", "ade:queue:tasks:default:8", "*", "id", "nothing", "name", "send"),
     ),
     "an entry that is pending is gone": (
         "nothing_is_named_in_vain",
-        lambda at: at.command("XTRIM", "ade:queue:back", "MAXLEN", 0) and None,
+        lambda at: at.command("XTRIM", "ade:queue:back", "MAXLEN", 0),
     ),
     "a record is gone": (
         "nothing_is_named_in_vain",
-        lambda at: at.command("DEL", f"ade:task:{in_stage(at, 'delayed').id}") and None,
+        lambda at: at.command("DEL", f"ade:task:{in_stage(at, 'delayed').id}"),
     ),
     "a state cannot be read": (
         "every_record_is_whole",
-        lambda at: at.command("HSET", f"ade:task:{at.tasks[0].id}", "state", "?") and None,
+        lambda at: at.command("HSET", f"ade:task:{at.tasks[0].id}", "state", "?"),
     ),
     "the other side of an edge is gone": (
         "nobody_waits_in_vain",
-        lambda at: at.command("DEL", f"ade:task:waiting:{at.running[0].id}") and None,
+        lambda at: at.command("DEL", f"ade:task:waiting:{at.running[0].id}"),
     ),
     "a depth is wrong": (
         "counters_match_records",
-        lambda at: at.command("HSET", "ade:queue:depth", "default", 1) and None,
+        lambda at: at.command("HSET", "ade:queue:depth", "default", 1),
     ),
-    "a count of runs is wrong": ("counters_match_records", lambda at: at.command("DEL", "ade:queue:running") and None),
+    "a count of runs is wrong": ("counters_match_records", lambda at: at.command("DEL", "ade:queue:running")),
 }
 
 
@@ -176,11 +174,11 @@ async def test_there_are_many_ways_not_to_fit(settled: Village, way: str) -> Non
 
 async def test_looking_changes_nothing(settled: Village) -> None:
     settled.lose("queue:leases")
-    before = settled.keys()
+    before = settled.keys_like()
 
     first, second = await settled.upkeep.check_invariants(), await settled.upkeep.check_invariants()
 
-    assert (first, settled.keys()) == (second, before)
+    assert (first, settled.keys_like()) == (second, before)
 
 
 async def test_at_most_a_few_sentences_are_told_of_each(settled: Village) -> None:
@@ -211,9 +209,7 @@ def test_every_invariant_is_tried() -> None:
     folder = Path(survey.__file__).parent
     parts = [*folder.glob("lua/lib/checks.lua"), folder / "lua/reconcile.lua", *folder.glob("*.py")]
     text = "\n".join(path.read_text() for path in parts)
-    named = set(re.findall(r"(?:check|note)\(\s*['\"]([a-z_]+)['\"]", text)) | set(
-        re.findall(r"append\(\(\"([a-z_]+)\"", text)
-    )
-    named |= set(re.findall(r"return \[\(\"([a-z_]+)\"", text))
+    named = set(re.findall(r"(?:check|note)\(\s*['\"]([a-z_]+)['\"]", text))
+    named |= set(re.findall(r"(?:append\(\s*|return \[)\(\s*\"([a-z_]+)\",", text))
 
     assert named == set(MEDDLING)

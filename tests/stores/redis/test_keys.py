@@ -91,8 +91,7 @@ async def work_of_every_kind(scene: Place) -> None:
     await scene.add(run_after=scene.clock.now() + 60_000)
     await scene.add(deadline=scene.clock.now() + 60_000)
     await scene.script("hand_in", id=again.id, run_id=again.run_id, outcome='{"result": 1}')
-    returned = await scene.start(priority=0)
-    await scene.release(returned)
+    await scene.release(await scene.start(priority=0))
 
 
 async def limits_and_settings(scene: Place) -> None:
@@ -107,7 +106,8 @@ async def limits_and_settings(scene: Place) -> None:
 
 
 async def ledgers(scene: Place) -> None:
-    running = await scene.start("report", priority=0)
+    await scene.add("report")
+    [running] = await scene.claim(names={"report"})
     line = OutputLine(task_id=running.id, run_id=str(running.run_id), attempt=1, at=scene.clock.now(), text="hello")
     await scene.stores.outputs.append([line])
     await scene.stores.effects.begin("mail", "r1")
@@ -229,7 +229,7 @@ def test_the_state_lies_where_the_scripts_look_for_it() -> None:
     assert [field for field, number in STATE_FIELDS.items() if named[number] not in field.upper()] == []
 
 
-def test_no_two_keys_of_a_partition_are_told_apart_by_their_prefix_alone() -> None:
+def test_a_partition_knows_only_its_own_keys() -> None:
     names, token = PLAIN.names(3), os.urandom(4).hex()
 
     assert [family.pattern for family in families_of(f"{names.prefix}said:{token}", names)] == ["said:<token>"]

@@ -30,14 +30,14 @@ class Village:
         assert isinstance(self.server, Server)
         return self.server.command(*words)
 
-    def keys(self, pattern: str = "*") -> list[str]:
+    def keys_like(self, pattern: str = "*") -> list[str]:
         found = self.command("KEYS", f"ade:{pattern}")
         assert isinstance(found, list)
         return sorted(found)
 
     def lose(self, pattern: str) -> list[str]:
         """Delete all keys of a pattern; answers which."""
-        keys = self.keys(pattern)
+        keys = self.keys_like(pattern)
         for key in keys:
             self.command("DEL", key)
         return keys

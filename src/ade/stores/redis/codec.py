@@ -278,10 +278,20 @@ def logged_in(packed_state: bytes) -> list[int]:
 
 
 def read_events(packed: bytes, first: int, step: int) -> list[Event]:
-    """The events of one entry of the log."""
-    found = []
-    for number, (kind, at, task_id, actor, payload) in enumerate(msgspec.msgpack.decode(packed)):
-        told = msgspec.json.decode(payload) if isinstance(payload, str) else payload
-        seq = first + number * step
-        found.append(Event(seq=seq, type=kind, at=at, task_id=task_id, actor=actor or None, payload=told))
+    """The events of one entry of the log. The claims of one call are kept as one piece, the worker told once."""
+    found: list[Event] = []
+
+    def tell(kind: str, at: int, task_id: str, actor: str | None, payload: dict[str, object]) -> None:
+        seq = first + len(found) * step
+        found.append(Event(seq=seq, type=kind, at=at, task_id=task_id, actor=actor, payload=payload))
+
+    for kind, at, *rest in msgspec.msgpack.decode(packed):
+        if kind == "claims":
+            worker, claims = rest
+            for task_id, run_id, attempt in zip(claims[::3], claims[1::3], claims[2::3], strict=True):
+                tell("task.claimed", at, task_id, None, {"attempt": attempt, "run_id": run_id, "worker": worker})
+        else:
+            task_id, actor, payload = rest
+            told = msgspec.json.decode(payload) if isinstance(payload, str) else payload
+            tell(kind, at, task_id, actor or None, told)
     return found

@@ -55,6 +55,7 @@ async def reconcile(link: Link, places: Partitions, timing: Timing) -> Report:
     report = Report()
     for partition in places.all:
         survey = Survey(link, partition, timing, mend=True)
+        await link.ask(partition, ("HDEL", f"{survey.names.prefix}meta", "lost"))  # what is noted from now on is new
         await survey.everything()
         await _mend_edges(survey, places)
         survey.findings.gone.update(dict.fromkeys(await _unended(survey), partition))

@@ -1,7 +1,12 @@
-"""The Lua scripts. Each is one file with a contract in its head, put together from the parts it uses."""
+"""The Lua scripts. Each is one file with a contract in its head, put together from the parts it uses.
 
+`python -m ade.stores.redis.scripts FOLDER` writes them as the server gets them, for workers in other languages.
+"""
+
+import argparse
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +29,7 @@ class Script:
 @cache
 def script(name: str) -> Script:
     """The whole text of a script: the line that tells the engine, the parts it uses, and itself."""
-    body = (LUA / f"{name}.lua").read_text(encoding="utf-8")
+    body = _body(name)
     flags = _FLAGS.search(body)
     head = f"#!lua flags={flags.group(1).strip()}\n" if flags else "#!lua\n"
     uses = _USES.search(body)
@@ -32,11 +37,52 @@ def script(name: str) -> Script:
     return Script(name, head + "".join(_part(part) for part in parts) + body)
 
 
+def script_names() -> list[str]:
+    """Every script there is."""
+    return sorted(path.stem for path in LUA.glob("*.lua"))
+
+
+def contract(name: str) -> str:
+    """What the head of a script says it is asked for and answers."""
+    lines = [line for line in _body(name).partition("\n\n")[0].splitlines() if not _USES.match(line)]
+    words = " ".join(line.removeprefix("--").strip() for line in lines if not _FLAGS.match(line))
+    return words.removeprefix(f"{name}: ")
+
+
+def flags(name: str) -> list[str]:
+    """What the server is told about a script: `no-writes`, or `allow-oom` for what must work when memory is full."""
+    found = _FLAGS.search(_body(name))
+    return [flag.strip() for flag in found.group(1).split(",")] if found else []
+
+
+def export(folder: Path) -> list[Path]:
+    """Write every script into a folder, each whole: what SCRIPT LOAD takes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name in script_names():
+        files.append(folder / f"{name}.lua")
+        files[-1].write_text(script(name).text, encoding="utf-8")
+    return files
+
+
+@cache
+def _body(name: str) -> str:
+    return (LUA / f"{name}.lua").read_text(encoding="utf-8")
+
+
 @cache
 def _part(name: str) -> str:
     return (LUA / "lib" / f"{name}.lua").read_text(encoding="utf-8") + "\n"
 
 
-def script_names() -> list[str]:
-    """Every script there is."""
-    return sorted(path.stem for path in LUA.glob("*.lua"))
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m ade.stores.redis.scripts", description="Write the Lua scripts of the Redis store into a folder."
+    )
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args(arguments).folder
+    print(f"{len(export(folder))} scripts written to {folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -101,7 +101,12 @@ class Survey:
         self._effects: list[str] = []  # digests of the ledger's entries
 
     async def everything(self) -> None:
-        """Records, what stands around them, the levels of the streams, and the counters, in this order."""
+        """Types, records, what stands around them, the levels of the streams, and the counters, in this order."""
+        async for keys in self._keys():
+            await self._check_types([stand for key in keys if (stand := self._meaning(key)[1]) is not None])
+        if self.findings.counts and not self.mend:
+            return  # no script could look any further
+        self._effects.clear()
         async for keys in self._keys():
             await self._look_at(keys)
         await self._look_at_tasks()
@@ -128,7 +133,6 @@ class Survey:
                     break
 
     async def _look_at(self, keys: Iterable[str]) -> None:
-        stands = []
         for key in keys:
             task_id, stand = self._meaning(key)
             if task_id:
@@ -136,9 +140,7 @@ class Survey:
                 if len(self._ids) == _IDS:
                     await self._look_at_tasks()
             elif stand is not None:
-                stands.append(stand)
-        for stand in await self._of_right_type(stands):
-            await self._look_into(stand)
+                await self._look_into(stand)
 
     def _meaning(self, key: str) -> tuple[str | None, Stand | None]:
         """The task a key is the record of, or what it tells of tasks; neither for keys that are nothing of the kind."""
@@ -162,25 +164,21 @@ class Survey:
             self._effects.append(name)
         return (name if word == "task" and ":" not in name else None), None
 
-    async def _of_right_type(self, stands: Sequence[Stand]) -> list[Stand]:
-        """Those keys that are what they should be. With `mend`, the others are moved out of the way."""
-        if not stands:
-            return []
-        types = await self.link.ask(self.partition, *(("TYPE", stand.key) for stand in stands))
-        right = []
+    async def _check_types(self, stands: Sequence[Stand]) -> None:
+        """Keys must be what they should be. With `mend`, the others are moved out of the way."""
+        types = await self.link.ask(self.partition, *(("TYPE", stand.key) for stand in stands)) if stands else []
         for stand, found in zip(stands, types, strict=True):
-            if found.decode() == stand.type:
-                right.append(stand)
-            elif found != b"none":
+            if found.decode() not in (stand.type, "none"):
                 self.findings.note("one_type_for_each_key", f"{stand.key} is a {found.decode()}, not a {stand.type}")
                 if self.mend:
                     aside = f"{self.names.prefix}misplaced:{new_token()}:{stand.key[len(self.names.prefix) :]}"
                     await self.link.ask(self.partition, ("RENAMENX", stand.key, aside))
-        return [stand for stand in right if stand.kind]
 
     async def _look_into(self, stand: Stand) -> None:
         if self.link.partitions > 1 and stand.kind in ("waiting", "needs"):
             self.afar.append(stand)
+        if not stand.kind:
+            return
         if stand.type == "string":
             await self._call({"strays": [[stand.kind, stand.key, stand.argument, [""]]]})
         elif stand.type == "stream":

@@ -1,6 +1,7 @@
 """UpkeepStore on Redis: health, housekeeping, and the invariants. What was lost is found and put back here too."""
 
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,7 +20,8 @@ from ade.stores.redis.urls import Address
 
 RESULTS_KEPT_MS = 7 * 86_400_000
 IDLE_MS = 86_400_000  # what nobody has used for so long is forgotten
-_FULL_LOOK_EVERY = 360  # checkpoints: about once an hour
+_FULL_LOOK_S = 300.0  # between looks at everything, and longer where they take long
+_LOOK_SHARE = 0.02  # of the time may be spent on that
 _MUCH_MEMORY = 0.8
 _MANY_ENTRIES = 1_000_000
 _MUCH_LAG = 10_000
@@ -37,7 +39,7 @@ class RedisUpkeep:
         self._places = places
         self._timing = timing
         self.epochs = Epochs(link, places, timing)
-        self._checkpoints = 0
+        self._next_full_look = time.monotonic() + _FULL_LOOK_S
 
     async def check_invariants(self) -> list[str]:
         return await broken_invariants(self._link, self._places)
@@ -52,9 +54,11 @@ class RedisUpkeep:
         found = await symptoms(self._link, self._places)
         if found:
             _log.warning("store_needs_attention", extra={"warning": f"something was lost: {'; '.join(found[:5])}"})
-        if found or self._checkpoints % _FULL_LOOK_EVERY == _FULL_LOOK_EVERY - 1:
+        begun = time.monotonic()
+        if found or begun >= self._next_full_look:
             await self.reconcile()
-        self._checkpoints += 1
+            ended = time.monotonic()
+            self._next_full_look = ended + max(_FULL_LOOK_S, (ended - begun) / _LOOK_SHARE)
         for partition in self._places.all:
             await self._tidy(partition)
 

@@ -135,7 +135,7 @@ local function store(task)
   if state[IDEM] then
     call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
   end
-  everyone[#everyone + 1] = whole(state[SEQ])
+  everyone[#everyone + 1] = state[SEQ]
   everyone[#everyone + 1] = id
   call('HSET', task_key(id), 'state', cmsgpack.pack(state), 'detail', task.detail)
   count(state, 1)

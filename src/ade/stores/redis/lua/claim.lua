@@ -79,6 +79,7 @@ end
 
 local lease_until = STEADY + request.lease_ms
 local taken, leases, started, moved, levels = {}, {}, {}, 0, {}
+local claims = {} -- for the log: id, run id, attempt, ...
 local MOST_MOVED = 2000 -- tasks set aside by one call, so that it stays short
 local busy = {} -- running tasks by name and concurrency key
 
@@ -114,17 +115,18 @@ local function start(id, state, found)
     rooms[state[NAME]] = rooms[state[NAME]] - 1
     started[state[NAME]] = (started[state[NAME]] or 0) + 1
   end
-  local told = { cmsgpack.pack({ 'task.claimed', NOW, id, false,
-    { attempt = state[ATTEMPT], run_id = state[RUN_ID], worker = request.worker } }) }
+  claims[#claims + 1] = id
+  claims[#claims + 1] = run_ids[number]
+  claims[#claims + 1] = state[ATTEMPT]
+  note(state)
   if previous then
-    told[2] = cmsgpack.pack({ 'task.reclaimed', NOW, id, false, { attempt = state[ATTEMPT],
-      previous_worker = previous, new_worker = request.worker, entry = state[SEQ] } })
+    record(state, { cmsgpack.pack({ 'task.reclaimed', NOW, id, false, { attempt = state[ATTEMPT],
+      previous_worker = previous, new_worker = request.worker, entry = state[SEQ] } }) })
   end
-  record(state, told)
   local packed = cmsgpack.pack(state)
   call('HSET', task_key(id), 'state', packed)
   taken[number] = { id, run_ids[number] }
-  leases[#leases + 1] = whole(lease_until)
+  leases[#leases + 1] = lease_until
   leases[#leases + 1] = id
   answer[number + 1] = { id, packed, found[2], found[3], found[4] }
 end
@@ -157,18 +159,30 @@ local function receive(stream, entry, id)
   end
 end
 
+-- A stream that was read before has lost its group: everything in it is delivered again, and reconcile.lua must look.
+local function expect(stream, number, level)
+  local there = call('XLEN', stream)
+  if there ~= number then
+    call('HSET', KEYS[1], 'lost', stream)
+    if level then
+      call('HSET', P .. 'queue:levels', level, there)
+    end
+  end
+end
+
 -- Read entries of a stream; a stream without its group gets it, from the beginning.
-local function deliver(stream, number)
+local function deliver(stream, number, level)
   local got = redis.pcall('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
   if got and got.err then
     call('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
+    expect(stream, level and tonumber(call('HGET', P .. 'queue:levels', level) or '0') or number, level)
     got = call('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
   end
   return got and got[1] and got[1][2] or {}
 end
 
 local function take_delivered(source, number)
-  local entries = deliver(source.stream, number)
+  local entries = deliver(source.stream, number, source.level)
   for _, entry in ipairs(entries) do
     receive(source.stream, entry[1], entry[2][2])
   end
@@ -325,6 +339,7 @@ if #taken > 0 then
   end
   call('SET', memory, cmsgpack.pack(taken), 'PX', math.max(request.lease_ms, 1000))
   close_counts()
+  record_claims(request.worker, claims)
   close_log()
 end
 move_counters(P .. 'queue:levels', levels)

@@ -52,10 +52,15 @@ local function index_rare(id, old, state)
   end
 end
 
+local finished = {} -- when and id of tasks that end with this call
+
 local function index_end(id, was_final, state, before)
   if FINAL[state[STATUS]] and state[FINISHED] then
-    call('ZADD', P .. 'task:finished', whole(state[FINISHED]), id)
+    finished[#finished + 1] = state[FINISHED]
+    finished[#finished + 1] = id
   elseif was_final then
+    in_portions('ZADD', P .. 'task:finished', finished) -- it may have ended earlier in this very call
+    finished = {}
     call('ZREM', P .. 'task:finished', id)
   end
   if state[EXPIRES] ~= before then
@@ -240,6 +245,7 @@ local answers = {}
 for place, group in ipairs(request.groups) do
   answers[place] = group[1] and commit_together(group[2]) or commit_each(group[2])
 end
+in_portions('ZADD', P .. 'task:finished', finished)
 close_runs()
 close_places()
 close_counts()

@@ -1,4 +1,4 @@
--- uses: base
+-- uses: base, waiting
 -- flags: allow-oom
 -- levels: whether the counts of waiting entries match the streams. request.streams: names as '<priority>:<queue>' beside those
 --   that are counted; request.mend. Answers sentences on those that do not.
@@ -11,21 +11,6 @@ for place = 1, #counted, 2 do
 end
 for _, level in ipairs(request.streams) do
   levels[level] = true
-end
-
--- What the group was not given yet. Delivered entries are few: only running tasks have them.
-local function waiting_in(stream)
-  local length = call('XLEN', stream)
-  for _, group in ipairs(length > 0 and call('XINFO', 'GROUPS', stream) or {}) do
-    local facts = {}
-    for place = 1, #group, 2 do
-      facts[group[place]] = group[place + 1]
-    end
-    if facts['name'] == GROUP then
-      return length - #call('XRANGE', stream, '-', facts['last-delivered-id'])
-    end
-  end
-  return length
 end
 
 for level in pairs(levels) do

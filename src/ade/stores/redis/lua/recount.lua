@@ -29,7 +29,7 @@ local portion = call('ZRANGEBYSCORE', P .. 'task:all', '(' .. whole(so_far), '+i
 local moves = {}
 for _, id in ipairs(portion) do
   local ok, state = pcall(read_state, id)
-  if ok and state then
+  if ok and type(state) == 'table' and type(state[SEQ]) == 'number' then
     so_far = math.max(so_far, state[SEQ])
     local lane = state[QUEUE] .. ':' .. state[NAME] .. ':' .. state[STATUS]
     moves[lane] = (moves[lane] or 0) + 1

@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, state, waiting
 -- flags: no-writes
 -- symptoms: sums that do not fit together because something was lost, each in a sentence. Quick, whatever the number of tasks.
 
@@ -46,9 +46,13 @@ end
 local levels = call('HGETALL', P .. 'queue:levels')
 for place = 1, #levels, 2 do
   local priority, queue = string.match(levels[place], '^(%d):(.*)$')
-  local number, there = tonumber(levels[place + 1]), call('XLEN', STREAM .. queue .. ':' .. priority)
-  if number < 0 or there < number then
-    found[#found + 1] = number .. ' entries wait in stream ' .. queue .. ':' .. priority .. ', which has ' .. there
+  local number, there = tonumber(levels[place + 1]), waiting_in(STREAM .. queue .. ':' .. priority)
+  if number ~= there then
+    found[#found + 1] = number .. ' entries should wait in stream ' .. queue .. ':' .. priority .. ', there are ' .. there
   end
+end
+local lost = call('HGET', KEYS[1], 'lost')
+if lost then
+  found[#found + 1] = lost .. ' was read before, but had no group'
 end
 return found

@@ -3,10 +3,18 @@
 local before = tonumber(call('HGET', KEYS[1], 'tick') or '0')
 local aligned = SERVER_US - SERVER_US % PARTITIONS + PARTITION
 local BASE = math.max(aligned, before + PARTITIONS)
-local events = {}
+local events, told = {}, 0 -- what goes into the entry, and how many events that is
 
 local function tick(number)
   return BASE + (number - 1) * PARTITIONS
+end
+
+-- This entry tells of the task.
+local function note(state)
+  local logged = state[LOGGED]
+  if logged[#logged] ~= BASE then
+    logged[#logged + 1] = BASE
+  end
 end
 
 -- Enter packed events of a task.
@@ -14,9 +22,15 @@ local function record(state, packed)
   for _, event in ipairs(packed) do
     events[#events + 1] = event
   end
-  local logged = state[LOGGED]
-  if logged[#logged] ~= BASE then
-    logged[#logged + 1] = BASE
+  told = told + #packed
+  note(state)
+end
+
+-- Enter the claims of one call in one piece: {id, run id, attempt, ...}. Readers make an event of each.
+local function record_claims(worker, claims)
+  if #claims > 0 then
+    table.insert(events, 1, cmsgpack.pack({ 'claims', NOW, worker, claims }))
+    told = told + #claims / 3
   end
 end
 
@@ -33,7 +47,7 @@ local function close_log(newest)
   if #events == 0 and not newest then
     return
   end
-  call('HSET', KEYS[1], 'tick', whole(math.max(tick(#events), newest or 0)))
+  call('HSET', KEYS[1], 'tick', whole(math.max(tick(told), newest or 0)))
   if #events > 0 then
     call('XADD', P .. 'events', whole(BASE) .. '-0', 'events', array_head(#events) .. table.concat(events))
   end

@@ -1,0 +1,109 @@
+"""What a server keeps is damaged, thrown away or without room: workers say so, wait without haste, and go on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from ade.core.errors import StoreCorrupt, StoreFull
+from ade.core.lifecycle import Status
+from tests.faults.on_servers import ServerSite, site_on, under_load
+from tests.faults.workers import until
+from tests.servers.binaries import Binary
+from tests.servers.plugin import binary_or_skip, server_binary
+from tests.servers.server import Server
+from tests.worker.workshop import eventually
+
+__all__ = ["server_binary"]
+pytestmark = [pytest.mark.faults]
+
+CALM = 150  # commands or log lines in a second, of two workers that have nothing to do
+LOOK_S = 3.0
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(binary_or_skip("valkey")) as started:
+        yield started
+
+
+@pytest.fixture
+async def site(server: Server, tmp_path: Path) -> AsyncIterator[ServerSite]:
+    async with site_on(server.url, tmp_path) as made:
+        yield made
+
+
+async def haste(site: ServerSite, server: Server) -> float:
+    """How many commands the server gets and lines the logs get in a second, whichever are more."""
+
+    def counts() -> tuple[int, int]:
+        lines = sum(len(worker.log().splitlines()) for worker in site.workers)
+        return int(server.info("stats")["total_commands_processed"]), lines
+
+    before = counts()
+    await asyncio.sleep(LOOK_S)  # nothing is waited for: this is what is measured
+    return max(late - early for late, early in zip(counts(), before, strict=True)) / LOOK_S
+
+
+async def test_a_full_server_takes_no_new_work_while_running_tasks_end(server_binary: Binary, tmp_path: Path) -> None:
+    with Server(server_binary) as server:
+        async with site_on(server.url, tmp_path) as site:
+            await site.crew()
+            go_on = site.folder / "go-on"
+            running = [await site.enqueue("slow_when_continued", {"until": str(go_on)}) for _ in range(6)]
+            await site.until_noted("began", 6)
+            server.command("CONFIG", "SET", "maxmemory", server.info("memory")["used_memory"] // 2)
+
+            with pytest.raises(StoreFull, match="maxmemory"):
+                await site.add(site.task())
+            assert await haste(site, server) < CALM
+            go_on.touch()
+            ended = [await site.final(task) for task in running]
+
+            assert [(task.status, task.attempt) for task in ended] == [(Status.COMPLETED, 1)] * 6
+            server.command("CONFIG", "SET", "maxmemory", 0)
+            await site.judge([task.id for task in running])
+
+
+@pytest.mark.parametrize(
+    "key", ["ade:queue:leases", "ade:queue:tasks:default:5", "ade:queue:levels", "ade:events", "ade:task:all"]
+)
+async def test_a_key_of_the_wrong_type_is_named_and_work_goes_on_once_it_is_gone(
+    site: ServerSite, server: Server, key: str
+) -> None:
+    await site.crew()
+    tasks = await site.add(*(site.task() for _ in range(20)))
+    await site.all_final([task.id for task in tasks])
+    waiting = await site.add(*(site.task(0.2) for _ in range(60)))
+    server.command("SET", key, "something else")
+
+    with pytest.raises(StoreCorrupt, match=key):
+        for _ in range(20):
+            await site.add(site.task())
+            await site.stores.upkeep.check_invariants()
+    await until(lambda: any(key in line for line in site.warnings()), "workers name the key")
+    assert await haste(site, server) < CALM
+    server.command("DEL", key)
+
+    await site.all_final([task.id for task in waiting])
+    await site.all_hear()
+
+
+async def test_a_server_that_was_emptied_is_noticed_and_new_work_is_done(site: ServerSite, server: Server) -> None:
+    workers = await site.crew()
+    async with under_load(site) as load:
+        server.flush()
+        before = len(load.acknowledged)
+        await until(lambda: all("store_lost_its_data" in worker.log() for worker in workers), "the loss is told")
+        await load.more()
+        after = load.acknowledged[before + 10 :]  # a batch of each producer may have been on its way
+
+    await site.all_final(after)
+    await site.all_hear()
+    assert await haste(site, server) < CALM
+
+    async def sound() -> bool:
+        return await site.stores.upkeep.check_invariants() == []
+
+    await eventually(sound, 15.0)

@@ -1,0 +1,338 @@
+"""A worker of another language: a real process that knows the protocol page and nothing of ADE's code."""
+
+import ast
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from ade import Ade, Backoff, Status
+from ade.core.failure import FailureKind
+from ade.core.records import Task
+from ade.queue.payloads import Payloads
+from ade.settings import Settings, StoreSettings
+from ade.stores.redis.link import Link
+from ade.stores.redis.scripts import script, script_names
+from ade.stores.redis.tasks import RedisTasks
+from ade.worker.sweep import settle_ripe
+from tests.architecture.repository import ROOT
+from tests.cli.processes import call
+from tests.servers.pool import POOL
+from tests.servers.server import DURABLE
+
+PROGRAM = ROOT / "tests" / "stores" / "redis" / "foreign_worker.py"
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def url() -> str:
+    return POOL.standalone("valkey", DURABLE).url
+
+
+@pytest.fixture
+async def ade(url: str) -> AsyncIterator[Ade]:
+    async with Ade(settings=Settings(store=StoreSettings(url=url))) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scripts, as the documented command writes them."""
+    folder = tmp_path_factory.mktemp("scripts")
+    command = [sys.executable, "-m", "ade.stores.redis.scripts", str(folder)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+    return folder
+
+
+@pytest.fixture
+def programs() -> Iterator[list["subprocess.Popen[str]"]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+async def finished(url: str, scripts: Path) -> list[str]:
+    """Let the foreign worker do what there is; what it printed."""
+    command = [sys.executable, str(PROGRAM), url, str(scripts)]
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=scripts
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+async def link_of(ade: Ade) -> Link:
+    tasks = (await ade.open()).stores.tasks
+    assert isinstance(tasks, RedisTasks)
+    return tasks._link
+
+
+async def claimed(ade: Ade, name: str = "double", **request: Any) -> dict[str, Any]:
+    """Claim as the protocol says, with a request in JSON, over plain commands."""
+    asked = {"id": "r1", "worker": "w", "run_ids": ["r1"], "names": [name], "queues": [], "lease_ms": 30_000, **request}
+    _, *records = await foreign(ade, "claim", asked)
+    [record] = records
+    found: dict[str, Any] = msgspec.json.decode(record)
+    return found
+
+
+async def foreign(ade: Ade, name: str, request: dict[str, Any]) -> Any:
+    link = await link_of(ade)
+    names = link.names[0]
+    keys = (2, f"{names.prefix}meta", f"{names.prefix}void")
+    words = (msgspec.json.encode(request), 0, 1, names.tasks, names.group, names.results, names.dlq)
+    return (await link.ask(0, ("EVAL", script(name).text, *keys, *words)))[0]
+
+
+async def hand_in(ade: Ade, record: dict[str, Any], outcome: str | dict[str, Any]) -> str:
+    text = outcome if isinstance(outcome, str) else msgspec.json.encode(outcome).decode()
+    answer: bytes = await foreign(ade, "hand_in", {"id": record["id"], "run_id": record["run_id"], "outcome": text})
+    return answer.decode()
+
+
+async def settled(ade: Ade) -> int:
+    opened = await ade.open()
+    return await settle_ripe(opened.stores, payloads=opened.payloads)
+
+
+async def ended(ade: Ade, outcome: str | dict[str, Any], **options: Any) -> Task:
+    """A task whose run was handed in with this outcome and then settled."""
+    handle = await ade.enqueue("double", {"number": 1}, allow_unknown=True, **options)
+    assert await hand_in(ade, await claimed(ade), outcome) == "taken"
+    assert await settled(ade) == 1
+    return await handle.get()
+
+
+def test_the_foreign_worker_uses_nothing_of_ade() -> None:
+    nodes = list(ast.walk(ast.parse(PROGRAM.read_text())))
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+
+    assert modules == {"collections.abc", "json", "pathlib", "redis", "sys", "threading", "typing", "uuid"}
+
+
+def test_the_folder_has_every_script_as_the_server_gets_it(scripts: Path) -> None:
+    assert {path.stem: path.read_text() for path in scripts.iterdir()} == {
+        name: script(name).text for name in script_names()
+    }
+
+
+async def test_tasks_of_other_languages_complete_and_are_retried_as_the_core_decides(
+    ade: Ade, url: str, scripts: Path
+) -> None:
+    @ade.task()
+    async def unrelated() -> None: ...
+
+    good = await ade.enqueue("double", {"number": 21}, allow_unknown=True)
+    bad = await ade.enqueue("flaky", allow_unknown=True, backoff=Backoff(base_ms=10))
+    async with ade.worker():  # settles what is handed in, and runs nothing of it
+        lines = await finished(url, scripts)
+        assert await good.result(timeout=PATIENCE_S) == {"doubled": 42}
+        assert lines == [f"{word} {handle.id}" for handle in (good, bad) for word in ("running", "taken")]
+        async with asyncio.timeout(PATIENCE_S):
+            while (task := await bad.get()).status is not Status.COMPLETED:
+                await finished(url, scripts)
+
+    assert [event.type async for event in bad.events()] == [
+        "task.created",
+        "task.claimed",
+        "task.retry_scheduled",
+        "task.claimed",
+        "task.succeeded",
+    ]
+    assert (task.attempt, task.worker_id) == (2, None)
+    assert await (await ade.open()).stores.upkeep.check_invariants() == []
+
+
+async def test_a_killed_foreign_worker_loses_its_task_to_another(
+    ade: Ade, url: str, scripts: Path, programs: list["subprocess.Popen[str]"]
+) -> None:
+    handle = await ade.enqueue("hang", allow_unknown=True)
+    command = [sys.executable, str(PROGRAM), url, str(scripts)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    programs.append(process)
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == f"running {handle.id}\n"
+    lease = (await handle.get()).lease_until
+    async with asyncio.timeout(PATIENCE_S):
+        while (await handle.get()).lease_until == lease:  # it goes on beating
+            await asyncio.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.wait)
+
+    @ade.task(name="hang")
+    async def rescue() -> str:
+        return "rescued"
+
+    async with ade.worker():
+        assert await handle.result(timeout=PATIENCE_S) == "rescued"
+    told = [event.type async for event in handle.events()]
+    assert told == [
+        "task.created",
+        "task.claimed",
+        "task.stalled",
+        "task.claimed",
+        "task.reclaimed",
+        "task.succeeded",
+    ]
+
+
+async def test_ade_sweep_settles_where_no_worker_runs(ade: Ade, url: str, scripts: Path, tmp_path: Path) -> None:
+    handle = await ade.enqueue("double", {"number": 4}, allow_unknown=True)
+    await finished(url, scripts)
+    assert await handle.status() is Status.RUNNING
+
+    done = await asyncio.to_thread(call, tmp_path, "--store", url, "sweep", "--once")
+
+    assert done.returncode == 0, done.stderr
+    assert await handle.result(timeout=0) == {"doubled": 8}
+
+
+async def test_a_claim_in_json_tells_all_a_worker_needs(ade: Ade) -> None:
+    handle = await ade.enqueue("double", {"number": 3}, allow_unknown=True, queue="sums", priority=2, timeout=9)
+
+    record = await claimed(ade)
+
+    lease = (await handle.get()).lease_until
+    detail = record.pop("detail")
+    assert record == {
+        "id": handle.id,
+        "run_id": "r1",
+        "name": "double",
+        "queue": "sums",
+        "priority": 2,
+        "attempt": 1,
+        "generation": 1,
+        "lease_until": lease,
+    }
+    assert (detail["args"], detail["timeout_ms"]) == ({"number": 3}, 9000)
+    assert await claimed(ade) == {**record, "detail": detail}  # the same request again
+
+
+async def test_the_first_outcome_counts_and_is_settled_once(ade: Ade) -> None:
+    handle = await ade.enqueue("double", allow_unknown=True)
+    record = await claimed(ade)
+
+    assert [await hand_in(ade, record, {"result": number}) for number in (1, 2)] == ["taken", "taken"]
+    counts = await asyncio.gather(*(settled(ade) for _ in range(3)))
+
+    assert max(counts) == 1
+    assert await handle.result(timeout=0) == 1
+    assert [event.type async for event in handle.events()].count("task.succeeded") == 1
+    assert await hand_in(ade, record, {"result": 3}) == "completed"
+    assert await settled(ade) == 0
+
+
+async def test_who_lost_the_task_is_told_and_changes_nothing(ade: Ade) -> None:
+    handle = await ade.enqueue("double", allow_unknown=True)
+    record = await claimed(ade)
+    await handle.cancel("not needed")
+
+    assert await hand_in(ade, record, {"result": 1}) == "cancelled"
+    assert await hand_in(ade, {**record, "id": "0" * 8}, {"result": 1}) == "gone"
+    assert await settled(ade) == 0
+
+
+async def test_cancelling_throws_away_what_was_handed_in(ade: Ade) -> None:
+    handle = await ade.enqueue("double", allow_unknown=True)
+    assert await hand_in(ade, await claimed(ade), {"result": 1}) == "taken"
+
+    await handle.cancel("not needed")
+
+    assert await settled(ade) == 0
+    assert await handle.status() is Status.CANCELLED
+
+
+async def test_what_was_handed_in_is_safe_from_its_lease(ade: Ade) -> None:
+    """Nobody sweeps for long: the lease runs out, and still the outcome counts."""
+    handle = await ade.enqueue("double", allow_unknown=True)
+    record = await claimed(ade, lease_ms=1)
+    assert await hand_in(ade, record, {"result": 5}) == "taken"
+    stores = (await ade.open()).stores
+    async with asyncio.timeout(PATIENCE_S):
+        while stores.clock.steady() <= record["lease_until"] + 1:
+            await asyncio.sleep(0.005)
+
+    ripe = await stores.sweeps.ripe(10)
+
+    assert (ripe.expired, [task.id for task, _ in ripe.handed_in]) == ([], [handle.id])
+    assert await settled(ade) == 1
+    assert await handle.result(timeout=0) == 5
+
+
+@pytest.mark.parametrize(
+    "outcome", ["{", "[1]", "7", "{}", '{"retry_after_ms": 1}', '{"result": "\\ud800"}', "x" * (1024 * 1024 + 1)]
+)
+async def test_what_is_no_outcome_is_not_taken(ade: Ade, outcome: str) -> None:
+    handle = await ade.enqueue("double", allow_unknown=True)
+
+    answer = await hand_in(ade, await claimed(ade), outcome)
+
+    assert answer == ("too_large" if outcome.startswith("x") else "not_an_outcome")
+    assert await settled(ade) == 0
+    assert await handle.status() is Status.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "kind"),
+    [
+        ({"error": {"type": "E", "message": "m"}}, Status.PENDING, FailureKind.RAISED),
+        ({"error": {"type": "E", "message": "m", "retryable": False}}, Status.FAILED, FailureKind.RAISED),
+        ({"error": {"type": "E", "message": "m", "kind": "unrecoverable"}}, Status.FAILED, FailureKind.UNRECOVERABLE),
+        ({"error": {"type": "E", "message": "m", "kind": "worker_died"}}, Status.FAILED, FailureKind.BAD_RESULT),
+        ({"error": {"type": "E", "message": "m"}, "result": 1}, Status.FAILED, FailureKind.BAD_RESULT),
+        ({"error": "text"}, Status.FAILED, FailureKind.BAD_RESULT),
+        ('{"result": 0x10}', Status.FAILED, FailureKind.BAD_RESULT),
+        ('{"result": ' + "[" * 995 + "]" * 995 + "}", Status.FAILED, FailureKind.BAD_RESULT),
+    ],
+)
+async def test_the_core_decides_what_follows_from_an_error(
+    ade: Ade, outcome: Any, status: Status, kind: FailureKind
+) -> None:
+    task = await ended(ade, outcome)
+
+    assert task.status is status
+    assert task.error is not None
+    assert task.error.kind is kind
+
+
+async def test_the_delay_a_failure_asks_for_is_kept(ade: Ade) -> None:
+    task = await ended(ade, {"error": {"type": "E", "message": "m", "kind": "retry_asked"}, "retry_after_ms": 60_000})
+
+    assert (task.status, task.run_after - task.updated_at) == (Status.PENDING, 60_000)
+
+
+async def test_a_task_that_is_handed_back_loses_no_attempt(ade: Ade) -> None:
+    task = await ended(ade, {"released": "shutting down"})
+
+    assert (task.status, task.attempt, task.error) == (Status.PENDING, 0, None)
+
+
+async def test_long_texts_are_cut_and_large_details_left_out(ade: Ade) -> None:
+    error = {"type": "T" * 300, "message": "m" * 3000, "details": {"log": "x" * 9000}}
+
+    task = await ended(ade, {"error": error})
+
+    assert task.error is not None
+    assert (len(task.error.type), len(task.error.message), task.error.details) == (200, 2000, None)
+
+
+async def test_a_large_result_goes_to_the_blobs_and_a_reference_cannot_be_forged(ade: Ade) -> None:
+    large = await ended(ade, {"result": "x" * 200_000})
+    forged = await ended(ade, '{"result":{"$blob":"' + large.id + '.result","size":1,"sha256":"x"}}')
+    payloads: Payloads = (await ade.open()).payloads
+
+    assert large.result is not None and forged.result is not None
+    assert len(large.result) < 1000
+    assert msgspec.json.decode(await payloads.load(Raw(bytes(large.result)))) == "x" * 200_000
+    assert msgspec.json.decode(await payloads.load(Raw(bytes(forged.result))))["$blob"] == f"{large.id}.result"

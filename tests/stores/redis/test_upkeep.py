@@ -1,0 +1,214 @@
+"""Health, housekeeping and what is said instead of a backup."""
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from ade.core.errors import StoreError
+from ade.stores.redis import upkeep as upkeep_module
+from ade.stores.redis.opening import open_redis
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.upkeep import IDLE_MS, RESULTS_KEPT_MS, RedisUpkeep
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+from tests.servers.binaries import Binary
+from tests.servers.pool import Pool
+from tests.servers.server import DURABLE, Options, Server
+from tests.stores.redis.village import OPTIONS, Village, village
+
+
+@pytest.fixture
+def server(server_binary: Binary, server_pool: Pool) -> Server:
+    return server_pool.standalone(server_binary.kind)
+
+
+@pytest.fixture
+async def settled(server: Server) -> AsyncIterator[Village]:
+    async with village(server) as built:
+        yield built
+
+
+async def _health(server: Server, options: RedisOptions) -> tuple[dict[str, Any], list[str]]:
+    stores = await open_redis(server.url, options, StoryClock())
+    try:
+        await Scene(stores, StoryClock()).add()
+        health = await stores.upkeep.health()
+    finally:
+        await stores.close()
+    return health.facts, health.warnings
+
+
+async def test_health_tells_what_the_server_is_and_holds(settled: Village) -> None:
+    health = await settled.upkeep.health()
+
+    facts = health.facts
+    assert (facts["mode"], facts["partitions"], facts["replicas"], facts["aof"]) == ("standalone", 1, 0, False)
+    assert (facts["tasks"], facts["running"], facts["dead_letters"]) == (len(settled.tasks), 3, 1)
+    assert facts["max_memory_mb"] == "no limit"
+
+
+async def test_a_durable_server_with_a_worker_gives_no_reason_to_worry(
+    server_binary: Binary, server_pool: Pool
+) -> None:
+    facts, warnings = await _health(server_pool.standalone(server_binary.kind, DURABLE), RedisOptions())
+
+    assert facts["aof"] is True
+    assert warnings == ["1 tasks wait in queue default at priority 5; no worker has asked for them yet"]
+
+
+async def test_little_memory_left_is_a_reason_to_worry(server_binary: Binary, server_pool: Pool) -> None:
+    server = server_pool.standalone(server_binary.kind, Options(maxmemory="64mb"))
+    used = int(server.info("memory")["used_memory"])
+    server.command("CONFIG", "SET", "maxmemory", str(int(used * 1.2)))
+
+    _, warnings = await _health(server, OPTIONS)
+
+    assert any("of its memory" in warning for warning in warnings)
+
+
+async def test_what_was_switched_off_since_the_start_is_a_reason_to_worry(
+    server_binary: Binary, server_pool: Pool
+) -> None:
+    server = server_pool.standalone(server_binary.kind, Options(appendonly=True).plus(loglevel="warning"))
+    stores = await open_redis(server.url, RedisOptions(), StoryClock())
+    try:
+        server.command("CONFIG", "SET", "appendonly", "no")
+        server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        server.command("CONFIG", "SET", "dir", "/proc")  # no place for a dump
+        server.command("CONFIG", "SET", "dbfilename", "x.rdb")
+        warnings = (await stores.upkeep.health()).warnings
+    except Exception as error:  # some servers refuse to be pointed at such a folder
+        assert "dir" in str(error) or "dbfilename" in str(error)
+        warnings = (await stores.upkeep.health()).warnings
+    finally:
+        await stores.close()
+
+    assert [warning for warning in warnings if "forgets everything" in warning]
+    assert [warning for warning in warnings if "throws data away" in warning]
+
+
+async def test_a_group_that_lags_is_named(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_module, "_MUCH_LAG", 2)
+    settled.command("XGROUP", "CREATE", "ade:queue:results", "billing", "0", "MKSTREAM")
+    await settled.run_out()
+
+    warnings = (await settled.upkeep.health()).warnings
+
+    assert [warning for warning in warnings if warning.startswith("group billing of results is")]
+
+
+async def test_many_entries_are_named(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_module, "_MANY_ENTRIES", 0)
+
+    warnings = (await settled.upkeep.health()).warnings
+
+    assert {warning.partition(" ")[2][:12] for warning in warnings} >= {"entries are ", "dead letters"}
+
+
+async def test_results_stay_until_every_group_has_read_them(settled: Village) -> None:
+    for group in ("billing", "mail"):
+        settled.command("XGROUP", "CREATE", "ade:queue:results", group, "0", "MKSTREAM")
+    await settled.run_out()
+    total = settled.command("XLEN", "ade:queue:results")
+    assert isinstance(total, int) and total > 4
+
+    await settled.upkeep.checkpoint()
+    assert settled.command("XLEN", "ade:queue:results") == total
+    for group, count in (("billing", 4), ("mail", 3)):
+        settled.command("XREADGROUP", "GROUP", group, "c", "COUNT", count, "STREAMS", "ade:queue:results", ">")
+    await settled.upkeep.checkpoint()
+    assert settled.command("XLEN", "ade:queue:results") == total, "read, but not acknowledged"
+    for group in ("billing", "mail"):
+        for entry in settled.server.client().xrange("ade:queue:results", count=3):  # type: ignore[union-attr]
+            settled.command("XACK", "ade:queue:results", group, entry[0])
+    await settled.upkeep.checkpoint()
+
+    assert settled.command("XLEN", "ade:queue:results") == total - 3
+
+
+async def test_old_results_go_whoever_has_read_them(settled: Village) -> None:
+    settled.command("XADD", "ade:queue:results", "1000-0", "id", "old")
+    settled.command("XGROUP", "CREATE", "ade:queue:results", "billing", "0")
+    await settled.run_out()
+    total = settled.command("XLEN", "ade:queue:results")
+    assert isinstance(total, int)
+
+    await settled.upkeep.checkpoint()
+
+    assert RESULTS_KEPT_MS == 7 * 24 * 3600 * 1000
+    assert settled.command("XLEN", "ade:queue:results") == total - 1
+    assert settled.command("EXISTS", "ade:queue:results") == 1
+
+
+async def test_streams_and_consumers_that_nobody_uses_are_forgotten(
+    settled: Village, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await settled.run_out()
+    streams = settled.keys_like("queue:tasks:*")
+    assert IDLE_MS == 24 * 3600 * 1000
+
+    await settled.upkeep.checkpoint()
+    assert settled.keys_like("queue:tasks:*") == streams, "they were used today"
+    monkeypatch.setattr(upkeep_module, "IDLE_MS", -1_000_000)
+    await settled.upkeep.checkpoint()
+
+    assert settled.keys_like("queue:tasks:*") == []
+    settled.tasks.append(await settled.scene.add())
+    await settled.run_out()
+    assert await settled.unfinished() == []
+    assert await settled.upkeep.check_invariants() == []
+
+
+async def test_who_has_something_pending_is_not_forgotten(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_module, "IDLE_MS", -1_000_000)
+
+    await settled.upkeep.checkpoint()
+
+    assert await settled.upkeep.check_invariants() == []
+    await settled.run_out()
+    assert await settled.unfinished() == []
+
+
+async def test_a_checkpoint_puts_back_what_was_lost_and_says_so(
+    settled: Village, caplog: pytest.LogCaptureFixture
+) -> None:
+    settled.lose("queue:leases")
+
+    with caplog.at_level(logging.WARNING, "ade.store"):
+        await settled.upkeep.checkpoint()
+        await settled.upkeep.checkpoint()
+
+    assert [record.message for record in caplog.records] == ["store_needs_attention", "store_mended"]
+    assert await settled.upkeep.check_invariants() == []
+
+
+async def test_everything_is_looked_at_now_and_then(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled.lose("queue:line:*")  # nothing that a glance could see
+
+    await settled.upkeep.checkpoint()
+    assert await settled.upkeep.check_invariants() != []
+    monkeypatch.setattr(settled.upkeep, "_next_full_look", 0.0)
+    await settled.upkeep.checkpoint()
+
+    assert await settled.upkeep.check_invariants() == []
+
+
+async def test_a_backup_is_the_server_s_own_business(settled: Village, tmp_path: Any) -> None:
+    target = tmp_path / "copy.db"
+
+    with pytest.raises(StoreError, match="BGSAVE"):
+        async for _ in settled.upkeep.backup(str(target)):
+            pass
+
+    assert not target.exists()
+
+
+async def test_a_cluster_has_the_same_health(server_binary: Binary, server_pool: Pool) -> None:
+    async with village(server_pool.cluster(server_binary.kind)) as built:
+        assert isinstance(built.upkeep, RedisUpkeep)
+        facts = (await built.upkeep.health()).facts
+        await built.upkeep.checkpoint()
+
+    assert (facts["mode"], facts["partitions"], facts["tasks"]) == ("cluster", 4, len(built.tasks))
