@@ -25,7 +25,7 @@ NAMES = {
 
 @pytest.fixture
 async def reader() -> AsyncIterator["Redis[str]"]:
-    server: Redis[str] = Redis.from_url(POOL.standalone("valkey", DURABLE).url, decode_responses=True)
+    server: Redis[str] = Redis.from_url(POOL.standalone("valkey", DURABLE).url, decode_responses=True, protocol=2)
     yield server
     await server.aclose()
 
@@ -57,11 +57,10 @@ async def named(
 async def read(server: "Redis[str]", stream: str, group: str) -> list[tuple[str, dict[str, str]]]:
     """What the group has not seen yet, acknowledged."""
     answer: Any = await server.xreadgroup(group, "reader-1", {stream: ">"}, count=100)
-    entries = list(answer[0][1]) if isinstance(answer, list) and answer else []
-    entries = entries or (next(iter(answer.values()))[0] if isinstance(answer, dict) and answer else [])
+    entries: list[tuple[str, dict[str, str]]] = answer[0][1] if answer else []
     if entries:
         await server.xack(stream, group, *(entry for entry, _ in entries))
-    return [(entry, dict(fields)) for entry, fields in entries]
+    return entries
 
 
 async def test_a_group_gets_one_entry_for_each_final_outcome(

@@ -90,7 +90,8 @@ local function tell_outcome(id, state, change)
   ended = true
   if listened then
     call('XADD', RESULTS, '*', 'id', id, 'name', state[NAME], 'queue', state[QUEUE], 'status', state[STATUS],
-      'attempt', state[ATTEMPT], 'run_id', state[RUN_ID] or '', 'outcome', change[7] or '', 'at', whole(NOW))
+      'attempt', state[ATTEMPT], 'run_id', state[RUN_ID] or '', 'outcome', change[7] or '',
+      'at', whole(state[FINISHED] or NOW))
   end
 end
 
