@@ -12,6 +12,7 @@ from pathlib import Path
 
 from docs.generators import command_line, events, explain, lifecycle, rooms, schema, settings
 from docs.generators.python_api import API_BLOCKS
+from docs.generators.redis_store import REDIS_BLOCKS
 from docs.generators.tables import Block
 
 DOCS = Path(__file__).resolve().parent
@@ -35,6 +36,7 @@ BLOCKS: Mapping[str, Block] = {
     "command-options": command_line.everywhere,
     "exit-codes": command_line.exit_codes,
     **API_BLOCKS,
+    **REDIS_BLOCKS,
 }
 OPENING = re.compile(r"<!-- generated:(?P<name>[\w-]+) -->")
 BLOCK = re.compile(OPENING.pattern + r"\n(?:(?!<!-- generated:).)*?<!-- /generated -->", re.DOTALL)

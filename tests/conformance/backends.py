@@ -12,7 +12,7 @@ from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.tasks import RedisTasks
 from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
-from tests.servers.plugin import binary_or_skip, skip
+from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import POOL
 
 
@@ -22,12 +22,6 @@ class Backend:
 
     open: Callable[[Path, Clock], Awaitable[Stores]]
     damage: Callable[[Stores, str, str], Awaitable[None]]  # make the record of a task unreadable, in one of these ways
-    limits_span_queues: bool = True
-
-    def must_limit_over_queues(self) -> None:
-        """For stories in which tasks of one limited name lie in several queues."""
-        if not self.limits_span_queues:
-            skip("on a cluster a name's limits count within the partition of a queue")
 
 
 CUT, NOT_TEXT, UNKNOWN_WORD, MISSING = "cut", "not_text", "unknown_word", "missing"
@@ -96,5 +90,5 @@ BACKENDS = {
     "sqlite": Backend(open=_open_file, damage=_damage_sqlite),
     "valkey": Backend(open=_open_valkey, damage=_damage_redis),
     "redis": Backend(open=_open_redis, damage=_damage_redis),
-    "cluster": Backend(open=_open_cluster, damage=_damage_redis, limits_span_queues=False),
+    "cluster": Backend(open=_open_cluster, damage=_damage_redis),
 }

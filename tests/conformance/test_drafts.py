@@ -3,7 +3,6 @@
 from ade.core.change import change
 from ade.core.lifecycle import Status, Verb
 from ade.core.task import edit
-from tests.conformance.backends import Backend
 from tests.conformance.scene import Scene, raw
 
 
@@ -28,8 +27,7 @@ async def test_an_edited_draft_is_another_draft(scene: Scene) -> None:
     assert (tally.queue, tally.name, tally.count) == ("b", "build", 1)
 
 
-async def test_an_approved_draft_starts_where_its_edits_put_it(scene: Scene, backend: Backend) -> None:
-    backend.must_limit_over_queues()
+async def test_an_approved_draft_starts_where_its_edits_put_it(scene: Scene) -> None:
     await scene.define("build", concurrency_per_key=1)
     await scene.start("build", concurrency_key="bob")
     draft = await scene.add("send", status=Status.DRAFT, queue="a")

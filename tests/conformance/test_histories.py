@@ -267,7 +267,7 @@ async def _awaited(action: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "examples"), [("memory", 100), ("sqlite", 6), ("valkey", 25)])
+@pytest.mark.parametrize(("backend", "examples"), [("memory", 100), ("sqlite", 6), ("valkey", 25), ("cluster", 15)])
 def test_random_histories(backend: str, examples: int) -> None:
     machine = type("Told", (Histories,), {"backend_name": backend})
     run_state_machine_as_test(

@@ -3,7 +3,6 @@
 import asyncio
 
 from ade.core.records import Task
-from tests.conformance.backends import Backend
 from tests.conformance.scene import Scene
 
 
@@ -26,8 +25,7 @@ async def test_a_limited_name_does_not_hold_up_the_others(scene: Scene) -> None:
     assert [task.name for task in await scene.claim(10)] == ["send", "build", "build", "build"]
 
 
-async def test_a_limit_counts_over_all_queues(scene: Scene, backend: Backend) -> None:
-    backend.must_limit_over_queues()
+async def test_a_limit_counts_over_all_queues(scene: Scene) -> None:
     await scene.define("send", concurrency=1)
     await scene.add(queue="a")
     await scene.add(queue="b")
@@ -160,8 +158,7 @@ async def test_a_next_in_line_that_is_cancelled_frees_its_share_of_a_wider_key(s
     assert await scene.run(10) == [tasks[3].id]
 
 
-async def test_a_next_in_line_whose_queue_nobody_serves_holds_up_no_other_queue(scene: Scene, backend: Backend) -> None:
-    backend.must_limit_over_queues()
+async def test_a_next_in_line_whose_queue_nobody_serves_holds_up_no_other_queue(scene: Scene) -> None:
     await scene.define("send", concurrency_per_key=2)
     await scene.add_many(2, queue="served", concurrency_key="ann")
     await scene.add(queue="unserved", concurrency_key="ann", priority=0)

@@ -24,8 +24,8 @@ NAMES = {
 
 
 @pytest.fixture
-async def reader() -> AsyncIterator["Redis[str]"]:
-    server: Redis[str] = Redis.from_url(POOL.standalone("valkey", DURABLE).url, decode_responses=True, protocol=2)
+async def reader() -> AsyncIterator[Redis]:
+    server: Redis = Redis.from_url(POOL.standalone("valkey", DURABLE).url, decode_responses=True, protocol=2)
     yield server
     await server.aclose()
 
@@ -45,16 +45,14 @@ def app(settings: RedisSettings, url: str) -> Ade:
 
 
 @pytest.fixture(params=["usual", "own"])
-async def named(
-    request: pytest.FixtureRequest, reader: "Redis[str]"
-) -> AsyncIterator[tuple[Ade, tuple[str, str, str, str]]]:
+async def named(request: pytest.FixtureRequest, reader: Redis) -> AsyncIterator[tuple[Ade, tuple[str, str, str, str]]]:
     pool = reader.connection_pool.connection_kwargs
     url = f"redis://{pool['host']}:{pool['port']}/0"
     async with app(USUAL if request.param == "usual" else OWN, url) as ade:
         yield ade, NAMES[request.param]
 
 
-async def read(server: "Redis[str]", stream: str, group: str) -> list[tuple[str, dict[str, str]]]:
+async def read(server: Redis, stream: str, group: str) -> list[tuple[str, dict[str, str]]]:
     """What the group has not seen yet, acknowledged."""
     answer: Any = await server.xreadgroup(group, "reader-1", {stream: ">"}, count=100)
     entries: list[tuple[str, dict[str, str]]] = answer[0][1] if answer else []
@@ -63,8 +61,14 @@ async def read(server: "Redis[str]", stream: str, group: str) -> list[tuple[str,
     return entries
 
 
+async def listed(server: Redis, stream: str) -> list[dict[str, str]]:
+    """The fields of all entries of a stream."""
+    entries: Any = await server.xrange(stream)
+    return [fields for _, fields in entries]
+
+
 async def test_a_group_gets_one_entry_for_each_final_outcome(
-    reader: "Redis[str]", named: tuple[Ade, tuple[str, str, str, str]]
+    reader: Redis, named: tuple[Ade, tuple[str, str, str, str]]
 ) -> None:
     ade, (_, _, results, _) = named
     before = await ade.enqueue("double", {"number": 0}, delay=3600)
@@ -91,7 +95,7 @@ async def test_a_group_gets_one_entry_for_each_final_outcome(
 
 
 async def test_a_dead_letter_lies_in_its_stream_until_somebody_deals_with_it(
-    reader: "Redis[str]", named: tuple[Ade, tuple[str, str, str, str]]
+    reader: Redis, named: tuple[Ade, tuple[str, str, str, str]]
 ) -> None:
     ade, (_, _, _, dlq) = named
     async with ade.worker():
@@ -109,17 +113,17 @@ async def test_a_dead_letter_lies_in_its_stream_until_somebody_deals_with_it(
 
     stores = (await ade.open()).stores
     await stores.sweeps.prune([handles[0].id])
-    assert [fields["id"] for _, fields in await reader.xrange(dlq)] == [handles[1].id]
+    assert [fields["id"] for fields in await listed(reader, dlq)] == [handles[1].id]
 
 
 async def test_ready_tasks_lie_in_the_stream_and_under_the_group_that_were_named(
-    reader: "Redis[str]", named: tuple[Ade, tuple[str, str, str, str]]
+    reader: Redis, named: tuple[Ade, tuple[str, str, str, str]]
 ) -> None:
     ade, (tasks, group, _, _) = named
     handle = await ade.enqueue("double", {"number": 1}, queue="sums", priority=2)
     stream = f"{tasks}:sums:2"
 
-    assert [fields for _, fields in await reader.xrange(stream)] == [{"id": handle.id, "name": "double"}]
+    assert await listed(reader, stream) == [{"id": handle.id, "name": "double"}]
     async with ade.worker():
         await handle.result(timeout=PATIENCE_S)
     assert [each["name"] for each in await reader.xinfo_groups(stream)] == [group]

@@ -2,9 +2,11 @@
 
 import ast
 import asyncio
+import hashlib
 import signal
 import subprocess
 import sys
+from binascii import crc_hqx
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,17 +17,20 @@ from msgspec import Raw
 
 from ade import Ade, Backoff, Status
 from ade.core.failure import FailureKind
+from ade.core.outcome import Failed
 from ade.core.records import Task
 from ade.queue.payloads import Payloads
-from ade.settings import Settings, StoreSettings
+from ade.settings import RedisSettings, Settings, StoreSettings
 from ade.stores.redis.link import Link
 from ade.stores.redis.scripts import script, script_names
 from ade.stores.redis.tasks import RedisTasks
+from ade.worker.handed_in import read_outcome
 from ade.worker.sweep import settle_ripe
 from tests.architecture.repository import ROOT
 from tests.cli.processes import call
 from tests.servers.pool import POOL
 from tests.servers.server import DURABLE
+from tests.worker.workshop import eventually
 
 PROGRAM = ROOT / "tests" / "stores" / "redis" / "foreign_worker.py"
 PATIENCE_S = 30.0
@@ -77,26 +82,35 @@ async def link_of(ade: Ade) -> Link:
     return tasks._link
 
 
-async def claimed(ade: Ade, name: str = "double", **request: Any) -> dict[str, Any]:
+async def claimed(ade: Ade, partition: int = 0, **request: Any) -> dict[str, Any]:
     """Claim as the protocol says, with a request in JSON, over plain commands."""
-    asked = {"id": "r1", "worker": "w", "run_ids": ["r1"], "names": [name], "queues": [], "lease_ms": 30_000, **request}
-    _, *records = await foreign(ade, "claim", asked)
+    asked: dict[str, Any] = {
+        "worker": "w",
+        "run_ids": ["r1"],
+        "names": ["double"],
+        "queues": [],
+        "lease_ms": 30_000,
+        **request,
+    }
+    _, *records = await foreign(ade, "claim", partition, id=asked["run_ids"][0], **asked)
     [record] = records
     found: dict[str, Any] = msgspec.json.decode(record)
     return found
 
 
-async def foreign(ade: Ade, name: str, request: dict[str, Any]) -> Any:
+async def foreign(ade: Ade, name: str, partition: int = 0, /, **request: Any) -> Any:
+    """A call put together as the protocol page has it."""
     link = await link_of(ade)
-    names = link.names[0]
-    keys = (2, f"{names.prefix}meta", f"{names.prefix}void")
-    words = (msgspec.json.encode(request), 0, 1, names.tasks, names.group, names.results, names.dlq)
-    return (await link.ask(0, ("EVAL", script(name).text, *keys, *words)))[0]
+    prefix = "ade:" if link.partitions == 1 else f"ade:{{p{partition}}}:"
+    streams = (f"{prefix}queue:tasks", "ade-workers", f"{prefix}queue:results", f"{prefix}queue:dlq")
+    words = (msgspec.json.encode(request), partition, link.partitions, *streams)
+    return (await link.ask(partition, ("EVAL", script(name).text, 2, f"{prefix}meta", f"{prefix}void", *words)))[0]
 
 
-async def hand_in(ade: Ade, record: dict[str, Any], outcome: str | dict[str, Any]) -> str:
+async def hand_in(ade: Ade, record: dict[str, Any], outcome: str | dict[str, Any], partition: int = 0) -> str:
     text = outcome if isinstance(outcome, str) else msgspec.json.encode(outcome).decode()
-    answer: bytes = await foreign(ade, "hand_in", {"id": record["id"], "run_id": record["run_id"], "outcome": text})
+    known = {"id": record["id"], "run_id": record["run_id"]}
+    answer: bytes = await foreign(ade, "hand_in", partition, **known, outcome=text)
     return answer.decode()
 
 
@@ -164,9 +178,11 @@ async def test_a_killed_foreign_worker_loses_its_task_to_another(
     assert process.stdout is not None
     assert await asyncio.to_thread(process.stdout.readline) == f"running {handle.id}\n"
     lease = (await handle.get()).lease_until
-    async with asyncio.timeout(PATIENCE_S):
-        while (await handle.get()).lease_until == lease:  # it goes on beating
-            await asyncio.sleep(0.05)
+
+    async def has_beaten() -> bool:
+        return (await handle.get()).lease_until != lease
+
+    await eventually(has_beaten)
     process.send_signal(signal.SIGKILL)
     await asyncio.to_thread(process.wait)
 
@@ -259,9 +275,11 @@ async def test_what_was_handed_in_is_safe_from_its_lease(ade: Ade) -> None:
     record = await claimed(ade, lease_ms=1)
     assert await hand_in(ade, record, {"result": 5}) == "taken"
     stores = (await ade.open()).stores
-    async with asyncio.timeout(PATIENCE_S):
-        while stores.clock.steady() <= record["lease_until"] + 1:
-            await asyncio.sleep(0.005)
+
+    async def has_run_out() -> bool:
+        return stores.clock.steady() > int(record["lease_until"]) + 1
+
+    await eventually(has_run_out)
 
     ripe = await stores.sweeps.ripe(10)
 
@@ -306,6 +324,16 @@ async def test_the_core_decides_what_follows_from_an_error(
     assert task.error.kind is kind
 
 
+@pytest.mark.parametrize(
+    "content", [b'{"result": "\xff"}', b"[]", b"", b'{"result": 1, "more": 2}', b'{"released": 1}']
+)
+def test_what_no_json_reader_takes_is_a_failure_and_not_an_error(content: bytes) -> None:
+    outcome = read_outcome(content)
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error.kind is FailureKind.BAD_RESULT
+
+
 async def test_the_delay_a_failure_asks_for_is_kept(ade: Ade) -> None:
     task = await ended(ade, {"error": {"type": "E", "message": "m", "kind": "retry_asked"}, "retry_after_ms": 60_000})
 
@@ -332,7 +360,61 @@ async def test_a_large_result_goes_to_the_blobs_and_a_reference_cannot_be_forged
     forged = await ended(ade, '{"result":{"$blob":"' + large.id + '.result","size":1,"sha256":"x"}}')
     payloads: Payloads = (await ade.open()).payloads
 
-    assert large.result is not None and forged.result is not None
+    assert large.result is not None
+    assert forged.result is not None
     assert len(large.result) < 1000
     assert msgspec.json.decode(await payloads.load(Raw(bytes(large.result)))) == "x" * 200_000
     assert msgspec.json.decode(await payloads.load(Raw(bytes(forged.result))))["$blob"] == f"{large.id}.result"
+
+
+async def test_heartbeats_tell_whether_the_task_is_still_held(ade: Ade) -> None:
+    handle = await ade.enqueue("double", allow_unknown=True)
+    record = await claimed(ade, lease_ms=10_000)
+    runs = [["r1", record["id"]], ["r1", "nobody"], ["another", record["id"]]]
+
+    assert await foreign(ade, "renew", worker="w", runs=runs, lease_ms=60_000) == [b"held", b"gone", b"running"]
+    assert ((await handle.get()).lease_until or 0) > record["lease_until"]
+    await handle.cancel("not needed")
+    assert await foreign(ade, "renew", worker="w", runs=runs[:1], lease_ms=60_000) == [b"cancelled"]
+
+
+async def test_a_foreign_worker_can_show_itself_and_its_progress(ade: Ade) -> None:
+    handle = await ade.enqueue("double", allow_unknown=True)
+    await claimed(ade)
+    text = '{"id": "w", "hostname": "h", "pid": 1, "started_at": 1760000000000, "version": "1"}'
+
+    await foreign(ade, "hear", worker="w", ttl_ms=30_000, definitions=[], text=text)
+    assert await foreign(ade, "progress", id=handle.id, run_id="r1", progress='{"percent": 50}') == 1
+
+    assert [worker.id for worker in await (await ade.open()).stores.workers.list_workers()] == ["w"]
+    progress = (await handle.get()).progress
+    assert progress is not None
+    assert msgspec.json.decode(progress) == {"percent": 50}
+
+
+async def test_large_arguments_are_found_where_the_page_says(ade: Ade) -> None:
+    await ade.enqueue("double", {"text": "x" * 200_000}, allow_unknown=True)
+
+    args = (await claimed(ade))["detail"]["args"]
+
+    [blob] = await (await link_of(ade)).ask(0, ("GET", f"ade:blob:{args['$blob']}"))
+    assert blob[:32] == hashlib.sha256(blob[32:]).digest()
+    assert msgspec.json.decode(blob[32:]) == {"text": "x" * 200_000}
+
+
+async def test_on_a_cluster_a_queue_is_in_the_partition_the_page_computes() -> None:
+    cluster = POOL.cluster("valkey")
+    settings = Settings(store=StoreSettings(url=cluster.url), redis=RedisSettings(partitions=5, allow_volatile=True))
+    async with Ade(settings=settings) as ade:
+        for number, queue in enumerate(("mail", "sums", "reports")):
+            handle = await ade.enqueue("double", {"text": "x" * 200_000}, allow_unknown=True, queue=queue)
+            partition = crc_hqx(queue.encode(), 0) % 16384 % 5
+            record = await claimed(ade, partition, run_ids=[f"r{number}"])
+            assert (record["id"], record["queue"]) == (handle.id, queue)
+            at = crc_hqx(handle.id.encode(), 0) % 16384 % 5
+            ref = record["detail"]["args"]["$blob"]
+            assert await (await link_of(ade)).ask(at, ("EXISTS", f"ade:{{p{at}}}:blob:{ref}")) == [1]
+            assert await hand_in(ade, record, {"result": number}, partition) == "taken"
+        assert await settled(ade) == 3
+        assert await handle.result(timeout=0) == 2
+        assert await (await ade.open()).stores.upkeep.check_invariants() == []

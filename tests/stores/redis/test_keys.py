@@ -10,7 +10,7 @@ import pytest
 from ade.core.errors import NotConfirmed, StoreUnavailable
 from ade.core.records import OutputLine, Queue, Schedule
 from ade.ports import Stores
-from ade.stores.redis.codec import STATE_FIELDS
+from ade.stores.redis.codec import LENGTH, STATE_FIELDS
 from ade.stores.redis.keys import ANY, KEYS, families_of
 from ade.stores.redis.link import Link
 from ade.stores.redis.opening import open_redis
@@ -19,6 +19,7 @@ from ade.stores.redis.scripts import LUA
 from ade.stores.redis.tasks import RedisTasks
 from ade.stores.redis.tokens import new_token
 from ade.stores.redis.upkeep import RedisUpkeep
+from docs.generators.redis_store import state_places
 from tests.architecture.repository import SOURCE
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene, raw
@@ -46,8 +47,9 @@ class Place(Scene):
         fitted = set()
         for partition, names in enumerate(self.link.names):
             for key in await self._keys(partition):
-                [family] = families_of(key, names) or [None]
-                assert family is not None, f"{key} is in no row"
+                families = families_of(key, names)
+                assert len(families) == 1, f"{key} is in {len(families)} rows"
+                [family] = families
                 found = (await self.command("TYPE", key, partition=partition)).decode()
                 assert found == family.type or family.type == ANY, f"{key} is a {found}"
                 fitted.add(family.pattern)
@@ -219,14 +221,10 @@ def test_scripts_and_modules_name_no_key_that_is_not_in_the_table() -> None:
 
 
 def test_the_state_lies_where_the_scripts_look_for_it() -> None:
-    text = (LUA / "lib" / "state.lua").read_text()
-    places: dict[str, int] = {}
-    for names, numbers in re.findall(r"^local ([A-Z_, ]+) = ([\d, ]+)", text, re.MULTILINE):
-        places.update(zip(names.split(", "), map(int, numbers.split(", ")), strict=True))
-    named = {number: name for name, number in places.items()}
+    places = state_places()
 
-    assert sorted(places.values()) == list(range(1, len(places) + 1))
-    assert [field for field, number in STATE_FIELDS.items() if named[number] not in field.upper()] == []
+    assert sorted(places) == list(range(1, LENGTH + 1))
+    assert [field for field, number in STATE_FIELDS.items() if places[number].name not in field.upper()] == []
 
 
 def test_a_partition_knows_only_its_own_keys() -> None:

@@ -9,9 +9,8 @@ import pytest
 from ade.core.errors import StaleLease
 from ade.core.records import Definition, Task
 from ade.stores.redis.reconcile import symptoms
-from ade.stores.redis.workers import RedisWorkers
 from tests.conformance.clock import StoryClock
-from tests.conformance.scene import LEASE_MS, Scene
+from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server
@@ -307,16 +306,6 @@ async def test_an_emptied_server_is_reported_loudly_once_and_work_goes_on(
     settled: Village, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene, upkeep = settled.scene, settled.upkeep
-    await upkeep.epochs.check()
-    remedies: list[str] = []
-
-    async def register_again() -> None:
-        workers = scene.stores.workers
-        assert isinstance(workers, RedisWorkers)
-        await workers.register(scene.worker("w1"), [Definition(name="build")], ttl_ms=LEASE_MS)
-        remedies.append("registered")
-
-    upkeep.epochs.when_lost(register_again)
     settled.command("FLUSHALL")
 
     with caplog.at_level(logging.ERROR, "ade.store"):
@@ -328,16 +317,39 @@ async def test_an_emptied_server_is_reported_loudly_once_and_work_goes_on(
     assert [record.message for record in caplog.records] == ["store_lost_its_data"]
     [alert] = await scene.stores.events.read(0, 100)
     assert (alert.type, alert.payload["what"], alert.payload["tasks_left"]) == ("alert", "data_lost", 0)
-    assert remedies == ["registered"]
     settled.tasks, settled.running = [await scene.add()], []
     await _comes_to_its_end(settled)
+
+
+async def test_a_worker_registers_again_when_its_definitions_are_lost(settled: Village) -> None:
+    scene, workers = settled.scene, settled.scene.stores.workers
+    before = await workers.definitions()
+    settled.command("FLUSHALL")
+
+    assert scene.renew(settled.running[0]) == {settled.running[0].id: None}
+
+    assert await workers.definitions() == before == [Definition(name="build", concurrency_per_key=1)]
+    await scene.add_many(2, "build", concurrency_key="k")
+    assert len(await scene.claim(2)) == 1, "limits hold again"
+
+
+async def test_remedies_are_called_after_a_loss(settled: Village) -> None:
+    called: list[str] = []
+
+    async def remedy() -> None:
+        called.append("now")
+
+    settled.upkeep.epochs.when_lost(remedy)
+    settled.command("FLUSHALL")
+    await settled.upkeep.epochs.check()
+    await settled.upkeep.epochs.check()
+
+    assert called == ["now"]
 
 
 async def test_every_process_notices_but_the_log_is_told_once(server: Server) -> None:
     clock = StoryClock()
     async with upkeep_of(server, OPTIONS, clock) as first, upkeep_of(server, OPTIONS, clock) as second:
-        await first.epochs.begin()
-        await second.epochs.begin()
         server.flush()
 
         assert (await first.epochs.check(), await second.epochs.check()) == ([0], [0])

@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import count
+from itertools import count, groupby
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
@@ -14,11 +15,13 @@ from ade.core.task import fail_run
 from ade.ports import ClaimRequest
 from ade.stores.redis.codec import UNREADABLE, Record, read_task, remains_of, seq_of
 from ade.stores.redis.committing import Committing
+from ade.stores.redis.limiting import Usage, only_claimer
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
 
 Claimed = tuple[int, Task]  # seq and task
+Head = tuple[int, int, int, str]  # priority, seq, partition, and the name if it has limits
 
 
 class Claiming:
@@ -40,35 +43,83 @@ class Claiming:
         return tasks
 
     async def _claim_among(self, partitions: Sequence[int], request: ClaimRequest) -> list[Task]:
-        """Look at the heads of all, then ask each for its share of what comes first.
+        """Look at the heads of all, then take what comes first, wherever it is."""
+        first = await self._peek(partitions, request, f"{request.run_ids[0]}.0", len(request.run_ids))
+        if before := first.given_before:  # the same request again, after an unknown outcome
+            claimed = await self._claim_again(before, request)
+        elif first.has_limits:
+            claimed = await self._claim_limited(partitions, request)
+        else:
+            claimed = await self._claim_shares(partitions, request, first)
+        claimed.sort(key=lambda each: (each[1].priority, each[0]))
+        return [task for _, task in claimed]
 
-        What limits keep back was counted too, so whoever gets too little looks once more.
-        """
+    async def _claim_again(self, partitions: Sequence[int], request: ClaimRequest) -> list[Claimed]:
+        asked = (self._claim_from(each, request, f"{request.run_ids[0]}.0") for each in partitions)
+        return [each for got in await asyncio.gather(*asked) for each in got]
+
+    async def _claim_shares(
+        self, partitions: Sequence[int], request: ClaimRequest, heads: "Heads | None" = None
+    ) -> list[Claimed]:
+        """Ask each partition at once for its share; names with limits are left alone."""
         claimed: list[Claimed] = []
-        open_to = list(partitions)
-        left = list(request.run_ids)
+        open_to, left = list(partitions), list(request.run_ids)
         for number in count():
             request_id = f"{request.run_ids[0]}.{number}"
-            heads = await self._peek(open_to, request, request_id, len(left)) if left else {}
-            shares = _shares(heads, len(left))
+            heads = heads or await self._peek(open_to, request, request_id, len(left))
+            shares = Counter(partition for _, _, partition, name in heads.ranked[: len(left)] if not name)
+            heads = None
             if not shares:
-                break
+                return claimed
             parts: list[tuple[int, ClaimRequest]] = []
             for partition, share in shares.items():
                 parts.append((partition, structs.replace(request, run_ids=left[:share])))
                 left = left[share:]
-            answers = await asyncio.gather(*(self._claim_from(*part, request_id) for part in parts))
-            for (partition, part), got in zip(parts, answers, strict=True):
+            asked = (self._claim_from(*part, request_id, {"limited": "skip"}) for part in parts)
+            for (partition, part), got in zip(parts, await asyncio.gather(*asked), strict=True):
                 claimed += got
-                left += [run_id for run_id in part.run_ids if run_id not in {task.run_id for _, task in got}]
+                left += _unused(part.run_ids, got)
                 if len(got) < len(part.run_ids):
                     open_to.remove(partition)  # it has no more for this worker
-        claimed.sort(key=lambda each: (each[1].priority, each[0]))
-        return [task for _, task in claimed]
+            if not left:
+                return claimed
+        raise AssertionError("counting never ends")
 
-    async def _peek(
-        self, partitions: Sequence[int], request: ClaimRequest, request_id: str, limit: int
-    ) -> dict[int, list[Any]]:
+    async def _claim_limited(self, partitions: Sequence[int], request: ClaimRequest) -> list[Claimed]:
+        """Names with limits are counted over all partitions, so one at a time claims them, in order."""
+        async with only_claimer(self._link, self._timing, request.run_ids[0]) as is_alone:
+            if not is_alone:
+                return await self._claim_shares(partitions, request)
+            usage = Usage(self._link, self._timing, list(self._places.all))
+            await usage.read()
+            return await self._claim_in_order(partitions, request, usage)
+
+    async def _claim_in_order(self, partitions: Sequence[int], request: ClaimRequest, usage: Usage) -> list[Claimed]:
+        claimed: list[Claimed] = []
+        left, numbers = list(request.run_ids), count()
+        before: list[Head] | None = None
+        while left and request.names:
+            request_id = f"{request.run_ids[0]}.{next(numbers)}"
+            heads = await self._peek(partitions, request, request_id, len(left))
+            taken: list[Claimed] = []
+            for partition, chunk in groupby(heads.ranked[: len(left)], key=lambda head: head[2]):
+                *_, last = ranks = list(chunk)
+                part = structs.replace(request, run_ids=left[: len(ranks)])
+                extra = {"limited": usage.elsewhere(partition), "bound": last[:2]}
+                got = await self._claim_from(partition, part, f"{request_id}.{last[1]}", extra)
+                await usage.taken(partition, (task for _, task in got))
+                left = [*_unused(part.run_ids, got), *left[len(ranks) :]]
+                taken += got
+            claimed += taken
+            if not taken and heads.ranked == before:  # neither started nor parked: limits keep these names back
+                held_back = {name for *_, name in heads.ranked if name}
+                if not held_back:
+                    break
+                request = structs.replace(request, names=request.names - held_back)
+            before = heads.ranked
+        return claimed
+
+    async def _peek(self, partitions: Sequence[int], request: ClaimRequest, request_id: str, limit: int) -> "Heads":
         """What a claim would come upon first in each partition."""
         question = {
             **self._timing(),
@@ -77,13 +128,15 @@ class Claiming:
             "queues": request.queues,
             "limit": limit,
         }
-        heads = await asyncio.gather(*(self._link.run("peek", each, question) for each in partitions))
-        return dict(zip(partitions, heads, strict=True))
+        found = await asyncio.gather(*(self._link.run("peek", each, question) for each in partitions))
+        return Heads(dict(zip(partitions, found, strict=True)))
 
-    async def _claim_from(self, partition: int, request: ClaimRequest, request_id: str) -> list[Claimed]:
+    async def _claim_from(
+        self, partition: int, request: ClaimRequest, request_id: str, extra: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[Claimed]:
         """Ask until the partition has given what it can; one call looks at a bounded number of tasks."""
         while True:
-            more, *records = await self._link.run("claim", partition, self._packed(request_id, request))
+            more, *records = await self._link.run("claim", partition, {**self._packed(request_id, request), **extra})
             claimed = [
                 (seq_of(record), task)
                 for record in records
@@ -115,14 +168,19 @@ class Claiming:
         return None
 
 
-def _shares(heads: Mapping[int, list[Any]], wanted: int) -> dict[int, int]:
-    """How many to take from each partition, so that the most urgent and oldest of all go first."""
-    before = {partition: int(found[0]) for partition, found in heads.items() if found[0]}
-    if before:  # the same request again, after an unknown outcome
-        return before
-    ranked = sorted(
-        (priority, int(seq), partition)
-        for partition, found in heads.items()
-        for priority, seq in zip(found[1::2], found[2::2], strict=True)
-    )
-    return Counter(partition for _, _, partition in ranked[:wanted])
+def _unused(run_ids: Sequence[str], claimed: Sequence[Claimed]) -> list[str]:
+    used = {task.run_id for _, task in claimed}
+    return [run_id for run_id in run_ids if run_id not in used]
+
+
+class Heads:
+    """What comes first in each of several partitions."""
+
+    def __init__(self, found: Mapping[int, list[Any]]) -> None:
+        self.given_before = [partition for partition, (given, *_) in found.items() if given]
+        self.ranked: list[Head] = sorted(
+            (priority, int(seq), partition, name.decode())
+            for partition, (_, _, *rows) in found.items()
+            for priority, seq, name in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        )
+        self.has_limits = any(name for *_, name in self.ranked) or any(parked for _, parked, *_ in found.values())

@@ -48,7 +48,7 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "WRONGTYPE": (
         StoreCorrupt,
         "a key of the store on {where} has the wrong type ({text}). Another program wrote to it: keep others away from"
-        " the prefix, then restore a backup",
+        " the prefix and remove that key, and what belongs there is put back from the records",
     ),
     "MISCONF": (StoreUnavailable, "{where} takes no writes because it cannot save them ({text}). Mend its disk"),
     "READONLY": (

@@ -61,11 +61,9 @@ class _Records:
 
     async def read_all(self) -> None:
         async for ids in self._ids():
-            suspects = [
-                record for record in await raw_records(self._link, self._partition, ids) if not self._fits(record)
-            ]
-            rest = await self._not_told_by_log(await raw_records(self._link, self._partition, ids))
-            await self._look_again([*suspects, *rest])
+            records = await raw_records(self._link, self._partition, ids)
+            suspects = [record for record in records if self._faults_of(record)]
+            await self._look_again([*suspects, *await self._not_told_by_log(records)])
 
     async def _ids(self) -> AsyncIterator[list[str]]:
         """All tasks in the order of their age, so that those of one entry of the log come together."""
@@ -87,9 +85,6 @@ class _Records:
             if len(flat) < 2 * _PORTION:
                 return
             after = f"({flat[-1].decode()}"
-
-    def _fits(self, record: Record) -> bool:
-        return not self._faults_of(record)
 
     def _faults_of(self, record: Record) -> list[tuple[str, str]]:
         """What is wrong with a record alone."""
@@ -146,7 +141,11 @@ class _Records:
         ]
         ends = sum(event.type in FINAL_EVENTS for event in events)
         lives = 1 + sum(event.type == "task.replayed" for event in events)
-        faults = []
+        faults = [
+            ("the_log_has_what_records_name", f"task {task_id} is told of by an entry of the log that is gone")
+            for tick in _logged(record)
+            if tick % self._link.partitions == self._partition and not self._entries.get(tick)
+        ][:1]
         if ends > lives:
             faults.append(("one_final_event", f"task {task_id} has {ends} final events in {lives} generation(s)"))
         status = _status(record)

@@ -65,7 +65,7 @@ KEYS: Sequence[Family] = (
     Family(
         "task:<id>",
         "hash",
-        "the record: `state` (MessagePack, see below), `detail`, `outcome` and `progress` (JSON), and `output:<run id>`,"
+        "the record: `state` (MessagePack, see below), `detail`, `outcome` and `progress` (JSON), and `output:<run>`,"
         " how many lines a run has written",
         "pruned by the sweep after `sweep.retention_s`",
     ),

@@ -9,7 +9,7 @@ import msgspec
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, RedisError
 
-from ade.core.errors import NotConfirmed, StoreUnavailable
+from ade.core.errors import NotConfirmed, StoreCorrupt, StoreUnavailable
 from ade.stores.redis.calls import Calls, Patience
 from ade.stores.redis.clock import ServerClock
 from ade.stores.redis.cluster import SlotMap
@@ -22,6 +22,7 @@ from ade.stores.redis.scripts import Script, script
 from ade.stores.redis.sentinel import WatchedServer
 from ade.stores.redis.topologies import FixedServer, Topology
 from ade.stores.redis.urls import Address, Kind, Place, parse_url
+from ade.stores.redis.wrong_types import spoiled_keys
 
 BLOCKING_PATIENCE_S = 4.0  # less than a heartbeat: the caller tries again itself
 _pack = msgspec.msgpack.Encoder().encode
@@ -90,7 +91,7 @@ class Link:
         if isinstance(answers[0], NoScriptError):  # a new or flushed server does not know it yet
             commands = [("EVAL", known.text, *arguments), *after]
             answers = await self._calls.converse(partition, commands, patience, together=True)
-        self._raise_first(answers[:1], partition)
+        await self._raise_first(answers[:1], partition)
         if confirm:
             self._check_confirmed(answers[0], answers[1:])
         return answers[0]
@@ -108,7 +109,7 @@ class Link:
         """Plain commands in one round trip, not a transaction. Raises the first error among the answers."""
         patience = Patience(patience_s or self.options.patience_s)
         answers = await self._calls.converse(partition, commands, patience, together=False)
-        self._raise_first(answers, partition)
+        await self._raise_first(answers, partition)
         return answers
 
     async def primaries(self) -> Sequence[Address]:
@@ -172,10 +173,22 @@ class Link:
                 answer=answer,
             )
 
-    def _raise_first(self, answers: Sequence[Any], partition: int) -> None:
+    async def _raise_first(self, answers: Sequence[Any], partition: int) -> None:
         for answer in answers:
             if isinstance(answer, RedisError):
-                raise translated(answer, self.where(partition)) from answer
+                error = translated(answer, self.where(partition))
+                if isinstance(error, StoreCorrupt):
+                    error = StoreCorrupt(f"{error.detail}. {await self._spoiled(partition)}")
+                raise error from answer
+
+    async def _spoiled(self, partition: int) -> str:
+        """Which keys have a wrong type."""
+
+        async def ask(commands: list[Command]) -> list[Any]:
+            return await self._calls.converse(partition, commands, Patience(self.options.patience_s), together=False)
+
+        found = await spoiled_keys(ask, self.names[partition])
+        return "; ".join(found) or "Which key it is could not be found: it may be that of a single task"
 
     def _arguments(self, partition: int, request: dict[str, Any]) -> tuple[Any, ...]:
         """Two keys are declared: one that is always there and one that never is.

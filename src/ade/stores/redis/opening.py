@@ -25,20 +25,23 @@ async def open_redis(url: str, options: RedisOptions, clock: Clock | None = None
     try:
         await check_servers(link)
         await check_partitions(link)
-        return _assemble(link, clock, queue_depth)
+        stores, upkeep = _assemble(link, clock, queue_depth)
+        await upkeep.epochs.begin()
+        return stores
     except BaseException:
         await link.close()
         raise
 
 
-def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> Stores:
+def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores, RedisUpkeep]:
     timing, places, hints, blobs = timing_of(clock), Partitions(link), RedisHints(link), RedisBlobs(link)
 
     async def close() -> None:
         hints.close()
         await link.close()
 
-    return Stores(
+    upkeep = RedisUpkeep(link, places, timing)
+    stores = Stores(
         tasks=RedisTasks(link, places, timing, hints, queue_depth or None),
         sweeps=RedisSweeps(link, places, timing, blobs),
         workers=RedisWorkers(link, places, timing),
@@ -48,8 +51,9 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> Stores:
         outputs=RedisOutputs(link, places),
         schedules=RedisSchedules(link, timing),
         blobs=blobs,
-        upkeep=RedisUpkeep(link, places, timing),
+        upkeep=upkeep,
         hints=hints,
         clock=clock or link.clock,
         closer=close,
     )
+    return stores, upkeep

@@ -14,7 +14,7 @@ from ade.stores.redis.timing import Timing
 from ade.stores.redis.tokens import new_token
 
 _KEYS = 500  # of one step through the key space
-_IDS = 100  # tasks that one call of a script looks at
+_IDS = 50  # tasks that one call of a script looks at
 _MEMBERS = 200
 _RECOUNTED = 500
 _RECOUNTS = 3  # begun anew when somebody else recounts too

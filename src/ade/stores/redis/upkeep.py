@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ade.core.errors import StoreError
+from ade.core.errors import StoreCorrupt, StoreError
 from ade.ports import Health
 from ade.stores.redis.checks import ServerFacts, examine
 from ade.stores.redis.epochs import Epochs
@@ -51,7 +51,10 @@ class RedisUpkeep:
     async def checkpoint(self) -> None:
         """Notice lost data, put back what can be put back, forget what nobody needs."""
         await self.epochs.check()
-        found = await symptoms(self._link, self._places)
+        try:
+            found = await symptoms(self._link, self._places)
+        except StoreCorrupt as error:  # a key of the wrong type: mending moves it out of the way
+            found = [error.detail]
         if found:
             _log.warning("store_needs_attention", extra={"warning": f"something was lost: {'; '.join(found[:5])}"})
         begun = time.monotonic()

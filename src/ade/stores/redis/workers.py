@@ -30,13 +30,14 @@ class RedisWorkers:
         self._link = link
         self._places = places
         self._timing = timing
+        self._registered: dict[str, Sequence[Definition]] = {}  # by worker id
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all if limits else ():
             await self._link.run("define", partition, {**self._timing(), "limits": limits})
-        known = [part for definition in definitions for part in (definition.name, as_text(_json(definition)))]
-        await self._link.run("hear", 0, self._heartbeat(worker, ttl_ms, known))
+        await self._link.run("hear", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
+        self._registered[worker.id] = definitions
 
     def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
         asked: defaultdict[int, list[Run]] = defaultdict(list)
@@ -51,8 +52,18 @@ class RedisWorkers:
                 if partition not in tried:
                     elsewhere[partition].append((run_id, runs[run_id]))
         found |= self._renew_in(elsewhere, worker.id, lease_ms)
-        self._link.run_blocking("hear", 0, self._heartbeat(worker, lease_ms, []))
+        told = self._registered.get(worker.id, ())
+        request = self._heartbeat(worker, lease_ms, []) | {"names": [definition.name for definition in told]}
+        if not self._link.run_blocking("hear", 0, request):
+            self._register_again(worker, told, lease_ms)
         return Renewal(gone={run_id: found.get(run_id) for run_id in runs if found.get(run_id) != "held"})
+
+    def _register_again(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
+        """The servers have lost what was registered: what is queued from now on must find its limits again."""
+        limits = [(definition.name, limits_of(definition)) for definition in definitions]
+        for partition in self._places.all:
+            self._link.run_blocking("define", partition, {**self._timing(), "limits": limits})
+        self._link.run_blocking("hear", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
 
     def _likely(self, task_id: str) -> Sequence[int]:
         """Where to ask for a task first."""
@@ -76,6 +87,7 @@ class RedisWorkers:
         return {**self._timing(), "worker": worker.id, "text": text, "ttl_ms": ttl_ms, "definitions": definitions}
 
     async def deregister(self, worker_id: str) -> None:
+        self._registered.pop(worker_id, None)
         await self._retire([worker_id], silent_ms=False)
         await self._dismiss([worker_id])
 
@@ -108,6 +120,11 @@ class RedisWorkers:
         """Take workers out of the groups that read the task streams, where nothing is pending for them."""
         for partition in self._places.all if worker_ids else ():
             await self._link.run("dismiss", partition, {**self._timing(), "workers": worker_ids})
+
+
+def _told(definitions: Sequence[Definition]) -> list[str | Raw]:
+    """Names and definitions for lua/hear.lua."""
+    return [part for definition in definitions for part in (definition.name, as_text(_json(definition)))]
 
 
 def limits_of(definition: Definition) -> tuple[int | bool, ...] | bool:

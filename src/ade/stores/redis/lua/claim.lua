@@ -2,6 +2,8 @@
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
+-- Among several partitions: request.limited tells what is to become of names with limits: 'skip' leaves them alone; else
+--   {running, rates, busy} is what other partitions have of them. request.bound, {priority, seq}: take nothing behind it.
 -- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
 --   at. A repeated request gets the same tasks again, as far as they still run. Who asks in JSON gets each record as one
 --   JSON text (lib/foreign.lua).
@@ -50,21 +52,25 @@ end
 
 -- How many more of a limited name may start now.
 local limits, rooms = {}, {}
+local elsewhere = type(request.limited) == 'table' and request.limited or { running = {}, rates = {}, busy = {} }
+local bound = request.bound
 local packed_limits = call('HGETALL', P .. 'limits')
 for place = 1, #packed_limits, 2 do
   local name = packed_limits[place]
   local limit = cmsgpack.unpack(packed_limits[place + 1]) -- concurrency, per key, rate count, rate period in ms
   local room = #run_ids
   if limit[1] then
-    room = math.max(limit[1] - tonumber(call('HGET', P .. 'queue:running', name) or '0'), 0)
+    local running = tonumber(call('HGET', P .. 'queue:running', name) or '0') + (elsewhere.running[name] or 0)
+    room = math.max(limit[1] - running, 0)
   end
   if limit[3] then
     local interval = math.ceil(limit[4] * 1000 / limit[3])
-    local debt = math.max(tonumber(call('HGET', P .. 'rates', name) or '0') - STEADY * 1000, 0)
+    limit.full_at = math.max(tonumber(call('HGET', P .. 'rates', name) or '0'), elsewhere.rates[name] or 0)
+    local debt = math.max(limit.full_at - STEADY * 1000, 0)
     room = math.min(room, math.max(math.floor((limit[3] * interval - debt) / interval), 0))
     limit.interval = interval
   end
-  limits[name], rooms[name] = limit, room
+  limits[name], rooms[name] = limit, request.limited == 'skip' and 0 or room
 end
 
 -- Delayed tasks whose time has come stand in line.
@@ -88,7 +94,7 @@ local function is_key_busy(state, limit)
     return false
   end
   local parking = parking_of(state)
-  busy[parking] = busy[parking] or call('SCARD', P .. 'queue:key:' .. parking)
+  busy[parking] = busy[parking] or call('SCARD', P .. 'queue:key:' .. parking) + (elsewhere.busy[parking] or 0)
   return busy[parking] >= limit[2]
 end
 
@@ -260,6 +266,10 @@ for place = 1, #counted, 2 do
   end
 end
 
+local function is_behind(priority, candidate)
+  return bound and priority == bound[1] and candidate.seq > bound[2]
+end
+
 local function older(one, other)
   return one.seq < other.seq
 end
@@ -282,7 +292,7 @@ local function merge(priority)
   end
   table.sort(candidates, older)
   for _, candidate in ipairs(candidates) do
-    if #taken == #run_ids or moved >= MOST_MOVED then
+    if #taken == #run_ids or moved >= MOST_MOVED or is_behind(priority, candidate) then
       break
     elseif candidate.source then
       take_delivered(candidate.source, 1)
@@ -303,11 +313,11 @@ local function has_streams(priority)
 end
 
 look_along_lines()
-for priority = 0, 9 do
+for priority = 0, bound and bound[1] or 9 do
   while #taken < #run_ids and moved < MOST_MOVED do
     local before = #taken + moved
     local sources = streams[priority]
-    if #sources == 1 and #in_line[priority] == 0 then
+    if #sources == 1 and #in_line[priority] == 0 and not bound then
       if sources[1].empty then
         break
       end
@@ -318,7 +328,7 @@ for priority = 0, 9 do
     if moved > 0 or #in_line[priority] > 0 then
       look_along_lines() -- what was taken, parked or set aside is no longer where it was
     end
-    if #taken + moved == before and not has_streams(priority) then
+    if #taken + moved == before and (bound or not has_streams(priority)) then
       break
     end
   end
@@ -333,7 +343,7 @@ if #taken > 0 then
   for name, number in pairs(started) do
     local limit = limits[name]
     if limit.interval then
-      local full_at = math.max(tonumber(call('HGET', P .. 'rates', name) or '0'), STEADY * 1000)
+      local full_at = math.max(limit.full_at, STEADY * 1000)
       call('HSET', P .. 'rates', name, whole(full_at + number * limit.interval))
     end
   end

@@ -1,8 +1,9 @@
 -- uses: base, state, places
 -- flags: no-writes
 -- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
---   request.limit, request.id (of the claim that is to follow). Answers {claimed, priority, seq, ...} in order, at most so many;
---   `claimed` tells how many that very claim was given before. Limits are not looked at; due tasks are counted as ready.
+--   request.limit, request.id (of the claim that is to follow). Answers {claimed, parked, priority, seq, name, ...} in order,
+--   at most so many; `claimed` tells how many that very claim was given before, `parked` for how many keys tasks wait, `name` is
+--   empty for names without limits. What limits keep back is counted too, and so are due tasks.
 
 local serves, wants = {}, nil
 for _, name in ipairs(request.names) do
@@ -23,6 +24,11 @@ local function is_open(queue)
   return not is_closed[queue] and (not wants or wants[queue])
 end
 
+local is_limited = {}
+for _, name in ipairs(call('HKEYS', P .. 'limits')) do
+  is_limited[name] = name
+end
+
 local found = {}
 local counted = call('HGETALL', P .. 'queue:levels')
 for place = 1, #counted, 2 do
@@ -31,7 +37,7 @@ for place = 1, #counted, 2 do
   if is_open(queue) and call('EXISTS', stream) == 1 then
     for _, entry in ipairs(call('XRANGE', stream, '(' .. last_delivered(stream), '+', 'COUNT', request.limit)) do
       if serves[entry[2][4]] then
-        found[#found + 1] = { tonumber(priority), tonumber(string.match(entry[1], '^%d+')) }
+        found[#found + 1] = { tonumber(priority), tonumber(string.match(entry[1], '^%d+')), is_limited[entry[2][4]] }
       end
     end
   end
@@ -41,23 +47,24 @@ for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
   if serves[name] and is_open(queue) then
     local heads = call('ZRANGE', P .. 'queue:line:' .. lane, 0, request.limit - 1, 'WITHSCORES')
     for place = 1, #heads, 2 do
-      found[#found + 1] = { tonumber(heads[place + 1]), tonumber(string.sub(heads[place], 1, 16)) }
+      found[#found + 1] = { tonumber(heads[place + 1]), tonumber(string.sub(heads[place], 1, 16)), is_limited[name] }
     end
   end
 end
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, request.limit)) do
   local state = read_state(id)
   if state and serves[state[NAME]] and is_open(state[QUEUE]) then
-    found[#found + 1] = { state[PRIORITY], state[SEQ] }
+    found[#found + 1] = { state[PRIORITY], state[SEQ], is_limited[state[NAME]] }
   end
 end
 table.sort(found, function(one, other)
   return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
 end)
 local known = call('GET', P .. 'claim:' .. request.id)
-local answer = { known and #cmsgpack.unpack(known) or 0 }
+local answer = { known and #cmsgpack.unpack(known) or 0, call('SCARD', P .. 'queue:parkings') }
 for place = 1, math.min(#found, request.limit) do
   answer[#answer + 1] = found[place][1]
   answer[#answer + 1] = whole(found[place][2])
+  answer[#answer + 1] = found[place][3] or ''
 end
 return answer

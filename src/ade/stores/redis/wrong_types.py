@@ -1,0 +1,36 @@
+"""Which key another program has spoiled: a server says that a type is wrong, but not where."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from ade.stores.redis.keys import ANY, KEYS, Names
+from ade.stores.redis.nodes import Command
+
+Ask = Callable[[list[Command]], Awaitable[list[Any]]]  # errors of the server stand among the answers
+
+
+async def spoiled_keys(ask: Ask, names: Names) -> list[str]:
+    """Sentences about keys that are not what they should be, among those that hold more than one task."""
+    expected = {_key(family.pattern, names): family.type for family in KEYS if "<" not in family.pattern}
+    expected |= await _by_queue(ask, names)
+    found = await ask([("TYPE", key) for key in expected])
+    return [
+        f"{key} is a {kind.decode()} and should be a {wanted}"
+        for (key, wanted), kind in zip(expected.items(), found, strict=True)
+        if isinstance(kind, bytes) and kind.decode() not in (wanted, "none") and wanted != ANY
+    ]
+
+
+def _key(pattern: str, names: Names) -> str:
+    return {"queue:results": names.results, "queue:dlq": names.dlq}.get(pattern, names.prefix + pattern)
+
+
+async def _by_queue(ask: Ask, names: Names) -> dict[str, str]:
+    """Streams and lines of the queues that the counters tell of, as far as those can be read."""
+    counted, lanes = await ask([("HKEYS", f"{names.prefix}tally"), ("SMEMBERS", f"{names.prefix}queue:lines")])
+    queues = set() if isinstance(counted, RedisError) else {each.decode().partition(":")[0] for each in counted}
+    streams = {f"{names.tasks}:{queue}:{priority}": "stream" for queue in sorted(queues) for priority in range(10)}
+    lines = [] if isinstance(lanes, RedisError) else [lane.decode() for lane in lanes]
+    return streams | {f"{names.prefix}queue:line:{lane}": "zset" for lane in lines}
