@@ -94,7 +94,12 @@ class LaggingPair:
 
 async def test_a_replica_promoted_with_lag_loses_writes_but_nothing_runs_under_two_leases(tmp_path: Path) -> None:
     binary = binary_or_skip("valkey")
-    with Server(binary) as primary, Server(binary) as replica, Proxy(primary.port) as line, Proxy(primary.port) as front:
+    with (
+        Server(binary) as primary,
+        Server(binary) as replica,
+        Proxy(primary.port) as line,
+        Proxy(primary.port) as front,
+    ):
         pair = LaggingPair(primary, replica, line, front)
         async with site_on(front.url(primary.url), tmp_path) as site:
             await site.crew()

@@ -186,7 +186,7 @@ async def test_a_lost_record_is_told_once_and_never_made_up(settled: Village, ca
         again = await settled.upkeep.reconcile()
 
     assert (report.gone, report.gone_count, again.gone) == ([lost.id], 1, [])
-    assert [record.message for record in caplog.records] == ["tasks_lost"]
+    assert [record.__dict__["event"] for record in caplog.records] == ["tasks_lost"]
     alerts = [event for event in await settled.scene.stores.events.read(0, 10_000) if event.type == "alert"]
     assert [event.task_id for event in alerts] == [lost.id]
     assert await settled.scene.stores.tasks.get([lost.id]) == [None]
@@ -314,7 +314,7 @@ async def test_an_emptied_server_is_reported_loudly_once_and_work_goes_on(
     with pytest.raises(StaleLease, match="does not exist any more"):
         await scene.succeed(settled.running[0])
 
-    assert [record.message for record in caplog.records] == ["store_lost_its_data"]
+    assert [record.__dict__["event"] for record in caplog.records] == ["store_lost_its_data"]
     [alert] = await scene.stores.events.read(0, 100)
     assert (alert.type, alert.payload["what"], alert.payload["tasks_left"]) == ("alert", "data_lost", 0)
     settled.tasks, settled.running = [await scene.add()], []

@@ -186,7 +186,7 @@ async def test_a_checkpoint_puts_back_what_was_lost_and_says_so(
         await settled.upkeep.checkpoint()
         await settled.upkeep.checkpoint()
 
-    assert [record.message for record in caplog.records] == ["store_needs_attention", "store_mended"]
+    assert [record.__dict__["event"] for record in caplog.records] == ["store_needs_attention", "store_mended"]
     assert await settled.upkeep.check_invariants() == []
 
 

@@ -1,16 +1,16 @@
 """Whether the data is still what this process began with: a server that lost everything answers as if all were well."""
 
-import logging
 from collections.abc import Awaitable, Callable
 
 from ade.core.events import ALERT, Event
+from ade.logs import Log
 from ade.stores.redis.codec import packed_event
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
 from ade.stores.redis.tokens import new_token
 
-_log = logging.getLogger("ade.store")
+_log = Log("ade.store")
 
 Remedy = Callable[[], Awaitable[None]]
 
@@ -59,11 +59,9 @@ class Epochs:
         self._known[partition] = await self._current(partition, alert=Event(type=ALERT, at=now, payload=payload))
         _log.error(
             "store_lost_its_data",
-            extra={
-                **facts,
-                "hint": "the server was emptied or restarted without its data. What it had acknowledged before is gone"
-                " unless a backup is restored; work goes on with what is left",
-            },
+            **facts,
+            hint="the server was emptied or restarted without its data. What it had acknowledged before is gone unless"
+            " a backup is restored; work goes on with what is left",
         )
 
     async def _current(self, partition: int, alert: Event | None) -> bytes:

@@ -4,11 +4,11 @@ The records are the truth. What they say is made so again, in small portions whi
 is ever made up, and tasks whose record is gone are reported.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ade.core.events import ALERT, FINAL_EVENTS, Event
+from ade.logs import Log
 from ade.stores.redis.codec import packed_event, read_events, task_of
 from ade.stores.redis.edges import edges_afar
 from ade.stores.redis.invariants import SIDE_NOTES
@@ -22,7 +22,7 @@ from ade.stores.redis.workers import RedisWorkers, limits_of
 _RECENT = 1000  # entries at the end of the log that are asked for tasks that are gone
 _PORTION = 100
 MOST_NAMED = 100
-_log = logging.getLogger("ade.store")
+_log = Log("ade.store")
 
 
 @dataclass(slots=True)
@@ -62,16 +62,14 @@ async def reconcile(link: Link, places: Partitions, timing: Timing) -> Report:
         report.add(survey.findings, await _report_gone(survey))
     await _define_again(link, places, timing)
     if report.mended:
-        _log.warning("store_mended", extra={"mended": report.mended, "examples": report.sentences[:10]})
+        _log.warning("store_mended", mended=report.mended, examples=report.sentences[:10])
     if report.gone:
         _log.error(
             "tasks_lost",
-            extra={
-                "count": report.gone_count,
-                "task_ids": report.gone,
-                "hint": "something names these tasks, but their records are gone: the server lost writes. Enqueue them"
-                " again or restore a backup",
-            },
+            count=report.gone_count,
+            task_ids=report.gone,
+            hint="something names these tasks, but their records are gone: the server lost writes. Enqueue them again"
+            " or restore a backup",
         )
     return report
 

@@ -1,11 +1,11 @@
 """UpkeepStore on Redis: health, housekeeping, and the invariants. What was lost is found and put back here too."""
 
-import logging
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 from ade.core.errors import StoreCorrupt, StoreError
+from ade.logs import Log
 from ade.ports import Health
 from ade.stores.redis.checks import ServerFacts, examine
 from ade.stores.redis.epochs import Epochs
@@ -30,7 +30,7 @@ _SAVING = {
     "aof_last_write_status": "AOF",
     "aof_last_bgrewrite_status": "AOF rewrite",
 }
-_log = logging.getLogger("ade.store")
+_log = Log("ade.store")
 
 
 class RedisUpkeep:
@@ -56,7 +56,7 @@ class RedisUpkeep:
         except StoreCorrupt as error:  # a key of the wrong type: mending moves it out of the way
             found = [error.detail]
         if found:
-            _log.warning("store_needs_attention", extra={"warning": f"something was lost: {'; '.join(found[:5])}"})
+            _log.warning("store_needs_attention", warning=f"something was lost: {'; '.join(found[:5])}")
         begun = time.monotonic()
         if found or begun >= self._next_full_look:
             await self.reconcile()

@@ -1,13 +1,13 @@
 """UpkeepStore on SQLite: health, housekeeping, backup and the invariants."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import apsw
 
 from ade.core.errors import StoreError, StoreReadOnly
+from ade.logs import Log
 from ade.ports import Health
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock
@@ -20,7 +20,7 @@ from ade.stores.sqlite.writer import Writer
 
 _PAGES_PER_STEP = 1000
 _WORRYING_DRIFT_MS = 5_000
-_log = logging.getLogger("ade.store")
+_log = Log("ade.store")
 
 
 class SqliteUpkeep:
@@ -98,7 +98,7 @@ class SqliteUpkeep:
             return
         await asyncio.to_thread(self._checkpoint, self._place)
         for warning in self._file_warnings(self._place):
-            _log.warning("store_needs_attention", extra={"warning": warning})
+            _log.warning("store_needs_attention", warning=warning)
         self._guard.ensure_ballast()
 
     def _checkpoint(self, place: Place) -> None:

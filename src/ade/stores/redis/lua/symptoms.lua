@@ -43,12 +43,21 @@ end
 if sum('queue:running') ~= (by_status['running'] or 0) then
   found[#found + 1] = (by_status['running'] or 0) .. ' running tasks are counted, queue:running says ' .. sum('queue:running')
 end
-local levels = call('HGETALL', P .. 'queue:levels')
+local levels, is_counted = call('HGETALL', P .. 'queue:levels'), {}
 for place = 1, #levels, 2 do
+  is_counted[levels[place]] = true
   local priority, queue = string.match(levels[place], '^(%d):(.*)$')
   local number, there = tonumber(levels[place + 1]), waiting_in(STREAM .. queue .. ':' .. priority)
   if number ~= there then
     found[#found + 1] = number .. ' entries should wait in stream ' .. queue .. ':' .. priority .. ', there are ' .. there
+  end
+end
+for _, queue in ipairs(call('HKEYS', P .. 'queue:depth')) do
+  for priority = 0, 9 do
+    local there = is_counted[priority .. ':' .. queue] and 0 or waiting_in(STREAM .. queue .. ':' .. priority)
+    if there > 0 then
+      found[#found + 1] = there .. ' entries wait in stream ' .. queue .. ':' .. priority .. ', queue:levels has none'
+    end
   end
 end
 local lost = call('HGET', KEYS[1], 'lost')
