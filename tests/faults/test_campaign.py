@@ -14,15 +14,19 @@ from tests.faults.campaign.app import GENEROUS
 from tests.faults.campaign.course import run
 from tests.faults.campaign.history import Story
 from tests.faults.campaign.judgement import Evidence, checks_of
-from tests.faults.campaign.plan import Plan
+from tests.faults.campaign.plan import SQLITE, STORES, Plan
 from tests.faults.campaign.report import shown
 from tests.faults.campaign.trails import Acknowledgement, Run, Trail, acknowledgements
+from tests.servers.plugin import binary_or_skip
 
 
 @pytest.mark.faults
-async def test_sixty_kills_among_fifteen_hundred_tasks_lose_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", STORES)
+async def test_sixty_kills_among_fifteen_hundred_tasks_lose_nothing(tmp_path: Path, store: str) -> None:
+    if store != SQLITE:
+        binary_or_skip(store)
     seed = random.SystemRandom().randrange(1 << 32)
-    plan = Plan(folder=str(tmp_path), seed=seed, kills=60, in_flight=1_500, drain_s=60.0)
+    plan = Plan(folder=str(tmp_path), seed=seed, store=store, kills=60, in_flight=1_500, drain_s=60.0)
     said: list[str] = [f"seed {seed}"]
 
     verdict = await run(plan, said.append)

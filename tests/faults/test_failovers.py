@@ -10,7 +10,7 @@ from redis.crc import key_slot
 from ade.core.errors import NotConfirmed
 from ade.core.records import Task
 from ade.settings import RedisSettings
-from tests.faults.on_servers import VOLATILE, ServerSite, site_on, under_load
+from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.cluster import Cluster
 from tests.servers.plugin import binary_or_skip

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from ade.settings import RedisSettings
 from tests.faults.on_servers import ServerSite, site_on, under_load

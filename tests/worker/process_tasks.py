@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from types import FrameType
 
 from ade.core.control import Unrecoverable
 from ade.core.errors import RunOver
@@ -121,3 +122,44 @@ def use_kept_context() -> str:
     except RunOver as error:
         return error.code
     return "nothing happened"
+
+
+class Rung(Exception):
+    """What a handler's own signal handler raises."""
+
+
+class Bell:
+    """Rings all the time, and raises if it rings in the middle of a message."""
+
+    def __init__(self) -> None:
+        self.rings = 0
+        signal.signal(signal.SIGALRM, self._ring)
+
+    def _ring(self, _number: int, frame: FrameType | None) -> None:
+        self.rings += 1
+        while frame is not None:
+            if frame.f_globals["__name__"] == "ade.worker.wire":
+                raise Rung
+            frame = frame.f_back
+
+
+def talk_while_it_rings(ctx: SyncContext) -> str:
+    bell = Bell()
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    while bell.rings < 50:
+        ctx.progress("x" * 300_000)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return "talked"
+
+
+def talk_while_a_thread_is_rung(ctx: SyncContext) -> None:
+    """Signals are given to the thread, and Python interrupts the main one for them."""
+    Bell()
+
+    def ring() -> None:
+        while True:
+            os.kill(os.getpid(), signal.SIGALRM)
+
+    threading.Thread(target=ring, daemon=True).start()
+    while True:
+        ctx.progress("x" * 300_000)

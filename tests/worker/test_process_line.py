@@ -97,6 +97,22 @@ async def test_the_context_may_be_used_from_several_threads(workshop: Workshop) 
     assert plain(task.result) == 4
 
 
+async def test_a_signal_never_comes_in_the_middle_of_a_message(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.talk_while_it_rings, mode=Mode.PROCESS)
+    task = await workshop.perform("talk_while_it_rings", max_attempts=1)
+    assert plain(task.result) == "talked", task.error
+
+
+async def test_a_process_that_cannot_end_a_message_ends_itself(workshop: Workshop) -> None:
+    workshop.handle(process_tasks.talk_while_a_thread_is_rung, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.same, mode=Mode.PROCESS)
+    async with workshop.worker(cpu_processes=1):
+        torn = await workshop.final(await workshop.enqueue("talk_while_a_thread_is_rung", max_attempts=1))
+        assert torn.error is not None
+        assert torn.error.message == "process ended with exit code 1 before it answered"
+        assert plain((await workshop.final(await workshop.enqueue("same", {"number": 1}))).result) == 1
+
+
 async def test_a_context_refuses_once_its_run_is_over(workshop: Workshop) -> None:
     workshop.handle(process_tasks.keep_context, mode=Mode.PROCESS)
     workshop.handle(process_tasks.use_kept_context, mode=Mode.PROCESS)

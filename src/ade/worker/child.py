@@ -9,14 +9,14 @@ import importlib
 import importlib.util
 import inspect
 import os
+import signal
 import socket
 import sys
 import threading
-import traceback
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from functools import cache
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -31,8 +31,9 @@ from ade.queue.signature import Signature
 from ade.worker import wire
 from ade.worker.context import Context, SyncContext
 from ade.worker.failures import failed, failure_of
+from ade.worker.forks import ForksEndHere, leave
 from ade.worker.kinship import die_with_parent
-from ade.worker.wire import Ask, Begin, Call, Ledger, Raised, Refused, Request, Returned, Spawn
+from ade.worker.wire import Answer, Ask, Begin, Call, Ledger, Raised, Refused, Request, Returned, Spawn
 
 PYTHONPATH_BEFORE = "ADE_CHILD_PYTHONPATH"  # the worker hands its sys.path over in PYTHONPATH
 SCRIPT = "__ade_main__"
@@ -47,8 +48,8 @@ class Line:
         os.set_inheritable(line.fileno(), False)
         os.register_at_fork(after_in_child=line.close)
 
-    def send(self, message: Ask | Returned | Raised) -> None:
-        wire.send(self._line, wire.encode(message))
+    def send(self, message: bytes) -> None:
+        wire.send(self._line, message)
 
     def receive(self) -> wire.ToChild:
         message: wire.ToChild = wire.decode_to_child(wire.receive(self._line))
@@ -69,22 +70,44 @@ class Asking:
     async def __call__(self, request: Request) -> Any:
         if os.getpid() != self._pid:  # before the lock, which a thread left behind by the fork may have held
             raise RunOver("a context cannot be used in a process that its run has forked")
-        with self._lock:
+        with _signals_wait(), self._lock:
             if self._is_over:
                 raise RunOver
             self._number += 1
-            self._line.send(Ask(self._run_id, self._number, request))
-            answer = self._line.receive()
-            if isinstance(answer, Call) or (answer.run_id, answer.number) != (self._run_id, self._number):
-                os._exit(1)  # nothing on this line can be believed any more; the worker sees the process die
+            answer = self._exchange(wire.encode(Ask(self._run_id, self._number, request)))
         if isinstance(answer, Refused):
             raise _error_of(answer)
         return msgspec.json.decode(answer.value, type=_ANSWERS.get(type(request), type(None)))
+
+    def _exchange(self, asked: bytes) -> Answer | Refused:
+        """All of it or the end of this process, which the worker sees: half a message would spoil all that follow."""
+        try:
+            self._line.send(asked)
+            answer = self._line.receive()
+        except BaseException as error:  # the worker is gone, or a handler of signals has raised in spite of all
+            leave(error)
+        if isinstance(answer, Call) or (answer.run_id, answer.number) != (self._run_id, self._number):
+            os._exit(1)  # nothing on this line can be believed any more
+        return answer
 
     def end(self) -> None:
         """Nothing is asked from here on; what is being asked is answered first."""
         with self._lock:
             self._is_over = True
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """What a signal calls may raise, and would tear a message; so signals come when the block has ended.
+
+    Another thread may still be given one, and then it interrupts this block, if it is the main thread's.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> None:
@@ -97,7 +120,7 @@ def main() -> None:
         except (EOFError, ConnectionError):
             return
         if isinstance(call, Call):
-            line.send(perform(call, line))
+            line.send(wire.encode(perform(call, line)))
 
 
 def perform(call: Call, line: Line) -> Returned | Raised:
@@ -124,38 +147,14 @@ def _outcome(call: Call, context: SyncContext) -> Raw | Failed:
     except InvalidArguments as error:
         return failed(FailureKind.BAD_ARGUMENTS, error)
     try:
-        value = _run_here(partial(function, *args, **kwargs))
+        with ForksEndHere():
+            value = function(*args, **kwargs)
     except BaseException as error:  # also SystemExit: the call ends, not the process
         return failure_of(error)
     try:
         return signature.encode_result(value)
     except InvalidResult as error:
         return failed(FailureKind.BAD_RESULT, error)
-
-
-def _run_here(function: Callable[[], Any]) -> Any:
-    """Call it. A process that it has forked, and that comes back here, ends as a program would."""
-    pid, error = os.getpid(), None
-    try:
-        return function()
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        if os.getpid() != pid:
-            _leave(error)
-
-
-def _leave(error: BaseException | None) -> NoReturn:
-    code = 0 if error is None else 1
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    elif error is not None:
-        traceback.print_exception(error)
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code & 0xFF)
 
 
 @cache

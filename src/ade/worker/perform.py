@@ -15,6 +15,7 @@ from ade.queue.payloads import Payloads
 from ade.worker.children import Children, Groups, call_of
 from ade.worker.desk import Desk, facts_of
 from ade.worker.failures import failed, failure_of
+from ade.worker.forks import ForksEndHere
 from ade.worker.run import Run
 from ade.worker.threads import HandlerThreads
 
@@ -84,7 +85,8 @@ class Performer:
             if handler.mode is Mode.ASYNC:
                 context = None if handler.signature.parameters.context is None else self._desk.context(run)
                 positional, named = handler.signature.place(arguments, context)
-                value = await handler.function(*positional, **named)
+                with ForksEndHere():
+                    value = await handler.function(*positional, **named)
             else:
                 value = await self._in_thread(run, handler, arguments)
         except asyncio.CancelledError:  # a handler may raise anything; only being told to end is not its own affair

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from ade.worker.forks import ForksEndHere
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", contextvars.Context, Callable[[], Any]]
@@ -88,7 +90,9 @@ def _answer(future: "Future[Any]", function: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
-        future.set_result(function())
+        with ForksEndHere():
+            answer = function()
+        future.set_result(answer)
     except BaseException as error:  # as any executor does: it goes to whoever waits
         future.set_exception(error)
 
@@ -101,7 +105,8 @@ def _perform(
 ) -> None:
     answer, error = None, None
     try:
-        answer = context.run(function)
+        with ForksEndHere():
+            answer = context.run(function)
     except BaseException as raised:  # also SystemExit: a handler must not end the thread
         error = raised
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -1,7 +1,7 @@
 """A campaign of random kills: `python -m tests.faults.campaign`, or `make campaign`.
 
-Producers, workers and clerks (who keep the audit copy and replay dead letters) share one database file, with
-thousands of tasks in flight, while a nemesis kills them at random, suspends some for longer than their leases, and
+Producers, workers and clerks (who keep the audit copy and replay dead letters) share one database file, or with
+`--store redis` (or `valkey`) one server, with thousands of tasks in flight, while a nemesis kills them at random, suspends some for longer than their leases, and
 starts them again. All of them write down what they did and what they were told. At the end everything may drain;
 then what they wrote is held against what the store says.
 

@@ -9,13 +9,16 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.campaign.course import run
-from tests.faults.campaign.plan import Plan
+from tests.faults.campaign.plan import SQLITE, STORES, Plan
 from tests.faults.campaign.report import shown
 
 
 def main() -> int:
     plan = _plan()
-    print(f"seed {plan.seed}: {plan.kills} kills, {plan.in_flight} tasks in flight, files in {plan.folder}", flush=True)
+    print(
+        f"seed {plan.seed} on {plan.store}: {plan.kills} kills, {plan.in_flight} tasks in flight, files in {plan.folder}",
+        flush=True,
+    )
     verdict = asyncio.run(run(plan, lambda line: print(line, flush=True)))
     print(shown(verdict))
     if verdict.holds:
@@ -30,6 +33,7 @@ def _plan() -> Plan:
     defaults = Plan(folder="", seed=0)
     parser = argparse.ArgumentParser(prog="python -m tests.faults.campaign", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier campaign")
+    parser.add_argument("--store", choices=STORES, default=SQLITE, help="a file, or a server that is started for it")
     parser.add_argument("--kills", type=int, default=defaults.kills)
     parser.add_argument("--in-flight", type=int, default=defaults.in_flight)
     parser.add_argument("--workers", type=int, default=defaults.workers)
@@ -44,6 +48,7 @@ def _plan() -> Plan:
     return Plan(
         folder=str(folder.absolute()),
         seed=random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed,
+        store=given.store,
         kills=given.kills,
         in_flight=given.in_flight,
         workers=given.workers,

@@ -11,8 +11,10 @@ from tests.faults.campaign.app import CampaignApp
 from tests.faults.campaign.judgement import Check, Verdict, judge
 from tests.faults.campaign.nemesis import Nemesis
 from tests.faults.campaign.nursery import Nursery
-from tests.faults.campaign.plan import Plan
+from tests.faults.campaign.plan import SQLITE, Plan
 from tests.faults.campaign.roles import CLERK, HASTY_WORKER, PRODUCER, WORKER
+from tests.servers.binaries import available
+from tests.servers.server import DURABLE, Server
 
 Tell = Callable[[str], None]
 _TELL_EVERY_S = 5.0
@@ -35,6 +37,13 @@ _COMPLAINTS = (
 
 async def run(plan: Plan, tell: Tell) -> Verdict:
     """All of it. Every process it started has ended when it returns."""
+    if plan.store == SQLITE:
+        return await _run(plan, tell)
+    with Server(available()[plan.store], DURABLE) as server:
+        return await _run(structs.replace(plan, server_url=server.url), tell)
+
+
+async def _run(plan: Plan, tell: Tell) -> Verdict:
     app = CampaignApp(plan.settings())
     nursery = Nursery(plan)
     began = time.monotonic()

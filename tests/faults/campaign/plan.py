@@ -4,7 +4,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ade.settings import LogSettings, Settings, StoreSettings, SweepSettings, WorkerSettings
+from ade.settings import EventSettings, LogSettings, Settings, StoreSettings, SweepSettings, WorkerSettings
+
+SQLITE = "sqlite"
+STORES = (SQLITE, "redis", "valkey")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -12,6 +15,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     folder: str
     seed: int
+    store: str = SQLITE
+    server_url: str | None = None  # filled in when the server of the campaign is up
     kills: int = 1_000
     in_flight: int = 20_000  # unfinished tasks, at least, from the first kill to the last
     workers: int = 5
@@ -37,7 +42,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.database}"
+        return self.server_url or f"sqlite:///{self.database}"
+
+    @property
+    def audit_url(self) -> str | None:
+        """None: the copy lies beside the database."""
+        return None if self.server_url is None else f"sqlite:///{self.place / 'audit.db'}"
 
     def settings(self, *, slot: int = 0, hasty: bool = False) -> Settings:
         """Short leases and quick sweeps. Every other worker has no guardian; hasty ones are there to drain."""
@@ -53,4 +63,5 @@ class Plan(Struct, frozen=True, kw_only=True):
             ),
             sweep=SweepSettings(interval_s=0.2),
             log=LogSettings(level="warning", format="json"),
+            events=EventSettings(audit_url=self.audit_url),
         )

@@ -83,7 +83,7 @@ def keep_books(plan: Plan, slot: int) -> None:
 
 async def _keep_books(plan: Plan, stop: asyncio.Event) -> None:
     app, dice = CampaignApp(plan.settings()), Random()
-    async with app.ade, open_audit(plan.url) as copy:
+    async with app.ade, open_audit(plan.url, plan.audit_url) as copy:
         stores = (await app.ade.open()).stores
         while not stop.is_set():
             if not await copy_events(stores.events, copy):

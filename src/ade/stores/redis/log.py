@@ -111,31 +111,30 @@ class RedisEvents:
         key, start, trimmed = self._key(partition, "events"), "-", 0
         while trimmed < limit:
             [entries] = await self._link.ask(partition, ("XRANGE", key, start, f"{seen}-0", "COUNT", _PORTION))
-            doomed, count = await self._doomed(partition, entries, before_ms, seen, limit - trimmed)
+            told = ((entry_id, self._events(entry_id, fields)) for entry_id, fields in entries)
+            old = [each for each in told if all(event.seq <= seen and event.at < before_ms for event in each[1])]
+            doomed, count = await self._doomed(partition, old, limit - trimmed)
             if doomed:
                 await self._link.run("trim", partition, {**self._timing(), "entries": doomed})
                 trimmed += count
-            if len(entries) < _PORTION:
+            if not old or len(entries) < _PORTION:  # the log is in the order of time, so what follows is young too
                 break
             start = f"({entries[-1][0].decode()}"
         return trimmed
 
     async def _doomed(
-        self, partition: int, entries: list[tuple[bytes, list[bytes]]], before_ms: int, seen: int, room: int
+        self, partition: int, entries: list[tuple[bytes, list[Event]]], room: int
     ) -> tuple[list[str], int]:
-        told = [(entry_id, self._events(entry_id, fields)) for entry_id, fields in entries]
-        ids = sorted({event.task_id for _, events in told for event in events if event.task_id is not None})
-        there = (
-            await self._link.ask(partition, *(("EXISTS", self._key(partition, f"task:{task_id}")) for task_id in ids))
-            if ids
-            else []
-        )
+        """Those of the entries that tell only of tasks that are gone, and how many events that is."""
+        ids = sorted({event.task_id for _, events in entries for event in events if event.task_id is not None})
+        if not entries:
+            return [], 0
+        there = await self._link.ask(partition, *(("EXISTS", self._key(partition, f"task:{each}")) for each in ids))
         living = {task_id for task_id, is_there in zip(ids, there, strict=True) if is_there}
         doomed: list[str] = []
         count = 0
-        for entry_id, events in told:
-            may_go = all(e.seq <= seen and e.at < before_ms and e.task_id not in living for e in events)
-            if may_go and count < room:
+        for entry_id, events in entries:
+            if count < room and living.isdisjoint(event.task_id for event in events):
                 doomed.append(entry_id.decode())
                 count += len(events)
         return doomed, count
