@@ -14,14 +14,14 @@ from tests.faults.campaign.app import GENEROUS
 from tests.faults.campaign.course import run
 from tests.faults.campaign.history import Story
 from tests.faults.campaign.judgement import Evidence, checks_of
-from tests.faults.campaign.plan import SQLITE, STORES, Plan
+from tests.faults.campaign.plan import SQLITE, Plan
 from tests.faults.campaign.report import shown
 from tests.faults.campaign.trails import Acknowledgement, Run, Trail, acknowledgements
 from tests.servers.plugin import binary_or_skip
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [SQLITE, "valkey"])
 async def test_sixty_kills_among_fifteen_hundred_tasks_lose_nothing(tmp_path: Path, store: str) -> None:
     if store != SQLITE:
         binary_or_skip(store)

@@ -129,16 +129,18 @@ class Rung(Exception):
 
 
 class Bell:
-    """Rings all the time, and raises if it rings in the middle of a message."""
+    """Rings all the time, and raises, once, if it rings in the middle of a message."""
 
     def __init__(self) -> None:
         self.rings = 0
+        self._has_raised = False
         signal.signal(signal.SIGALRM, self._ring)
 
     def _ring(self, _number: int, frame: FrameType | None) -> None:
         self.rings += 1
-        while frame is not None:
+        while frame is not None and not self._has_raised:
             if frame.f_globals["__name__"] == "ade.worker.wire":
+                self._has_raised = True
                 raise Rung
             frame = frame.f_back
 

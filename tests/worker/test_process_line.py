@@ -44,6 +44,45 @@ if __name__ == "__main__":
     ade.run_worker()
 """
 
+FORKING = """
+import asyncio, os, signal, sys, warnings
+from ade import Ade
+warnings.simplefilter("ignore")  # Python warns of forks beside threads, and rightly
+ade = Ade("sqlite:///script.db")
+@ade.task
+def in_a_thread() -> int:
+    return os.fork()
+@ade.task
+async def in_the_loop() -> int:
+    forked = os.fork()
+    if forked == 0:
+        sys.exit(3)
+    return forked
+@ade.task
+async def beside_the_loop() -> int:
+    return await asyncio.to_thread(os.fork)
+async def exit_code_of(pid):
+    try:
+        async with asyncio.timeout(20):
+            while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+                await asyncio.sleep(0.01)
+        return os.waitstatus_to_exitcode(ended[1])
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        return "did not end"
+@ade.task
+async def look(pids: list[int]) -> None:
+    print([await exit_code_of(pid) for pid in pids], flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+@ade.task
+async def begin() -> None:
+    handles = [await task.enqueue() for task in (in_a_thread, in_the_loop, beside_the_loop)]
+    await look.enqueue([await handle.result(20) for handle in handles])
+if __name__ == "__main__":
+    begin.enqueue().wait()
+    ade.run_worker()
+"""
+
 
 async def test_a_process_forked_by_a_handler_never_answers_in_its_place(workshop: Workshop) -> None:
     workshop.handle(process_tasks.fork_and_return, mode=Mode.PROCESS)
@@ -52,6 +91,15 @@ async def test_a_process_forked_by_a_handler_never_answers_in_its_place(workshop
         forking = await workshop.enqueue("fork_and_return", {"number": 111}, max_attempts=1)
         others = [await workshop.enqueue("same", {"number": number}) for number in range(3)]
         assert [plain((await workshop.final(task)).result) for task in (forking, *others)] == [111, 0, 1, 2]
+
+
+def test_a_process_forked_in_the_worker_itself_ends_when_it_comes_out_of_the_handler(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FORKING)
+    ran = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert ran.stdout.splitlines() == ["[0, 3, 0]"], ran.stderr
 
 
 async def test_a_process_that_dies_is_noticed_and_what_it_forked_ends_too(workshop: Workshop) -> None:

@@ -15,10 +15,8 @@ from tests.faults.campaign.report import shown
 
 def main() -> int:
     plan = _plan()
-    print(
-        f"seed {plan.seed} on {plan.store}: {plan.kills} kills, {plan.in_flight} tasks in flight, files in {plan.folder}",
-        flush=True,
-    )
+    print(f"seed {plan.seed} on {plan.store}: {plan.kills} kills, {plan.in_flight} tasks in flight", flush=True)
+    print(f"files in {plan.folder}", flush=True)
     verdict = asyncio.run(run(plan, lambda line: print(line, flush=True)))
     print(shown(verdict))
     if verdict.holds:
