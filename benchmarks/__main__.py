@@ -1,59 +1,136 @@
-"""`python -m benchmarks [--quick] [--contestants a,b]`: measure, judge, write the results."""
+"""`python -m benchmarks [--quick] [--only redis] [--peers saq,huey]`: measure, judge, write the results."""
 
 import argparse
 import datetime
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from benchmarks import machine, report
+from benchmarks import machine, report, server
 from benchmarks.bars import BARS, judge
-from benchmarks.conduct import conduct, configuration, say
-from benchmarks.contestants import ENTRIES
-from benchmarks.environments import HERE, SCRATCH, interpreter
-from benchmarks.plan import FULL, QUICK
+from benchmarks.conduct import conduct, configuration, runs_folder, say
+from benchmarks.contestants import ENTRIES, Role, Store, of_store
+from benchmarks.environments import HERE, SCRATCH, NotInstalled, interpreter
+from benchmarks.outcomes import Outcomes
+from benchmarks.plan import FULL, QUICK, TITLES, Plan
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 1 if any measurement failed; a bar that is not met is a result, not a failure."""
-    parsed = _parser().parse_args(arguments)
-    contestants = parsed.contestants.split(",")
-    plan = QUICK if parsed.quick else FULL
-
+    """Return 1 if ADE or its floor failed. A peer that fails is reported; a bar that is not met is a result."""
+    parsed = parser().parse_args(arguments)
     began = time.monotonic()
-    for name in contestants:
-        interpreter(ENTRIES[name].requirements)
-    say(f"environments ready after {time.monotonic() - began:.1f} s")
-
+    parts = [_measure(plan) for plan in chosen(parsed)]
     run = report.Run(
-        plan=plan,
-        contestants=contestants,
-        configurations={name: configuration(name) for name in contestants},
-        outcomes=conduct(plan, contestants),
-        machine=machine.describe(),
+        parts=parts,
+        machine={**machine.describe(), **_server(parts)},
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         seconds=time.monotonic() - began,
     )
-    failed = bool(run.outcomes.failures()) or any("failed" in run.configurations[name] for name in contestants)
+    failed = any(_failed(part) for part in parts)
     # A part of the picture, or a broken one, must not replace the whole one.
-    whole = not parsed.quick and not failed and set(contestants) == set(ENTRIES)
+    whole = not failed and [part.plan for part in parts] == list(FULL)
     page = report.write(run, HERE if whole else SCRATCH)
-    for bar in BARS:
-        verdict = judge(bar, run.outcomes)
-        say(f"{verdict.title}: {verdict.measured}, bar {verdict.bar} {verdict.met}")
-    say(f"written to {page}")
+    _tell(parts, page)
     return 1 if failed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one small round; results go to benchmarks/.scratch")
-    parser.add_argument(
-        "--contestants",
-        default=",".join(ENTRIES),
-        help="some of: %(default)s; a partial or failed run also writes to benchmarks/.scratch",
+def _measure(plan: Plan) -> report.Part:
+    absent = _absent(plan)
+    present = plan.of([name for name in plan.contestants if name not in absent])
+    configurations = {name: configuration(name) for name in present.contestants}
+    outcomes = conduct(present) if present.contestants else Outcomes([])
+    return report.Part(plan, outcomes, configurations, absent)
+
+
+def _absent(plan: Plan) -> Mapping[str, str]:
+    """Make the environments; who has none is out, with the reason."""
+    began = time.monotonic()
+    if plan.store is Store.REDIS:
+        try:
+            say(f"server: {server.describe(runs_folder())}")
+        except server.NoServer as reason:
+            return dict.fromkeys(plan.contestants, str(reason))
+    absent: dict[str, str] = {}
+    for name in plan.contestants:
+        try:
+            interpreter(ENTRIES[name].requirements)
+        except NotInstalled as reason:
+            say(f"{name}: {reason}")
+            absent[name] = str(reason)
+    say(f"{plan.store}: environments ready after {time.monotonic() - began:.1f} s")
+    return absent
+
+
+def _server(parts: Sequence[report.Part]) -> Mapping[str, str]:
+    if not any(part.plan.store is Store.REDIS and part.outcomes.all for part in parts):
+        return {}
+    return {"server": server.describe(runs_folder())}
+
+
+def _failed(part: report.Part) -> bool:
+    """Whether something of this repository failed."""
+    unable = {outcome.contestant for outcome in part.outcomes.failures()} | set(part.absent)
+    unable |= {name for name, told in part.configurations.items() if "failed" in told}
+    return any(ENTRIES[name].role is not Role.PEER for name in unable)
+
+
+def _tell(parts: Sequence[report.Part], page: Path) -> None:
+    for part in parts:
+        for bar in BARS[part.plan.store]:
+            verdict = judge(bar, part.outcomes)
+            reach = f", moonshot {verdict.moonshot}" if verdict.moonshot else ""
+            say(f"{part.plan.store}: {verdict.title}: {verdict.measured}, bar {verdict.bar} {verdict.met}{reach}")
+    say(f"written to {page}")
+
+
+def chosen(parsed: argparse.Namespace) -> list[Plan]:
+    """The plans with what the command line says."""
+    plans = [plan for plan in (QUICK if parsed.quick else FULL) if parsed.only in (None, plan.store)]
+    if parsed.peers is not None:
+        plans = [plan.of([name for name in of_store(plan.store) if _wanted(name, parsed.peers)]) for plan in plans]
+    if parsed.steps is not None:
+        plans = [replace(plan, steps=[step for step in plan.steps if step.name in parsed.steps]) for plan in plans]
+    if parsed.rounds is not None:
+        plans = [replace(plan, rounds=parsed.rounds) for plan in plans]
+    return plans
+
+
+def _wanted(name: str, peers: Sequence[str]) -> bool:
+    """ADE and the floor always; a peer by its name, which may be that of its module."""
+    entry = ENTRIES[name]
+    return entry.role is not Role.PEER or name in peers or entry.module.partition(":")[0] in peers
+
+
+class _Names:
+    """A comma-separated list of known names; `none` is an empty one."""
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
+
+    def __call__(self, text: str) -> list[str]:
+        names = [] if text == "none" else text.split(",")
+        for name in names:
+            if name not in self._known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(self._known)}")
+        return names
+
+
+def parser() -> argparse.ArgumentParser:
+    peers = [name for name, entry in ENTRIES.items() if entry.role is Role.PEER]
+    reader = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog="Only a full run with every contestant and step replaces benchmarks/RESULTS.md; any other one writes to "
+        "benchmarks/.scratch.",
     )
-    return parser
+    reader.add_argument("--quick", action="store_true", help="one small round with few peers: shows that it works")
+    reader.add_argument("--only", choices=[store.value for store in Store], help="one store")
+    reader.add_argument("--peers", type=_Names(peers), help=f"some of {', '.join(peers)}; or none. ADE always runs")
+    reader.add_argument("--steps", type=_Names(list(TITLES)), help=f"some of {', '.join(TITLES)}")
+    reader.add_argument("--rounds", type=int, help="3 in a full run, 1 in a quick one")
+    return reader
 
 
 if __name__ == "__main__":

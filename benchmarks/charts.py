@@ -7,7 +7,7 @@ from html import escape
 from benchmarks.figures import Summary
 
 WIDTH = 680
-LABEL_WIDTH = 130
+LABEL_WIDTH = 150
 VALUE_WIDTH = 130
 ROW_HEIGHT = 30
 BAR_HEIGHT = 18
@@ -15,7 +15,7 @@ TOP = 44
 
 STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600}"
-    ".own{fill:#1f6feb}.peer{fill:#8c959f}.range{stroke:#1f2328;stroke-width:1.5}"
+    ".own{fill:#1f6feb}.peer{fill:#8c959f}.floor{fill:#d4a72c}.range{stroke:#1f2328;stroke-width:1.5}"
     "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.range{stroke:#e6edf3}}"
 )
 
@@ -26,7 +26,7 @@ class Bar:
 
     label: str
     summary: Summary | None
-    own: bool = False
+    kind: str = "peer"  # or own, or floor
     note: str = ""
 
 
@@ -51,13 +51,12 @@ def _row(bar: Bar, top: int, scale: float) -> list[str]:
     label = f'<text x="{LABEL_WIDTH - 8}" y="{baseline}" text-anchor="end">{escape(bar.label)}</text>'
     if bar.summary is None:
         return [label, f'<text x="{LABEL_WIDTH + 4}" y="{baseline}">{escape(bar.note)}</text>']
-    kind = "own" if bar.own else "peer"
     middle = top + BAR_HEIGHT / 2
     low, high = (LABEL_WIDTH + value * scale for value in (bar.summary.low, bar.summary.high))
     width = f"{bar.summary.median * scale:.1f}"
     return [
         label,
-        f'<rect class="{kind}" x="{LABEL_WIDTH}" y="{top}" width="{width}" height="{BAR_HEIGHT}" rx="2"/>',
+        f'<rect class="{bar.kind}" x="{LABEL_WIDTH}" y="{top}" width="{width}" height="{BAR_HEIGHT}" rx="2"/>',
         f'<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>',
         f'<text x="{high + 8:.1f}" y="{baseline}">{shown(bar.summary.median)}</text>',
     ]

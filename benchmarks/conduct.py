@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.charts import shown
-from benchmarks.contestants import ENTRIES
+from benchmarks.contestants import ENTRIES, Store
 from benchmarks.contract import Options
 from benchmarks.environments import HERE, SCRATCH, interpreter
 from benchmarks.machine import probe
 from benchmarks.outcomes import Outcome, Outcomes
 from benchmarks.plan import Job, Plan, interleaved
+from benchmarks.server import serving
 
 DESCRIBE_SECONDS = 30.0
 
@@ -27,27 +28,33 @@ class MeasurementFailed(Exception):
     """The process of a measurement ended badly or did not end in time."""
 
 
-def conduct(plan: Plan, contestants: Sequence[str]) -> Outcomes:
+def conduct(plan: Plan) -> Outcomes:
     """Run every job; a failed one is an outcome like any other."""
-    jobs = list(interleaved(plan, contestants))
+    jobs = list(interleaved(plan))
     outcomes: list[Outcome] = []
     for number, job in enumerate(jobs, start=1):
         outcome = _run_job(job, plan.timeout_seconds)
         outcomes.append(outcome)
-        place = f"[{number}/{len(jobs)}] round {job.round + 1} {job.step.name} {job.contestant}"
+        place = f"[{plan.store} {number}/{len(jobs)}] round {job.round + 1} {job.step.name} {job.contestant}"
         say(f"{place}: {_brief(outcome)}")
     return Outcomes(outcomes)
 
 
 def configuration(contestant: str) -> Mapping[str, str]:
     """What the contestant says about itself; a failure is told in its place."""
-    with tempfile.TemporaryDirectory(dir=_runs_folder()) as place:
+    with _place(contestant) as (folder, server):
         try:
-            answer = _measure(contestant, "describe", Options(place=place), DESCRIBE_SECONDS)
+            answer = _measure(contestant, "describe", Options(folder=folder, server=server), DESCRIBE_SECONDS)
         except MeasurementFailed as failure:
             return {"failed": str(failure)}
     found: Mapping[str, str] = answer["configuration"]
     return found
+
+
+def runs_folder() -> Path:
+    folder = SCRATCH / "runs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def say(line: str) -> None:
@@ -55,17 +62,33 @@ def say(line: str) -> None:
 
 
 def _run_job(job: Job, timeout: float) -> Outcome:
-    folder = _runs_folder()
-    place = tempfile.mkdtemp(dir=folder)
-    before = probe(folder)
+    before = probe(runs_folder())
     answer: Mapping[str, Any]
-    try:
-        answer = _measure(job.contestant, job.step.measure, job.step.options(job.contestant, place), timeout)
-    except MeasurementFailed as failure:
-        answer = {"failure": str(failure)}
-    after = probe(folder)
-    shutil.rmtree(place, ignore_errors=True)
+    with _place(job.contestant) as (folder, server):
+        try:
+            answer = _measure(
+                job.contestant, job.step.measure, job.step.options(job.contestant, folder, server), timeout
+            )
+        except MeasurementFailed as failure:
+            answer = {"failure": str(failure)}
+    after = probe(runs_folder())
     return Outcome(round=job.round, step=job.step.name, contestant=job.contestant, before=before, after=after, **answer)
+
+
+@contextlib.contextmanager
+def _place(contestant: str) -> Iterator[tuple[str, str]]:
+    """An empty folder and, for a contestant that needs one, the URL of an empty server."""
+    folder = tempfile.mkdtemp(dir=runs_folder())
+    try:
+        if ENTRIES[contestant].store is Store.REDIS:
+            home = Path(folder) / "server"
+            home.mkdir()
+            with serving(home) as url:
+                yield folder, url
+        else:
+            yield folder, ""
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measure(contestant: str, measure: str, options: Options, timeout: float) -> Mapping[str, Any]:
@@ -85,7 +108,8 @@ def _measure(contestant: str, measure: str, options: Options, timeout: float) ->
             raise
     if child.returncode != 0:
         _end_group(child.pid)
-        raise MeasurementFailed(f"exit code {child.returncode}: {_last_lines(complaints)}")
+        say(complaints)
+        raise MeasurementFailed(f"exit code {child.returncode}: {_last_words(complaints)}")
     parsed: Mapping[str, Any] = json.loads(answer.splitlines()[-1])
     return parsed
 
@@ -96,14 +120,10 @@ def _end_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def _runs_folder() -> Path:
-    folder = SCRATCH / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _last_lines(text: str) -> str:
-    return " | ".join(text.strip().splitlines()[-3:])
+def _last_words(text: str) -> str:
+    """The last line of a traceback without the places in files, which mean nothing to who reads the table."""
+    lines = [line for line in text.strip().splitlines() if line and not line.startswith(" ")]
+    return lines[-1][:160] if lines else "it said nothing"
 
 
 def _brief(outcome: Outcome) -> str:

@@ -1,7 +1,8 @@
 """What every contestant offers and what it is given. Runs in every environment: standard library only."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,23 +14,33 @@ class NotOffered(Exception):
     """The contestant has no such feature; the table shows n/a with this reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a queue lives for one measurement: an empty folder, and the URL of an empty server where it needs one."""
+
+    folder: Path
+    server: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The size of one measurement; `place` is an empty folder that is thrown away afterwards."""
+    """The size of one measurement; `folder` is empty before and thrown away afterwards."""
 
-    place: str
+    folder: str
+    server: str = ""
     tasks: int = 1000
     payload_bytes: int = 200
     batch: int = 1000
     callers: int = 64
     priorities: int = 1
+    processes: int = 1
     rate: float = 20.0
     seconds: float = 3.0
     settle: float = 2.0
 
     @property
-    def folder(self) -> Path:
-        return Path(self.place)
+    def place(self) -> Place:
+        return Place(Path(self.folder), self.server)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -53,29 +64,39 @@ def measure_length(text: str) -> int:
     return len(text)
 
 
-class Contestant(Protocol):
-    """One queue. Every method opens the queue in `place` anew, and times are in seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockingClient:
+    """An open producer whose calls return when the task is durable."""
 
-    def describe(self, place: Path) -> Mapping[str, str]:
+    put: Callable[[str], object]
+    put_many: Callable[[Sequence[str]], object] | None = None  # None: the library has no bulk call
+    put_mixed: Callable[[Sequence[str], int], object] | None = None  # with so many priorities; None: it has none
+    not_for_threads: str = ""  # why it cannot be called from several at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncClient:
+    """The same, awaited."""
+
+    put: Callable[[str], Awaitable[object]]
+    put_many: Callable[[Sequence[str]], Awaitable[object]] | None = None
+    put_mixed: Callable[[Sequence[str], int], Awaitable[object]] | None = None
+
+
+Connection = AbstractContextManager[BlockingClient] | AbstractAsyncContextManager[AsyncClient]
+
+
+class Contestant(Protocol):
+    """One queue. Every method opens the queue in `place` anew."""
+
+    def describe(self, place: Place) -> Mapping[str, str]:
         """Versions and the configuration in force, read from a live queue where that is possible."""
 
-    def enqueue_one_by_one(self, place: Path, texts: Sequence[str]) -> float:
-        """Time for one caller that waits for each task to be durable before the next."""
+    def connect(self, place: Place) -> Connection:
+        """A producer for as long as the block lasts."""
 
-    def enqueue_in_flight(self, place: Path, texts: Sequence[str], callers: int) -> float:
-        """Time when that many callers do the same at once in one process."""
+    def watch(self, place: Place) -> AbstractContextManager[Callable[[int], int]]:
+        """Tells, given the number of all tasks, how many of them are not yet run, acknowledged and stored."""
 
-    def enqueue_many(self, place: Path, texts: Sequence[str], batch: int) -> float:
-        """Time in batches, by the best public means for it."""
-
-    def fill(self, place: Path, texts: Sequence[str], priorities: int) -> None:
-        """Enqueue all of them, not timed, with that many priorities mixed."""
-
-    def drain(self, place: Path, count: int) -> float:
-        """Time from the start of one worker until the last of `count` tasks is run and acknowledged."""
-
-    def enqueue_at(self, place: Path, moments: Sequence[float], texts: Sequence[str]) -> list[int]:
-        """Enqueue each text at its moment (seconds from now); return the monotonic ns before each call."""
-
-    def work(self, place: Path, body: Body) -> None:
+    def work(self, place: Place, body: Body) -> None:
         """Run one worker in this process that calls `body` for each task, until SIGTERM."""

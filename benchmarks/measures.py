@@ -1,60 +1,90 @@
 """The measurements, the same for every contestant. Each returns named figures."""
 
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
-from benchmarks.contract import Contestant, Options, payload, payloads
+from benchmarks.contract import Contestant, NotOffered, Options, payload, payloads
 from benchmarks.figures import percentile
-from benchmarks.pacing import random_moments
-from benchmarks.process_usage import cpu_seconds, resident_megabytes
-from benchmarks.worker_process import STARTS_FILE, WorkerProcess
+from benchmarks.producing import Producer, producer_of, random_moments
+from benchmarks.starts import Starts
+from benchmarks.wire import Wire
+from benchmarks.worker_process import WorkerProcesses
 
 Figures = Mapping[str, float]
 Measure = Callable[[str, Contestant, Options], Figures]
 
-WARM_UP_TEXT = payload(99_999_999, 200)
+WARM_UP_SIZE = 200
+POLL_SECONDS = 0.002
 START_DEADLINE_SECONDS = 30.0
 
 
 def enqueue_one_by_one(name: str, contestant: Contestant, options: Options) -> Figures:
-    return _rate(options, contestant.enqueue_one_by_one(options.folder, payloads(options)))
+    return _enqueued(contestant, options, lambda producer: producer.one_by_one(payloads(options)))
 
 
 def enqueue_in_flight(name: str, contestant: Contestant, options: Options) -> Figures:
-    return _rate(options, contestant.enqueue_in_flight(options.folder, payloads(options), options.callers))
+    return _enqueued(contestant, options, lambda producer: producer.in_flight(payloads(options), options.callers))
 
 
 def enqueue_many(name: str, contestant: Contestant, options: Options) -> Figures:
-    return _rate(options, contestant.enqueue_many(options.folder, payloads(options), options.batch))
+    return _enqueued(contestant, options, lambda producer: producer.many(payloads(options), options.batch))
 
 
 def drain(name: str, contestant: Contestant, options: Options) -> Figures:
-    contestant.fill(options.folder, payloads(options), options.priorities)
-    return _rate(options, contestant.drain(options.folder, options.tasks))
+    """From the moment every worker process has started a task to the last acknowledgement; on a full queue."""
+    producer = _producer(contestant, options)
+    if options.priorities > 1:
+        producer.mixed(payloads(options), options.priorities)
+    else:
+        producer.many(payloads(options), options.batch)
+    starts = Starts.create(options.place.folder, options.tasks, options.processes)
+    with (
+        contestant.watch(options.place) as unfinished,
+        _server_cpu(options) as server_cpu,
+        WorkerProcesses(name, options) as workers,
+    ):
+        _wait_until(lambda: starts.all_began() or starts.every_task(), workers)
+        if not starts.all_began():
+            raise NotOffered("the queue was empty before all processes had begun")
+        cpu_before, measured_from = workers.cpu_seconds(), time.monotonic_ns()
+        _wait_until(starts.every_task, workers, deadline=float("inf"))
+        # Only now look at the store: counting while it works would slow it down.
+        _wait_until(lambda: unfinished(options.tasks) == 0, workers)
+        ended = time.monotonic_ns()
+        cpu, server = workers.cpu_seconds() - cpu_before, server_cpu()
+    began = starts.when_all_began()
+    return {
+        "per_second": starts.count_since(began) / ((ended - began) / 1e9),
+        "tasks": options.tasks,
+        "worker_us": 1e6 * cpu / max(1, starts.count_since(measured_from)),
+        **_per_task(options, server),
+    }
 
 
 def pickup(name: str, contestant: Contestant, options: Options) -> Figures:
     """Milliseconds from the enqueue call in one process to the function's first line in another."""
     moments = random_moments(options.rate, options.seconds, seed=options.tasks)
     texts = [payload(number, options.payload_bytes) for number in range(len(moments))]
-    with WorkerProcess(name, options):
-        _warm_up(contestant, options)
-        calls = contestant.enqueue_at(options.folder, moments, texts)
-        starts = _wait_for_starts(options.folder, len(texts) + 1)
-    waits = [(starts[number] - called) / 1e6 for number, called in enumerate(calls)]
+    starts = Starts.create(options.place.folder, len(texts) + 1)
+    with WorkerProcesses(name, options) as workers:
+        _warm_up(contestant, options, starts, len(texts), workers)
+        calls = _producer(contestant, options).at(moments, texts)
+        _wait_until(starts.every_task, workers)
+    waits = [(start - call) / 1e6 for call, start in zip(calls, starts.moments(), strict=False)]
     return {"p50_ms": percentile(waits, 50), "p99_ms": percentile(waits, 99), "samples": len(waits)}
 
 
 def idle(name: str, contestant: Contestant, options: Options) -> Figures:
     """What a worker costs that has run one task and now waits."""
-    with WorkerProcess(name, options) as worker:
-        _warm_up(contestant, options)
+    starts = Starts.create(options.place.folder, 1)
+    with WorkerProcesses(name, options) as workers:
+        _warm_up(contestant, options, starts, 0, workers)
         time.sleep(options.settle)
-        before, began = cpu_seconds(worker.pid), time.perf_counter()
+        before, began = workers.cpu_seconds(), time.perf_counter()
         time.sleep(options.seconds)
-        used, passed = cpu_seconds(worker.pid) - before, time.perf_counter() - began
-        return {"cpu_percent": 100 * used / passed, "resident_mb": resident_megabytes(worker.pid)}
+        used, passed = workers.cpu_seconds() - before, time.perf_counter() - began
+        return {"cpu_percent": 100 * used / passed, "resident_mb": workers.resident_megabytes()}
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -62,27 +92,44 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def _rate(options: Options, seconds: float) -> Figures:
-    return {"per_second": options.tasks / seconds, "tasks": options.tasks}
+def _producer(contestant: Contestant, options: Options) -> Producer:
+    return producer_of(contestant.connect(options.place))
 
 
-def _warm_up(contestant: Contestant, options: Options) -> None:
+def _enqueued(contestant: Contestant, options: Options, enqueue: Callable[[Producer], float]) -> Figures:
+    with _server_cpu(options) as server_cpu:
+        seconds = enqueue(_producer(contestant, options))
+        return {"per_second": options.tasks / seconds, "tasks": options.tasks, **_per_task(options, server_cpu())}
+
+
+def _per_task(options: Options, server_seconds: float) -> Figures:
+    return {"server_us": 1e6 * server_seconds / options.tasks} if options.server else {}
+
+
+@contextmanager
+def _server_cpu(options: Options) -> Iterator[Callable[[], float]]:
+    """How much CPU time the server has used since the block began; 0 without a server."""
+    if not options.server:
+        yield lambda: 0.0
+        return
+    with Wire(options.server) as wire:
+        before = wire.cpu_seconds()
+        yield lambda: wire.cpu_seconds() - before
+
+
+def _warm_up(contestant: Contestant, options: Options, starts: Starts, number: int, workers: WorkerProcesses) -> None:
     """One task through the whole way: imports, files and connections are in place on both sides."""
-    contestant.enqueue_at(options.folder, [0.0], [WARM_UP_TEXT])
-    _wait_for_starts(options.folder, 1)
+    _producer(contestant, options).at([0.0], [payload(number, WARM_UP_SIZE)])
+    _wait_until(starts.any_task, workers)
 
 
-def _wait_for_starts(place: Path, count: int) -> dict[int, int]:
-    """The start time of each task by its number, once `count` tasks have started."""
-    deadline = time.monotonic() + START_DEADLINE_SECONDS
-    lines: list[str] = []
-    while time.monotonic() < deadline:
-        lines = _read_lines(place / STARTS_FILE)
-        if len(lines) >= count:
-            return {int(number): int(moment) for number, moment in map(str.split, lines)}
-        time.sleep(0.02)
-    raise TimeoutError(f"only {len(lines)} of {count} tasks started within {START_DEADLINE_SECONDS} s")
-
-
-def _read_lines(file: Path) -> list[str]:
-    return file.read_text().splitlines() if file.exists() else []
+def _wait_until(
+    reached: Callable[[], bool], workers: WorkerProcesses, deadline: float = START_DEADLINE_SECONDS
+) -> None:
+    """Without a deadline it is the conductor who ends a measurement that takes too long."""
+    ends = time.monotonic() + deadline
+    while not reached():
+        if time.monotonic() > ends:
+            raise TimeoutError(f"not reached within {deadline:.0f} s")
+        workers.check()
+        time.sleep(POLL_SECONDS)

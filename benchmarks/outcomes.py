@@ -37,7 +37,7 @@ class Outcomes:
         for outcome in self.all:
             if (outcome.step, outcome.contestant) == (step, contestant):
                 if outcome.failure:
-                    return "failed"
+                    return f"failed: {outcome.failure}"
                 if outcome.not_offered:
                     return f"n/a: {outcome.not_offered}"
         return None

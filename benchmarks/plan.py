@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from benchmarks.contestants import ENTRIES, Role, Store, of_store
 from benchmarks.contract import Options
 
 
@@ -16,17 +17,29 @@ class Step:
     sizes: Mapping[str, float]
     # A contestant that is ten times faster needs more tasks for a time that means anything.
     sizes_for: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    roles: Sequence[Role] = tuple(Role)
 
-    def options(self, contestant: str, place: str) -> Options:
+    def options(self, contestant: str, folder: str, server: str = "") -> Options:
         sizes = {**self.sizes, **self.sizes_for.get(contestant, {})}
-        return replace(Options(place=place), **sizes)  # type: ignore[arg-type]  # sizes are fields of Options
+        return replace(Options(folder=folder, server=server), **sizes)  # type: ignore[arg-type]  # fields of Options
+
+    def takes(self, contestant: str) -> bool:
+        entry = ENTRIES[contestant]
+        return entry.role in self.roles and (not entry.steps or self.name in entry.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """What is measured on one store."""
+
+    store: Store
     rounds: int
     timeout_seconds: float
     steps: Sequence[Step]
+    contestants: Sequence[str]
+
+    def of(self, contestants: Sequence[str]) -> "Plan":
+        return replace(self, contestants=[name for name in of_store(self.store) if name in contestants])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +55,84 @@ TITLES = {
     "enqueue_many": "Enqueue many, batches of 1,000",
     "drain": "Drain, one priority",
     "drain_priorities": "Drain, ten priorities mixed",
+    "drain_2": "Drain, two worker processes",
+    "drain_4": "Drain, four worker processes",
     "pickup": "Pick-up latency across processes at 20 tasks/s",
     "idle": "Idle worker",
 }
+SLOWER = {"celery": 0.5, "rq": 0.15, "dbos": 0.1}  # so that a round of theirs does not take a minute
 
 
-def _step(name: str, measure: str, sizes: Mapping[str, float], **sizes_for: Mapping[str, float]) -> Step:
-    return Step(name=name, title=TITLES[name], measure=measure, sizes=sizes, sizes_for=sizes_for)
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the measurements are: `one` for what goes one by one, `many` for what goes in bulk."""
+
+    one: int
+    many: int
+    pickup_seconds: float
+    idle_seconds: float
 
 
-def _steps(tasks: int, many: int, seconds: float, idle_seconds: float) -> list[Step]:
-    """`tasks` for what goes one by one, `many` for what goes in bulk."""
-    one, bulk = {"tasks": tasks}, {"tasks": many}
-    mixed = {"priorities": 10}
+def _steps(store: Store, size: Size) -> list[Step]:
+    rivals = {name: {"tasks": int(size.one * share)} for name, share in SLOWER.items()}
+    fast = {name: {"tasks": size.many} for name in of_store(store) if ENTRIES[name].role is not Role.PEER}
+    one, bulk = rivals, rivals | fast
+
+    def step(name: str, measure: str, sizes_for: Mapping[str, Mapping[str, float]], **sizes: float) -> Step:
+        return Step(name=name, title=TITLES[name], measure=measure, sizes=sizes, sizes_for=sizes_for)
+
+    mixed = {name: {**sizes, "priorities": 10} for name, sizes in bulk.items()}
+    embedded = [
+        step("enqueue_in_flight", "enqueue_in_flight", bulk, tasks=size.one),
+        step("drain_priorities", "drain", mixed, tasks=size.one, priorities=10),
+    ]
+    served = [
+        replace(
+            step(f"drain_{number}", "drain", {}, tasks=max(8000, 2 * size.many), processes=number),
+            roles=(Role.OWN,),
+        )
+        for number in (2, 4)
+    ]
     return [
-        _step("enqueue_one_by_one", "enqueue_one_by_one", one),
-        _step("enqueue_in_flight", "enqueue_in_flight", one, ade=bulk),
-        _step("enqueue_many", "enqueue_many", one, ade=bulk, litequeue=bulk),
-        _step("drain", "drain", one, ade=bulk),
-        _step("drain_priorities", "drain", one | mixed, ade=bulk | mixed),
-        _step("pickup", "pickup", {"seconds": seconds, "rate": 20.0}),
-        _step("idle", "idle", {"seconds": idle_seconds, "settle": min(2.0, idle_seconds / 2)}),
+        step("enqueue_one_by_one", "enqueue_one_by_one", one, tasks=size.one),
+        step("enqueue_many", "enqueue_many", {**bulk, **_bulk_callers(size)}, tasks=size.one),
+        step("drain", "drain", bulk, tasks=size.one),
+        *(served if store is Store.REDIS else embedded),
+        step("pickup", "pickup", {}, seconds=size.pickup_seconds, rate=20.0),
+        step("idle", "idle", {}, seconds=size.idle_seconds, settle=min(1.5, size.idle_seconds / 2)),
     ]
 
 
-FULL = Plan(rounds=3, timeout_seconds=120, steps=_steps(5000, 20_000, seconds=15, idle_seconds=6))
-QUICK = Plan(rounds=1, timeout_seconds=45, steps=_steps(1000, 4000, seconds=3, idle_seconds=2))
+def _bulk_callers(size: Size) -> Mapping[str, Mapping[str, float]]:
+    """The peers whose bulk call is as fast as ADE's, or nearly so."""
+    return {name: {"tasks": size.many} for name in ("litequeue", "streaq", "saq", "rq")}
 
 
-def interleaved(plan: Plan, contestants: Sequence[str]) -> Iterator[Job]:
+def _plan(store: Store, size: Size, rounds: int, contestants: Sequence[str] = ()) -> Plan:
+    steps = _steps(store, size)
+    chosen = contestants or of_store(store)
+    return Plan(store=store, rounds=rounds, timeout_seconds=90, steps=steps, contestants=chosen)
+
+
+FULL_SIZE = {
+    Store.SQLITE: Size(one=3000, many=20_000, pickup_seconds=7, idle_seconds=2.5),
+    Store.REDIS: Size(one=3000, many=15_000, pickup_seconds=7, idle_seconds=2.5),
+}
+QUICK_SIZE = Size(one=500, many=2000, pickup_seconds=2, idle_seconds=1)
+QUICK_CONTESTANTS = {
+    Store.SQLITE: ["ade", "huey", "litequeue", "floor"],
+    Store.REDIS: ["ade_redis", "ade_redis_blocking", "saq", "huey_redis", "floor_redis"],
+}
+FULL = tuple(_plan(store, FULL_SIZE[store], rounds=3) for store in Store)
+QUICK = tuple(_plan(store, QUICK_SIZE, 1, QUICK_CONTESTANTS[store]) for store in Store)
+
+
+def interleaved(plan: Plan) -> Iterator[Job]:
     """Every contestant in turn for each step, another one first in each round."""
+    contestants = plan.contestants
     for number in range(plan.rounds):
         first = number % len(contestants)
         for step in plan.steps:
             for contestant in (*contestants[first:], *contestants[:first]):
-                yield Job(number, step, contestant)
+                if step.takes(contestant):
+                    yield Job(number, step, contestant)

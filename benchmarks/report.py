@@ -1,12 +1,12 @@
 """RESULTS.md and its charts, from the outcomes of a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.bars import ADE, BARS, judge
+from benchmarks.bars import BARS, judge
 from benchmarks.charts import Bar, bar_chart, shown
-from benchmarks.contestants import ENTRIES
+from benchmarks.contestants import ENTRIES, Store
 from benchmarks.machine import TOLERANCE
 from benchmarks.outcomes import Outcome, Outcomes
 from benchmarks.plan import Plan, Step
@@ -14,37 +14,58 @@ from benchmarks.tables import markdown_table
 
 FIGURE_TITLES = {
     "per_second": "tasks/s",
+    "worker_us": "worker CPU per task, us",
+    "server_us": "server CPU per task, us",
     "p50_ms": "p50, ms",
     "p99_ms": "p99, ms",
     "cpu_percent": "CPU, % of one core",
     "resident_mb": "resident memory, MB",
 }
 SIZE_TITLES = {"tasks": "tasks a round", "samples": "samples a round"}
+STORE_TITLES = {Store.SQLITE: "SQLite", Store.REDIS: "Redis"}
 
 METHOD = """\
 All contestants run on the same machine in the same run, in turns, each measurement in processes of its own
-on an empty folder. A figure is the median of the rounds, with the lowest and the highest. The tasks do
-nothing and have a 200-byte payload; they are acknowledged after they ran, and their result is stored where
-the contestant can; one worker process; `synchronous=FULL` for all.
+on an empty folder, or on a server of its own that was just started. A figure is the median of the rounds, with
+the lowest, the highest and the distance between them in brackets. The tasks do nothing and have a 200-byte payload;
+they are acknowledged after they ran, and their result is stored where the contestant can; one worker process unless
+said; `synchronous=FULL` on SQLite for all that can be told so.
 
 - **Enqueue**: until the call returns; opening the queue is not timed.
-- **Drain**: tasks enqueued before; from the start of the worker's loop until the last one is acknowledged.
-  ADE gets more tasks than the peers, whose look-up slows down as their table grows: the number favours them.
+- **Drain**: tasks enqueued before; from the first start of a function until the last task is acknowledged.
+  ADE gets more tasks than the peers, and slow peers get fewer.
+- **Worker CPU**: of the worker and all its child processes, over the same time.
+- **Server CPU**: what the server itself used, by its own account. The whole life of a task is its enqueueing
+  and its draining together.
 - **Pick-up**: from the enqueue call in one process to the first line of the function in another, about
   20 tasks/s at random distances.
 - **Idle**: a worker that has run one task, then waits; with all its child processes.
 - **Ratios** are taken round by round against the best rival of that round.
+- **The floor** is no peer: it is the smallest honest program of ADE's design (batched transitions with record, fence
+  and event, nothing else), and shows how much of the possible speed ADE reaches.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What came out on one store; `absent` says why a contestant could not even start."""
+
+    plan: Plan
+    outcomes: Outcomes
+    configurations: Mapping[str, Mapping[str, str]]
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    def reason_for_nothing(self, step: Step, name: str) -> str:
+        if not step.takes(name):
+            return "not asked"
+        return self.absent.get(name) or self.outcomes.reason_for_nothing(step.name, name) or "not measured"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """All that the report tells."""
 
-    plan: Plan
-    contestants: Sequence[str]
-    outcomes: Outcomes
-    configurations: Mapping[str, Mapping[str, str]]
+    parts: Sequence[Part]
     machine: Mapping[str, str]
     date: str
     seconds: float
@@ -54,86 +75,99 @@ def write(run: Run, folder: Path) -> Path:
     """Write the page and its charts into the folder; return the page."""
     charts = folder / "charts"
     charts.mkdir(parents=True, exist_ok=True)
-    for step in run.plan.steps:
-        for figure in _figures(run, step):
-            (charts / _chart_name(step, figure)).write_text(_chart(run, step, figure))
+    for old in charts.glob("*.svg"):
+        old.unlink()
+    for part in run.parts:
+        for step in part.plan.steps:
+            for figure in _figures(part, step):
+                (charts / _chart_name(part, step, figure)).write_text(_chart(part, step, figure))
     page = folder / "RESULTS.md"
     page.write_text("\n\n".join(_sections(run)) + "\n")
     return page
 
 
 def _sections(run: Run) -> list[str]:
+    rounds = max(part.plan.rounds for part in run.parts)
     return [
         "# Benchmark results",
-        f"Run of {run.date}, {run.plan.rounds} round(s), {run.seconds / 60:.1f} minutes. "
+        f"Run of {run.date}, {rounds} round(s), {run.seconds / 60:.1f} minutes. "
         "Repeat it with `python -m benchmarks`, or shorter with `python -m benchmarks --quick`.",
-        "## Bars",
-        _verdicts(run),
         "## How it is measured",
         METHOD.rstrip(),
-        *(part for step in run.plan.steps for part in _step_sections(run, step)),
-        "## Configuration",
-        _configuration_table(run),
+        *(section for part in run.parts for section in _part_sections(part)),
         "## Machine",
         markdown_table(["", ""], [[name, value] for name, value in run.machine.items()]),
-        _machine_speed(run),
-        *_failures(run.outcomes.failures()),
+        *(_machine_speed(part) for part in run.parts if part.outcomes.all),
     ]
 
 
-def _verdicts(run: Run) -> str:
-    verdicts = [judge(bar, run.outcomes) for bar in BARS]
+def _part_sections(part: Part) -> list[str]:
+    store = STORE_TITLES[part.plan.store]
+    return [
+        f"## {store}",
+        f"### {store}: bars",
+        _verdicts(part),
+        *(section for step in part.plan.steps for section in _step_sections(part, step)),
+        f"### {store}: configuration",
+        _configuration_table(part),
+        *_failures(store, part),
+    ]
+
+
+def _verdicts(part: Part) -> str:
+    verdicts = [judge(bar, part.outcomes) for bar in BARS[part.plan.store]]
     rows = [[v.title, v.measured, v.bar, v.met, v.moonshot] for v in verdicts]
     return markdown_table(["measure", "ADE", "bar", "met?", "moonshot"], rows)
 
 
-def _step_sections(run: Run, step: Step) -> list[str]:
-    figures = _figures(run, step)
-    charts = [f"![{step.title}, {FIGURE_TITLES[each]}](charts/{_chart_name(step, each)})" for each in figures]
-    return [f"## {step.title}", _step_table(run, step, figures), *charts]
+def _step_sections(part: Part, step: Step) -> list[str]:
+    figures = _figures(part, step)
+    charts = [f"![{step.title}, {FIGURE_TITLES[each]}](charts/{_chart_name(part, step, each)})" for each in figures]
+    return [f"### {STORE_TITLES[part.plan.store]}: {step.title}", _step_table(part, step, figures), *charts]
 
 
-def _step_table(run: Run, step: Step, figures: Sequence[str]) -> str:
+def _step_table(part: Part, step: Step, figures: Sequence[str]) -> str:
     """One row per contestant, with the number of tasks or samples last."""
-    titles = [title for figure in figures for title in (FIGURE_TITLES[figure], "lowest to highest", "spread")]
-    size = next((name for name in SIZE_TITLES if _first_value(run, step, name) is not None), None)
+    size = next((name for name in SIZE_TITLES if _first_value(part, step, name) is not None), None)
+    titles = [FIGURE_TITLES[figure] for figure in figures] or ["figures"]
     header = ["contestant", *titles, *([SIZE_TITLES[size]] if size else [])]
-    rows = [_contestant_row(run, step, figures, size, name) for name in run.contestants]
-    return markdown_table(header, rows)
+    return markdown_table(header, [_row(part, step, figures, size, name) for name in _takers(part, step)])
 
 
-def _contestant_row(run: Run, step: Step, figures: Sequence[str], size: str | None, name: str) -> list[str]:
-    row = [ENTRIES[name].title + _disturbance_mark(run, step, name)]
-    for figure in figures:
-        found = run.outcomes.summary(step.name, name, figure)
+def _row(part: Part, step: Step, figures: Sequence[str], size: str | None, name: str) -> list[str]:
+    row = [ENTRIES[name].title + _disturbance_mark(part, step, name)]
+    for figure in figures or [""]:
+        found = part.outcomes.summary(step.name, name, figure)
         if found is None:
-            row += [run.outcomes.reason_for_nothing(step.name, name) or "not measured", "", ""]
+            row.append(part.reason_for_nothing(step, name))
         else:
-            row += [shown(found.median), f"{shown(found.low)} to {shown(found.high)}", f"{found.spread:.0%}"]
+            row.append(f"{shown(found.median)} ({shown(found.low)} to {shown(found.high)}, {found.spread:.0%})")
     if size:
-        taken = run.outcomes.summary(step.name, name, size)
+        taken = part.outcomes.summary(step.name, name, size)
         row.append(f"{taken.median:,.0f}" if taken else "")
     return row
 
 
-def _disturbance_mark(run: Run, step: Step, name: str) -> str:
-    disturbed = [o for o in run.outcomes.disturbed() if (o.step, o.contestant) == (step.name, name)]
+def _disturbance_mark(part: Part, step: Step, name: str) -> str:
+    disturbed = [o for o in part.outcomes.disturbed() if (o.step, o.contestant) == (step.name, name)]
     return f" ⚠ {len(disturbed)}" if disturbed else ""
 
 
-def _configuration_table(run: Run) -> str:
-    names = list(run.contestants)
-    keys = list(dict.fromkeys(key for name in names for key in run.configurations[name]))
-    rows = [[key, *(run.configurations[name].get(key, "") for name in names)] for key in keys]
-    return markdown_table(["", *(ENTRIES[name].title for name in names)], rows)
+def _configuration_table(part: Part) -> str:
+    names = list(part.configurations)
+    keys = list(dict.fromkeys(key for name in names for key in part.configurations[name]))
+    rows = [[ENTRIES[name].title, *(part.configurations[name].get(key, "") for key in keys)] for name in names]
+    rows += [[ENTRIES[name].title, reason, *[""] * (len(keys) - 1)] for name, reason in part.absent.items() if keys]
+    return markdown_table(["", *keys], rows)
 
 
-def _machine_speed(run: Run) -> str:
-    typical = run.outcomes.typical_speed()
-    disturbed = run.outcomes.disturbed()
+def _machine_speed(part: Part) -> str:
+    typical = part.outcomes.typical_speed()
+    disturbed = part.outcomes.disturbed()
     text = (
-        f"Its speed was probed before and after each of the {len(run.outcomes.all)} measurements: a fixed "
-        f"loop took {typical.cpu_ms:.1f} ms, a durable write of 4 KiB {typical.sync_ms:.3f} ms (medians). "
+        f"{STORE_TITLES[part.plan.store]}: its speed was probed before and after each of the "
+        f"{len(part.outcomes.all)} measurements: a fixed loop took {typical.cpu_ms:.1f} ms, a durable write of 4 KiB "
+        f"{typical.sync_ms:.3f} ms (medians). "
         f"Around {len(disturbed)} of them a probe was more than {TOLERANCE:.0%} off; ⚠ marks them above."
     )
     if not disturbed:
@@ -146,43 +180,50 @@ def _machine_speed(run: Run) -> str:
 def _probe_row(outcome: Outcome) -> list[str]:
     before, after = outcome.before, outcome.after
     return [
-        str(outcome.round + 1),
-        outcome.step,
-        ENTRIES[outcome.contestant].title,
+        *_place(outcome),
         f"{before.cpu_ms:.1f} / {after.cpu_ms:.1f}",
         f"{before.sync_ms:.3f} / {after.sync_ms:.3f}",
     ]
 
 
-def _failures(failures: Sequence[Outcome]) -> list[str]:
-    if not failures:
+def _place(outcome: Outcome) -> list[str]:
+    return [str(outcome.round + 1), outcome.step, ENTRIES[outcome.contestant].title]
+
+
+def _failures(store: str, part: Part) -> list[str]:
+    rows = [[*_place(o), o.failure or ""] for o in part.outcomes.failures()]
+    rows += [["", "all", ENTRIES[name].title, reason] for name, reason in part.absent.items()]
+    if not rows:
         return []
-    rows = [[str(o.round + 1), o.step, ENTRIES[o.contestant].title, o.failure or ""] for o in failures]
-    return ["## Failures", markdown_table(["round", "measure", "contestant", "what happened"], rows)]
+    return [f"### {store}: failures", markdown_table(["round", "measure", "contestant", "what happened"], rows)]
 
 
-def _chart(run: Run, step: Step, figure: str) -> str:
+def _chart(part: Part, step: Step, figure: str) -> str:
     bars = [
         Bar(
             ENTRIES[name].title,
-            run.outcomes.summary(step.name, name, figure),
-            own=name == ADE,
-            note=run.outcomes.reason_for_nothing(step.name, name) or "not measured",
+            part.outcomes.summary(step.name, name, figure),
+            kind=ENTRIES[name].role.value,
+            note=part.reason_for_nothing(step, name),
         )
-        for name in run.contestants
+        for name in _takers(part, step)
     ]
-    return bar_chart(step.title, FIGURE_TITLES[figure], bars)
+    return bar_chart(f"{STORE_TITLES[part.plan.store]}: {step.title}", FIGURE_TITLES[figure], bars)
 
 
-def _chart_name(step: Step, figure: str) -> str:
-    return f"{step.name}-{figure}.svg"
+def _takers(part: Part, step: Step) -> list[str]:
+    return [name for name in part.plan.contestants if step.takes(name)]
 
 
-def _figures(run: Run, step: Step) -> list[str]:
+def _chart_name(part: Part, step: Step, figure: str) -> str:
+    return f"{part.plan.store}-{step.name}-{figure}.svg"
+
+
+def _figures(part: Part, step: Step) -> list[str]:
     """The figures that anybody has in this step, in the order of their titles."""
-    return [figure for figure in FIGURE_TITLES if _first_value(run, step, figure) is not None]
+    return [figure for figure in FIGURE_TITLES if _first_value(part, step, figure) is not None]
 
 
-def _first_value(run: Run, step: Step, figure: str) -> float | None:
-    found = (run.outcomes.summary(step.name, name, figure) for name in run.contestants)
+def _first_value(part: Part, step: Step, figure: str) -> float | None:
+    found = (part.outcomes.summary(step.name, name, figure) for name in part.plan.contestants)
     return next((summary.median for summary in found if summary), None)

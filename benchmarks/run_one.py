@@ -15,7 +15,7 @@ from benchmarks.measures import MEASURES
 def run(contestant: str, measure: str, options: Options) -> Mapping[str, object]:
     queue = load(contestant)
     if measure == "describe":
-        return {"configuration": dict(queue.describe(options.folder))}
+        return {"configuration": dict(queue.describe(options.place))}
     try:
         return {"figures": dict(MEASURES[measure](contestant, queue, options))}
     except NotOffered as reason:

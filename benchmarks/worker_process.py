@@ -1,56 +1,72 @@
-"""A contestant's worker in its own process: `python -m benchmarks.worker_process <contestant> <json>`."""
+"""A contestant's worker in its own process: `python -m benchmarks.worker_process <contestant> <json> <number>`."""
 
-import os
 import subprocess
 import sys
-import time
 from types import TracebackType
 
 from benchmarks.contestants import load
 from benchmarks.contract import Options, measure_length
+from benchmarks.process_usage import cpu_seconds, resident_megabytes
+from benchmarks.starts import Starts
 
-STARTS_FILE = "starts.log"
 STOP_SECONDS = 10.0
 
 
-class WorkerProcess:
-    """Starts the worker on entry and ends it, by its own pid, on exit."""
+class WorkerProcesses:
+    """Starts the workers on entry and ends them, by their own pids, on exit."""
 
     def __init__(self, contestant: str, options: Options) -> None:
         self._command = [sys.executable, "-m", "benchmarks.worker_process", contestant, options.to_json()]
+        self._number = options.processes
+        self._processes: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> "WorkerProcess":
+    def __enter__(self) -> "WorkerProcesses":
         # stdout belongs to the one line of the measurement.
-        self._process = subprocess.Popen(self._command, stdout=sys.stderr)
+        self._processes = [
+            subprocess.Popen([*self._command, str(number)], stdout=sys.stderr) for number in range(self._number)
+        ]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the worker ended by itself, exit code {self._process.returncode}") from error
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        codes = [process.poll() for process in self._processes]
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            _wait_or_kill(process)
+        if any(code is not None for code in codes):
+            raise RuntimeError(f"a worker ended by itself, exit codes {codes}") from error
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def check(self) -> None:
+        """Raises if a worker is gone: nobody needs to wait for what it would have done."""
+        if any(process.poll() is not None for process in self._processes):
+            raise RuntimeError("a worker ended by itself")
+
+    def cpu_seconds(self) -> float:
+        return sum(cpu_seconds(process.pid) for process in self._processes)
+
+    def resident_megabytes(self) -> float:
+        return sum(resident_megabytes(process.pid) for process in self._processes)
 
 
-def main(contestant: str, options: Options) -> None:
-    starts = os.open(options.folder / STARTS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def _wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
-    def note_start(text: str) -> int:
-        now = time.monotonic_ns()  # one clock for all processes of the machine
-        os.write(starts, f"{text[:8]} {now}\n".encode())
+
+def main(contestant: str, options: Options, number: int) -> None:
+    starts = Starts(options.place.folder, options.processes, number)
+
+    def body(text: str) -> int:
+        starts.note(text)
         return measure_length(text)
 
-    load(contestant).work(options.folder, note_start)
+    load(contestant).work(options.place, body)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Options.from_json(sys.argv[2]))
+    main(sys.argv[1], Options.from_json(sys.argv[2]), int(sys.argv[3]))

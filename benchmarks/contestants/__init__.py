@@ -1,30 +1,69 @@
 """The programs that are measured, one module each, behind the protocol of `benchmarks.contract`."""
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from benchmarks.contract import Contestant
 
 
+class Store(StrEnum):
+    SQLITE = "sqlite"
+    REDIS = "redis"
+
+
+class Role(StrEnum):
+    OWN = "own"
+    PEER = "peer"
+    FLOOR = "floor"  # the smallest honest program of ADE's design: how fast it could be at best
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a contestant lives and which packages its environment needs."""
+    """Where a contestant lives, what it is, and which packages its environment needs."""
 
-    module: str
+    module: str  # in this package, with the name of the object behind a colon
     title: str
-    requirements: str | None = None  # a lock file in benchmarks/; None is the project's own environment
+    store: Store
+    role: Role = Role.PEER
+    requirements: str | None = None  # a lock in benchmarks/peers; None is the project's own environment
+    steps: Sequence[str] = ()  # the only ones it takes part in; none: all
 
 
 ENTRIES = {
-    "ade": Entry("benchmarks.contestants.ade", "ADE"),
-    "huey": Entry("benchmarks.contestants.huey", "Huey", "peers.txt"),
-    "persist_queue": Entry("benchmarks.contestants.persist_queue", "persist-queue", "peers.txt"),
-    "litequeue": Entry("benchmarks.contestants.litequeue", "litequeue", "peers.txt"),
+    "ade": Entry("ade:SQLITE", "ADE", Store.SQLITE, Role.OWN),
+    "huey": Entry("huey:SQLITE", "Huey", Store.SQLITE, requirements="embedded.txt"),
+    "persist_queue": Entry("persist_queue:EMBEDDED", "persist-queue", Store.SQLITE, requirements="embedded.txt"),
+    "litequeue": Entry("litequeue:EMBEDDED", "litequeue", Store.SQLITE, requirements="embedded.txt"),
+    "dbos": Entry("dbos:EMBEDDED", "DBOS", Store.SQLITE, requirements="dbos.txt"),
+    "floor": Entry("floor_sqlite:FLOOR", "floor", Store.SQLITE, Role.FLOOR),
+    "ade_redis": Entry("ade:REDIS", "ADE", Store.REDIS, Role.OWN),
+    "ade_redis_blocking": Entry(
+        "ade:REDIS_BLOCKING", "ADE, blocking calls", Store.REDIS, Role.OWN, steps=["enqueue_one_by_one"]
+    ),
+    "saq": Entry("saq:SERVED", "SAQ", Store.REDIS, requirements="saq.txt"),
+    "huey_redis": Entry("huey:REDIS", "Huey", Store.REDIS, requirements="huey.txt"),
+    "dramatiq": Entry("dramatiq:SERVED", "Dramatiq", Store.REDIS, requirements="dramatiq.txt"),
+    "taskiq": Entry("taskiq:SERVED", "taskiq", Store.REDIS, requirements="taskiq.txt"),
+    "arq": Entry("arq:SERVED", "arq", Store.REDIS, requirements="arq.txt"),
+    "streaq": Entry("streaq:SERVED", "streaq", Store.REDIS, requirements="streaq.txt"),
+    "celery": Entry("celery:SERVED", "Celery", Store.REDIS, requirements="celery.txt"),
+    "rq": Entry("rq:SERVED", "RQ", Store.REDIS, requirements="rq.txt"),
+    "floor_redis": Entry("floor_redis:FLOOR", "floor", Store.REDIS, Role.FLOOR),
 }
-PEERS = tuple(name for name, entry in ENTRIES.items() if entry.requirements is not None)
+
+
+def of_store(store: Store) -> list[str]:
+    return [name for name, entry in ENTRIES.items() if entry.store is store]
+
+
+def peers_of(store: Store) -> list[str]:
+    return [name for name in of_store(store) if ENTRIES[name].role is Role.PEER]
 
 
 def load(name: str) -> Contestant:
     """Import one contestant; only its own environment can."""
-    contestant: Contestant = importlib.import_module(ENTRIES[name].module).CONTESTANT
+    module, _, variable = ENTRIES[name].module.partition(":")
+    contestant: Contestant = getattr(importlib.import_module(f"benchmarks.contestants.{module}"), variable)
     return contestant

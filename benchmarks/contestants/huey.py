@@ -1,87 +1,54 @@
-"""Huey on SQLite: a task queue with worker threads, results and priorities."""
+"""Huey on SQLite and on Redis: a task queue with worker threads, results and priorities."""
 
 import importlib
 import importlib.metadata
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.contract import Body, Contestant, measure_length
-from benchmarks.pacing import call_at, time_calls, time_threaded_calls
+from benchmarks.contract import BlockingClient, Body, Contestant, Place, measure_length
+
+COMMON = {
+    "enqueue many": "no bulk call; a loop (as its own map() does)",
+    "result stored": "yes",
+    "killed in mid-task": "the task is lost: it is removed before it runs, and there is no other way",
+}
 
 
 class Huey:
-    def describe(self, place: Path) -> Mapping[str, str]:
-        connection = _open(place).storage.conn
-        [journal] = connection.execute("PRAGMA journal_mode").fetchone()
-        [synchronous] = connection.execute("PRAGMA synchronous").fetchone()
-        [library] = connection.execute("SELECT sqlite_version()").fetchone()
-        return {
-            "version": importlib.metadata.version("huey"),
-            "sqlite": str(library),
-            "in force": f"journal_mode={journal}, synchronous={synchronous} (2 is FULL)",
-            "set for this run": "SqliteHuey(fsync=True); consumer with its defaults: 1 thread, polls every "
-            "0.1 s growing by 1.15 up to 10 s while idle; no logging",
-            "default": "fsync=None: the SQLite library's own setting",
-            "its docs recommend": "they call the library's setting a good balance, and fsync=True slower but "
-            "more resilient to power loss",
-            "enqueue many": "no bulk call; a loop (as its own map() does)",
-            "result stored": "yes",
-            "killed in mid-task": "the task is lost: it is removed before it runs",
-        }
+    """The same on both stores, but for how it is opened and what is said about that."""
 
-    def enqueue_one_by_one(self, place: Path, texts: Sequence[str]) -> float:
-        return time_calls(_task(_open(place), measure_length), texts)
+    def __init__(self, open_huey: Callable[[Any, Place], Any], describe: Callable[[Any], Mapping[str, str]]) -> None:
+        self._open_huey = open_huey
+        self._describe = describe
 
-    def enqueue_in_flight(self, place: Path, texts: Sequence[str], callers: int) -> float:
-        return time_threaded_calls(_task(_open(place), measure_length), texts, callers)
+    def describe(self, place: Place) -> Mapping[str, str]:
+        own = self._describe(self._open(place))
+        return {"version": importlib.metadata.version("huey"), **own, **COMMON}
 
-    def enqueue_many(self, place: Path, texts: Sequence[str], batch: int) -> float:
-        task = _task(_open(place), measure_length)
-        began = time.perf_counter()
-        task.map(texts)
-        return time.perf_counter() - began
-
-    def fill(self, place: Path, texts: Sequence[str], priorities: int) -> None:
-        huey = _open(place)
+    @contextmanager
+    def connect(self, place: Place) -> Iterator[BlockingClient]:
+        huey = self._open(place)
         task = _task(huey, measure_length)
-        for number, text in enumerate(texts):
-            huey.enqueue(task.s(text, priority=number % priorities))
 
-    def drain(self, place: Path, count: int) -> float:
-        huey = _open(place)
-        _task(huey, measure_length)
-        all_done = threading.Event()
-        left = count
+        def put_mixed(texts: Sequence[str], priorities: int) -> None:
+            for number, text in enumerate(texts):
+                huey.enqueue(task.s(text, priority=number % priorities))
 
-        @huey.post_execute()  # type: ignore[untyped-decorator]  # Huey carries no types
-        def count_down(task: object, value: object, error: object) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                all_done.set()
+        yield BlockingClient(put=task, put_mixed=put_mixed)
 
-        consumer = huey.create_consumer()
-        began = time.perf_counter()
-        consumer.start()
-        all_done.wait()
-        took = time.perf_counter() - began
-        consumer.stop(graceful=True)
-        return took
+    @contextmanager
+    def watch(self, place: Place) -> Iterator[Callable[[int], int]]:
+        storage = self._open(place).storage
+        yield lambda tasks: tasks - int(storage.result_store_size())
 
-    def enqueue_at(self, place: Path, moments: Sequence[float], texts: Sequence[str]) -> list[int]:
-        return call_at(_task(_open(place), measure_length), moments, texts)
-
-    def work(self, place: Path, body: Body) -> None:
-        huey = _open(place)
+    def work(self, place: Place, body: Body) -> None:
+        huey = self._open(place)
         _task(huey, body)
         huey.create_consumer().run()
 
-
-def _open(place: Path) -> Any:
-    return importlib.import_module("huey").SqliteHuey(filename=str(place / "huey.db"), fsync=True)
+    def _open(self, place: Place) -> Any:
+        return self._open_huey(importlib.import_module("huey"), place)
 
 
 def _task(huey: Any, body: Body) -> Any:
@@ -93,4 +60,28 @@ def _task(huey: Any, body: Body) -> Any:
     return declare(noop)
 
 
-CONTESTANT: Contestant = Huey()
+def _of_sqlite(huey: Any) -> Mapping[str, str]:
+    [journal] = huey.storage.conn.execute("PRAGMA journal_mode").fetchone()
+    [synchronous] = huey.storage.conn.execute("PRAGMA synchronous").fetchone()
+    [library] = huey.storage.conn.execute("SELECT sqlite_version()").fetchone()
+    return {
+        "in force": f"SQLite {library}, journal_mode={journal}, synchronous={synchronous} (2 is FULL)",
+        "set for this run": "SqliteHuey(fsync=True); consumer with its defaults: 1 thread, polls every "
+        "0.1 s growing by 1.15 up to 10 s while idle; no logging",
+        "its docs recommend": "they call the SQLite library's own setting a good balance, and fsync=True slower but "
+        "more resilient to power loss",
+    }
+
+
+def _of_redis(huey: Any) -> Mapping[str, str]:
+    return {
+        "in force": f"redis-py {importlib.metadata.version('redis')} with hiredis, blocking={huey.storage.blocking}",
+        "set for this run": "RedisHuey(url=...); consumer with its defaults: 1 thread; no logging",
+        "its docs recommend": "RedisHuey first of all; it stores results until they are read",
+    }
+
+
+SQLITE: Contestant = Huey(
+    lambda library, place: library.SqliteHuey(filename=str(place.folder / "huey.db"), fsync=True), _of_sqlite
+)
+REDIS: Contestant = Huey(lambda library, place: library.RedisHuey("benchmark", url=place.server), _of_redis)

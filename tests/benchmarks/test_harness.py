@@ -6,19 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bars import LimitBar, RatioBar, judge
+from benchmarks.__main__ import chosen, parser
+from benchmarks.bars import BARS, LimitBar, RatioBar, Score, judge
 from benchmarks.charts import Bar, bar_chart, shown
-from benchmarks.contestants import ENTRIES
-from benchmarks.contract import Options, payloads
-from benchmarks.environments import HERE
+from benchmarks.contestants import ENTRIES, Store, load
+from benchmarks.contract import Options, Place, payload, payloads
+from benchmarks.environments import HERE, PEERS
 from benchmarks.figures import deviation, percentile, summarise
 from benchmarks.machine import Speed
 from benchmarks.measures import MEASURES
 from benchmarks.outcomes import Outcome, Outcomes
-from benchmarks.pacing import random_moments
-from benchmarks.plan import FULL, QUICK, Step, interleaved
-from benchmarks.report import Run, write
+from benchmarks.plan import FULL, QUICK, Plan, interleaved
+from benchmarks.producing import producer_of, random_moments
+from benchmarks.report import Part, Run, write
+from benchmarks.server import serving
+from benchmarks.starts import Starts
 from benchmarks.tables import markdown_table
+from benchmarks.wire import Wire
 
 STEADY = Speed(cpu_ms=20.0, sync_ms=0.2)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -88,7 +92,7 @@ def test_a_chart_draws_medians_to_scale_and_stays_inside_its_frame() -> None:
         "Speed <b>",
         "tasks/s",
         [
-            Bar("ADE", summarise([100.0, 200.0, 400.0]), own=True),
+            Bar("ADE", summarise([100.0, 200.0, 400.0]), kind="own"),
             Bar("peer", summarise([50.0])),
             Bar("other", None, note="n/a & why"),
         ],
@@ -114,9 +118,19 @@ def test_large_numbers_are_shown_whole_and_small_ones_with_digits() -> None:
     assert [shown(value) for value in (12345.6, 100, 99.123, 0.5)] == ["12,346", "100", "99.12", "0.50"]
 
 
+def rate_of(contestant: str) -> Score:
+    return Score(contestant, [("drain", "per_second")])
+
+
 def test_a_ratio_compares_within_each_round_with_the_best_rival_there() -> None:
-    rivals = [("drain", "huey"), ("drain", "litequeue")]
-    bar = RatioBar("Drain", "drain", rivals, "the best peer", 6, moonshot=12)
+    bar = RatioBar(
+        title="Drain",
+        own=rate_of("ade"),
+        rivals=[rate_of("huey"), rate_of("litequeue")],
+        rivals_title="the best peer",
+        bar=6,
+        moonshot=12,
+    )
     # Round two is slow for everybody: the ratio does not suffer.
     peers = [*rates("huey", 100, 50, 80), *rates("litequeue", 90, 20, 100)]
 
@@ -127,20 +141,63 @@ def test_a_ratio_compares_within_each_round_with_the_best_rival_there() -> None:
 
 
 def test_a_ratio_skips_rounds_without_a_rival_and_says_when_there_is_none() -> None:
-    bar = RatioBar("Drain", "drain", [("drain", "huey")], "Huey", 6)
+    bar = RatioBar(title="Drain", own=rate_of("ade"), rivals=[rate_of("huey")], rivals_title="Huey", bar=6)
 
     assert judge(bar, Outcomes([*rates("ade", 500, 900), *rates("huey", 100)])).met == "not met"
     assert judge(bar, Outcomes(rates("ade", 500))).met == "not measured"
 
 
+def test_where_less_is_better_the_best_rival_is_the_lowest_and_the_second_best_the_next() -> None:
+    rivals = [rate_of("saq"), rate_of("arq"), rate_of("rq")]
+    found = Outcomes([*rates("ade_redis", 3), *rates("saq", 2), *rates("arq", 4), *rates("rq", 9)])
+
+    def verdict(rank: int) -> str:
+        bar = RatioBar(
+            title="Pick-up",
+            own=rate_of("ade_redis"),
+            rivals=rivals,
+            rivals_title="a peer",
+            bar=1,
+            less_is_better=True,
+            rank=rank,
+        )
+        told = judge(bar, found)
+        return f"{told.measured.split()[0]} {told.met}"
+
+    assert [verdict(1), verdict(2)] == ["1.50x not met", "0.75x met"]
+
+
+def test_a_score_of_several_figures_adds_up_the_rounds_that_have_them_all() -> None:
+    found = [
+        outcome("saq", {"server_us": 30.0}, step="enqueue_one_by_one"),
+        outcome("saq", {"server_us": 80.0}, step="drain"),
+        outcome("saq", {"server_us": 90.0}, step="drain", number=1),
+    ]
+    life = Score("saq", [("enqueue_one_by_one", "server_us"), ("drain", "server_us")])
+
+    assert life.by_round(Outcomes(found)) == {0: 110.0}
+
+
 def test_a_limit_is_met_by_its_median() -> None:
-    bar = LimitBar("Pick-up", "pickup", "p50_ms", "ms", 3, moonshot=1.5)
-    found = [outcome("ade", {"p50_ms": p50}, step="pickup") for p50 in (1.0, 2.0, 9.0)]
+    bar = LimitBar(title="Pick-up", own=Score("ade", [("pickup", "p50_ms")]), unit="ms", bar=3, moonshot=1.5)
+    found = [outcome("ade", {"p50_ms": p50}, step="pickup", number=n) for n, p50 in enumerate((1.0, 2.0, 9.0))]
 
     verdict = judge(bar, Outcomes(found))
 
     assert (verdict.measured, verdict.met) == ("2.00 ms (1.00 to 9.00)", "met")
     assert verdict.moonshot == "≤ 1.5 ms: not met"
+
+
+@pytest.mark.parametrize("store", list(Store))
+def test_every_bar_asks_for_figures_that_the_plan_of_its_store_has(store: Store) -> None:
+    plan = next(plan for plan in FULL if plan.store is store)
+    steps = {step.name: step for step in plan.steps}
+
+    for bar in BARS[store]:
+        scores = [bar.own, *(bar.rivals if isinstance(bar, RatioBar) else [])]
+        for score in scores:
+            assert ENTRIES[score.contestant].store is store
+            assert all(steps[step].takes(score.contestant) for step, _ in score.parts)
 
 
 def test_a_measurement_on_a_machine_that_slowed_down_is_flagged() -> None:
@@ -151,24 +208,40 @@ def test_a_measurement_on_a_machine_that_slowed_down_is_flagged() -> None:
     assert Outcomes([*calm, slow_loop, slow_disk]).disturbed() == [slow_loop, slow_disk]
 
 
-def test_every_contestant_gets_its_turn_in_every_round_and_is_first_in_some() -> None:
-    contestants = ["ade", "huey", "litequeue"]
-    jobs = list(interleaved(FULL, contestants))
+@pytest.mark.parametrize("plan", [*FULL, *QUICK], ids=lambda plan: f"{plan.store}-{plan.rounds}")
+def test_every_contestant_gets_its_turn_in_every_round_of_the_steps_it_takes(plan: Plan) -> None:
+    jobs = list(interleaved(plan))
+    turns = [(job.round, job.step.name, job.contestant) for job in jobs]
 
-    assert len(jobs) == FULL.rounds * len(FULL.steps) * len(contestants)
-    firsts = [job.contestant for job in jobs[:: len(contestants)]]
-    assert set(firsts) == set(contestants)
+    assert len(set(turns)) == len(turns)
+    assert len(turns) == plan.rounds * sum(step.takes(name) for step in plan.steps for name in plan.contestants)
+    firsts = {next(job.contestant for job in jobs if job.round == number) for number in range(plan.rounds)}
+    assert len(firsts) == plan.rounds  # another one begins each time
 
 
-@pytest.mark.parametrize("step", [*FULL.steps, *QUICK.steps], ids=lambda step: step.name)
-def test_a_step_names_a_measure_and_its_options_survive_the_way_to_the_process(step: Step) -> None:
-    assert step.measure in MEASURES
-    options = step.options("ade", "/somewhere")
-    assert Options.from_json(options.to_json()) == options
+@pytest.mark.parametrize("plan", [*FULL, *QUICK], ids=lambda plan: f"{plan.store}-{plan.rounds}")
+def test_a_step_names_a_measure_and_its_options_survive_the_way_to_the_process(plan: Plan) -> None:
+    for step in plan.steps:
+        assert step.measure in MEASURES
+        options = step.options("ade", "/somewhere", "redis://127.0.0.1:1")
+        assert Options.from_json(options.to_json()) == options
+
+
+def test_some_peers_are_chosen_by_name_and_ade_and_the_floor_always_run() -> None:
+    [plan] = chosen(parser().parse_args(["--only", "redis", "--peers", "saq,huey", "--steps", "drain"]))
+
+    assert plan.contestants == ["ade_redis", "ade_redis_blocking", "saq", "huey_redis", "floor_redis"]
+    assert [step.name for step in plan.steps] == ["drain"]
+
+
+def test_a_peer_that_nobody_knows_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--peers", "nobody"])
+    assert "'nobody' is none of" in capsys.readouterr().err
 
 
 def test_payloads_have_the_size_asked_for_and_tell_their_number() -> None:
-    texts = payloads(Options(place="", tasks=12, payload_bytes=200))
+    texts = payloads(Options(folder="", tasks=12, payload_bytes=200))
 
     assert {len(text) for text in texts} == {200}
     assert [int(text[:8]) for text in texts] == list(range(12))
@@ -181,8 +254,13 @@ def test_moments_come_at_the_rate_asked_for_and_are_repeatable() -> None:
     assert len(moments) == pytest.approx(1000, rel=0.05)
 
 
+def small_part(outcomes: Outcomes, absent: Mapping[str, str]) -> Part:
+    plan = next(plan for plan in QUICK if plan.store is Store.SQLITE).of(["ade", "huey", "litequeue", "dbos"])
+    present = [name for name in plan.contestants if name not in absent]
+    return Part(plan, outcomes, {name: {"version": "1.0"} for name in present}, absent)
+
+
 def test_the_page_shows_figures_gaps_and_failures(tmp_path: Path) -> None:
-    contestants = ["ade", "huey", "litequeue"]
     broken = Outcome(round=0, step="drain", contestant="ade", before=STEADY, after=STEADY, failure="exit code 1: boom")
     lacking = Outcome(
         round=0,
@@ -192,32 +270,81 @@ def test_the_page_shows_figures_gaps_and_failures(tmp_path: Path) -> None:
         after=STEADY,
         not_offered="no priorities",
     )
-    run = Run(
-        plan=QUICK,
-        contestants=contestants,
-        outcomes=Outcomes([broken, lacking, *rates("huey", 1234), *rates("ade", 20_000, step="drain_priorities")]),
-        configurations={name: {"version": "1.0"} for name in contestants},
-        machine={"cores": "2"},
-        date="2026-11-15",
-        seconds=60,
-    )
+    outcomes = Outcomes([broken, lacking, *rates("huey", 1234), *rates("ade", 20_000, step="drain_priorities")])
+    part = small_part(outcomes, {"dbos": "not installed: no such version"})
 
-    page = write(run, tmp_path).read_text()
+    page = write(Run([part], machine={"cores": "2"}, date="2026-11-15", seconds=60), tmp_path).read_text()
 
     assert "n/a: no priorities" in page
-    assert "exit code 1: boom" in page
+    assert "failed: exit code 1: boom" in page
+    assert "not installed: no such version" in page
     assert "1,234 to 1,234" in page
     assert "16.21x" in page  # ADE with mixed priorities against Huey with one
-    for link in ("drain-per_second.svg", "drain_priorities-per_second.svg"):
+    for link in ("sqlite-drain-per_second.svg", "sqlite-drain_priorities-per_second.svg"):
         assert f"charts/{link}" in page
         ElementTree.parse(tmp_path / "charts" / link)
 
 
-def test_the_peers_are_pinned_by_hash_and_their_lock_names_no_registry() -> None:
-    for lock in {entry.requirements for entry in ENTRIES.values() if entry.requirements}:
-        text = (HERE / lock).read_text()
-        pins = [line for line in text.splitlines() if "==" in line]
-        assert len(pins) >= 3
-        assert all(pin.endswith("\\") for pin in pins)  # a hash follows each of them
-        assert "--hash=sha256:" in text
-        assert "://" not in text
+def test_starts_are_seen_by_another_process_as_soon_as_they_are_noted(tmp_path: Path) -> None:
+    seen = Starts.create(tmp_path, tasks=3, processes=2)
+    first, second = Starts(tmp_path, processes=2, process=0), Starts(tmp_path, processes=2, process=1)
+
+    assert not seen.any_task()
+    first.note(payload(0, 200))
+    first.note(payload(2, 200))
+    assert (seen.any_task(), seen.all_began(), seen.every_task()) == (True, False, False)
+    second.note(payload(1, 200))
+
+    assert (seen.all_began(), seen.every_task()) == (True, True)
+    assert seen.count_since(seen.when_all_began()) == 1
+
+
+def test_a_server_of_its_own_answers_until_the_block_ends(tmp_path: Path) -> None:
+    with serving(tmp_path) as url, Wire(url) as wire:
+        assert wire.call("SET", "greeting", "héllo") == "OK"
+        assert wire.call("GET", "greeting") == "héllo"
+        assert wire.call("LRANGE", "nothing", "0", "-1") == []
+        assert wire.number("STRLEN", "greeting") == 6
+        assert wire.cpu_seconds() > 0
+        assert wire.call("CONFIG", "GET", "appendfsync") == ["appendfsync", "everysec"]
+        with pytest.raises(RuntimeError, match="unknown command"):
+            wire.call("NONSENSE")
+    with pytest.raises(ConnectionError):
+        Wire(url)
+
+
+@pytest.mark.parametrize("name", ["ade", "floor", "ade_redis", "ade_redis_blocking", "floor_redis"])
+def test_what_needs_no_package_of_others_takes_tasks_and_counts_them_as_unfinished(name: str, tmp_path: Path) -> None:
+    contestant = load(name)
+    texts = [payload(number, 200) for number in range(3)]
+    with serving(tmp_path) as url:
+        place = Place(tmp_path, url)
+        assert contestant.describe(place)["version"]
+        assert producer_of(contestant.connect(place)).one_by_one(texts) > 0
+        with contestant.watch(place) as unfinished:
+            assert unfinished(3) == 3
+
+
+LOCKS = sorted({entry.requirements for entry in ENTRIES.values() if entry.requirements})
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_peers_are_pinned_by_hash_and_their_lock_names_no_registry(lock: str) -> None:
+    text = (PEERS / lock).read_text()
+    pins = [line for line in text.splitlines() if "==" in line]
+
+    assert len(pins) >= 2
+    assert all(pin.endswith("\\") for pin in pins)  # a hash follows each of them
+    assert "--hash=sha256:" in text
+    assert "://" not in text
+
+
+def test_every_lock_belongs_to_a_contestant_and_has_its_source() -> None:
+    assert sorted(path.name for path in PEERS.glob("*.txt")) == LOCKS
+    assert sorted(path.stem for path in PEERS.glob("*.in")) == [lock.removesuffix(".txt") for lock in LOCKS]
+
+
+def test_every_contestant_has_its_module() -> None:
+    for entry in ENTRIES.values():
+        module, _, variable = entry.module.partition(":")
+        assert f"\n{variable}: Contestant = " in (HERE / "contestants" / f"{module}.py").read_text()

@@ -8,6 +8,7 @@ import pytest
 
 from ade.core.errors import StoreCorrupt, StoreFull
 from ade.core.lifecycle import Status
+from ade.stores.redis.upkeep import RedisUpkeep
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.binaries import Binary
@@ -48,7 +49,9 @@ async def haste(site: ServerSite, server: Server) -> float:
 
 
 async def sound(site: ServerSite) -> None:
-    """The invariants hold once the workers have put everything right."""
+    """The invariants hold once everything was looked at, as workers do it now and then."""
+    assert isinstance(site.stores.upkeep, RedisUpkeep)
+    await site.stores.upkeep.reconcile()
 
     async def look() -> bool:
         return await site.stores.upkeep.check_invariants() == []

@@ -97,7 +97,7 @@ def test_a_process_forked_in_the_worker_itself_ends_when_it_comes_out_of_the_han
     script = tmp_path / "script.py"
     script.write_text(FORKING)
     ran = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert ran.stdout.splitlines() == ["[0, 3, 0]"], ran.stderr
 

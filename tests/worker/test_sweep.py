@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import os
+import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,12 @@ from ade.queue.payloads import Payloads
 from ade.queue.plans import TaskDefaults
 from ade.testing import TestClock
 from ade.wiring import open_stores
-from ade.worker import sweep
+from ade.worker import retention, sweep
 from ade.worker.duties import Duty, standard_duties
 from ade.worker.loops import do_duty, keep_up
 from ade.worker.options import SweepOptions
 from ade.worker.pump import fresh_ids
-from ade.worker.retention import archive_and_prune
+from ade.worker.retention import archive_and_prune, write_archive
 
 LEASE_MS = 30_000
 WEEK_S = 604_800.0
@@ -197,14 +198,45 @@ class TestRetention:
         assert archived.result == Raw(b'"done"')
 
     async def test_a_crash_between_archive_and_prune_repeats_the_same_file(self, scene: Scene, tmp_path: Path) -> None:
-        from ade.worker.retention import write_archive
-
         await scene.finish()
         scene.clock.advance(WEEK_S + 1)
         tasks = await scene.stores.sweeps.finished_before(scene.clock.now(), 10)
-        once, again = write_archive(tmp_path, tasks), write_archive(tmp_path, tasks)
-        assert once == again
+        once = await write_archive(tmp_path, tasks, scene.payloads)
+        content = once.read_bytes()
+        assert await write_archive(tmp_path, tasks, scene.payloads) == once
+        assert once.read_bytes() == content
         assert list(tmp_path.iterdir()) == [once]
+
+    async def test_large_payloads_are_archived_one_after_the_other(self, scene: Scene, tmp_path: Path) -> None:
+        size, count = 2_000_000, 10
+        for _ in range(count):
+            await scene.finish(args=Raw(msgspec.json.encode({"text": "x" * size})))
+        scene.clock.advance(WEEK_S + 1)
+        tracemalloc.start()
+        try:
+            assert await self.prune(scene, tmp_path) == count
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < size * count / 2
+
+    async def test_many_go_in_portions_past_those_that_others_wait_for(
+        self, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(retention, "_PORTION", 2)
+        error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Unrecoverable", message="no")
+        for _ in range(2):
+            awaited = await scene.start()
+            await scene.add(depends_on=(awaited.id,))
+            await scene.stores.tasks.commit(settle(awaited, Failed(error), now=scene.clock.now(), dice=0.5))
+            scene.clock.advance(1)
+        for _ in range(5):
+            await scene.finish()
+        scene.clock.advance(2 * WEEK_S + 1)
+        assert await self.prune(scene, tmp_path, batch=6) == 4
+        assert await self.prune(scene, tmp_path, batch=6) == 1
+        await sweep.settle_ripe(scene.stores)
+        assert await self.prune(scene, tmp_path) == 2
 
     async def test_a_folder_that_cannot_be_written_keeps_the_tasks(self, scene: Scene, tmp_path: Path) -> None:
         task = await scene.finish()

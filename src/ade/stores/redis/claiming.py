@@ -35,7 +35,7 @@ class Claiming:
         if not request.run_ids or not request.names:
             return []
         partitions = sorted({self._places.of_queue(queue) for queue in request.queues}) or list(self._places.all)
-        if len(partitions) == 1:
+        if self._link.partitions == 1:
             tasks = [task for _, task in await self._claim_from(partitions[0], request, request.run_ids[0])]
         else:
             tasks = await self._claim_among(partitions, request)

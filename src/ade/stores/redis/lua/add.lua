@@ -1,4 +1,4 @@
--- uses: base, state, log, counts, places, edges
+-- uses: base, types, state, log, counts, places, edges
 -- add: keep new tasks, each group all or none.
 -- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age}; remote names what it
 --   waits for in other partitions as {id, partition}, ...; age is false, or the tick that keeps the order of a call over several
@@ -188,6 +188,21 @@ local function add(group)
   end
   return answer_for(group, earlier)
 end
+
+local written = { P .. 'events', 'stream', P .. 'queue:levels', 'hash', P .. 'tally', 'hash', P .. 'queue:depth', 'hash',
+  P .. 'task:all', 'zset' }
+local is_listed = {}
+for _, group in ipairs(request.groups) do
+  for _, task in ipairs(group) do
+    local stream = stream_key(task[2][QUEUE], task[2][PRIORITY])
+    if not is_listed[stream] then
+      is_listed[stream] = true
+      written[#written + 1] = stream
+      written[#written + 1] = 'stream'
+    end
+  end
+end
+must_be(written)
 
 local answers = {}
 for place, group in ipairs(request.groups) do

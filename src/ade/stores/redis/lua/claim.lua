@@ -1,4 +1,4 @@
--- uses: base, state, log, counts, places, foreign
+-- uses: base, types, state, log, counts, places, foreign
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
@@ -257,12 +257,14 @@ local streams = {}
 for priority = 0, 9 do
   streams[priority] = {}
 end
+must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:running', 'hash' })
 local counted = call('HGETALL', P .. 'queue:levels')
 for place = 1, #counted, 2 do
   local priority, queue = string.match(counted[place], '^(%d):(.*)$')
   if is_open(queue) and tonumber(counted[place + 1]) > 0 then
     local at = streams[tonumber(priority)]
     at[#at + 1] = { stream = stream_key(queue, priority), level = counted[place] }
+    must_be({ at[#at].stream, 'stream' })
   end
 end
 

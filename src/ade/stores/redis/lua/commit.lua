@@ -1,4 +1,4 @@
--- uses: base, state, log, counts, places, edges, memory
+-- uses: base, types, state, log, counts, places, edges, memory
 -- flags: allow-oom
 -- commit: write decided changes whose guards hold. It may use memory past the server's limit, so that running work can end.
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,
@@ -241,6 +241,9 @@ local function commit_each(changes)
   end
   return verdicts
 end
+
+must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:depth', 'hash',
+  P .. 'queue:running', 'hash', P .. 'queue:levels', 'hash', P .. 'task:finished', 'zset' })
 
 local answers = {}
 for place, group in ipairs(request.groups) do

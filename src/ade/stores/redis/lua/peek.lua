@@ -51,7 +51,7 @@ for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
     end
   end
 end
-for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, request.limit)) do
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, 1000)) do
   local state = read_state(id)
   if state and serves[state[NAME]] and is_open(state[QUEUE]) then
     found[#found + 1] = { state[PRIORITY], state[SEQ], is_limited[state[NAME]] }

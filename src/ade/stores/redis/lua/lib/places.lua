@@ -21,7 +21,7 @@ local function close_places()
     for from = 1, #entries, 1000 do
       local last = math.min(from + 999, #entries)
       redis.pcall('XACK', stream, GROUP, unpack(entries, from, last)) -- a lost group is made anew by the next claim
-      call('XDEL', stream, unpack(entries, from, last))
+      redis.pcall('XDEL', stream, unpack(entries, from, last)) -- what another program has put there is not ours to end
     end
   end
 end
@@ -115,7 +115,7 @@ local function leave(id, state)
   if stage == 'ready' and state[WHERE] == 'line' then
     call('ZREM', P .. 'queue:line:' .. state[QUEUE] .. ':' .. state[NAME], member(id, state))
   elseif stage == 'ready' then
-    call('XDEL', stream_key(state[QUEUE], state[PRIORITY]), whole(state[SEQ]) .. '-0')
+    redis.pcall('XDEL', stream_key(state[QUEUE], state[PRIORITY]), whole(state[SEQ]) .. '-0')
     call('HINCRBY', P .. 'queue:levels', state[PRIORITY] .. ':' .. state[QUEUE], -1)
   elseif stage == 'delayed' then
     call('ZREM', P .. 'queue:delayed', id)
