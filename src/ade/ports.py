@@ -139,6 +139,12 @@ class SweepStore(Protocol):
     async def expire_results(self, limit: int) -> int:
         """Forget results older than their result_ttl; the records stay."""
 
+    async def remove_orphans(self, older_than_ms: int, limit: int) -> int:
+        """Remove blobs of this age whose task does not exist: whoever put or pruned it has died half-way.
+
+        Answers how many, `limit` at most or a little more.
+        """
+
 
 class WorkerStore(Protocol):
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
@@ -191,6 +197,9 @@ class QueueStore(Protocol):
 class EventLog(Protocol):
     async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
         """Events with a seq above `after`, in order; those of one task if asked."""
+
+    async def newest(self, limit: int) -> list[Event]:
+        """The newest events, in order. Seqs may have gaps, so only the log itself can tell where these begin."""
 
     async def last_seq(self) -> int:
         """The newest seq, 0 when the log is empty."""

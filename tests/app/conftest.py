@@ -6,18 +6,22 @@ from pathlib import Path
 import pytest
 
 from ade import Ade
-from ade.settings import Settings, StoreSettings
+from ade.settings import RedisSettings, Settings, StoreSettings
 from ade.testing import TestKit, harness
+from tests.queue.conftest import PLACES
+from tests.servers.plugin import server_pool
+
+__all__ = ["server_pool"]
 
 
 @pytest.fixture
 def ade() -> Ade:
-    return Ade(settings=Settings(store=StoreSettings(url="memory://", ballast_mb=0, inline_limit_kb=1)))
+    store = StoreSettings(url="memory://", ballast_mb=0, inline_limit_kb=1)
+    return Ade(settings=Settings(store=store, redis=RedisSettings(allow_volatile=True)))
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=PLACES)
 async def kit(request: pytest.FixtureRequest, ade: Ade, tmp_path: Path) -> AsyncIterator[TestKit]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'ade.db'}"
-    async with harness(ade, url) as opened:
+    async with harness(ade, PLACES[request.param](tmp_path)) as opened:
         yield opened
         assert await opened.stores.upkeep.check_invariants() == []

@@ -56,6 +56,17 @@ async def test_the_log_is_read_page_by_page(scene: Scene) -> None:
     assert first + rest == await read_all(scene)
 
 
+async def test_the_newest_events_come_in_order(scene: Scene) -> None:
+    assert await scene.stores.events.newest(5) == []
+    await scene.add_many(4)
+    await scene.run(4)
+
+    everything = await read_all(scene)
+
+    assert await scene.stores.events.newest(5) == everything[-5:]
+    assert await scene.stores.events.newest(100) == everything
+
+
 async def test_one_tasks_events_can_be_read_page_by_page(scene: Scene) -> None:
     task = await scene.start()
     await scene.add_many(5)

@@ -1,6 +1,7 @@
 """What is kept and for how long: duties, pruning, results, blobs."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -151,6 +152,70 @@ async def test_a_blob_comes_back_as_it_was_given(scene: Scene) -> None:
     await scene.stores.blobs.put_blob(ref, b"\1" * 100_000)
 
     assert await scene.stores.blobs.get_blob(ref) == b"\1" * 100_000
+
+
+async def test_blobs_whose_task_does_not_exist_go_after_a_while(scene: Scene) -> None:
+    never_stored, stored = scene.task(), await scene.add()
+    for ref in (f"{never_stored.id}.args", f"{never_stored.id}.1.1.result", f"{stored.id}.args"):
+        await scene.stores.blobs.put_blob(ref, b"much")
+    scene.clock.advance(3_600)
+    assert await scene.stores.sweeps.remove_orphans(3_600_000, 100) == 0
+    scene.clock.advance(1)
+    young = f"{scene.task().id}.args"
+    await scene.stores.blobs.put_blob(young, b"new")
+
+    assert await scene.stores.sweeps.remove_orphans(3_600_000, 100) > 0
+
+    for ref in (f"{never_stored.id}.args", f"{never_stored.id}.1.1.result"):
+        with pytest.raises(StoreCorrupt):
+            await scene.stores.blobs.get_blob(ref)
+    assert await scene.stores.blobs.get_blob(f"{stored.id}.args") == b"much"
+    assert await scene.stores.blobs.get_blob(young) == b"new"
+    assert await scene.stores.sweeps.remove_orphans(3_600_000, 100) == 0
+
+
+async def test_a_blob_that_was_put_again_is_young_again(scene: Scene) -> None:
+    ref = f"{scene.task().id}.args"
+    await scene.stores.blobs.put_blob(ref, b"first")
+    scene.clock.advance(3_601)
+    await scene.stores.blobs.put_blob(ref, b"second")
+
+    assert await scene.stores.sweeps.remove_orphans(3_600_000, 100) == 0
+    assert await scene.stores.blobs.get_blob(ref) == b"second"
+
+
+async def test_blobs_left_by_a_crash_while_their_task_was_pruned_go_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(_task_ids: Sequence[str]) -> None:
+        raise ConnectionError
+
+    running = await scene.start()
+    ref = f"{running.id}.1.1.result"
+    await scene.stores.blobs.put_blob(ref, b"much")
+    await scene.succeed(running)
+    scene.clock.advance(3_601)
+    assert await scene.stores.sweeps.remove_orphans(3_600_000, 100) == 0
+    with monkeypatch.context() as patched, pytest.raises(ConnectionError):
+        patched.setattr(scene.stores.blobs, "remove_blobs", die)
+        await scene.stores.sweeps.prune([running.id])
+    assert await scene.stores.blobs.get_blob(ref) == b"much"
+    scene.clock.advance(3_601)
+
+    assert await scene.stores.sweeps.remove_orphans(3_600_000, 100) == 1
+    with pytest.raises(StoreCorrupt):
+        await scene.stores.blobs.get_blob(ref)
+
+
+async def test_orphans_go_in_bounded_steps(scene: Scene) -> None:
+    for _ in range(5):
+        await scene.stores.blobs.put_blob(f"{scene.task().id}.args", b"much")
+    scene.clock.advance(3_601)
+
+    steps = [await scene.stores.sweeps.remove_orphans(3_600_000, 1) for _ in range(6)]
+
+    assert sum(steps) == 5
+    assert steps[-1] == 0
 
 
 @pytest.mark.parametrize("ref", ["", "../../etc/passwd", "01890a5d-ac96-774b-bcce-b302099a8057/../x.args"])

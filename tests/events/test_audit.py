@@ -5,12 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 
 import apsw
 import psycopg
 import pytest
-from msgspec import structs
 
 from ade.app.auditing import Copier, audit_duties
 from ade.core.audit import AuditHead, chain, first_break
@@ -18,9 +16,9 @@ from ade.core.errors import AuditBroken, StoreForeign
 from ade.core.events import Event
 from ade.core.ids import uuid7
 from ade.core.records import Task
-from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, look_at_end, verify
+from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, verify
 from ade.events.lag import events_after
-from ade.ports import EventLog, Stores
+from ade.ports import Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 from ade.wiring import open_audit, open_stores
@@ -203,50 +201,6 @@ async def test_no_chain_begins_where_the_log_was_trimmed_to_its_end(stores: Stor
     with pytest.raises(AuditBroken, match="after some work"):
         await begin(stores.events, audit)
     assert await audit.head() == AuditHead()
-
-
-class Sparse:
-    """The log of a store whose seqs are moments: large, in order, and with gaps between them."""
-
-    STEP, BEGIN = 1_003, 1_763_000_000_000_000
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-
-    async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
-        events = await self._log.read(max(after - self.BEGIN, 0) // self.STEP, limit, task_id=task_id)
-        return [structs.replace(event, seq=self.BEGIN + event.seq * self.STEP) for event in events]
-
-    async def last_seq(self) -> int:
-        return self.BEGIN + await self._log.last_seq() * self.STEP
-
-    async def cursor(self, name: str) -> int:
-        return await self._log.cursor(name)
-
-    async def advance(self, name: str, seq: int) -> None:
-        await self._log.advance(name, seq)
-
-    async def cursors(self) -> Mapping[str, int]:
-        return await self._log.cursors()
-
-    async def trim(self, before_ms: int, limit: int) -> int:
-        return await self._log.trim(before_ms, limit)
-
-
-async def test_seqs_that_are_large_and_have_gaps_are_one_order_all_the_same(
-    stores: Stores, audit: AuditCopy, place: Place
-) -> None:
-    log = Sparse(stores.events)
-    await happen(stores, 250)
-    copied = [await copy_events(log, audit, limit=100) for _ in range(4)]
-    assert copied == [100, 100, 50, 0]
-    assert [step async for step in verify(log, audit)][-1] == (250, 250)
-    assert (await look_at_end(log, audit)).seq == await log.last_seq()
-    assert await events_after(log, Sparse.BEGIN + 3 * Sparse.STEP, 1_000) == 247
-
-    place.tamper(f"UPDATE {place.table} SET body = {place.changed_body} WHERE seq = {Sparse.BEGIN + 200 * Sparse.STEP}")
-    with pytest.raises(AuditBroken, match="breaks at entry"):
-        await look_at_end(log, audit)
 
 
 async def test_a_backlog_is_counted_no_further_than_asked(stores: Stores) -> None:

@@ -9,7 +9,8 @@ import pytest
 from ade.core.errors import AuditBroken
 from ade.core.ids import uuid7
 from ade.core.records import Task
-from ade.events.audit import CURSOR, AuditCopy, copy_events, verify
+from ade.events.audit import CURSOR, AuditCopy, copy_events, look_at_end, verify
+from ade.events.lag import events_after
 from ade.ports import Stores
 from ade.settings import RedisSettings, Settings
 from ade.wiring import open_stores
@@ -79,6 +80,9 @@ async def test_a_changed_entry_is_found(stores: Stores, audit: AuditCopy, place:
 
     with pytest.raises(AuditBroken):
         _ = [step async for step in verify(stores.events, audit)]
+    with pytest.raises(AuditBroken, match="breaks at entry"):
+        await look_at_end(stores.events, audit)
+    assert await events_after(stores.events, seq, 1_000) == 2
 
 
 async def test_the_log_is_trimmed_only_behind_the_copy(stores: Stores, audit: AuditCopy) -> None:

@@ -23,6 +23,7 @@ from tests.servers.waiting import until as wait_until
 pytestmark = [pytest.mark.faults]
 
 PARTITIONS = 6
+WORK_GOES_ON_S = 10.0
 STRONG = RedisSettings(allow_volatile=True, partitions=PARTITIONS, durability="strong")
 BUSY_SLOT = key_slot(f"ade:{{p{key_slot(b'default') % PARTITIONS}}}:".encode())  # of the queue that all tasks are in
 
@@ -54,6 +55,22 @@ async def test_a_slot_moves_to_and_fro_under_load(tmp_path: Path) -> None:
                     await asyncio.to_thread(cluster.migrate_slot, BUSY_SLOT, target)
                     await load.more()
             assert load.troubles == []
+            await site.judge(load.acknowledged)
+
+
+async def test_work_goes_on_soon_after_a_node_of_the_cluster_was_out_of_reach(tmp_path: Path) -> None:
+    settings = structs.replace(STRONG, durability="normal")
+    with Cluster(binary_or_skip("valkey"), proxied=True) as cluster:
+        path = cluster.owner_of(BUSY_SLOT).proxy
+        assert path is not None
+        async with site_on(cluster.url, tmp_path, settings) as site:
+            await site.crew()
+            async with under_load(site) as load:
+                path.blackhole()
+                await until(lambda: bool(load.troubles), "a producer is told")
+                path.heal(forget=True)
+                await load.more(within_s=WORK_GOES_ON_S)
+                await site.all_hear(WORK_GOES_ON_S)
             await site.judge(load.acknowledged)
 
 

@@ -82,9 +82,7 @@ async def test_a_full_server_takes_no_new_work_while_running_tasks_end(server_bi
             await site.judge([task.id for task in running])
 
 
-@pytest.mark.parametrize(
-    "key", ["ade:queue:leases", "ade:queue:tasks:default:5", "ade:queue:levels", "ade:events", "ade:task:all"]
-)
+@pytest.mark.parametrize("key", ["ade:queue:leases", "ade:queue:tasks:default:5", "ade:queue:levels", "ade:events"])
 async def test_a_key_of_the_wrong_type_is_named_and_work_goes_on_once_it_is_gone(
     site: ServerSite, server: Server, key: str
 ) -> None:

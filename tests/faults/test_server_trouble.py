@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ade.core.lifecycle import Status
 from ade.settings import RedisSettings
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.servers.binaries import Binary
@@ -88,3 +89,14 @@ async def test_scripts_that_are_forgotten_are_sent_again(site: ServerSite, serve
                 await asyncio.sleep(0.02)
     assert load.troubles == []
     await site.judge(load.acknowledged)
+
+
+async def test_a_handler_that_holds_the_interpreter_for_longer_than_its_lease_runs_once(site: ServerSite) -> None:
+    """The guardian renews on the server as it does in a file."""
+    await site.crew(lease_s=3.0, heartbeat_s=0.6)
+    task = await site.enqueue("hold_the_interpreter", {"seconds": 7.0})
+    final = await site.final(task)
+
+    assert (final.status, final.attempt) == (Status.COMPLETED, 1)
+    assert len(site.noted("began")) == 1
+    await site.judge([task.id])

@@ -1,16 +1,20 @@
 """A store, a clock that stands still, and room for large payloads beside it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from ade.ports import Stores
 from ade.queue.payloads import Payloads
-from ade.settings import Settings, StoreSettings
+from ade.settings import RedisSettings, Settings, StoreSettings
 from ade.testing import TestClock
 from ade.wiring import open_stores
 from tests.queue.desk import Desk
+from tests.servers.plugin import server_pool
+from tests.servers.pool import POOL
+
+__all__ = ["server_pool"]
 
 
 @pytest.fixture
@@ -18,10 +22,17 @@ def clock() -> TestClock:
     return TestClock()
 
 
-@pytest.fixture(params=["memory", "file"])
+PLACES: Mapping[str, Callable[[Path], str]] = {
+    "memory": lambda _: "memory://",
+    "file": lambda folder: f"sqlite:///{folder / 'ade.db'}",
+    "server": lambda _: POOL.standalone("valkey").url,
+}
+
+
+@pytest.fixture(params=PLACES)
 async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[Stores]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'ade.db'}"
-    opened = await open_stores(url, Settings(store=StoreSettings(ballast_mb=0)), clock)
+    settings = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))
+    opened = await open_stores(PLACES[request.param](tmp_path), settings, clock)
     yield opened
     broken = await opened.upkeep.check_invariants()
     await opened.close()

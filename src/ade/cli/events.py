@@ -52,7 +52,8 @@ async def _tail(session: Session, follow: bool, text: str | None, after: int | N
 async def _start(stores: Stores, after: int | None, *, whole: bool) -> int:
     if after is not None:
         return after
-    return 0 if whole else max(await stores.events.last_seq() - _SHOWN_AT_FIRST, 0)
+    newest = [] if whole else await stores.events.newest(_SHOWN_AT_FIRST)
+    return newest[0].seq - 1 if newest else 0
 
 
 def _print(session: Session, event: Event) -> None:

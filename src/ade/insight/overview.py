@@ -94,8 +94,7 @@ def _depths(tallies: Iterable[tuple[str, Tally]]) -> list[Depth]:
 async def throughput(stores: Stores, window_ms: int = _WINDOW_MS) -> Throughput:
     """What the newest events of the log say."""
     now = stores.clock.now()
-    last = await stores.events.last_seq()
-    events = await stores.events.read(max(last - _SAMPLE, 0), _SAMPLE)
+    events = await stores.events.newest(_SAMPLE)
     recent = [event for event in events if now - window_ms < event.at <= now]
     is_cut = len(recent) >= _SAMPLE  # the window reaches further back than the sample
     over_ms = max(now - recent[0].at, 1) if is_cut else window_ms

@@ -36,7 +36,7 @@ def standard_duties(
         await fire_due(stores, payloads, defaults)
         return 0  # what is due now has been fired: nothing to repeat
 
-    quick, slow = options.interval_s, max(options.interval_s, 10.0)
+    quick, slow, rare = options.interval_s, max(options.interval_s, 10.0), max(options.interval_s, 3_600.0)
     prune = partial(
         archive_and_prune,
         stores,
@@ -57,5 +57,6 @@ def standard_duties(
         Duty(name="events", every_s=slow, perform=trim),
         Duty(name="effects", every_s=slow, perform=effects),
         Duty(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
+        Duty(name="orphans", every_s=rare, perform=partial(sweep.remove_orphans, stores)),
         Duty(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
     ]

@@ -13,6 +13,7 @@ from ade.queue.payloads import Payloads
 from ade.worker.handed_in import HandedIn, settle_handed_in
 
 LIMIT = 200
+ORPHAN_AGE_MS = 3_600_000  # a payload is written a moment before its record
 log = Log("ade.sweep")
 
 
@@ -75,6 +76,14 @@ async def trim_events(stores: Stores, *, retention_s: float, limit: int = 5_000)
 async def prune_effects(stores: Stores, *, retention_s: float, limit: int = 1_000) -> int:
     """Forget side effects that were done long ago."""
     return await stores.effects.prune_effects(stores.clock.now() - round(retention_s * 1000), limit)
+
+
+async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:
+    """Remove large payloads whose tasks never came to be or are gone."""
+    removed = await stores.sweeps.remove_orphans(ORPHAN_AGE_MS, limit)
+    if removed:
+        log.info("blobs.orphans_removed", count=removed)
+    return removed
 
 
 async def checkpoint(stores: Stores) -> int:

@@ -52,7 +52,7 @@ class Ports:
         self.effects = RedisEffects(link, self.timing)
         self.outputs = RedisOutputs(link, self.places)
         self.schedules = RedisSchedules(link, self.timing)
-        self.blobs = RedisBlobs(link)
+        self.blobs = RedisBlobs(link, self.timing)
         self.queues = RedisQueues(link, self.places, self.timing)
         self.workers = RedisWorkers(link, self.places, self.timing)
 

@@ -162,6 +162,17 @@ async def test_blobs_are_spread_and_leave_nothing_behind(spread: Ports) -> None:
     assert await spread.keys("blob*") == []
 
 
+async def test_a_blob_put_again_while_it_is_judged_an_orphan_stays(ports: Ports) -> None:
+    task_id = ports.task().id
+    await ports.blobs.put_blob(f"{task_id}.args", b"first")
+    judged = {"blobs": [(task_id, ports.clock.now())]}
+    ports.clock.advance(3_601)
+    await ports.blobs.put_blob(f"{task_id}.args", b"second")
+
+    assert await ports.link.run("orphans", 0, judged) == 0
+    assert await ports.blobs.get_blob(f"{task_id}.args") == b"second"
+
+
 async def test_a_blob_that_somebody_changed_is_not_given_out(ports: Ports) -> None:
     ref = f"{ports.task().id}.args"
     await ports.blobs.put_blob(ref, b"content")

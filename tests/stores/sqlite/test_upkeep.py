@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import resource
 from pathlib import Path
 
@@ -187,6 +188,34 @@ async def test_a_blob_outlives_the_store_and_lies_where_it_was_wished(open_store
 
     assert await again.blobs.get_blob(BLOB) == b"large"
     assert not (tmp_path / "ade.db.blobs").exists()
+
+
+async def test_half_written_blobs_go_after_a_while_and_foreign_files_stay(
+    open_store: OpenStore, path: Path, clock: StoryClock
+) -> None:
+    stores = await open_store(clock)
+    task = await Scene(stores, clock).add()
+    await stores.blobs.put_blob(f"{task.id}.args", b"large")
+    [blob] = path.with_name("ade.db.blobs").rglob(f"{task.id}.args")
+    half_written, foreign = blob.with_name(f"{task.id}.args.0a1b2c3d.part"), blob.with_name("notes.txt")
+    for file in (half_written, foreign):
+        file.touch()
+        os.utime(file, (0, 0))
+
+    assert await stores.sweeps.remove_orphans(3_600_000, 100) == 1
+
+    assert sorted(blob.parent.iterdir()) == sorted([blob, foreign])
+
+
+async def test_a_folder_that_other_databases_may_share_is_not_searched_for_orphans(
+    open_store: OpenStore, tmp_path: Path, clock: StoryClock
+) -> None:
+    stores = await open_store(clock, blob_dir=tmp_path / "shared")
+    await stores.blobs.put_blob(BLOB, b"of another database")
+    clock.advance(10_000)
+
+    assert await stores.sweeps.remove_orphans(3_600_000, 100) == 0
+    assert await stores.blobs.get_blob(BLOB) == b"of another database"
 
 
 async def test_one_blob_written_by_many_at_once_is_whole(open_store: OpenStore, path: Path) -> None:

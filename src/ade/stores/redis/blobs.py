@@ -9,23 +9,30 @@ from typing import Any
 from ade.core.errors import StoreCorrupt
 from ade.stores.redis.link import Link
 from ade.stores.redis.spreading import spread
+from ade.stores.redis.timing import Timing, moment_of
 
 _REF = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(\.[A-Za-z0-9_-]+)+")
 _DIGEST_BYTES = 32
 
 
 class RedisBlobs:
-    """Blobs named `<task id>.<what>`, spread by the task's id; a set for each task knows their names."""
+    """Blobs named `<task id>.<what>`, spread by the task's id; a set for each task knows their names.
 
-    def __init__(self, link: Link) -> None:
+    All tasks with blobs are known by the time a blob was put or, later, seen to have its task.
+    """
+
+    def __init__(self, link: Link, timing: Timing) -> None:
         self._link = link
+        self._timing = timing
 
     async def put_blob(self, ref: str, content: bytes) -> None:
         _check(ref)
         partition, prefix, task_id = self._place_of(ref)
-        known = ("SADD", f"{prefix}blobs:{task_id}", ref)  # first, so that no blob is ever unknown to its task
+        now = await moment_of(self._link, self._timing, partition)
+        fresh = ("ZADD", f"{prefix}blobs", now, task_id)  # first: from here on no sweep takes it for an orphan
+        known = ("SADD", f"{prefix}blobs:{task_id}", ref)  # before the blob, so that none is ever unknown to its task
         kept = ("SET", f"{prefix}blob:{ref}", hashlib.sha256(content).digest() + content)
-        await self._link.ask(partition, known, kept)
+        await self._link.ask(partition, fresh, known, kept)
 
     async def get_blob(self, ref: str) -> bytes:
         _check(ref)
@@ -53,6 +60,7 @@ class RedisBlobs:
             prefix = self._link.names[partition].prefix
             known = await self._link.ask(partition, *(("SMEMBERS", f"{prefix}blobs:{task_id}") for task_id in there))
             await self._remove(ref.decode() for refs in known for ref in refs)
+            await self._link.ask(partition, ("ZREM", f"{prefix}blobs", *there))
 
     async def _remove(self, refs: Iterable[str]) -> None:
         commands: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)

@@ -137,6 +137,7 @@ KEYS: Sequence[Family] = (
     Family("effects", "zset", "effects that were done, by time", "with the effect"),
     Family("blob:<ref>", "string", "SHA-256 and content of a large payload", _WITH_TASK),
     Family("blobs:<id>", "set", "names of a task's blobs", _WITH_TASK),
+    Family("blobs", "zset", "tasks with blobs, by when one was put or last seen to have its task", _WITH_TASK),
     Family("quarantine:<id>", "hash", "a record that could not be read, kept as it was", _WITH_TASK),
     Family("quarantined", "set", "ids of those", _WITH_TASK),
     Family("gone", "set", "tasks that were lost, so that each is told of once", _FOREVER),

@@ -76,6 +76,26 @@ class RedisEvents:
     def _events(self, entry_id: bytes, fields: list[bytes]) -> list[Event]:
         return read_events(fields[1], int(entry_id.split(b"-")[0]), self._link.partitions)
 
+    async def newest(self, limit: int) -> list[Event]:
+        events: list[Event] = []
+        for partition in self._places.all:
+            events += await self._newest_of(partition, limit)
+        events.sort(key=lambda event: event.seq)
+        return events[-limit:]
+
+    async def _newest_of(self, partition: int, limit: int) -> list[Event]:
+        events: list[Event] = []
+        end = "+"
+        while len(events) < limit:
+            command = ("XREVRANGE", self._key(partition, "events"), end, "-", "COUNT", min(limit, _PORTION))
+            [entries] = await self._link.ask(partition, command)
+            for entry_id, fields in entries:
+                events += self._events(entry_id, fields)
+            if len(entries) < min(limit, _PORTION):
+                break
+            end = f"({entries[-1][0].decode()}"
+        return events
+
     async def last_seq(self) -> int:
         newest = 0
         for partition in self._places.all:

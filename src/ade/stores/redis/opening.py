@@ -34,7 +34,8 @@ async def open_redis(url: str, options: RedisOptions, clock: Clock | None = None
 
 
 def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores, RedisUpkeep]:
-    timing, places, hints, blobs = timing_of(clock), Partitions(link), RedisHints(link), RedisBlobs(link)
+    timing, places, hints = timing_of(clock), Partitions(link), RedisHints(link)
+    blobs = RedisBlobs(link, timing)
 
     async def close() -> None:
         hints.close()

@@ -12,9 +12,10 @@ from ade.stores.redis.codec import Record, as_text, task_of
 from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.duties import take_duty
 from ade.stores.redis.link import Link
+from ade.stores.redis.orphans import Orphans
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.records import raw_records
-from ade.stores.redis.timing import Timing
+from ade.stores.redis.timing import Timing, moment_of
 from ade.stores.redis.tokens import new_token
 
 _PORTION = 500
@@ -27,6 +28,7 @@ class RedisSweeps:
         self._timing = timing
         self._blobs = blobs
         self._crossing = Crossing(link, places, timing)
+        self._orphans = Orphans(link, self._crossing, timing)
 
     async def ripe(self, limit: int) -> Ripe:
         await self._crossing.sweep()
@@ -107,7 +109,7 @@ class RedisSweeps:
     async def _expire_in(self, partition: int, limit: int) -> int:
         if limit <= 0:
             return 0
-        now = await self._now(partition)
+        now = await moment_of(self._link, self._timing, partition)
         key = f"{self._link.names[partition].prefix}task:results"
         command = ("ZRANGE", key, "-inf", now, "BYSCORE", "LIMIT", 0, limit)
         [members] = await self._link.ask(partition, command)
@@ -121,12 +123,8 @@ class RedisSweeps:
         await self._blobs.remove_refs([ref for task_id, _, _, ref in prepared if ref is not None and task_id in went])
         return len(went)
 
-    async def _now(self, partition: int) -> int:
-        given = self._timing().get("now")
-        if given is not None:
-            return given
-        [(seconds, micros)] = await self._link.ask(partition, ("TIME",))
-        return int(seconds) * 1000 + int(micros) // 1000
+    async def remove_orphans(self, older_than_ms: int, limit: int) -> int:
+        return await self._orphans.remove(older_than_ms, limit)
 
 
 def _may_go(task: Task, letters: int) -> bool:

@@ -29,6 +29,12 @@ class SqliteEvents:
 
         return await self._readers.call(read)
 
+    async def newest(self, limit: int) -> list[Event]:
+        def read(connection: apsw.Connection) -> list[Event]:
+            return [_event(row) for row in reversed(run(connection, "newest_events", limit=limit))]
+
+        return await self._readers.call(read)
+
     async def last_seq(self) -> int:
         return int(await self._readers.call(lambda c: value(c, "last_seq")))
 

@@ -92,7 +92,8 @@ def _assemble(
     timing: Clock = clock or MachineClock(writer.call_blocking(settle_offset))
     readers = FileReaders(place.path, guard.check_identity) if place else MemoryReaders(writer)
     hints = FileHints(place.hints) if place else LocalHints()
-    blobs = SqliteBlobs((options.blob_dir or place.blobs) if place else None)
+    folder = (options.blob_dir or place.blobs) if place else None
+    blobs = SqliteBlobs(folder, now=timing.now, is_shared=options.blob_dir is not None)
     renewals = Transactions(new_connection, "the lease renewal", guard) if place else None
     workers = SqliteWorkers(writer, readers, timing, renewals)
     opened_by = os.getpid()

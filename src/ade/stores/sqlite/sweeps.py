@@ -7,12 +7,14 @@ import apsw
 
 from ade.core.records import Task
 from ade.ports import Clock, Ripe
-from ade.stores.sqlite.blobs import SqliteBlobs
+from ade.stores.sqlite.blobs import SqliteBlobs, is_unfinished
 from ade.stores.sqlite.codec import packed, unpacked
 from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.records import read_records, task_of
 from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.writer import Writer
+
+_PORTION = 500
 
 
 class SqliteSweeps:
@@ -83,3 +85,22 @@ class SqliteSweeps:
         count, refs = await self._writer.call(write)
         await self._blobs.remove_refs(refs)
         return int(count)
+
+    async def remove_orphans(self, older_than_ms: int, limit: int) -> int:
+        moment = self._clock.now() - older_than_ms
+        orphans: list[str] = []
+        refs = await self._blobs.put_before(moment)
+        for first in range(0, len(refs), _PORTION):
+            portion = refs[first : first + _PORTION]
+            known = await self._known([ref.partition(".")[0] for ref in portion])
+            orphans += [ref for ref in portion if is_unfinished(ref) or ref.partition(".")[0] not in known]
+            if len(orphans) >= limit:
+                break
+        await self._blobs.remove_if_old(orphans, moment)
+        return len(orphans)
+
+    async def _known(self, task_ids: Sequence[str]) -> set[str]:
+        def read(connection: apsw.Connection) -> set[str]:
+            return {row[0] for row in run(connection, "known_ids", ids=packed(task_ids))}
+
+        return await self._readers.call(read)
