@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine, report, server
-from benchmarks.bars import BARS, judge
+from benchmarks.bars import bars_of, judge
 from benchmarks.conduct import conduct, configuration, runs_folder, say
 from benchmarks.contestants import ENTRIES, Role, Store, of_store
 from benchmarks.environments import HERE, SCRATCH, NotInstalled, interpreter
 from benchmarks.outcomes import Outcomes
-from benchmarks.plan import FULL, QUICK, TITLES, Plan
+from benchmarks.plan import FULL, GROWTH, QUICK, TITLES, Plan
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,7 +78,7 @@ def _failed(part: report.Part) -> bool:
 
 def _tell(parts: Sequence[report.Part], page: Path) -> None:
     for part in parts:
-        for bar in BARS[part.plan.store]:
+        for bar in bars_of(part.plan):
             verdict = judge(bar, part.outcomes)
             reach = f", moonshot {verdict.moonshot}" if verdict.moonshot else ""
             say(f"{part.plan.store}: {verdict.title}: {verdict.measured}, bar {verdict.bar} {verdict.met}{reach}")
@@ -87,8 +87,9 @@ def _tell(parts: Sequence[report.Part], page: Path) -> None:
 
 def chosen(parsed: argparse.Namespace) -> list[Plan]:
     """The plans with what the command line says."""
-    plans = [plan for plan in (QUICK if parsed.quick else FULL) if parsed.only in (None, plan.store)]
-    if parsed.peers is not None:
+    kind = QUICK if parsed.quick else GROWTH if parsed.growth else FULL
+    plans = [plan for plan in kind if parsed.only in (None, plan.store)]
+    if parsed.peers is not None and not parsed.growth:
         plans = [plan.of([name for name in of_store(plan.store) if _wanted(name, parsed.peers)]) for plan in plans]
     if parsed.steps is not None:
         plans = [replace(plan, steps=[step for step in plan.steps if step.name in parsed.steps]) for plan in plans]
@@ -125,7 +126,11 @@ def parser() -> argparse.ArgumentParser:
         epilog="Only a full run with every contestant and step replaces benchmarks/RESULTS.md; any other one writes to "
         "benchmarks/.scratch.",
     )
-    reader.add_argument("--quick", action="store_true", help="one small round with few peers: shows that it works")
+    kind = reader.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--growth", action="store_true", help="ADE alone with up to a million tasks pending or finished: takes long"
+    )
+    kind.add_argument("--quick", action="store_true", help="one small round with few peers: shows that it works")
     reader.add_argument("--only", choices=[store.value for store in Store], help="one store")
     reader.add_argument("--peers", type=_Names(peers), help=f"some of {', '.join(peers)}; or none. ADE always runs")
     reader.add_argument("--steps", type=_Names(list(TITLES)), help=f"some of {', '.join(TITLES)}")

@@ -1,11 +1,12 @@
 """The bars ADE has set itself, as data, and whether a run meets them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from benchmarks.contestants import Store, peers_of
 from benchmarks.figures import Summary, summarise
 from benchmarks.outcomes import Outcomes
+from benchmarks.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,12 @@ class Verdict:
     moonshot: str
 
 
+def bars_of(plan: Plan) -> list[Bar]:
+    """The bars that ask for nothing but what the plan measures of ADE."""
+    steps = {step.name for step in plan.steps}
+    return [bar for bar in BARS[plan.store] if {step for step, _ in bar.own.parts} <= steps]
+
+
 def judge(bar: Bar, outcomes: Outcomes) -> Verdict:
     asked = "none set" if bar.bar is None else _asked(bar, bar.bar)
     found = bar.measured(outcomes)
@@ -109,189 +116,158 @@ def _word(bar: Bar, found: Summary, asked: float) -> str:
     return "met" if met else "not met"
 
 
-RATE = "per_second"
-
-
-def _of(contestants: Sequence[str], *parts: tuple[str, str]) -> list[Score]:
-    return [Score(name, parts) for name in contestants]
-
-
-def _rate(contestant: str, step: str) -> Score:
-    return Score(contestant, [(step, RATE)])
-
-
+RATE, WORKER_CPU, SERVER_CPU = "per_second", "worker_us", "server_us"
 SQLITE_PEERS, REDIS_PEERS = peers_of(Store.SQLITE), peers_of(Store.REDIS)
 ASYNC_PEERS = ["saq", "taskiq", "arq", "streaq"]
 BEST = "the best peer"
+ONE_LIFE = (("enqueue_one_by_one", SERVER_CPU), ("drain", SERVER_CPU))
+BULK_LIFE = (("enqueue_many", SERVER_CPU), ("drain", SERVER_CPU))
 
+
+def _rates(contestants: Sequence[str], *steps: str) -> list[Score]:
+    return [Score(name, [(step, RATE)]) for step in steps for name in contestants]
+
+
+def _faster(
+    title: str,
+    own: str,
+    step: str,
+    rivals: Sequence[Score],
+    rivals_title: str,
+    bar: float | None = None,
+    moonshot: float | None = None,
+) -> RatioBar:
+    [score] = _rates([own], step)
+    return RatioBar(title=title, own=score, rivals=rivals, rivals_title=rivals_title, bar=bar, moonshot=moonshot)
+
+
+def _cheaper(
+    title: str, own: str, parts: Sequence[tuple[str, str]], rivals: Sequence[str], rivals_title: str
+) -> RatioBar:
+    scores = [Score(name, parts) for name in rivals]
+    return RatioBar(
+        title=title, own=Score(own, parts), rivals=scores, rivals_title=rivals_title, bar=1, less_is_better=True
+    )
+
+
+def _idle(own: str, cpu_percent: float | None) -> list[Bar]:
+    cpu, memory = Score(own, [("idle", "cpu_percent")]), Score(own, [("idle", "resident_mb")])
+    return [
+        LimitBar(title="Idle worker, CPU", own=cpu, unit="%", bar=cpu_percent),
+        LimitBar(title="Idle worker, resident memory", own=memory, unit="MB", bar=50, moonshot=40),
+    ]
+
+
+def _growth(own: str) -> Iterator[Bar]:
+    [usual] = _rates([own], "pending_10k")
+    for step, title in (("pending_1m", "1,000,000 tasks pending"), ("finished_1m", "1,000,000 tasks finished")):
+        yield _faster(f"Drain with {title}", own, step, [usual], "10,000 pending", 0.8)
+        memory = [Score(own, [(each, "resident_mb")]) for each in (step, "pending_10k")]
+        yield RatioBar(
+            title=f"Worker's memory with {title}",
+            own=memory[0],
+            rivals=memory[1:],
+            rivals_title="10,000 pending",
+            less_is_better=True,
+        )
+
+
+def _pickups_on_redis() -> Iterator[Bar]:
+    for figure in ("p50_ms", "p99_ms"):
+        title, parts = f"Pick-up latency, {figure[:3]}", [("pickup", figure)]
+        yield replace(_cheaper(title, "ade_redis", parts, REDIS_PEERS, "the second best peer"), rank=2)
+        yield replace(_cheaper(title, "ade_redis", parts, REDIS_PEERS, BEST), bar=None, moonshot=1)
+
+
+COMMITTERS = ["huey", "persist_queue", "dbos"]
+MIXED = "Drain, ten priorities mixed"
 SQLITE_BARS: Sequence[Bar] = (
-    RatioBar(
-        title="Drain, one priority",
-        own=_rate("ade", "drain"),
-        rivals=_of(SQLITE_PEERS, ("drain", RATE)),
-        rivals_title=BEST,
-        bar=6,
-    ),
-    RatioBar(
-        title="Drain, ten priorities mixed",
-        own=_rate("ade", "drain_priorities"),
-        rivals=_of(SQLITE_PEERS, ("drain", RATE)) + _of(SQLITE_PEERS, ("drain_priorities", RATE)),
-        rivals_title="the best peer with any priorities",
-        bar=6,
+    _faster("Drain, one priority", "ade", "drain", _rates(SQLITE_PEERS, "drain"), BEST, 6),
+    _faster(
+        MIXED,
+        "ade",
+        "drain_priorities",
+        _rates(SQLITE_PEERS, "drain", "drain_priorities"),
+        "the best peer with any priorities",
+        6,
         moonshot=12,
     ),
-    RatioBar(
-        title="Drain, ten priorities mixed",
-        own=_rate("ade", "drain_priorities"),
-        rivals=[_rate("floor", "drain_priorities")],
-        rivals_title="the floor",
+    _faster(MIXED, "ade", "drain_priorities", _rates(["floor"], "drain_priorities"), "the floor"),
+    _faster("Enqueue many", "ade", "enqueue_many", _rates(SQLITE_PEERS, "enqueue_many"), BEST, 3),
+    _faster(
+        "Enqueue many",
+        "ade",
+        "enqueue_many",
+        _rates(COMMITTERS, "enqueue_many"),
+        "the best of those whose calls commit each task",
     ),
-    RatioBar(
-        title="Enqueue many",
-        own=_rate("ade", "enqueue_many"),
-        rivals=_of(SQLITE_PEERS, ("enqueue_many", RATE)),
-        rivals_title=BEST,
-        bar=3,
+    _faster(
+        "Enqueue one by one, 64 callers",
+        "ade",
+        "enqueue_in_flight",
+        _rates(["huey"], "enqueue_in_flight", "enqueue_one_by_one"),
+        "Huey's better figure of 1 and 64 callers",
+        3,
     ),
-    RatioBar(
-        title="Enqueue many",
-        own=_rate("ade", "enqueue_many"),
-        rivals=_of(["huey", "persist_queue", "dbos"], ("enqueue_many", RATE)),
-        rivals_title="the best of those whose calls commit each task",
-    ),
-    RatioBar(
-        title="Enqueue one by one, 64 callers",
-        own=_rate("ade", "enqueue_in_flight"),
-        rivals=[_rate("huey", "enqueue_in_flight"), _rate("huey", "enqueue_one_by_one")],
-        rivals_title="Huey's better figure of 1 and 64 callers",
-        bar=3,
-    ),
-    RatioBar(
-        title="Enqueue one by one, one caller",
-        own=_rate("ade", "enqueue_one_by_one"),
-        rivals=_of(SQLITE_PEERS, ("enqueue_one_by_one", RATE)),
-        rivals_title=BEST,
+    _faster(
+        "Enqueue one by one, one caller", "ade", "enqueue_one_by_one", _rates(SQLITE_PEERS, "enqueue_one_by_one"), BEST
     ),
     LimitBar(title="Pick-up latency, p50", own=Score("ade", [("pickup", "p50_ms")]), unit="ms", bar=3, moonshot=1.5),
     LimitBar(title="Pick-up latency, p99", own=Score("ade", [("pickup", "p99_ms")]), unit="ms", bar=10),
-    LimitBar(title="Idle worker, CPU", own=Score("ade", [("idle", "cpu_percent")]), unit="%", bar=1),
-    LimitBar(
-        title="Idle worker, resident memory",
-        own=Score("ade", [("idle", "resident_mb")]),
-        unit="MB",
-        bar=50,
-        moonshot=40,
-    ),
+    *_idle("ade", cpu_percent=1),
+    *_growth("ade"),
 )
 
-ONE_LIFE = (("enqueue_one_by_one", "server_us"), ("drain", "server_us"))
-BULK_LIFE = (("enqueue_many", "server_us"), ("drain", "server_us"))
-
+LIFE, SINGLE = "Server CPU per task, whole life", "Enqueue one by one"
 REDIS_BARS: Sequence[Bar] = (
-    RatioBar(
-        title="Drain",
-        own=_rate("ade_redis", "drain"),
-        rivals=_of(REDIS_PEERS, ("drain", RATE)),
-        rivals_title=BEST,
-        bar=4,
-        moonshot=6,
-    ),
-    RatioBar(
-        title="Drain",
-        own=_rate("ade_redis", "drain"),
-        rivals=[_rate("floor_redis", "drain")],
-        rivals_title="the floor",
-        moonshot=2 / 3,
-    ),
-    RatioBar(
-        title="Worker CPU per task",
-        own=Score("ade_redis", [("drain", "worker_us")]),
-        rivals=_of(REDIS_PEERS, ("drain", "worker_us")),
-        rivals_title=BEST,
+    _faster("Drain", "ade_redis", "drain", _rates(REDIS_PEERS, "drain"), BEST, 4, moonshot=6),
+    _faster("Drain", "ade_redis", "drain", _rates(["floor_redis"], "drain"), "the floor", moonshot=2 / 3),
+    replace(
+        _cheaper("Worker CPU per task", "ade_redis", [("drain", WORKER_CPU)], REDIS_PEERS, BEST),
         bar=1 / 4,
         moonshot=1 / 8,
-        less_is_better=True,
     ),
-    RatioBar(
-        title="Server CPU per task, whole life",
-        own=Score("ade_redis", ONE_LIFE),
-        rivals=_of(["saq"], *ONE_LIFE),
-        rivals_title="SAQ",
-        bar=1,
-        less_is_better=True,
+    _cheaper(LIFE, "ade_redis", ONE_LIFE, ["saq"], "SAQ"),
+    LimitBar(title=f"{LIFE}, enqueued one by one", own=Score("ade_redis", ONE_LIFE), unit="us", moonshot=70),
+    LimitBar(title=f"{LIFE}, enqueued in bulk", own=Score("ade_redis", BULK_LIFE), unit="us", moonshot=70),
+    _faster(
+        SINGLE,
+        "ade_redis",
+        "enqueue_one_by_one",
+        _rates(ASYNC_PEERS, "enqueue_one_by_one"),
+        "the best async peer",
+        1,
     ),
-    LimitBar(
-        title="Server CPU per task, whole life, enqueued one by one",
-        own=Score("ade_redis", ONE_LIFE),
-        unit="us",
-        moonshot=70,
-    ),
-    LimitBar(
-        title="Server CPU per task, whole life, enqueued in bulk",
-        own=Score("ade_redis", BULK_LIFE),
-        unit="us",
-        moonshot=70,
-    ),
-    RatioBar(
-        title="Enqueue one by one",
-        own=_rate("ade_redis", "enqueue_one_by_one"),
-        rivals=_of(ASYNC_PEERS, ("enqueue_one_by_one", RATE)),
-        rivals_title="the best async peer",
-        bar=1,
-    ),
-    RatioBar(
-        title="Enqueue one by one",
-        own=_rate("ade_redis", "enqueue_one_by_one"),
-        rivals=_of(REDIS_PEERS, ("enqueue_one_by_one", RATE)),
-        rivals_title="the best of all peers",
+    _faster(
+        SINGLE,
+        "ade_redis",
+        "enqueue_one_by_one",
+        _rates(REDIS_PEERS, "enqueue_one_by_one"),
+        "the best of all peers",
         moonshot=1,
     ),
-    RatioBar(
-        title="Enqueue one by one, blocking calls",
-        own=_rate("ade_redis_blocking", "enqueue_one_by_one"),
-        rivals=[_rate("huey_redis", "enqueue_one_by_one")],
-        rivals_title="Huey",
-        bar=0.8,
+    _faster(
+        f"{SINGLE}, blocking calls",
+        "ade_redis_blocking",
+        "enqueue_one_by_one",
+        _rates(["huey_redis"], "enqueue_one_by_one"),
+        "Huey",
+        0.8,
     ),
-    RatioBar(
-        title="Enqueue many",
-        own=_rate("ade_redis", "enqueue_many"),
-        rivals=_of(REDIS_PEERS, ("enqueue_many", RATE)),
-        rivals_title=BEST,
-        bar=1.5,
-        moonshot=2.5,
-    ),
+    _faster("Enqueue many", "ade_redis", "enqueue_many", _rates(REDIS_PEERS, "enqueue_many"), BEST, 1.5, moonshot=2.5),
+    *_pickups_on_redis(),
+    *_idle("ade_redis", cpu_percent=None),
     *(
-        RatioBar(
-            title=f"Pick-up latency, {figure[:3]}",
-            own=Score("ade_redis", [("pickup", figure)]),
-            rivals=_of(REDIS_PEERS, ("pickup", figure)),
-            rivals_title=title,
-            bar=bar,
-            moonshot=moonshot,
-            less_is_better=True,
-            rank=rank,
-        )
-        for figure in ("p50_ms", "p99_ms")
-        for title, rank, bar, moonshot in (("the second best peer", 2, 1, None), (BEST, 1, None, 1))
-    ),
-    LimitBar(title="Idle worker, CPU", own=Score("ade_redis", [("idle", "cpu_percent")]), unit="%"),
-    LimitBar(
-        title="Idle worker, resident memory",
-        own=Score("ade_redis", [("idle", "resident_mb")]),
-        unit="MB",
-        bar=50,
-        moonshot=40,
-    ),
-    *(
-        RatioBar(
-            title=f"Drain, {number} worker processes",
-            own=_rate("ade_redis", f"drain_{number}"),
-            rivals=[_rate("ade_redis", "drain")],
-            rivals_title="ADE with one",
+        _faster(
+            f"Drain, {number} worker processes",
+            "ade_redis",
+            f"drain_{number}",
+            _rates(["ade_redis"], "drain"),
+            "ADE with one",
         )
         for number in (2, 4)
     ),
+    *_growth("ade_redis"),
 )
 
 BARS: Mapping[Store, Sequence[Bar]] = {Store.SQLITE: SQLITE_BARS, Store.REDIS: REDIS_BARS}

@@ -34,6 +34,8 @@ class Options:
     callers: int = 64
     priorities: int = 1
     processes: int = 1
+    finished: int = 0
+    sample: int = 10_000
     rate: float = 20.0
     seconds: float = 3.0
     settle: float = 2.0

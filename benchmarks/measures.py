@@ -62,6 +62,25 @@ def drain(name: str, contestant: Contestant, options: Options) -> Figures:
     }
 
 
+def growth(name: str, contestant: Contestant, options: Options) -> Figures:
+    """How fast the first of many pending tasks are drained, after many others were finished and kept."""
+    first, last = options.finished, options.finished + options.sample
+    texts = [payload(number, options.payload_bytes) for number in range(options.finished + options.tasks)]
+    starts = Starts.create(options.place.folder, len(texts))
+    if options.finished:
+        _producer(contestant, options).many(texts[:first], options.batch)
+        with contestant.watch(options.place) as unfinished, WorkerProcesses(name, options) as workers:
+            _wait_until(lambda: starts.in_order() == first, workers, deadline=float("inf"))
+            _wait_until(lambda: unfinished(first) == 0, workers)
+    _producer(contestant, options).many(texts[first:], options.batch)
+    with WorkerProcesses(name, options) as workers:
+        _wait_until(lambda: starts.in_order() >= last, workers, deadline=float("inf"))
+        resident = workers.resident_megabytes()
+    sample = starts.moments()[first:last]
+    seconds = (max(sample) - min(sample)) / 1e9
+    return {"per_second": options.sample / seconds, "tasks": options.tasks, "resident_mb": resident}
+
+
 def pickup(name: str, contestant: Contestant, options: Options) -> Figures:
     """Milliseconds from the enqueue call in one process to the function's first line in another."""
     moments = random_moments(options.rate, options.seconds, seed=options.tasks)
@@ -88,7 +107,8 @@ def idle(name: str, contestant: Contestant, options: Options) -> Figures:
 
 
 MEASURES: Mapping[str, Measure] = {
-    measure.__name__: measure for measure in (enqueue_one_by_one, enqueue_in_flight, enqueue_many, drain, pickup, idle)
+    measure.__name__: measure
+    for measure in (enqueue_one_by_one, enqueue_in_flight, enqueue_many, drain, growth, pickup, idle)
 }
 
 

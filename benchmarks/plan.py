@@ -57,6 +57,10 @@ TITLES = {
     "drain_priorities": "Drain, ten priorities mixed",
     "drain_2": "Drain, two worker processes",
     "drain_4": "Drain, four worker processes",
+    "pending_10k": "Drain with 10,000 tasks pending",
+    "pending_100k": "Drain with 100,000 tasks pending",
+    "pending_1m": "Drain with 1,000,000 tasks pending",
+    "finished_1m": "Drain with 10,000 tasks pending and 1,000,000 finished",
     "pickup": "Pick-up latency across processes at 20 tasks/s",
     "idle": "Idle worker",
 }
@@ -115,8 +119,8 @@ def _plan(store: Store, size: Size, rounds: int, contestants: Sequence[str] = ()
 
 
 FULL_SIZE = {
-    Store.SQLITE: Size(one=3000, many=20_000, pickup_seconds=7, idle_seconds=2.5),
-    Store.REDIS: Size(one=3000, many=15_000, pickup_seconds=7, idle_seconds=2.5),
+    Store.SQLITE: Size(one=3000, many=20_000, pickup_seconds=5.5, idle_seconds=2),
+    Store.REDIS: Size(one=2500, many=15_000, pickup_seconds=5.5, idle_seconds=2),
 }
 QUICK_SIZE = Size(one=500, many=2000, pickup_seconds=2, idle_seconds=1)
 QUICK_CONTESTANTS = {
@@ -125,6 +129,22 @@ QUICK_CONTESTANTS = {
 }
 FULL = tuple(_plan(store, FULL_SIZE[store], rounds=3) for store in Store)
 QUICK = tuple(_plan(store, QUICK_SIZE, 1, QUICK_CONTESTANTS[store]) for store in Store)
+
+
+GROWTH_SIZES = {
+    "pending_10k": {"tasks": 10_000},
+    "pending_100k": {"tasks": 100_000},
+    "pending_1m": {"tasks": 1_000_000},
+    "finished_1m": {"tasks": 10_000, "finished": 1_000_000},
+}
+GROWTH_STEPS = [
+    Step(name=name, title=TITLES[name], measure="growth", sizes=sizes, roles=(Role.OWN,))
+    for name, sizes in GROWTH_SIZES.items()
+]
+GROWTH = tuple(
+    Plan(store=store, rounds=1, timeout_seconds=900, steps=GROWTH_STEPS, contestants=[own])
+    for store, own in ((Store.SQLITE, "ade"), (Store.REDIS, "ade_redis"))
+)
 
 
 def interleaved(plan: Plan) -> Iterator[Job]:

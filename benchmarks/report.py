@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.bars import BARS, judge
+from benchmarks.bars import bars_of, judge
 from benchmarks.charts import Bar, bar_chart, shown
 from benchmarks.contestants import ENTRIES, Store
 from benchmarks.machine import TOLERANCE
@@ -37,6 +37,7 @@ said; `synchronous=FULL` on SQLite for all that can be told so.
 - **Worker CPU**: of the worker and all its child processes, over the same time.
 - **Server CPU**: what the server itself used, by its own account. The whole life of a task is its enqueueing
   and its draining together.
+- **Drain with many pending or finished** (`--growth`): the rate of the first 10,000 tasks.
 - **Pick-up**: from the enqueue call in one process to the first line of the function in another, about
   20 tasks/s at random distances.
 - **Idle**: a worker that has run one task, then waits; with all its child processes.
@@ -115,7 +116,7 @@ def _part_sections(part: Part) -> list[str]:
 
 
 def _verdicts(part: Part) -> str:
-    verdicts = [judge(bar, part.outcomes) for bar in BARS[part.plan.store]]
+    verdicts = [judge(bar, part.outcomes) for bar in bars_of(part.plan)]
     rows = [[v.title, v.measured, v.bar, v.met, v.moonshot] for v in verdicts]
     return markdown_table(["measure", "ADE", "bar", "met?", "moonshot"], rows)
 

@@ -42,11 +42,14 @@ class Starts:
     def any_task(self) -> bool:
         return any(self._tasks)
 
-    def every_task(self) -> bool:
-        """Whether all tasks have started; each call looks only at what was not there before."""
+    def in_order(self) -> int:
+        """How many tasks have started with none before them missing; a call looks only at what is new."""
         while self._seen < len(self._tasks) and self._tasks[self._seen]:
             self._seen += 1
-        return self._seen == len(self._tasks)
+        return self._seen
+
+    def every_task(self) -> bool:
+        return self.in_order() == len(self._tasks)
 
     def count_since(self, moment: int) -> int:
         return sum(1 for each in self._tasks if each >= moment)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ade.core import events
 from ade.core.events import ALERT, EVENT_OF, RECLAIMED
 from docs.generators.tables import listed, table
 
@@ -39,6 +40,15 @@ EVENTS: Mapping[str, Told] = {
     "task.replayed": Told("a dead letter runs again", ("generation", "edited")),
     "task.discarded": Told("a dead letter was struck off the list", ("reason",)),
     "task.edited": Told("a draft was changed", ("fields",)),
+    events.QUEUE_PAUSED: Told("somebody paused a queue", ("queue",)),
+    events.QUEUE_RESUMED: Told("somebody let it go on", ("queue",)),
+    events.QUEUE_LIMITED: Told("somebody set or lifted its limit of unfinished tasks", ("queue", "max_depth")),
+    events.SCHEDULE_CHANGED: Told(
+        "a schedule was made or replaced", ("schedule", "cron", "timezone", "name", "queue")
+    ),
+    events.SCHEDULE_PAUSED: Told("somebody paused a schedule", ("schedule",)),
+    events.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
+    events.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),
     "task.submitted": Told(_LATER),
     "task.assessed": Told(_LATER),
     "task.approved": Told(_LATER),
@@ -51,6 +61,7 @@ EVENTS: Mapping[str, Told] = {
 
 FIELDS: Mapping[str, str] = {
     "attempt": "number of the run within its generation, from 1",
+    "cron": "when it fires",
     "delay_ms": "milliseconds until the next attempt",
     "edited": "whether the arguments were changed",
     "entry": "the task's place in the order of arrival",
@@ -58,14 +69,17 @@ FIELDS: Mapping[str, str] = {
     "fields": "names of the fields that were changed",
     "generation": "the generation that begins",
     "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures)",
+    "max_depth": "how many unfinished tasks the queue may have; null for no limit",
     "name": "the task's name",
     "new_worker": "the worker that took the task over",
     "parent_id": "the task that enqueued this one",
     "previous_worker": "the worker that went silent",
-    "queue": "the task's queue",
+    "queue": "the queue, or the task's queue",
     "reason": "the reason somebody gave, or ADE has",
     "run_id": "the mark of the run",
+    "schedule": "its name",
     "status": "the status the task begins with",
+    "timezone": "where the clock of its cron line hangs",
     "worker": "id of the worker",
 }
 

@@ -175,8 +175,8 @@ class QueueStore(Protocol):
     async def list_queues(self) -> list[Queue]:
         """Every queue that was ever used or configured."""
 
-    async def configure(self, queue: Queue) -> None:
-        """Create or change a queue's switch and limits."""
+    async def configure(self, queue: Queue, event: Event | None = None) -> None:
+        """Create or change a queue's switch and limits, and enter the event that tells of it."""
 
     async def tallies(self) -> list[Tally]:
         """The number of tasks by queue, name and status, in one short step."""
@@ -243,8 +243,8 @@ class OutputStore(Protocol):
 
 
 class ScheduleStore(Protocol):
-    async def put(self, schedule: Schedule) -> None:
-        """Create or replace a schedule."""
+    async def put(self, schedule: Schedule, event: Event | None = None) -> None:
+        """Create or replace a schedule, and enter the event that tells of it."""
 
     async def list_schedules(self) -> list[Schedule]:
         """All schedules by name."""
@@ -255,8 +255,8 @@ class ScheduleStore(Protocol):
     async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
         """Move a schedule on if nobody else has; False when somebody has."""
 
-    async def remove(self, name: str) -> bool:
-        """Delete a schedule; False when there is none."""
+    async def remove(self, name: str, event: Event | None = None) -> bool:
+        """Delete a schedule, and enter the event that tells of it; False when there is none."""
 
 
 class BlobStore(Protocol):

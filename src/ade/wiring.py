@@ -22,7 +22,10 @@ AUDIT_FILE = Path(".ade/audit.db")  # of a store that is no file itself
 
 def store_exists(url: str) -> bool:
     """Whether a store was made there before; what is in memory is made as it is opened."""
-    return url == "memory://" or not url.startswith("sqlite:") or _exists(_file_of(url))
+    if url == "memory://" or not url.startswith("sqlite:"):
+        return True
+    file = _file_of(url)
+    return _exists(file) and not (file is not None and _is_blank(file))
 
 
 def audit_exists(url: str, audit_url: str | None = None) -> bool:
@@ -67,6 +70,14 @@ def _exists(file: Path | None) -> bool:
         return False
     except OSError:
         return True
+
+
+def _is_blank(file: Path) -> bool:
+    """Whether nobody has made a store of this file yet; a log beside it would tell that somebody has."""
+    try:
+        return file.is_file() and file.stat().st_size == 0 and not file.with_name(f"{file.name}-wal").exists()
+    except OSError:
+        return False
 
 
 async def open_stores(

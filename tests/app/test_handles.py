@@ -79,6 +79,27 @@ async def test_a_result_is_kept_for_its_time_and_the_record_longer(ade: Ade, kit
     assert await task.status() is Status.COMPLETED
 
 
+async def test_a_large_result_that_expires_while_it_is_fetched_is_told_as_expired(
+    ade: Ade, kit: TestKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @ade.task(result_ttl=60)
+    async def work() -> str:
+        return "x" * 200_000
+
+    task = await work.enqueue()
+    await kit.drain()
+    blobs = (await ade.open()).stores.blobs
+    get_blob = blobs.get_blob
+
+    async def get_late(ref: str) -> bytes:
+        await kit.advance(61)
+        return await get_blob(ref)
+
+    monkeypatch.setattr(blobs, "get_blob", get_late)
+    with pytest.raises(ResultExpired):
+        await task.result()
+
+
 async def test_none_is_a_result_and_not_an_expired_one(ade: Ade, kit: TestKit) -> None:
     @ade.task
     async def work() -> None: ...

@@ -16,7 +16,7 @@ from benchmarks.figures import deviation, percentile, summarise
 from benchmarks.machine import Speed
 from benchmarks.measures import MEASURES
 from benchmarks.outcomes import Outcome, Outcomes
-from benchmarks.plan import FULL, QUICK, Plan, interleaved
+from benchmarks.plan import FULL, GROWTH, QUICK, Plan, interleaved
 from benchmarks.producing import producer_of, random_moments
 from benchmarks.report import Part, Run, write
 from benchmarks.server import serving
@@ -190,8 +190,7 @@ def test_a_limit_is_met_by_its_median() -> None:
 
 @pytest.mark.parametrize("store", list(Store))
 def test_every_bar_asks_for_figures_that_the_plan_of_its_store_has(store: Store) -> None:
-    plan = next(plan for plan in FULL if plan.store is store)
-    steps = {step.name: step for step in plan.steps}
+    steps = {step.name: step for plan in (*FULL, *GROWTH) if plan.store is store for step in plan.steps}
 
     for bar in BARS[store]:
         scores = [bar.own, *(bar.rivals if isinstance(bar, RatioBar) else [])]
@@ -208,7 +207,9 @@ def test_a_measurement_on_a_machine_that_slowed_down_is_flagged() -> None:
     assert Outcomes([*calm, slow_loop, slow_disk]).disturbed() == [slow_loop, slow_disk]
 
 
-@pytest.mark.parametrize("plan", [*FULL, *QUICK], ids=lambda plan: f"{plan.store}-{plan.rounds}")
+@pytest.mark.parametrize(
+    "plan", [*FULL, *GROWTH, *QUICK], ids=lambda plan: f"{plan.store}-{plan.steps[0].name}-{plan.rounds}"
+)
 def test_every_contestant_gets_its_turn_in_every_round_of_the_steps_it_takes(plan: Plan) -> None:
     jobs = list(interleaved(plan))
     turns = [(job.round, job.step.name, job.contestant) for job in jobs]
@@ -219,7 +220,9 @@ def test_every_contestant_gets_its_turn_in_every_round_of_the_steps_it_takes(pla
     assert len(firsts) == plan.rounds  # another one begins each time
 
 
-@pytest.mark.parametrize("plan", [*FULL, *QUICK], ids=lambda plan: f"{plan.store}-{plan.rounds}")
+@pytest.mark.parametrize(
+    "plan", [*FULL, *GROWTH, *QUICK], ids=lambda plan: f"{plan.store}-{plan.steps[0].name}-{plan.rounds}"
+)
 def test_a_step_names_a_measure_and_its_options_survive_the_way_to_the_process(plan: Plan) -> None:
     for step in plan.steps:
         assert step.measure in MEASURES

@@ -96,6 +96,23 @@ def test_who_looks_makes_no_store(ade: Call, folder: Path, command: list[str]) -
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("command", [["tasks"], ["doctor"], ["cancel", "abcdef12"]], ids=" ".join)
+def test_who_looks_at_an_empty_file_makes_no_store_of_it(ade: Call, folder: Path, command: list[str]) -> None:
+    (folder / "empty.db").touch()
+    before = sorted(folder.iterdir())
+    answer = ade(*command, "--store", "sqlite:///empty.db", "--json")
+
+    assert (answer.code, answer.error["code"]) == (6, "store_missing")
+    assert (folder / "empty.db").stat().st_size == 0
+    assert sorted(folder.iterdir()) == before
+
+
+def test_who_enqueues_makes_a_store_of_an_empty_file(new_shop: Call, folder: Path) -> None:
+    (folder / "shop.db").touch()
+    assert new_shop("enqueue", "pack", "item=lamp").code == 0
+    assert len(new_shop("tasks", "--json").json["tasks"]) == 1
+
+
 def test_a_mistaken_name_makes_no_store(ade: Call, new_shop: Call, folder: Path) -> None:
     for more in ([], ["--app", "shop:ade"]):
         answer = ade("enqueue", "pakc", *more, "--json")

@@ -44,6 +44,25 @@ def test_a_limit_is_a_number_above_zero_or_none(shop: Call, depth: str) -> None:
     assert "max_depth" not in shop("queues", "limit", "default", "none", "--json").json
 
 
+def test_what_an_operator_does_is_in_the_log_with_his_name(shop: Call) -> None:
+    shop("queues", "pause", "mail", "--new")
+    shop("queues", "limit", "mail", "7")
+    shop("queues", "resume", "mail")
+    shop("schedules", "add", "lamps", "30 9 * * 1-5", "pack", "--args", '{"item": "lamp"}')
+    for verb in ("pause", "resume", "remove"):
+        shop("schedules", verb, "lamps")
+
+    told = shop("events", "tail", "--after", "0", "--json").records
+
+    assert [event["type"] for event in told] == [
+        *("queue.paused", "queue.limited", "queue.resumed"),
+        *("schedule.changed", "schedule.paused", "schedule.resumed", "schedule.removed"),
+    ]
+    assert all(event["actor"].startswith("cli:") for event in told)
+    assert told[1]["payload"] == {"queue": "mail", "max_depth": 7}
+    assert told[3]["payload"]["schedule"] == "lamps"
+
+
 def test_schedules_of_the_app_and_those_added_by_hand(shop: Call) -> None:
     work()
     added = shop(

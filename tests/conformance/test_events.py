@@ -2,7 +2,10 @@
 
 import asyncio
 
+from msgspec import structs
+
 from ade.core.events import Event
+from ade.core.records import Queue, Schedule
 from tests.conformance.scene import Scene
 
 
@@ -33,6 +36,24 @@ async def test_the_life_of_a_task_is_in_the_log_in_order(scene: Scene) -> None:
     assert [event.seq for event in events] == sorted(event.seq for event in events)
     assert events[2].payload["delay_ms"] == 1000
     assert events[-1].at == scene.clock.now()
+
+
+async def test_what_somebody_does_to_queues_and_schedules_is_in_the_log_too(scene: Scene) -> None:
+    stores, now = scene.stores, scene.clock.now()
+    await scene.add()
+    paused = Event(type="queue.paused", at=now, actor="cli:ann", payload={"queue": "mail"})
+    changed = Event(type="schedule.changed", at=now, payload={"schedule": "nightly"})
+    removed = Event(type="schedule.removed", at=now, payload={"schedule": "nightly"})
+
+    await stores.queues.configure(Queue(name="mail", paused=True), paused)
+    await stores.schedules.put(Schedule(name="nightly", cron="0 3 * * *", task_name="send"), changed)
+    assert await stores.schedules.remove("nightly", removed)
+    assert not await stores.schedules.remove("nightly", removed)
+
+    told = (await read_all(scene))[1:]
+    assert [structs.replace(event, seq=0) for event in told] == [paused, changed, removed]
+    scene.clock.advance(60)
+    assert await stores.events.trim(scene.clock.now(), 100) == 3
 
 
 async def test_seqs_rise_over_all_tasks(scene: Scene) -> None:

@@ -196,8 +196,8 @@ async def test_blobs_left_by_a_crash_while_their_task_was_pruned_go_too(
     await scene.succeed(running)
     scene.clock.advance(3_601)
     assert await scene.stores.sweeps.remove_orphans(3_600_000, 100) == 0
-    with monkeypatch.context() as patched, pytest.raises(ConnectionError):
-        patched.setattr(scene.stores.blobs, "remove_blobs", die)
+    monkeypatch.setattr(scene.stores.blobs, "remove_blobs", die)
+    with pytest.raises(ConnectionError):
         await scene.stores.sweeps.prune([running.id])
     assert await scene.stores.blobs.get_blob(ref) == b"much"
     scene.clock.advance(3_601)

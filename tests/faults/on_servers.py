@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -40,6 +41,7 @@ class ServerSite(Site):
     def __init__(self, folder: Path, stores: Stores, url: str, redis: RedisSettings) -> None:
         super().__init__(folder, stores, url)
         self._redis = msgspec.to_builtins(redis)
+        self.queues: Sequence[str] = ("default",)  # tasks go to any of them
 
     async def crew(self, count: int = 2, **options: Any) -> list[WorkerProcess]:
         """Several workers with leases of a few seconds."""
@@ -51,6 +53,7 @@ class ServerSite(Site):
         return Task(
             id=uuid7(self.stores.clock.now(), os.urandom(10)),
             name="traced",
+            queue=random.choice(self.queues),
             args=Raw(msgspec.json.encode({"journal": str(self.journal), "seconds": seconds})),
             max_attempts=GENEROUS,
             backoff=Backoff(base_ms=0, cap_ms=0),

@@ -10,6 +10,7 @@ from redis.crc import key_slot
 from ade.core.errors import NotConfirmed
 from ade.core.records import Task
 from ade.settings import RedisSettings
+from ade.stores.redis.scripts import script
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.cluster import Cluster
@@ -25,13 +26,15 @@ pytestmark = [pytest.mark.faults]
 PARTITIONS = 6
 WORK_GOES_ON_S = 10.0
 STRONG = RedisSettings(allow_volatile=True, partitions=PARTITIONS, durability="strong")
-BUSY_SLOT = key_slot(f"ade:{{p{key_slot(b'default') % PARTITIONS}}}:".encode())  # of the queue that all tasks are in
+QUEUES = [f"queue-{number}" for number in range(8)]  # they lie in several partitions
+BUSY_SLOT = key_slot(f"ade:{{p{key_slot(QUEUES[0].encode()) % PARTITIONS}}}:".encode())  # of one of them
 
 
 async def test_a_cluster_goes_on_with_the_replica_of_a_dead_primary(tmp_path: Path) -> None:
     """What replicas had confirmed is there; the rest may be lost, by the servers' own rules."""
     with Cluster(binary_or_skip("valkey"), replicas=1, node_timeout_ms=1000) as cluster:
         async with site_on(cluster.url, tmp_path, STRONG) as site:
+            site.queues = QUEUES
             await site.crew()
             async with under_load(site) as load:
                 await asyncio.to_thread(cluster.failover, BUSY_SLOT)
@@ -47,6 +50,7 @@ async def test_a_slot_moves_to_and_fro_under_load(tmp_path: Path) -> None:
     settings = structs.replace(STRONG, durability="normal")
     with Cluster(binary_or_skip("valkey")) as cluster:
         async with site_on(cluster.url, tmp_path, settings) as site:
+            site.queues = QUEUES
             await site.crew()
             async with under_load(site) as load:
                 for _ in range(4):
@@ -58,12 +62,31 @@ async def test_a_slot_moves_to_and_fro_under_load(tmp_path: Path) -> None:
             await site.judge(load.acknowledged)
 
 
+@pytest.mark.parametrize("name", ["add", "claim", "commit"])
+async def test_an_answer_that_a_node_of_the_cluster_gave_in_vain_changes_nothing(tmp_path: Path, name: str) -> None:
+    settings = structs.replace(STRONG, durability="normal")
+    with Cluster(binary_or_skip("valkey"), proxied=True) as cluster:
+        async with site_on(cluster.url, tmp_path, settings) as site:
+            site.queues = QUEUES
+            await site.crew()
+            async with under_load(site) as load:
+                for count in range(1, 5):
+                    for node in cluster.nodes:
+                        assert node.proxy is not None
+                        node.proxy.drop_replies(1, containing=script(name).sha)
+                        await asyncio.to_thread(node.proxy.wait_lost, count)
+            await site.judge(load.acknowledged)
+            assert load.troubles == []
+            assert [ran for ran in site.runs().values() if len(ran) > 1] == []
+
+
 async def test_work_goes_on_soon_after_a_node_of_the_cluster_was_out_of_reach(tmp_path: Path) -> None:
     settings = structs.replace(STRONG, durability="normal")
     with Cluster(binary_or_skip("valkey"), proxied=True) as cluster:
         path = cluster.owner_of(BUSY_SLOT).proxy
         assert path is not None
         async with site_on(cluster.url, tmp_path, settings) as site:
+            site.queues = QUEUES
             await site.crew()
             async with under_load(site) as load:
                 path.blackhole()

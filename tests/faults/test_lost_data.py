@@ -1,7 +1,7 @@
 """What a server keeps is damaged, thrown away or without room: workers say so, wait without haste, and go on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,10 +108,13 @@ async def test_a_caller_is_told_which_key_is_spoiled(site: ServerSite, server: S
         await site.add(site.task())
 
 
-async def test_a_server_that_was_emptied_is_noticed_and_new_work_is_done(site: ServerSite, server: Server) -> None:
+@pytest.mark.parametrize("empty", [Server.flush, Server.restart], ids=["flushed", "restarted-without-its-data"])
+async def test_a_server_that_was_emptied_is_noticed_and_new_work_is_done(
+    site: ServerSite, server: Server, empty: Callable[[Server], object]
+) -> None:
     await site.crew()
     async with under_load(site) as load:
-        server.flush()
+        await asyncio.to_thread(empty, server)
         before = len(load.acknowledged)
         await until(lambda: any("store_lost_its_data" in line for line in site.warnings()), "the loss is told")
         await load.more()

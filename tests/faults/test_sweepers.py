@@ -37,10 +37,10 @@ async def test_three_sweepers_bury_each_lost_task_once(tmp_path: Path) -> None:
                 worker_id="gone",
                 run_ids=tuple(f"run-{number}" for number in range(TASKS)),
                 names=frozenset({"traced"}),
-                lease_ms=2000,
+                lease_ms=4000,
             )
             assert len(await site.stores.tasks.claim(request)) == TASKS
-            for number in range(3):
+            sweepers = [
                 programs.start(
                     f"sweeper-{number}",
                     "ade.cli",
@@ -50,6 +50,10 @@ async def test_three_sweepers_bury_each_lost_task_once(tmp_path: Path) -> None:
                     ADE_SWEEP__INTERVAL_S="0.05",
                     ADE_EVENTS__AUDIT_URL=f"sqlite:///{tmp_path / 'audit.db'}",
                 )
+                for number in range(3)
+            ]
+            for sweeper in sweepers:
+                await sweeper.until_it_says("Sweeping")
             others = [await open_stores(server.url, Settings(redis=VOLATILE)) for _ in range(3)]
             sweeping = [asyncio.create_task(keep_sweeping(stores)) for stores in others]
             ended = await site.all_final([task.id for task in tasks])

@@ -108,6 +108,7 @@ def test_rich_types_arrive_as_they_were_sent() -> None:
         ({"url": None}, "argument `url`: expected `str`, got `null`"),
         ({"url": "\ud800"}, "not valid Unicode"),
         ({"limt": 5}, "unknown: limt (did you mean limit?)"),
+        ({"\udcff": 5}, r"unknown: \udcff;"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(arguments: dict[str, Any], complaint: str) -> None:
@@ -115,6 +116,7 @@ def test_what_does_not_fit_is_refused_by_name(arguments: dict[str, Any], complai
         bound(summarise, **({"url": "u"} | arguments))
 
     assert complaint in refusal.value.detail
+    assert refusal.value.detail.encode()  # what cannot be printed hides the complaint
     assert "the signature is summarise(url: str, limit: int = 500) -> str" in refusal.value.detail
 
 

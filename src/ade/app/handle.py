@@ -93,9 +93,10 @@ class TaskHandle(Generic[R_co]):
                 )
 
     async def _decoded(self, task: Task) -> Any:
-        if task.result_expired or task.result is None:
+        opened = await self._app.open()
+        raw = await tasks.result_of(opened.stores, opened.payloads, task)
+        if raw is None:
             raise ResultExpired(f"the result of task {task.id} ({task.name}) was kept for its result_ttl and is gone")
-        raw = await (await self._app.open()).payloads.load(task.result)
         signature = self._signature or self._app.signature_of(task.name)
         return msgspec.json.decode(raw) if signature is None else signature.decode_result(raw)
 

@@ -17,6 +17,7 @@ from ade.core.errors import TaskCancelled, TaskFailed, WaitTimeout
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.ports import Stores
+from ade.queue.tasks import result_of
 from ade.queue.waiting import FinishWatch
 
 _REFRESH_S = 0.25
@@ -45,7 +46,7 @@ async def wait_for(session: Session, stores: Stores, task_ids: Sequence[str], ti
 
 async def _tell(session: Session, stores: Stores, task: Task, *, alone: bool) -> None:
     out = session.out
-    result = await _result(session, stores, task)
+    result = await result_of(stores, session.payloads(stores), task)
     if out.as_json:
         out.record({**task_view(task), **({} if result is None else {"result": result})})
     elif alone:
@@ -55,10 +56,6 @@ async def _tell(session: Session, stores: Stores, task: Task, *, alone: bool) ->
     else:
         ended = compact(result) if result is not None else _why(task)
         out.line(f"{task.id}  {task.status}  {task.name}  {ended}")
-
-
-async def _result(session: Session, stores: Stores, task: Task) -> Any:
-    return None if task.result is None else await session.payloads(stores).load(task.result)
 
 
 def _why(task: Task) -> str:

@@ -12,6 +12,7 @@ from ade.cli.times import short_span
 from ade.cli.views import queue_view, view
 from ade.core.admission import check_queue_name
 from ade.core.errors import UnknownQueue
+from ade.core.events import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
 from ade.core.lifecycle import Status
 from ade.core.records import Queue
 from ade.insight.overview import QueueView, overview
@@ -75,7 +76,7 @@ def _new_option(function: click.decorators.FC) -> click.decorators.FC:
 @pass_session
 def pause(session: Session, name: str, new: bool) -> None:
     """Let no more tasks of the queue be claimed; running ones go on, and new ones may come in."""
-    session.run(_change(session, name, new, paused=True))
+    session.run(_change(session, name, new, QUEUE_PAUSED, paused=True))
 
 
 @queues.command("resume")
@@ -83,7 +84,7 @@ def pause(session: Session, name: str, new: bool) -> None:
 @pass_session
 def resume(session: Session, name: str) -> None:
     """Let tasks of the queue be claimed again."""
-    session.run(_change(session, name, False, paused=False))
+    session.run(_change(session, name, False, QUEUE_RESUMED, paused=False))
 
 
 @queues.command("limit")
@@ -95,13 +96,15 @@ def limit(session: Session, name: str, depth: str, new: bool) -> None:
     """Refuse new tasks while the queue has DEPTH unfinished ones; `none` takes the limit away."""
     if depth != "none" and not _MOST_DIGITS.fullmatch(depth):
         raise click.UsageError(f"{depth[:60]!r} is no limit: give a whole number from 1 to 999,999,999, or none.")
-    session.run(_change(session, name, new, max_depth=None if depth == "none" else int(depth)))
+    session.run(_change(session, name, new, QUEUE_LIMITED, max_depth=None if depth == "none" else int(depth)))
 
 
-async def _change(session: Session, name: str, new: bool, **fields: object) -> None:
+async def _change(session: Session, name: str, new: bool, kind: str, **fields: object) -> None:
     async with session.stores(must_exist=not new) as stores:
         queue = structs.replace(await _known(stores, name, new), **fields)
-        await stores.queues.configure(queue)
+        about = {"queue": name, "max_depth": queue.max_depth} if kind == QUEUE_LIMITED else {"queue": name}
+        event = Event(type=kind, at=stores.clock.now(), actor=session.actor, payload=about)
+        await stores.queues.configure(queue, event)
         if not queue.paused:
             stores.hints.ring(WORK)
     if session.out.as_json:

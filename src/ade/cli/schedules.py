@@ -97,7 +97,7 @@ async def _add(
             queue=definition.queue if queue is None else queue,
             priority=definition.priority if priority is None else priority,
         )
-        stored = await use_cases.put(stores, changed)
+        stored = await use_cases.put(stores, changed, actor=session.actor)
         _tell(session, stored, stores)
 
 
@@ -124,7 +124,7 @@ def pause(session: Session, name: str) -> None:
 
 async def _pause(session: Session, name: str) -> None:
     async with session.stores() as stores:
-        _tell(session, await use_cases.pause(stores, name), stores)
+        _tell(session, await use_cases.pause(stores, name, actor=session.actor), stores)
 
 
 @schedules.command("resume")
@@ -137,7 +137,7 @@ def resume(session: Session, name: str) -> None:
 
 async def _resume(session: Session, name: str) -> None:
     async with session.stores() as stores:
-        _tell(session, await use_cases.resume(stores, name), stores)
+        _tell(session, await use_cases.resume(stores, name, actor=session.actor), stores)
 
 
 @schedules.command("remove")
@@ -150,7 +150,7 @@ def remove(session: Session, name: str) -> None:
 
 async def _remove(session: Session, name: str) -> None:
     async with session.stores() as stores:
-        await use_cases.remove(stores, name)
+        await use_cases.remove(stores, name, actor=session.actor)
     if session.out.as_json:
         session.out.document({"removed": name})
     else:

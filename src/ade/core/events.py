@@ -42,5 +42,8 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
 
 RECLAIMED = "task.reclaimed"  # beside task.claimed when the task was taken over from a silent worker
 ALERT = "alert"
+QUEUE_PAUSED, QUEUE_RESUMED, QUEUE_LIMITED = "queue.paused", "queue.resumed", "queue.limited"
+SCHEDULE_CHANGED, SCHEDULE_REMOVED = "schedule.changed", "schedule.removed"
+SCHEDULE_PAUSED, SCHEDULE_RESUMED = "schedule.paused", "schedule.resumed"
 
 FINAL_EVENTS = frozenset({"task.succeeded", "task.failed", "task.cancelled", "task.rejected", "approval.expired"})

@@ -2,7 +2,9 @@
 
 from msgspec import structs
 
+from ade.core import events
 from ade.core.errors import AdeError, IdempotencyConflict, UnknownSchedule
+from ade.core.events import Event
 from ade.core.records import Definition, Schedule, Task
 from ade.core.schedule import fired, firing_key, plan
 from ade.logs import Log
@@ -27,10 +29,11 @@ async def get(stores: Stores, name: str) -> Schedule:
     return schedule
 
 
-async def put(stores: Stores, schedule: Schedule) -> Schedule:
+async def put(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
     """Create or replace a schedule. Raises InvalidSchedule, with nothing stored."""
     planned = plan(schedule, now=stores.clock.now())
-    await stores.schedules.put(planned)
+    about = {"cron": planned.cron, "timezone": planned.timezone, "name": planned.task_name, "queue": planned.queue}
+    await stores.schedules.put(planned, _event(stores, events.SCHEDULE_CHANGED, planned.name, actor, **about))
     return planned
 
 
@@ -48,19 +51,21 @@ async def declare(stores: Stores, schedule: Schedule) -> Schedule:
     return await put(stores, changed)
 
 
-async def pause(stores: Stores, name: str) -> Schedule:
+async def pause(stores: Stores, name: str, *, actor: str | None = None) -> Schedule:
     """Let it fire no more until it is resumed."""
-    return await _store(stores, structs.replace(await get(stores, name), paused=True))
+    paused = structs.replace(await get(stores, name), paused=True)
+    return await _store(stores, paused, _event(stores, events.SCHEDULE_PAUSED, name, actor))
 
 
-async def resume(stores: Stores, name: str) -> Schedule:
+async def resume(stores: Stores, name: str, *, actor: str | None = None) -> Schedule:
     """Go on with the next firing to come; what was due during the pause is not made up for."""
     schedule = structs.replace(await get(stores, name), paused=False)
-    return await _store(stores, plan(schedule, now=stores.clock.now()))
+    planned = plan(schedule, now=stores.clock.now())
+    return await _store(stores, planned, _event(stores, events.SCHEDULE_RESUMED, name, actor))
 
 
-async def remove(stores: Stores, name: str) -> None:
-    if not await stores.schedules.remove(name):
+async def remove(stores: Stores, name: str, *, actor: str | None = None) -> None:
+    if not await stores.schedules.remove(name, _event(stores, events.SCHEDULE_REMOVED, name, actor)):
         raise _unknown(name)
 
 
@@ -122,10 +127,14 @@ async def _find(stores: Stores, name: str) -> Schedule | None:
     return next((schedule for schedule in await list_all(stores) if schedule.name == name), None)
 
 
-async def _store(stores: Stores, schedule: Schedule) -> Schedule:
+async def _store(stores: Stores, schedule: Schedule, event: Event | None = None) -> Schedule:
     stored = structs.replace(schedule, updated_at=stores.clock.now())
-    await stores.schedules.put(stored)
+    await stores.schedules.put(stored, event)
     return stored
+
+
+def _event(stores: Stores, kind: str, name: str, actor: str | None, **about: object) -> Event:
+    return Event(type=kind, at=stores.clock.now(), actor=actor, payload={"schedule": name, **about})
 
 
 def _unknown(name: str) -> UnknownSchedule:

@@ -141,6 +141,7 @@ class Signature:
         self._complain("; ".join(faults) or _where(error, "argument"))
 
     def _complain(self, fault: str) -> NoReturn:
+        fault = fault.encode(errors="backslashreplace").decode()  # a name may hold what cannot be printed
         raise InvalidArguments(f"{fault}; the signature is {self.parameters.text}") from None
 
 

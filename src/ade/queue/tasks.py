@@ -5,7 +5,7 @@ import secrets
 from msgspec import Raw
 
 from ade.core import task as decisions
-from ade.core.errors import IllegalTransition
+from ade.core.errors import IllegalTransition, StoreCorrupt
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import Task
 from ade.ports import Stores, TaskQuery
@@ -67,6 +67,18 @@ async def replay(
 async def discard(stores: Stores, task_id: str, reason: str, *, actor: str | None = None) -> Task:
     """Take a failed task off the dead letters, with the reason on record."""
     return await decide(stores, task_id, lambda task, now: decisions.discard(task, reason, now=now, actor=actor))
+
+
+async def result_of(stores: Stores, payloads: Payloads, task: Task) -> Raw | None:
+    """The result of a task that has ended; None if it is expired, be it only since the record was read."""
+    if task.result is None:
+        return None
+    try:
+        return await payloads.load(task.result)
+    except StoreCorrupt:
+        if (await get(stores, task.id)).result_expired:
+            return None
+        raise
 
 
 async def edit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None, **fields: object) -> Task:

@@ -60,10 +60,10 @@ def _copy_final_event(at: Village) -> None:
     """The same entry of the log once more, and the task named by it."""
     task = ended(at)
     with at.server.client(decode_responses=False) as client:  # type: ignore[union-attr]  # a single server
-        logged = state_of(at, task.id)[28]
+        logged = state_of(at, task.id)[28].split()
         [(_, fields)] = client.xrange("ade:events", f"{logged[-1]}-0", f"{logged[-1]}-0")
-        copy = int(client.xadd("ade:events", fields, id=f"{logged[-1] + 10**9}-0").split(b"-")[0])
-    rewrite(at, task.id, 28, [*logged, copy])
+        copy = int(client.xadd("ade:events", fields, id=f"{int(logged[-1]) + 10**9}-0").split(b"-")[0])
+    rewrite(at, task.id, 28, " ".join([*logged, str(copy)]))
 
 
 MEDDLING: dict[str, Meddling] = {

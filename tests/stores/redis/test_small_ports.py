@@ -189,6 +189,16 @@ async def test_the_settings_of_a_queue_reach_every_partition(spread: Ports) -> N
     assert await spread.queues.list_queues() == [Queue(name="a", paused=True, max_depth=0)]
 
 
+async def test_a_queue_configured_twice_by_one_request_is_told_of_once(ports: Ports) -> None:
+    paused = Event(type="queue.paused", at=ports.clock.now(), payload={"queue": "a"})
+    await ports.queues.configure(Queue(name="a", paused=True), paused)
+
+    await ports.link.send_again("configure")
+
+    [entries] = await ports.link.ask(0, ("XRANGE", f"{ports.link.names[0].prefix}events", "-", "+"))
+    assert len(entries) == 1
+
+
 async def test_who_waits_for_work_hears_of_a_configured_queue_once(server: Server, ports: Ports) -> None:
     with server.client() as client, client.pubsub(ignore_subscribe_messages=True) as listener:
         listener.subscribe(ports.link.options.channel)

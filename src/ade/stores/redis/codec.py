@@ -147,7 +147,7 @@ def new_task(
         state[place - 1] = False if value is None else value
     state[STATE_FIELDS["waiting_on"] - 1] = 0
     state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
-    state[LOGGED - 1] = []
+    state[LOGGED - 1] = ""
     tolerant = task.after_failure is AfterFailure.RUN
     afar = {on for on, _ in remote}
     needs = [on for on in task.depends_on if on not in afar]
@@ -274,7 +274,7 @@ def seq_of(record: Record) -> int:
 
 def logged_in(packed_state: bytes) -> list[int]:
     """The entries of the event log that tell of a task."""
-    return [int(tick) for tick in _state(packed_state)[LOGGED - 1]]
+    return [int(tick) for tick in _state(packed_state)[LOGGED - 1].split()]
 
 
 def read_events(packed: bytes, first: int, step: int) -> list[Event]:

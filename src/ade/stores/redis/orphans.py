@@ -1,4 +1,4 @@
-"""Blobs whose task does not exist: who put them died before the record was written, or who pruned it before they went."""
+"""Blobs whose task does not exist: who put them died before writing the record, or who pruned it before they went."""
 
 from collections.abc import Iterable
 

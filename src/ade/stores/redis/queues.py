@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ade.core.events import Event
 from ade.core.lifecycle import Status
 from ade.core.records import Queue
 from ade.ports import Tally
-from ade.stores.redis.codec import as_text
+from ade.stores.redis.codec import as_text, packed_event
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
 
 MOST_COUNTED = 10_000
 _packed = msgspec.msgpack.Encoder().encode
@@ -37,11 +39,13 @@ class RedisQueues:
                     found[queue] = Queue(name=queue, paused=paused, max_depth=None if depth is False else depth)
         return [found[name] for name in sorted(found)]
 
-    async def configure(self, queue: Queue) -> None:
+    async def configure(self, queue: Queue, event: Event | None = None) -> None:
         packed = _packed((queue.paused, False if queue.max_depth is None else queue.max_depth))
         for partition in self._places.all:
             is_last = partition == self._places.all[-1]
+            told = event is not None and is_last and packed_event(event)
             request = {"queue": queue.name, "settings": as_text(packed), "rings": is_last}
+            request |= {"event": told, "token": new_token()}
             await self._link.run("configure", partition, {**self._timing(), **request})
 
     async def tallies(self) -> list[Tally]:

@@ -2,8 +2,9 @@
 
 import msgspec
 
+from ade.core.events import Event
 from ade.core.records import Schedule
-from ade.stores.redis.codec import as_text
+from ade.stores.redis.codec import as_text, packed_event
 from ade.stores.redis.link import Link
 from ade.stores.redis.timing import Timing
 from ade.stores.redis.tokens import new_token
@@ -18,8 +19,8 @@ class RedisSchedules:
         self._timing = timing
         self._key = f"{link.names[0].prefix}schedules"
 
-    async def put(self, schedule: Schedule) -> None:
-        await self._write(schedule.name, schedule, seen=None)
+    async def put(self, schedule: Schedule, event: Event | None = None) -> None:
+        await self._write(schedule.name, schedule, seen=None, event=event)
 
     async def list_schedules(self) -> list[Schedule]:
         [texts] = await self._link.ask(0, ("HVALS", self._key))
@@ -37,15 +38,18 @@ class RedisSchedules:
             if await self._write(seen.name, after, seen=text):
                 return True
 
-    async def remove(self, name: str) -> bool:
-        return await self._write(name, None, seen=None)
+    async def remove(self, name: str, event: Event | None = None) -> bool:
+        return await self._write(name, None, seen=None, event=event)
 
-    async def _write(self, name: str, schedule: Schedule | None, *, seen: bytes | None) -> bool:
+    async def _write(
+        self, name: str, schedule: Schedule | None, *, seen: bytes | None, event: Event | None = None
+    ) -> bool:
         request = {
             "name": name,
             "seen": False if seen is None else as_text(seen),
             "text": False if schedule is None else as_text(_json(schedule)),
             "due": False if schedule is None or schedule.paused else schedule.next_at,
+            "event": event is not None and packed_event(event),
             "token": new_token(),
         }
         return bool(await self._link.run("schedule", 0, {**self._timing(), **request}))

@@ -110,7 +110,8 @@ class SqliteBlobs:
         """Whole or not at all: digest first, then the content, then its name."""
         with translating(str(path)):
             self._make_folder_of(path)
-            unfinished = path.with_name(f"{path.name}.{os.urandom(4).hex()}{_UNFINISHED}")  # two may write one blob at once
+            own = os.urandom(4).hex()  # two may write one blob at once
+            unfinished = path.with_name(f"{path.name}.{own}{_UNFINISHED}")
             try:
                 _write_synced(unfinished, content, now)
                 unfinished.replace(path)

@@ -77,3 +77,10 @@ def _first_since(connection: apsw.Connection, moment: int) -> int:
 def _event(row: tuple[int, str, int, str | None, str | None, str]) -> Event:
     seq, kind, at, task_id, actor, payload = row
     return Event(seq=seq, type=kind, at=at, task_id=task_id, actor=actor, payload=unpacked(payload))
+
+
+def enter(connection: apsw.Connection, event: Event | None) -> None:
+    """Write an event that is about no task."""
+    if event is not None:
+        row = (event.type, event.at, None, None, event.actor, event.payload)
+        run(connection, "insert_event", rows=packed([row]))

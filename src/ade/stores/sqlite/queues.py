@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from ade.core.events import Event
 from ade.core.lifecycle import Status
 from ade.core.records import Queue
 from ade.ports import Tally
+from ade.stores.sqlite.log import enter
 from ade.stores.sqlite.statements import run, value
 
 if TYPE_CHECKING:
@@ -28,9 +30,10 @@ class SqliteQueues:
 
         return await self._readers.call(read)
 
-    async def configure(self, queue: Queue) -> None:
+    async def configure(self, queue: Queue, event: Event | None = None) -> None:
         def write(connection: apsw.Connection) -> None:
             run(connection, "configure_queue", name=queue.name, paused=queue.paused, max_depth=queue.max_depth)
+            enter(connection, event)
 
         await self._writer.call(write)
 

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 import apsw
 import msgspec
 
+from ade.core.events import Event
 from ade.core.records import Schedule
 from ade.stores.sqlite.codec import packed
+from ade.stores.sqlite.log import enter
 from ade.stores.sqlite.statements import run
 
 if TYPE_CHECKING:
@@ -19,8 +21,12 @@ class SqliteSchedules:
         self._writer = writer
         self._readers = readers
 
-    async def put(self, schedule: Schedule) -> None:
-        await self._writer.call(lambda c: run(c, "put_schedule", name=schedule.name, **_columns(schedule)))
+    async def put(self, schedule: Schedule, event: Event | None = None) -> None:
+        def write(connection: apsw.Connection) -> None:
+            run(connection, "put_schedule", name=schedule.name, **_columns(schedule))
+            enter(connection, event)
+
+        await self._writer.call(write)
 
     async def list_schedules(self) -> list[Schedule]:
         return await self._readers.call(lambda c: _read(run(c, "schedules")))
@@ -40,8 +46,14 @@ class SqliteSchedules:
         moved: bool = await self._writer.call(write)
         return moved
 
-    async def remove(self, name: str) -> bool:
-        removed: bool = await self._writer.call(lambda c: bool(run(c, "remove_schedule", name=name)))
+    async def remove(self, name: str, event: Event | None = None) -> bool:
+        def write(connection: apsw.Connection) -> bool:
+            if not run(connection, "remove_schedule", name=name):
+                return False
+            enter(connection, event)
+            return True
+
+        removed: bool = await self._writer.call(write)
         return removed
 
 

@@ -114,7 +114,7 @@ local function store(task)
   added = added + 1
   newest = math.max(newest + PARTITIONS, task.age or 0)
   state[SEQ] = newest
-  state[LOGGED] = {}
+  state[LOGGED] = ''
   record(state, task.events)
   if CLAIMABLE[state[STATUS]] then
     if state[WAITING] == 0 and state[RUN_AFTER] <= NOW then

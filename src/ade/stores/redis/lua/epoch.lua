@@ -22,7 +22,7 @@ BASE = math.max(BASE, newest_tick() + PARTITIONS)
 BASE = BASE + (PARTITION - BASE) % PARTITIONS
 call('HSET', KEYS[1], 'tick', whole(BASE))
 if request.alert then
-  record({ [LOGGED] = {} }, { request.alert })
+  record({ [LOGGED] = '' }, { request.alert })
   close_log()
 end
 return request.fresh

@@ -13,7 +13,7 @@ local function readable_state(id)
   end
   local is_whole = type(state) == 'table' and type(state[STATUS]) == 'string' and type(state[QUEUE]) == 'string'
     and type(state[NAME]) == 'string' and type(state[PRIORITY]) == 'number' and type(state[SEQ]) == 'number'
-    and type(state[WAITING]) == 'number' and type(state[LOGGED]) == 'table'
+    and type(state[WAITING]) == 'number' and type(state[LOGGED]) == 'string'
   return is_whole and state
 end
 
@@ -219,8 +219,8 @@ local function is_logged(tick_of_entry)
 end
 
 check('the_log_has_what_records_name', function(_, state)
-  local logged = state[LOGGED]
-  if #logged > 0 and not (is_logged(logged[1]) and is_logged(logged[#logged])) then
+  local first, last = string.match(state[LOGGED], '^%d+'), string.match(state[LOGGED], '%d+$')
+  if first and not (is_logged(tonumber(first)) and is_logged(tonumber(last))) then
     return 'is told of by an entry of the log that is gone'
   end
 end)

@@ -3,6 +3,7 @@
 local before = tonumber(call('HGET', KEYS[1], 'tick') or '0')
 local aligned = SERVER_US - SERVER_US % PARTITIONS + PARTITION
 local BASE = math.max(aligned, before + PARTITIONS)
+local BASE_TEXT = whole(BASE)
 local events, told = {}, 0 -- what goes into the entry, and how many events that is
 
 local function tick(number)
@@ -12,8 +13,10 @@ end
 -- This entry tells of the task.
 local function note(state)
   local logged = state[LOGGED]
-  if logged[#logged] ~= BASE then
-    logged[#logged + 1] = BASE
+  if logged == '' then
+    state[LOGGED] = BASE_TEXT
+  elseif string.sub(logged, -#BASE_TEXT) ~= BASE_TEXT then
+    state[LOGGED] = logged .. ' ' .. BASE_TEXT
   end
 end
 
@@ -49,6 +52,6 @@ local function close_log(newest)
   end
   call('HSET', KEYS[1], 'tick', whole(math.max(tick(told), newest or 0)))
   if #events > 0 then
-    call('XADD', P .. 'events', whole(BASE) .. '-0', 'events', array_head(#events) .. table.concat(events))
+    call('XADD', P .. 'events', BASE_TEXT .. '-0', 'events', array_head(#events) .. table.concat(events))
   end
 end

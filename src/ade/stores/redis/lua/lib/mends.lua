@@ -186,12 +186,12 @@ end
 
 local function mend_history(_, state)
   local left = {}
-  for _, tick_of_entry in ipairs(state[LOGGED]) do
-    if is_logged(tick_of_entry) then
+  for tick_of_entry in string.gmatch(state[LOGGED], '%d+') do
+    if is_logged(tonumber(tick_of_entry)) then
       left[#left + 1] = tick_of_entry
     end
   end
-  state[LOGGED] = left
+  state[LOGGED] = table.concat(left, ' ')
 end
 
 local MENDS = {

@@ -8,7 +8,7 @@ local IDEM, DIGEST = 24, 25 -- the key that makes repeated requests one task, an
 local AWAITED = 26 -- other tasks wait for it
 local EXPIRES = 27 -- when its result is to be forgotten
 local LETTER = 28 -- its entry in the dead-letter stream
-local LOGGED = 29 -- entries of the event log that tell of it
+local LOGGED = 29 -- ticks of the entries of the event log that tell of it, with spaces between
 
 local FINAL = { completed = true, failed = true, rejected = true, cancelled = true }
 local CLAIMABLE = { pending = true, stalled = true }
