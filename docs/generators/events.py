@@ -43,9 +43,7 @@ EVENTS: Mapping[str, Told] = {
     events.QUEUE_PAUSED: Told("somebody paused a queue", ("queue",)),
     events.QUEUE_RESUMED: Told("somebody let it go on", ("queue",)),
     events.QUEUE_LIMITED: Told("somebody set or lifted its limit of unfinished tasks", ("queue", "max_depth")),
-    events.SCHEDULE_CHANGED: Told(
-        "a schedule was made or replaced", ("schedule", "cron", "timezone", "name", "queue")
-    ),
+    events.SCHEDULE_CHANGED: Told("a schedule was made or replaced", ("schedule", "cron", "timezone", "name", "queue")),
     events.SCHEDULE_PAUSED: Told("somebody paused a schedule", ("schedule",)),
     events.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
     events.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),

@@ -52,7 +52,7 @@ def test_what_an_operator_does_is_in_the_log_with_his_name(shop: Call) -> None:
     for verb in ("pause", "resume", "remove"):
         shop("schedules", verb, "lamps")
 
-    told = shop("events", "tail", "--after", "0", "--json").records
+    told = shop("events", "tail", "--after", "0", "--json").json_lines
 
     assert [event["type"] for event in told] == [
         *("queue.paused", "queue.limited", "queue.resumed"),

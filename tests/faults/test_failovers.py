@@ -181,3 +181,18 @@ async def test_work_that_no_replica_confirms_is_accepted_and_done_and_said_to_be
                     await site.add(task)
 
             await site.judge([confirmed.id, task.id])
+
+
+async def test_what_is_accepted_without_confirmation_is_accepted_in_every_partition(tmp_path: Path) -> None:
+    settings = structs.replace(STRONG, confirm_timeout_s=0.1)
+    with Cluster(binary_or_skip("valkey")) as cluster:
+        async with site_on(cluster.url, tmp_path, settings) as site:
+            tasks = [structs.replace(site.task(), queue=queue) for queue in QUEUES]
+            with pytest.raises(NotConfirmed):
+                await site.add(*tasks)
+
+            assert [task and task.id for task in await site.stores.tasks.get([task.id for task in tasks])] == [
+                task.id for task in tasks
+            ]
+            await site.crew(1)
+            await site.all_final([task.id for task in tasks])

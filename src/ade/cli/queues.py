@@ -102,7 +102,9 @@ def limit(session: Session, name: str, depth: str, new: bool) -> None:
 async def _change(session: Session, name: str, new: bool, kind: str, **fields: object) -> None:
     async with session.stores(must_exist=not new) as stores:
         queue = structs.replace(await _known(stores, name, new), **fields)
-        about = {"queue": name, "max_depth": queue.max_depth} if kind == QUEUE_LIMITED else {"queue": name}
+        about: dict[str, object] = {"queue": name}
+        if kind == QUEUE_LIMITED:
+            about["max_depth"] = queue.max_depth
         event = Event(type=kind, at=stores.clock.now(), actor=session.actor, payload=about)
         await stores.queues.configure(queue, event)
         if not queue.paused:

@@ -32,8 +32,9 @@ async def get(stores: Stores, name: str) -> Schedule:
 async def put(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
     """Create or replace a schedule. Raises InvalidSchedule, with nothing stored."""
     planned = plan(schedule, now=stores.clock.now())
-    about = {"cron": planned.cron, "timezone": planned.timezone, "name": planned.task_name, "queue": planned.queue}
-    await stores.schedules.put(planned, _event(stores, events.SCHEDULE_CHANGED, planned.name, actor, **about))
+    about: dict[str, object] = {field: getattr(planned, field) for field in ("cron", "timezone", "queue")}
+    about["name"] = planned.task_name
+    await stores.schedules.put(planned, _event(stores, events.SCHEDULE_CHANGED, planned.name, actor, about))
     return planned
 
 
@@ -133,8 +134,8 @@ async def _store(stores: Stores, schedule: Schedule, event: Event | None = None)
     return stored
 
 
-def _event(stores: Stores, kind: str, name: str, actor: str | None, **about: object) -> Event:
-    return Event(type=kind, at=stores.clock.now(), actor=actor, payload={"schedule": name, **about})
+def _event(stores: Stores, kind: str, name: str, actor: str | None, about: dict[str, object] | None = None) -> Event:
+    return Event(type=kind, at=stores.clock.now(), actor=actor, payload={"schedule": name, **(about or {})})
 
 
 def _unknown(name: str) -> UnknownSchedule:

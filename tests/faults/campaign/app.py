@@ -14,6 +14,7 @@ from tests.faults.campaign.trails import Trail
 
 GENEROUS, FEW = 50, 2  # attempts: kills use some up
 SOON = Backoff(base_ms=20, cap_ms=200)
+_QUEUES = ("default", "second", "third", "fourth", "fifth")  # on a cluster they lie in several partitions
 STEP_S, LONG_STEP_S = 0.15, 0.4
 
 
@@ -28,6 +29,7 @@ class CampaignApp:
     def __init__(self, settings: Settings, *, pace: float = 1.0) -> None:
         self.ade = Ade(settings=settings)
         self._pace = pace
+        self._queues = _QUEUES if settings.store.url.startswith("redis+cluster:") else _QUEUES[:1]
         self._payments: Trail | None = None
         declare = self.ade.task
         self._step = declare(max_attempts=GENEROUS, backoff=SOON, name="step")(self._run_step)
@@ -53,7 +55,7 @@ class CampaignApp:
         """What the producer of this slot asks for under these numbers: the same whenever it is asked for again."""
         made: list[Invocation[Any]] = []
         for number in numbers:
-            task = self._task_for(number).with_options(key=key_of(slot, number))
+            task = self._request(slot, number)
             if number % 20 == 5 and made:
                 task = task.with_options(after=[made[-1]], after_failure="run")
             made.append(task.call(slot, number))
@@ -63,7 +65,7 @@ class CampaignApp:
         """One by one where it is one, else as a batch."""
         if len(numbers) == 1:
             [number] = numbers
-            return [await self._task_for(number).with_options(key=key_of(slot, number)).enqueue(slot, number)]
+            return [await self._request(slot, number).enqueue(slot, number)]
         return await self.ade.enqueue_many(self.calls(slot, numbers))
 
     async def unfinished(self) -> int:
@@ -71,6 +73,11 @@ class CampaignApp:
         stores = (await self.ade.open()).stores
         live = {"pending", "running", "stalled"}
         return sum(tally.count for tally in await stores.queues.tallies() if tally.status in live)
+
+    def _request(self, slot: int, number: int) -> Any:
+        """The task with the key and queue that are its own whenever it is asked for."""
+        queue = self._queues[number % len(self._queues)]
+        return self._task_for(number).with_options(key=key_of(slot, number), queue=queue)
 
     def _task_for(self, number: int) -> Any:
         special = {0: self._fragile, 1: self._charge, 2: self._stumble, 3: self._step_in_thread}

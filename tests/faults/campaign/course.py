@@ -11,9 +11,10 @@ from tests.faults.campaign.app import CampaignApp
 from tests.faults.campaign.judgement import Check, Verdict, judge
 from tests.faults.campaign.nemesis import Nemesis
 from tests.faults.campaign.nursery import Nursery
-from tests.faults.campaign.plan import SQLITE, Plan
+from tests.faults.campaign.plan import CLUSTER, SQLITE, Plan
 from tests.faults.campaign.roles import CLERK, HASTY_WORKER, PRODUCER, WORKER
 from tests.servers.binaries import available
+from tests.servers.cluster import Cluster
 from tests.servers.server import DURABLE, Server
 
 Tell = Callable[[str], None]
@@ -39,8 +40,12 @@ async def run(plan: Plan, tell: Tell) -> Verdict:
     """All of it. Every process it started has ended when it returns."""
     if plan.store == SQLITE:
         return await _run(plan, tell)
-    with Server(available()[plan.store], DURABLE) as server:
-        return await _run(structs.replace(plan, server_url=server.url), tell)
+    with _servers(plan.store) as servers:
+        return await _run(structs.replace(plan, server_url=servers.url), tell)
+
+
+def _servers(store: str) -> Server | Cluster:
+    return Cluster(available()["valkey"], DURABLE) if store == CLUSTER else Server(available()[store], DURABLE)
 
 
 async def _run(plan: Plan, tell: Tell) -> Verdict:

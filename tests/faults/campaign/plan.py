@@ -7,7 +7,8 @@ from msgspec import Struct
 from ade.settings import EventSettings, LogSettings, Settings, StoreSettings, SweepSettings, WorkerSettings
 
 SQLITE = "sqlite"
-STORES = (SQLITE, "redis", "valkey")
+CLUSTER = "cluster"
+STORES = (SQLITE, "redis", "valkey", CLUSTER)
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from ade.core.errors import StoreCorrupt, StoreFull
+from ade.core.events import Event
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Queue, Schedule
 from ade.ports import Tally

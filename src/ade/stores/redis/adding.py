@@ -122,13 +122,20 @@ class Adding:
             check_no_ring(list(fresh.values()))
         remote = await self._remote_needs(list(fresh.values()))
         ages = self._ages(tasks)
+        unconfirmed: NotConfirmed | None = None
         for partition, portion in by_partition.items():
             group = [fresh.get(task.id, task) for task in portion]
-            answer = await self._add_to(partition, group, remote, ages)
+            try:
+                answer = await self._add_to(partition, group, remote, ages)
+            except NotConfirmed as error:  # accepted all the same, and so must the rest be before the caller is told
+                unconfirmed = error
+                continue
             stored.update({task.id: known for task, known in zip(portion, answer, strict=True)})
         for task_id, needs in remote.items():
             if needs:
                 await self._crossing.make_known(fresh[task_id], needs)
+        if unconfirmed is not None:
+            raise unconfirmed
         return [stored[task.id] for task in tasks]
 
     def _ages(self, tasks: Sequence[Task]) -> dict[str, int]:

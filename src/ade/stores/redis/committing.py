@@ -50,11 +50,18 @@ class Committing:
     async def commit(self, changes: Sequence[Change]) -> None:
         if max(Counter(change.task_id for change in changes).values(), default=0) > 1:
             raise StaleWrite("one commit changes the same task twice; nothing was written")
+        unconfirmed: NotConfirmed | None = None
         for partition, positions in self._by_partition(changes).items():
-            portion = [changes[position] for position in positions]
-            for refusal in await self._write(partition, portion, together=True):
+            try:
+                refusals = await self._write(partition, [changes[position] for position in positions], together=True)
+            except NotConfirmed as error:  # written all the same, and so must the rest be before the caller is told
+                unconfirmed = error
+                continue
+            for refusal in refusals:
                 if refusal is not None:
                     raise refusal
+        if unconfirmed is not None:
+            raise unconfirmed
 
     async def commit_each(self, changes: Sequence[Change]) -> Verdicts:
         verdicts: Verdicts = [None] * len(changes)

@@ -14,6 +14,7 @@ from ade.stores.redis.records import pairs
 from ade.stores.redis.timing import Timing
 
 _PORTION = 500
+_FIRST_PORTION = 4  # an entry holds the events of a whole call, often as many as are asked for
 
 
 class RedisEvents:
@@ -43,14 +44,18 @@ class RedisEvents:
         events: list[Event] = []
         key = self._key(partition, "events")
         start = f"({await self._entry_before(key, partition, after)}" if after else "-"
+        portion = _FIRST_PORTION
         while len(events) < limit:
-            [entries] = await self._link.ask(partition, ("XRANGE", key, start, "+", "COUNT", _PORTION))
+            [entries] = await self._link.ask(partition, ("XRANGE", key, start, "+", "COUNT", portion))
             for entry_id, fields in entries:
                 events += [event for event in self._events(entry_id, fields) if event.seq > after]
-            if len(entries) < _PORTION:
+                if len(events) >= limit:
+                    return events[:limit]
+            if len(entries) < portion:
                 break
             start = f"({entries[-1][0].decode()}"
-        return events[:limit]
+            portion = min(2 * portion, _PORTION)
+        return events
 
     async def _entry_before(self, key: str, partition: int, after: int) -> str:
         """The last entry that lies wholly before a place: the one at the place may have more events behind it."""
