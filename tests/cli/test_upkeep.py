@@ -163,9 +163,10 @@ def test_the_audit_chain_is_verified_and_exported(shop: Call) -> None:
     answer = shop("audit", "verify")
     entries = shop("audit", "export").json_lines
 
-    assert answer.out.startswith("The chain holds: 3 entries")
-    assert [entry["event"]["type"] for entry in entries] == ["task.created", "task.claimed", "task.succeeded"]
-    assert len({entry["hash"] for entry in entries}) == 3
+    told = ["task.created", "schedule.changed", "task.claimed", "task.succeeded"]
+    assert answer.out.startswith("The chain holds: 4 entries")
+    assert [entry["event"]["type"] for entry in entries] == told
+    assert len({entry["hash"] for entry in entries}) == 4
     assert [entry["seq"] for entry in shop("audit", "export", "--after", str(entries[0]["seq"])).json_lines] == [
         entry["seq"] for entry in entries[1:]
     ]

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from msgspec import Raw, structs
 
@@ -14,8 +15,10 @@ from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
 from ade.core.outcome import Failed, Released, Succeeded
-from ade.core.records import Task
+from ade.core.records import Queue, Schedule, Task
+from ade.queue import queues, schedules
 from ade.settings import KNOWN, Settings, _rules, load
+from ade.wiring import open_stores
 from docs.generate import DOCS
 from docs.generators.events import EVENTS
 from docs.generators.explain import REASONS
@@ -105,8 +108,26 @@ def test_what_claims_write_is_listed() -> None:
         assert tuple(re.findall(r"'(\w+)', [tc]\.", sql)) == EVENTS[kind].always
 
 
-def test_every_event_type_that_is_not_for_later_was_looked_at() -> None:
-    seen = {event.type for event in decided()} | {"task.claimed", "task.reclaimed"}
+async def ordered() -> list[Event]:
+    """The events of what somebody can do to queues and schedules."""
+    stores = await open_stores("memory://")
+    for change in (queues.pause, queues.resume, partial(queues.limit, max_depth=7)):
+        await change(stores, Queue(name="mail"))
+    await schedules.put(stores, Schedule(name="nightly", cron="0 3 * * *", task_name="f"))
+    for act in (schedules.pause, schedules.resume, schedules.remove):
+        await act(stores, "nightly")
+    events = await stores.events.read(0, 100)
+    await stores.close()
+    return events
+
+
+async def test_events_of_queues_and_schedules_have_the_payloads_that_are_listed() -> None:
+    for event in await ordered():
+        assert tuple(sorted(event.payload)) == tuple(sorted(EVENTS[event.type].always)), event.type
+
+
+async def test_every_event_type_that_is_not_for_later_was_looked_at() -> None:
+    seen = {event.type for event in (*decided(), *await ordered())} | {"task.claimed", "task.reclaimed"}
 
     assert {kind for kind, told in EVENTS.items() if told.always} == seen
 

@@ -1,9 +1,10 @@
 """`ade queues`: list, pause, resume, limit."""
 
 import re
+from functools import partial
+from typing import Protocol
 
 import click
-from msgspec import structs
 
 from ade.cli.output import Cell, Row
 from ade.cli.session import Session
@@ -12,11 +13,16 @@ from ade.cli.times import short_span
 from ade.cli.views import queue_view, view
 from ade.core.admission import check_queue_name
 from ade.core.errors import UnknownQueue
-from ade.core.events import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
 from ade.core.lifecycle import Status
 from ade.core.records import Queue
 from ade.insight.overview import QueueView, overview
-from ade.ports import WORK, Stores
+from ade.ports import Stores
+from ade.queue import queues as use_cases
+
+
+class _Change(Protocol):
+    async def __call__(self, stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue: ...
+
 
 _MOST_DIGITS = re.compile("[1-9][0-9]{0,8}")
 
@@ -76,7 +82,7 @@ def _new_option(function: click.decorators.FC) -> click.decorators.FC:
 @pass_session
 def pause(session: Session, name: str, new: bool) -> None:
     """Let no more tasks of the queue be claimed; running ones go on, and new ones may come in."""
-    session.run(_change(session, name, new, QUEUE_PAUSED, paused=True))
+    session.run(_change(session, name, new, use_cases.pause))
 
 
 @queues.command("resume")
@@ -84,7 +90,7 @@ def pause(session: Session, name: str, new: bool) -> None:
 @pass_session
 def resume(session: Session, name: str) -> None:
     """Let tasks of the queue be claimed again."""
-    session.run(_change(session, name, False, QUEUE_RESUMED, paused=False))
+    session.run(_change(session, name, False, use_cases.resume))
 
 
 @queues.command("limit")
@@ -96,19 +102,13 @@ def limit(session: Session, name: str, depth: str, new: bool) -> None:
     """Refuse new tasks while the queue has DEPTH unfinished ones; `none` takes the limit away."""
     if depth != "none" and not _MOST_DIGITS.fullmatch(depth):
         raise click.UsageError(f"{depth[:60]!r} is no limit: give a whole number from 1 to 999,999,999, or none.")
-    session.run(_change(session, name, new, QUEUE_LIMITED, max_depth=None if depth == "none" else int(depth)))
+    max_depth = None if depth == "none" else int(depth)
+    session.run(_change(session, name, new, partial(use_cases.limit, max_depth=max_depth)))
 
 
-async def _change(session: Session, name: str, new: bool, kind: str, **fields: object) -> None:
+async def _change(session: Session, name: str, new: bool, change: _Change) -> None:
     async with session.stores(must_exist=not new) as stores:
-        queue = structs.replace(await _known(stores, name, new), **fields)
-        about: dict[str, object] = {"queue": name}
-        if kind == QUEUE_LIMITED:
-            about["max_depth"] = queue.max_depth
-        event = Event(type=kind, at=stores.clock.now(), actor=session.actor, payload=about)
-        await stores.queues.configure(queue, event)
-        if not queue.paused:
-            stores.hints.ring(WORK)
+        queue = await change(stores, await _known(stores, name, new), actor=session.actor)
     if session.out.as_json:
         session.out.document(queue_view(queue))
     else:
