@@ -147,3 +147,17 @@ async def test_claims_are_on_record(scene: Scene) -> None:
 
     assert event.type == "task.claimed"
     assert event.payload == {"attempt": 1, "run_id": task.run_id, "worker": "w3"}
+
+
+async def test_tasks_that_a_worker_does_not_serve_do_not_hide_those_behind_them(scene: Scene) -> None:
+    await scene.add_many(5, "build")
+    mine = await scene.add("send")
+
+    assert [task.id for task in await scene.claim(1, names={"send"})] == [mine.id]
+
+
+async def test_a_whole_backlog_of_what_nobody_serves_hides_nothing(scene: Scene) -> None:
+    await scene.add_many(2500, "build")
+    mine = await scene.add("send")
+
+    assert [task.id for task in await scene.claim(1, names={"send"})] == [mine.id]

@@ -245,3 +245,36 @@ async def test_a_wall_clock_that_is_set_back_stops_no_rate(scene: Scene) -> None
     scene.clock.jump_wall(-86_400)
     scene.clock.advance(1)
     assert len(await scene.claim(20)) == 5
+
+
+async def test_tasks_kept_back_by_a_limit_do_not_hide_those_behind_them(scene: Scene) -> None:
+    await scene.define("build", concurrency=1)
+    await scene.start("build")
+    await scene.add_many(5, "build")
+    mine = await scene.add("send")
+
+    assert [task.id for task in await scene.claim(1)] == [mine.id]
+
+
+async def test_what_follows_a_task_kept_back_goes_before_younger_ones_of_other_queues(scene: Scene) -> None:
+    await scene.define("build", concurrency=1)
+    await scene.start("build", queue="a")
+    await scene.add("build", queue="a")
+    older = await scene.add("send", queue="a")
+    younger = await scene.add("send", queue="b")
+
+    assert [task.id for task in await scene.claim(1)] == [older.id]
+    assert [task.id for task in await scene.claim(1)] == [younger.id]
+
+
+async def test_what_follows_a_task_with_a_busy_key_goes_before_younger_ones_that_came_back(scene: Scene) -> None:
+    await scene.define("send", concurrency_per_key=1)
+    await scene.start("send", concurrency_key="ann")
+    soon = scene.clock.now() + 1000
+    await scene.add_many(3, "send", concurrency_key="ann", run_after=soon)
+    older = await scene.add("send", run_after=soon)
+    younger = await scene.add("build", run_after=soon)
+    scene.clock.advance(2)
+
+    assert [task.id for task in await scene.claim(1)] == [older.id]
+    assert [task.id for task in await scene.claim(1)] == [younger.id]

@@ -104,15 +104,18 @@ class ServerSite(Site):
     async def judge(self, acknowledged: Sequence[str], within_s: float = 25.0) -> None:
         """Nothing acknowledged is lost, nothing ended twice, nobody is deaf, and all sums are right."""
         ended = await self.all_final(acknowledged, within_s)
-        assert [f"{task.id} {task.error}" for task in ended if task.status is not Status.COMPLETED] == []
+        failed = [f"{task.id} {task.error}" for task in ended if task.status is not Status.COMPLETED]
+        assert not failed, failed
         await self.all_hear()
         stories = await self.judge_events()
-        assert [task_id for task_id in acknowledged if task_id not in stories] == []
+        untold = [task_id for task_id in acknowledged if task_id not in stories]
+        assert not untold, untold
 
     async def judge_events(self) -> dict[str, Story]:
         """One lease at a time, one final event for each generation, and the invariants hold once all is quiet."""
         stories = await self.stories()
-        assert [wrong for story in stories.values() for wrong in story.wrongs] == []
+        wrongs = [wrong for story in stories.values() for wrong in story.wrongs]
+        assert not wrongs, wrongs
 
         async def sound() -> bool:
             return await self.stores.upkeep.check_invariants() == []
@@ -120,12 +123,14 @@ class ServerSite(Site):
         try:
             await eventually(sound, 5.0)
         except TimeoutError:
-            assert await self.stores.upkeep.check_invariants() == []
+            broken = await self.stores.upkeep.check_invariants()
+            assert not broken, broken
         return stories
 
     async def all_hear(self, within_s: float = 10.0) -> None:
         """Every worker process is alive and takes new work."""
-        assert [worker.log()[-2000:] for worker in self.workers if worker.process.poll() is not None] == []
+        ended = [worker.log()[-2000:] for worker in self.workers if worker.process.poll() is not None]
+        assert not ended, ended
         listening = {worker.pid for worker in self.workers}
         heard: set[int] = set()
         asked: list[str] = []

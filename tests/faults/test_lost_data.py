@@ -1,7 +1,7 @@
 """What a server keeps is damaged, thrown away or without room: workers say so, wait without haste, and go on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -82,19 +82,25 @@ async def test_a_full_server_takes_no_new_work_while_running_tasks_end(server_bi
             await site.judge([task.id for task in running])
 
 
-@pytest.mark.parametrize("key", ["ade:queue:leases", "ade:queue:tasks:default:5", "ade:queue:levels", "ade:events"])
-async def test_a_key_of_the_wrong_type_is_named_and_work_goes_on_once_it_is_gone(
-    site: ServerSite, server: Server, key: str
+@pytest.mark.parametrize(
+    "keys",
+    [("ade:queue:leases", "ade:queue:levels"), ("ade:queue:tasks:default:5",), ("ade:events",)],
+    ids=["leases-and-levels", "stream", "log"],
+)
+async def test_keys_of_the_wrong_type_are_named_and_work_goes_on_once_they_are_gone(
+    site: ServerSite, server: Server, keys: Sequence[str]
 ) -> None:
     await site.crew()
     tasks = await site.add(*(site.task() for _ in range(20)))
     await site.all_final([task.id for task in tasks])
     waiting = await site.add(*(site.task(0.2) for _ in range(60)))
-    server.command("SET", key, "something else")
+    for key in keys:
+        server.command("SET", key, "something else")
 
-    await until(lambda: any(f"{key} is a string" in line for line in site.warnings()), "workers name the key")
+    await until(lambda: all(any(f"{key} is a string" in line for line in site.warnings()) for key in keys), "its name")
     assert await haste(site, server) < CALM
-    server.command("DEL", key)
+    for key in keys:
+        server.command("DEL", key)
 
     await site.all_final([task.id for task in waiting])
     await site.all_hear()
@@ -108,7 +114,13 @@ async def test_a_caller_is_told_which_key_is_spoiled(site: ServerSite, server: S
         await site.add(site.task())
 
 
-@pytest.mark.parametrize("empty", [Server.flush, Server.restart], ids=["flushed", "restarted-without-its-data"])
+@pytest.mark.parametrize(
+    "empty",
+    [
+        pytest.param(Server.flush, id="flushed"),
+        pytest.param(Server.restart, id="restarted-without-its-data", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_server_that_was_emptied_is_noticed_and_new_work_is_done(
     site: ServerSite, server: Server, empty: Callable[[Server], object]
 ) -> None:

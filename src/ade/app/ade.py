@@ -20,6 +20,7 @@ from ade.core.errors import InvalidSchedule, InvalidTask
 from ade.core.records import Definition, Schedule, Task
 from ade.core.retry import Backoff
 from ade.core.schedule import next_fire_ms
+from ade.core.urls import without_password
 from ade.ports import Clock
 from ade.queue.enqueue import enqueue, keep
 from ade.queue.handlers import Handler, Registry
@@ -56,7 +57,7 @@ class Ade:
         self.middlewares: list[Middleware] = []
 
     def __repr__(self) -> str:
-        return f"Ade({self.settings.store.url!r})"
+        return f"Ade({without_password(self.settings.store.url)!r})"
 
     @cached_property
     def settings(self) -> Settings:

@@ -14,6 +14,7 @@ from ade.app.working import sweep_options
 from ade.cli.exit_codes import ExitCode
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
+from ade.core.urls import without_password
 from ade.logs import configure
 from ade.ports import SweepStore
 from ade.worker.duties import Duty, standard_duties
@@ -60,7 +61,7 @@ async def _do(
     holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
     if once:
         return {duty.name: await try_duty(sweeps, duty, holder) for duty in duties}
-    session.out.note(f"Sweeping {session.settings.store.url}. Ctrl-C ends it.")
+    session.out.note(f"Sweeping {without_password(session.settings.store.url)}. Ctrl-C ends it.")
     sweeping = asyncio.create_task(keep_up(sweeps, duties, holder))
     stopping = asyncio.create_task(signals.stop.wait())
     await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)

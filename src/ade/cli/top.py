@@ -17,6 +17,7 @@ from ade.cli.views import overview_view, task_view
 from ade.cli.workers import WORKER_HEAD, worker_rows
 from ade.core.lifecycle import Status
 from ade.core.records import Task
+from ade.core.urls import without_password
 from ade.insight.overview import Overview, overview
 from ade.ports import Stores, TaskQuery
 
@@ -69,9 +70,10 @@ async def _print_looks(session: Session, stores: Stores, interval: float, once: 
 async def _draw_live(session: Session, stores: Stores, interval: float) -> None:
     from rich.live import Live
 
+    url = without_password(session.settings.store.url)
     with Live(console=session.out.console, screen=True, auto_refresh=False) as live:
         while True:
-            drawing = _drawing(*await _look(stores), url=session.settings.store.url, width=live.console.width)
+            drawing = _drawing(*await _look(stores), url=url, width=live.console.width)
             live.update(drawing, refresh=True)
             await asyncio.sleep(interval)
 

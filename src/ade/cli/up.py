@@ -9,6 +9,7 @@ from ade.cli.serving import serve_app
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.worker import keep_worker_options, worker_options
+from ade.core.urls import without_password
 from ade.settings import Settings
 
 
@@ -41,12 +42,13 @@ async def _seed_demo(app: Ade, opened: Opened) -> int:
 
 def _say_hello(session: Session, app: Ade, seeded: int) -> None:
     settings, names = session.settings, sorted(app.registry.names())
+    store = without_password(settings.store.url)
     if session.out.as_json:
-        facts = {"store": settings.store.url, "app": session.app_spec, "tasks": names, "seeded": seeded}
+        facts = {"store": store, "app": session.app_spec, "tasks": names, "seeded": seeded}
         session.out.record({"up": True, **facts, "concurrency": settings.worker.concurrency})
         return
     out = session.out
-    out.note(f"ADE is up. Records are in {settings.store.url}; everything accepted is kept there.")
+    out.note(f"ADE is up. Records are in {store}; everything accepted is kept there.")
     out.note(f"  tasks      {', '.join(names)}")
     if app.schedules:
         schedules = ", ".join(f"{schedule.name} ({schedule.cron})" for schedule in app.schedules)
@@ -54,7 +56,7 @@ def _say_hello(session: Session, app: Ade, seeded: int) -> None:
     out.note(f"  runs       up to {settings.worker.concurrency} tasks at once")
     if seeded:
         out.note(f"  to begin   {seeded} demo tasks were enqueued, because the store was empty")
-    elsewhere = "" if settings.store.url == Settings().store.url else f" --store {settings.store.url}"
+    elsewhere = "" if settings.store.url == Settings().store.url else f" --store {store}"
     out.note("In another terminal, in this folder:")
     out.note(f"  ade enqueue {_easiest(app)}{elsewhere}   gives it work; --help tells how to pass arguments")
     out.note(f"  ade tasks{elsewhere}   lists what there is, and `ade top{elsewhere}` watches it")

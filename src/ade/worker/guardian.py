@@ -99,7 +99,7 @@ class GuardianProcess:
 
 
 def runs_to_keep(page: Page, *, now_ms: int, heartbeat_ms: int, silence_ms: int) -> dict[str, str]:
-    """The runs to renew (run id -> task id) for a worker that has been silent for more than two beats; none while it beats.
+    """The runs to renew (run id -> task id) for a worker that has been silent for over two beats; none while it beats.
 
     A run past its own time-out is given up: its worker should have ended it. A run without one is kept for a while.
     """

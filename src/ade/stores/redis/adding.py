@@ -108,6 +108,7 @@ class Adding:
         by_partition: dict[int, list[Task]] = {}
         for task in tasks:
             by_partition.setdefault(self._places.of_queue(task.queue), []).append(task)
+        remote = await self._remote_needs(tasks)
         earlier: dict[str, str] = {}
         for partition, portion in by_partition.items():
             alone = _call([_standing_alone(task) for task in portion])
@@ -120,7 +121,7 @@ class Adding:
         fresh = {task.id: renamed(task, earlier) for task in tasks if task.id not in earlier}
         if earlier:
             check_no_ring(list(fresh.values()))
-        remote = await self._remote_needs(list(fresh.values()))
+            remote = await self._remote_needs(list(fresh.values()))
         ages = self._ages(tasks)
         unconfirmed: NotConfirmed | None = None
         for partition, portion in by_partition.items():
@@ -147,7 +148,7 @@ class Adding:
     async def _remote_needs(self, tasks: Sequence[Task]) -> dict[str, list[tuple[str, int]]]:
         within = {task.id: self._places.of_queue(task.queue) for task in tasks}
         outside = [on for task in tasks for on in task.depends_on if on not in within]
-        known = within | await self._places.of_all(list(dict.fromkeys(outside)))
+        known = within | await self._places.of_existing(list(dict.fromkeys(outside)))
         remote: dict[str, list[tuple[str, int]]] = {}
         for task in tasks:
             for on in dict.fromkeys(task.depends_on):

@@ -7,14 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import AskError, MovedError, RedisError
-
 from ade.core.errors import StoreError, StoreUnavailable
 from ade.stores.redis.failures import FAILURES, code_of, passes, translated
 from ade.stores.redis.loops import ConnectionsByLoop
-from ade.stores.redis.nodes import Command, Nodes
+from ade.stores.redis.nodes import Nodes
 from ade.stores.redis.topologies import NotFound, Topology
 from ade.stores.redis.urls import Address
+from ade.stores.redis.wire import Command, ServerError
 
 _LEARNING_S = 4.0
 _LEARN_AGAIN_S = 0.1
@@ -144,8 +143,8 @@ class Calls:
     def _take(self, call: _Call, address: Address, numbers: list[int], answers: list[Any]) -> Trouble | None:
         trouble = None
         for number, answer in zip(numbers, answers, strict=True):
-            if isinstance(answer, RedisError) and passes(answer):
-                if isinstance(answer, MovedError):
+            if isinstance(answer, ServerError) and passes(answer):
+                if answer.code == "MOVED":
                     self._topology.moved(call.partition, _target(answer, address))
                 trouble = Trouble(address, translated(answer, address), elsewhere=code_of(answer) not in _STAY)
                 call.answers[number] = _OPEN
@@ -169,12 +168,13 @@ class Calls:
 
 
 def _is_ask(answer: Any) -> bool:
-    return isinstance(answer, AskError) and not isinstance(answer, MovedError)
+    return isinstance(answer, ServerError) and answer.code == "ASK"
 
 
-def _target(error: AskError, asked: Address) -> Address:
-    """Where a redirection leads; without a host it means the one that was asked."""
-    return Address(error.host or asked.host, error.port)
+def _target(error: ServerError, asked: Address) -> Address:
+    """Where a redirection (`MOVED slot host:port`) leads; without a host it means the one that was asked."""
+    host, _, port = str(error).split()[2].rpartition(":")
+    return Address(host or asked.host, int(port))
 
 
 def _pauses() -> Iterator[float]:

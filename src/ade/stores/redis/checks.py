@@ -4,12 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from redis.exceptions import RedisError
-
 from ade.core.errors import StoreUnsupported
 from ade.stores.redis.failures import passes, translated
 from ade.stores.redis.link import Link
 from ade.stores.redis.urls import Address, Kind
+from ade.stores.redis.wire import ServerError
 
 OLDEST_REDIS = (7, 0)
 _SETTINGS = ("maxmemory-policy", "maxmemory", "appendonly")
@@ -46,9 +45,9 @@ async def check_servers(link: Link) -> Sequence[ServerFacts]:
 async def examine(link: Link, address: Address) -> ServerFacts:
     """What one server says of itself. Managed servers may forbid CONFIG, and some hide parts of INFO."""
     said, *settings = await link.ask_node(address, ("INFO",), *(("CONFIG", "GET", name) for name in _SETTINGS))
-    if isinstance(said, RedisError) and passes(said):
+    if isinstance(said, ServerError) and passes(said):
         raise translated(said, address)
-    info = {} if isinstance(said, RedisError) else _fields(said)
+    info = {} if isinstance(said, ServerError) else _fields(said)
     policy, limit, log = (_setting(answer) for answer in settings)
     policy = info.get("maxmemory_policy") or policy
     limit = info.get("maxmemory") or limit

@@ -48,7 +48,7 @@ class Claiming:
         if before := first.given_before:  # the same request again, after an unknown outcome
             claimed = await self._claim_again(before, request)
         elif first.has_limits:
-            claimed = await self._claim_limited(partitions, request)
+            claimed = await self._claim_limited(partitions, request, first)
         else:
             claimed = await self._claim_shares(partitions, request, first)
         claimed.sort(key=lambda each: (each[1].priority, each[0]))
@@ -85,12 +85,13 @@ class Claiming:
                 return claimed
         raise AssertionError("counting never ends")
 
-    async def _claim_limited(self, partitions: Sequence[int], request: ClaimRequest) -> list[Claimed]:
+    async def _claim_limited(self, partitions: Sequence[int], request: ClaimRequest, first: "Heads") -> list[Claimed]:
         """Names with limits are counted over all partitions, so one at a time claims them, in order."""
-        async with only_claimer(self._link, self._timing, request.run_ids[0]) as is_alone:
-            if not is_alone:
-                return await self._claim_shares(partitions, request)
-            usage = Usage(self._link, self._timing, list(self._places.all))
+        async with only_claimer(self._link, self._timing, request.run_ids[0]) as not_after:
+            if not_after is None:
+                free = request.names - {name for *_, name in first.ranked if name}
+                return await self._claim_shares(partitions, structs.replace(request, names=free))
+            usage = Usage(self._link, self._timing, list(self._places.all), not_after)
             await usage.read()
             return await self._claim_in_order(partitions, request, usage)
 

@@ -4,9 +4,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from redis.crc import key_slot
-
 from ade.stores.redis.nodes import Nodes
+from ade.stores.redis.slots import key_slot
 from ade.stores.redis.topologies import NotFound, look
 from ade.stores.redis.urls import Address
 

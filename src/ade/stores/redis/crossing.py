@@ -15,6 +15,7 @@ from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.records import pairs, raw_records
 from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
 
 _PORTION = 200
 _SETTLED_AFTER_MS = 5_000  # whoever stored a task has had time to make it known
@@ -56,9 +57,9 @@ class Crossing:
         while True:
             [entries] = await self._link.ask(partition, ("XRANGE", key, "-", "+", "COUNT", _PORTION))
             by_target: dict[int, list[list[Any]]] = {}
-            for _, fields in entries:
+            for entry_id, fields in entries:
                 facts = dict(pairs(fields))
-                message = [as_text(facts[b"message"]), partition]
+                message = [as_text(facts[b"message"]), partition, f"{partition}-{entry_id.decode()}"]
                 by_target.setdefault(int(facts[b"to"]), []).append(message)
             for target, messages in by_target.items():
                 await self._learn(target, messages)
@@ -90,7 +91,7 @@ class Crossing:
 
 
 def _message(kind: str, on: str, task_id: str, partition: int) -> list[Any]:
-    return [as_text(msgspec.msgpack.encode([kind, on, task_id])), partition]
+    return [as_text(msgspec.msgpack.encode([kind, on, task_id])), partition, new_token()]
 
 
 def _afar(needs: list[bytes]) -> list[tuple[bytes, bytes]]:

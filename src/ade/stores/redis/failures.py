@@ -2,8 +2,6 @@
 
 import ssl
 
-from redis.exceptions import AuthenticationError, AuthorizationError, BusyLoadingError, RedisError, ResponseError
-
 from ade.core.errors import (
     StoreCorrupt,
     StoreError,
@@ -11,9 +9,10 @@ from ade.core.errors import (
     StoreUnavailable,
     StoreUnsupported,
 )
+from ade.stores.redis.wire import ServerError
 
 # Everything that talking to a server can end in.
-FAILURES = (RedisError, OSError, TimeoutError, EOFError)
+FAILURES = (ServerError, OSError, TimeoutError, EOFError)
 
 # Answers of a server that cannot serve the call now or is no longer the right one to ask.
 _PASSING = {
@@ -65,21 +64,21 @@ _TLS_MARKS = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed")
 
 def code_of(error: BaseException) -> str:
     """The word a server's error begins with, empty if it is not a server's."""
-    if not isinstance(error, RedisError):
+    if not isinstance(error, ServerError):
         return ""
-    known = getattr(error, "status_code", None)
-    first = str(error).partition(" ")[0]
-    return known or (first if first.isupper() else "")
+    if error.code == "ERR" and "ACL failure in script" in str(error):
+        return "NOPERM"
+    return "NOAUTH" if error.code == "ERR" and "AUTH" in str(error) else error.code  # a password nobody asked for
 
 
 def passes(error: BaseException) -> bool:
     """Whether trying again, perhaps elsewhere, can help."""
-    if isinstance(error, AuthenticationError | AuthorizationError) or _is_untrusted(error):
+    if _is_untrusted(error):
         return False
     code = code_of(error)
     if code in _LOGIN or code == "NOPERM":
         return False
-    return code in _PASSING or not _is_answer(error)
+    return code in _PASSING or not isinstance(error, ServerError)
 
 
 def reason(error: BaseException) -> str:
@@ -95,7 +94,7 @@ def translated(error: BaseException, where: object) -> StoreError:
     code = code_of(error)
     if _is_untrusted(error):
         code = "UNTRUSTED"
-    elif isinstance(error, AuthenticationError | AuthorizationError) or code in _LOGIN:
+    elif code in _LOGIN:
         code = "NOAUTH"
     if code in _MEANINGS:
         kind, sentence = _MEANINGS[code]
@@ -107,11 +106,6 @@ def translated(error: BaseException, where: object) -> StoreError:
     else:
         kind, sentence = StoreError, "{where} refused: {text}"
     return kind(sentence.format(where=where, text=reason(error)))
-
-
-def _is_answer(error: BaseException) -> bool:
-    """Whether a server said this, rather than said nothing."""
-    return isinstance(error, ResponseError | BusyLoadingError)
 
 
 def _is_untrusted(error: BaseException) -> bool:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 
-from redis.asyncio.connection import AbstractConnection
-
 from ade.core.errors import StoreError
 from ade.logs import Log
 from ade.stores.redis.failures import FAILURES, reason
 from ade.stores.redis.link import Link
+from ade.stores.redis.wire import Line, ServerError
 from ade.stores.wakeups import TOPICS, LocalHints
 
 PING_EVERY_S = 2.0
@@ -98,37 +97,36 @@ class RedisHints(LocalHints):
         pauses = _pauses()
         while True:
             try:
-                connection = await self._subscribed()
+                line = await self._subscribed()
                 pauses = _pauses()
                 try:
-                    await self._hear(connection)
+                    await self._hear(line)
                 finally:
-                    with suppress(*FAILURES):
-                        await connection.disconnect(nowait=True)
+                    line.abort()
             except (*FAILURES, StoreError) as error:
                 _log.debug("hints.interrupted", reason=reason(error))
             await asyncio.sleep(next(pauses))
 
-    async def _subscribed(self) -> AbstractConnection:
-        connection = await self._link.connect()
+    async def _subscribed(self) -> Line:
+        line = await self._link.connect()
         try:
             async with asyncio.timeout(_SEND_S):
-                await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
-                await connection.read_response()
+                [answer] = await line.exchange([("SUBSCRIBE", self._channel)])
+            if isinstance(answer, ServerError):
+                raise answer
         except BaseException:
-            with suppress(*FAILURES):
-                await connection.disconnect(nowait=True)
+            line.abort()
             raise
         for topic in TOPICS:
             self._wake(topic)
-        return connection
+        return line
 
-    async def _hear(self, connection: AbstractConnection) -> None:
+    async def _hear(self, line: Line) -> None:
         """Take in messages until the line is dead: an open socket alone proves nothing."""
         subscribed_to = self._link.where(0)
         heard_at = pinged_at = time.monotonic()
         while self._link.where(0) == subscribed_to:
-            message = await connection.read_response(timeout=PING_EVERY_S)
+            message = await line.listen(PING_EVERY_S)
             now = time.monotonic()
             if message is not None:
                 heard_at = now
@@ -137,8 +135,7 @@ class RedisHints(LocalHints):
                 raise TimeoutError("nothing was heard for too long")
             if now - pinged_at >= PING_EVERY_S:
                 pinged_at = now
-                async with asyncio.timeout(_SEND_S):
-                    await connection.send_command("PING", check_health=False)
+                line.send([("PING",)])
 
     def _take(self, message: object) -> None:
         if isinstance(message, list) and message[0] == b"message":

@@ -55,7 +55,7 @@ PLACEHOLDERS: Mapping[str, str] = {  # what a <word> of a pattern can be
     "priority": r"[0-9]",
     "digest": r"[0-9a-f]+",
     "request": r"[^:]+",
-    "token": r"[0-9a-f]+",
+    "token": r"[0-9a-f-]+",
     "rest": r".+",
 }
 _FOREVER, _WITH_TASK, _AT_COMMIT = "never", "with the task", "when its task goes on"
@@ -89,7 +89,7 @@ KEYS: Sequence[Family] = (
         "stream",
         "tasks that were ready when they came, fields `id` and `name`; the group of the workers reads it, and an entry"
         " stays until its run ends",
-        "entries: when the run ends; the stream: after a day without any",
+        "entries: when the run ends; the stream: after a day without any, or with the last task of the queue",
     ),
     Family("queue:levels", "hash", "entries that wait in each stream, by `<priority>:<queue>`", _FOREVER),
     Family(
@@ -152,7 +152,8 @@ KEYS: Sequence[Family] = (
     Family(
         "meta",
         "hash",
-        "`partitions`, `epoch` (the life of the data), `tick` (the newest number given out), `last_event`",
+        "`partitions`, `epoch` (the life of the data), `tick` (the newest number given out), `last_event`, `looked`"
+        " (when leases were last looked at)",
         _FOREVER,
     ),
     Family("claim:<request>", "string", "what a claim was given, should it be repeated", "with the lease"),

@@ -20,13 +20,14 @@ _PAUSE_S = 0.005
 class Usage:
     """What each partition has of names with limits."""
 
-    def __init__(self, link: Link, timing: Timing, partitions: Sequence[int]) -> None:
+    def __init__(self, link: Link, timing: Timing, partitions: Sequence[int], not_after: int) -> None:
         self._link = link
         self._timing = timing
         self._partitions = partitions
         self._running: dict[int, Counter[str]] = {}
         self._rates: dict[int, dict[str, int]] = {}
         self._busy: dict[int, Counter[str]] = {}
+        self._not_after = not_after
 
     async def read(self) -> None:
         """Ask all; then let those with parked tasks know which keys have room."""
@@ -51,6 +52,7 @@ class Usage:
             "running": self._elsewhere(self._running.items(), partition),
             "rates": rates,
             "busy": self._elsewhere(self._busy.items(), partition),
+            "not_after": self._not_after,
         }
 
     async def taken(self, partition: int, tasks: Iterable[Task]) -> None:
@@ -76,15 +78,17 @@ def _counts(flat: Sequence[Any]) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def only_claimer(link: Link, timing: Timing, holder: str) -> AsyncIterator[bool]:
-    """Be the only one who claims names with limits; False when others were busy with it for too long."""
+async def only_claimer(link: Link, timing: Timing, holder: str) -> AsyncIterator[int | None]:
+    """Be the only one who claims names with limits, until the moment answered; None when others are for too long."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE_S
-    while not (held := await take_duty(link, timing, _DUTY, holder, _HELD_MS)):
-        if asyncio.get_running_loop().time() > deadline:
+    while True:
+        not_after = (timing().get("steady") or link.clock.steady()) + _HELD_MS
+        held = await take_duty(link, timing, _DUTY, holder, _HELD_MS)
+        if held or asyncio.get_running_loop().time() > deadline:
             break
         await asyncio.sleep(_PAUSE_S)
     try:
-        yield held
+        yield not_after if held else None
     finally:
         if held:
             await take_duty(link, timing, _DUTY, holder, -1)

@@ -6,8 +6,6 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import msgspec
-from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import NoScriptError, RedisError
 
 from ade.core.errors import NotConfirmed, StoreCorrupt, StoreUnavailable
 from ade.stores.redis.calls import Calls, Patience
@@ -16,12 +14,13 @@ from ade.stores.redis.cluster import SlotMap
 from ade.stores.redis.failures import FAILURES, translated
 from ade.stores.redis.keys import Names
 from ade.stores.redis.loops import ConnectionsByLoop, LoopThread
-from ade.stores.redis.nodes import Command, Connector, Nodes, connected
+from ade.stores.redis.nodes import Connector, Nodes
 from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.scripts import Script, script
 from ade.stores.redis.sentinel import WatchedServer
 from ade.stores.redis.topologies import FixedServer, Topology
 from ade.stores.redis.urls import Address, Kind, Place, parse_url
+from ade.stores.redis.wire import Command, Line, ServerError
 from ade.stores.redis.wrong_types import spoiled_keys
 
 BLOCKING_PATIENCE_S = 4.0  # less than a heartbeat: the caller tries again itself
@@ -88,7 +87,9 @@ class Link:
         after = self._confirming(partition, patience) if confirm else []
         commands = [("EVALSHA", known.sha, *arguments), *after]
         answers = await self._calls.converse(partition, commands, patience, together=True)
-        if isinstance(answers[0], NoScriptError):  # a new or flushed server does not know it yet
+        if (
+            isinstance(answers[0], ServerError) and answers[0].code == "NOSCRIPT"
+        ):  # a new or flushed server does not know it yet
             commands = [("EVAL", known.text, *arguments), *after]
             answers = await self._calls.converse(partition, commands, patience, together=True)
         await self._raise_first(answers[:1], partition)
@@ -133,14 +134,14 @@ class Link:
         """The server that holds the partition, as far as known."""
         return self._topology.where(partition)
 
-    async def connect(self) -> AbstractConnection:
+    async def connect(self) -> Line:
         """A connection that belongs to the caller alone, to the server of the first partition."""
         await self.ask(0, ("PING",))  # finds out where it is
         address = self._topology.where(0)
         assert address is not None  # somebody there has just answered
         try:
             async with asyncio.timeout(self.options.command_timeout_s):
-                return await connected(self._connector.to_server(address))
+                return await self._connector.to_server(address)
         except FAILURES as error:
             raise translated(error, address) from error
 
@@ -164,7 +165,7 @@ class Link:
 
     def _check_confirmed(self, answer: Any, confirming: Sequence[Any]) -> None:
         touched, replicas = confirming
-        confirmed = 0 if isinstance(touched, RedisError) or isinstance(replicas, RedisError) else int(replicas)
+        confirmed = 0 if isinstance(touched, ServerError) or isinstance(replicas, ServerError) else int(replicas)
         if confirmed < self.options.replicas:
             raise NotConfirmed(
                 f"the work is accepted, but only {confirmed} of {self.options.replicas} replicas have confirmed it"
@@ -175,7 +176,7 @@ class Link:
 
     async def _raise_first(self, answers: Sequence[Any], partition: int) -> None:
         for answer in answers:
-            if isinstance(answer, RedisError):
+            if isinstance(answer, ServerError):
                 error = translated(answer, self.where(partition))
                 if isinstance(error, StoreCorrupt):
                     error = StoreCorrupt(f"{error.detail}. {await self._spoiled(partition)}")

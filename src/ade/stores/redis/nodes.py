@@ -1,26 +1,17 @@
 """Connections to single servers, as one event loop sees them. Nothing here sends anything twice."""
 
 import asyncio
-import socket
 import ssl
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
-
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
-from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
-from redis.maint_notifications import MaintNotificationsConfig
-from redis.retry import Retry
 
 from ade.core.errors import InvalidUrl
 from ade.stores.redis.clock import ServerClock
 from ade.stores.redis.failures import FAILURES
 from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.urls import Address, Login, Place, Tls
-
-Command = tuple[Any, ...]
+from ade.stores.redis.wire import Command, Line, ServerError
 
 
 class Connector:
@@ -31,32 +22,30 @@ class Connector:
         self.options = options
         self._context = None if place.tls is None else _context(place.tls)
 
-    def to_server(self, address: Address) -> AbstractConnection:
-        return self._connection(address, self.place.login, self.place.db)
+    async def to_server(self, address: Address) -> Line:
+        return await self._connect(address, self.place.login, self.place.db)
 
-    def to_sentinel(self, address: Address) -> AbstractConnection:
-        return self._connection(address, self.place.sentinel_login, 0)
+    async def to_sentinel(self, address: Address) -> Line:
+        return await self._connect(address, self.place.sentinel_login, 0)
 
-    def _connection(self, address: Address, login: Login, db: int) -> AbstractConnection:
-        given: dict[str, Any] = {
-            "host": address.host,
-            "port": address.port,
-            "username": login.username,
-            "password": login.password,
-            "db": db,
-            "protocol": 2,  # answers are bytes, whole numbers and lists of them
-            "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": None,  # every exchange as a whole is timed instead
-            "socket_connect_timeout": self.options.connect_timeout_s,
-            "socket_keepalive": True,
-            "driver_info": None,  # or every connection begins with commands that older servers refuse
-            "maint_notifications_config": MaintNotificationsConfig(enabled=False),
-        }
-        if self._context is None:
-            return Connection(**given)
-        connection = SSLConnection(**given)
-        connection.ssl_context.context = self._context  # made once: reading all authorities takes long
-        return connection
+    async def _connect(self, address: Address, login: Login, db: int) -> Line:
+        """A connection that is let in, or nothing left open."""
+        line = await Line.open(address.host, address.port, timeout_s=self.options.connect_timeout_s, tls=self._context)
+        try:
+            words = [*_greeting(login), *([("SELECT", db)] if db else [])]
+            for answer in await line.exchange(words) if words else []:
+                if isinstance(answer, ServerError):
+                    raise answer
+        except BaseException:
+            line.abort()
+            raise
+        return line
+
+
+def _greeting(login: Login) -> list[Command]:
+    if login.password is None:
+        return []
+    return [("AUTH", login.username, login.password) if login.username else ("AUTH", login.password)]
 
 
 class Node:
@@ -67,8 +56,8 @@ class Node:
         self._connect = connector.to_sentinel if sentinel else connector.to_server
         self._clock = clock
         self._slots = asyncio.Semaphore(connector.options.connections)
-        self._idle: list[AbstractConnection] = []
-        self._busy: set[AbstractConnection] = set()
+        self._idle: list[Line] = []
+        self._busy: set[Line] = set()
         self._closed = False
 
     async def exchange(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
@@ -80,66 +69,58 @@ class Node:
             async with asyncio.timeout(timeout_s), self._slots:
                 return await self._exchange(commands)
         except FAILURES:
-            await self._discard_idle()  # they went through the same trouble
+            self._discard_idle()  # they went through the same trouble
             raise
 
     async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
-        connection = await self._ready()
-        self._busy.add(connection)
+        line = await self._ready()
+        self._busy.add(line)
         try:
-            answers = await self._converse(connection, commands)
+            answers = await self._converse(line, commands)
         except BaseException:
-            await _discard(connection)
+            line.abort()
             raise
         finally:
-            self._busy.discard(connection)
+            self._busy.discard(line)
         if self._closed:
-            await _discard(connection)
+            line.abort()
         else:
-            self._idle.append(connection)
+            self._idle.append(line)
         return answers
 
-    async def _ready(self) -> AbstractConnection:
+    async def _ready(self) -> Line:
         while self._idle:
-            connection = self._idle.pop()
-            with suppress(*FAILURES):
-                if not await connection.can_read():  # nothing there that nobody asked for, nor the end
-                    return connection
-            await _discard(connection)
-        return await connected(self._connect(self.address))
+            line = self._idle.pop()
+            if line.is_quiet:
+                return line
+            line.abort()
+        return await self._connect(self.address)
 
-    async def _converse(self, connection: AbstractConnection, commands: Sequence[Command]) -> list[Any]:
+    async def _converse(self, line: Line, commands: Sequence[Command]) -> list[Any]:
         sent_ns = time.monotonic_ns()
         clock = self._clock if self._clock is not None and self._clock.due(sent_ns) else None
-        asked = commands if clock is None else [*commands, ("TIME",)]
-        await connection.send_packed_command(connection.pack_commands(asked), check_health=False)
-        answers = [await _answer(connection) for _ in asked]
-        if clock is not None and isinstance(shown := answers.pop(), list):
+        if clock is None:
+            return await line.exchange(commands)
+        *answers, shown = await line.exchange([*commands, ("TIME",)])
+        if isinstance(shown, list):
             clock.observe(int(shown[0]) * 1_000_000 + int(shown[1]), sent_ns, time.monotonic_ns())
         return answers
 
-    async def _discard_idle(self) -> None:
+    def _discard_idle(self) -> None:
         idle, self._idle = self._idle, []
-        for connection in idle:
-            await _discard(connection)
+        for line in idle:
+            line.abort()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._closed = True
-        connections = [*self._idle, *self._busy]
-        self._idle = []
-        for connection in connections:
-            with suppress(*FAILURES):
-                await connection.disconnect()
+        self._discard_idle()
+        for line in self._busy:
+            line.abort()
 
     def abandon(self) -> None:
         """Let go of what a closed event loop has left behind: only the sockets can still be ended."""
-        for connection in (*self._idle, *self._busy):
-            writer = connection._writer  # the only way to the socket without a loop
-            handle = None if writer is None else writer.transport.get_extra_info("socket")
-            connection._reader = connection._writer = None
-            if handle is not None:
-                with suppress(OSError, TypeError):  # uvloop's have no shutdown
-                    handle.shutdown(socket.SHUT_RDWR)
+        for line in (*self._idle, *self._busy):
+            line.abandon()
 
 
 class Nodes:
@@ -169,33 +150,11 @@ class Nodes:
             self.rechecking.cancel()
             await asyncio.gather(self.rechecking, return_exceptions=True)
         for node in (*self._servers.values(), *self._sentinels.values()):
-            await node.close()
+            node.close()
 
     def abandon(self) -> None:
         for node in (*self._servers.values(), *self._sentinels.values()):
             node.abandon()
-
-
-async def connected(connection: AbstractConnection) -> AbstractConnection:
-    """Open it, or leave nothing open."""
-    try:
-        await connection.connect()  # type: ignore[no-untyped-call]  # the client has no types here
-    except BaseException:
-        await _discard(connection)
-        raise
-    return connection
-
-
-async def _answer(connection: AbstractConnection) -> Any:
-    try:
-        return await connection.read_response()
-    except ResponseError as error:
-        return error
-
-
-async def _discard(connection: AbstractConnection) -> None:
-    with suppress(*FAILURES):
-        await connection.disconnect(nowait=True)
 
 
 def _context(tls: Tls) -> ssl.SSLContext:

@@ -4,10 +4,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from redis.crc import key_slot
-
 from ade.core.records import Task
 from ade.stores.redis.link import Link
+from ade.stores.redis.slots import key_slot
 
 _MOST_REMEMBERED = 100_000
 
@@ -53,7 +52,17 @@ class Partitions:
 
     async def of(self, task_id: str) -> int:
         """The partition of a task; for one that does not exist, the first."""
-        return (await self.of_all([task_id])).get(task_id, 0)
+        return (await self.of_existing([task_id])).get(task_id, 0)
+
+    async def of_existing(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """The same as `of_all`, but memory is not believed: tasks are pruned, and edited drafts move."""
+        remembered: dict[int, list[str]] = {}
+        for task_id in task_ids if self._link.partitions > 1 else ():
+            if (place := self._known.get(task_id)) is not None:
+                remembered.setdefault(place, []).append(task_id)
+        for partition, ids in remembered.items():
+            self.forget(set(ids) - set(await self._there(partition, ids)))
+        return await self.of_all(task_ids)
 
     async def of_all(self, task_ids: Sequence[str]) -> dict[str, int]:
         """The partitions of tasks, those that exist."""
@@ -63,7 +72,11 @@ class Partitions:
         unknown = [task_id for task_id in task_ids if task_id not in found]
         if unknown:
             for partition in self.all:
-                prefix = self._link.names[partition].prefix
-                there = await self._link.ask(partition, *(("EXISTS", f"{prefix}task:{each}") for each in unknown))
-                found.update({each: partition for each, is_there in zip(unknown, there, strict=True) if is_there})
+                found.update(dict.fromkeys(await self._there(partition, unknown), partition))
         return found
+
+    async def _there(self, partition: int, task_ids: Sequence[str]) -> list[str]:
+        """Those of the tasks that a partition has."""
+        prefix = self._link.names[partition].prefix
+        there = await self._link.ask(partition, *(("EXISTS", f"{prefix}task:{each}") for each in task_ids))
+        return [each for each, is_there in zip(task_ids, there, strict=True) if is_there]

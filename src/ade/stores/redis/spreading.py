@@ -1,6 +1,6 @@
 """Where things go that are found by their name alone, whatever task or queue they belong to."""
 
-from redis.crc import key_slot
+from ade.stores.redis.slots import key_slot
 
 
 def spread(name: str, partitions: int) -> int:

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from ade.core.errors import StoreCorrupt, StoreError
 from ade.stores.redis.link import Link
 from ade.stores.redis.timing import Timing
 from ade.stores.redis.tokens import new_token
+from ade.stores.redis.wire import ServerError
 
 _KEYS = 500  # of one step through the key space
 _IDS = 50  # tasks that one call of a script looks at
@@ -219,7 +218,7 @@ class Survey:
             except StoreCorrupt:
                 raise
             except StoreError as error:
-                if isinstance(error.__cause__, ResponseError) and "NOGROUP" in str(error):
+                if isinstance(error.__cause__, ServerError) and "NOGROUP" in str(error):
                     return
                 raise
             entries = [entry[0] for entry in found]

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ade.stores.redis.failures import FAILURES, code_of, passes, reason, translated
-from ade.stores.redis.nodes import Command, Node, Nodes
+from ade.stores.redis.nodes import Node, Nodes
 from ade.stores.redis.urls import Address
+from ade.stores.redis.wire import Command
 
 _LOOK_S = 1.0  # for each question
 

@@ -1,7 +1,7 @@
 """One connection to a server: commands out, answers in, in the order they were asked. Nothing is ever sent twice.
 
-It speaks the protocol itself (RESP 2) with hiredis as packer and parser. A client library would do more per call than the
-server does, hold more memory than the rest of a worker, and re-send by itself.
+It speaks the protocol itself (RESP 2) with hiredis as packer and parser. A client library does more per call than the
+server does, holds more memory than the rest of a worker, and re-sends by itself.
 """
 
 import asyncio

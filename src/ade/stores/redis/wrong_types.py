@@ -3,10 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from ade.stores.redis.keys import ANY, KEYS, Names
-from ade.stores.redis.nodes import Command
+from ade.stores.redis.wire import Command, ServerError
 
 Ask = Callable[[list[Command]], Awaitable[list[Any]]]  # errors of the server stand among the answers
 
@@ -30,7 +28,7 @@ def _key(pattern: str, names: Names) -> str:
 async def _by_queue(ask: Ask, names: Names) -> dict[str, str]:
     """Streams and lines of the queues that the counters tell of, as far as those can be read."""
     counted, lanes = await ask([("HKEYS", f"{names.prefix}tally"), ("SMEMBERS", f"{names.prefix}queue:lines")])
-    queues = set() if isinstance(counted, RedisError) else {each.decode().partition(":")[0] for each in counted}
+    queues = set() if isinstance(counted, ServerError) else {each.decode().partition(":")[0] for each in counted}
     streams = {f"{names.tasks}:{queue}:{priority}": "stream" for queue in sorted(queues) for priority in range(10)}
-    lines = [] if isinstance(lanes, RedisError) else [lane.decode() for lane in lanes]
+    lines = [] if isinstance(lanes, ServerError) else [lane.decode() for lane in lanes]
     return streams | {f"{names.prefix}queue:line:{lane}": "zset" for lane in lines}

@@ -33,7 +33,10 @@ local function earlier_of(group)
       earlier[id] = id
     elseif state[IDEM] then
       local known = call('GET', P .. 'task:key:' .. state[IDEM])
-      local first = known and cmsgpack.unpack(known) or within[state[IDEM]]
+      local first = known and cmsgpack.unpack(known)
+      if not first or call('EXISTS', task_key(first[1])) == 0 then -- a key may outlive a record that was lost
+        first = within[state[IDEM]]
+      end
       if first and first[2] ~= state[DIGEST] then
         return nil, { 'refused', 'conflict', id, first[1] }
       elseif first and first[1] ~= id then

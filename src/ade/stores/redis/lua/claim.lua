@@ -1,9 +1,10 @@
--- uses: base, types, state, log, counts, places, foreign
+-- uses: base, types, state, log, counts, places, rates, foreign
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
 -- Among several partitions: request.limited tells what is to become of names with limits: 'skip' leaves them alone; else
---   {running, rates, busy} is what other partitions have of them. request.bound, {priority, seq}: take nothing behind it.
+--   {running, rates, busy, not_after} is what other partitions have of them, and until when nobody else claims them (steady
+--   ms): later they are left alone too. request.bound, {priority, seq}: take nothing behind it.
 -- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
 --   at. A repeated request gets the same tasks again, as far as they still run. Who asks in JSON gets each record as one
 --   JSON text (lib/foreign.lua).
@@ -23,7 +24,7 @@ local function repeated()
       answer[#answer + 1] = record_of(taken[1])
     end
   end
-  return #answer > 1
+  return true -- also when none of them runs any more: a run id is never given out twice
 end
 
 if repeated() then
@@ -54,6 +55,7 @@ end
 local limits, rooms = {}, {}
 local elsewhere = type(request.limited) == 'table' and request.limited or { running = {}, rates = {}, busy = {} }
 local bound = request.bound
+local leaves_limited = request.limited == 'skip' or (elsewhere.not_after and STEADY > elsewhere.not_after)
 local packed_limits = call('HGETALL', P .. 'limits')
 for place = 1, #packed_limits, 2 do
   local name = packed_limits[place]
@@ -64,13 +66,13 @@ for place = 1, #packed_limits, 2 do
     room = math.max(limit[1] - running, 0)
   end
   if limit[3] then
-    local interval = math.ceil(limit[4] * 1000 / limit[3])
-    limit.full_at = math.max(tonumber(call('HGET', P .. 'rates', name) or '0'), elsewhere.rates[name] or 0)
+    local interval = interval_of(limit)
+    limit.full_at = math.max(used_up_until(name, limit), elsewhere.rates[name] or 0)
     local debt = math.max(limit.full_at - STEADY * 1000, 0)
     room = math.min(room, math.max(math.floor((limit[3] * interval - debt) / interval), 0))
     limit.interval = interval
   end
-  limits[name], rooms[name] = limit, request.limited == 'skip' and 0 or room
+  limits[name], rooms[name] = limit, leaves_limited and 0 or room
 end
 
 -- Delayed tasks whose time has come stand in line.
@@ -201,33 +203,30 @@ end
 
 local from_line = {} -- id, state and record of what is taken out of a line
 
--- A task that stands in line; true when it was taken.
+-- A task that stands in line, whose name has room.
 local function take_from_line(candidate)
-  local limit, room = limits[candidate.name], rooms[candidate.name]
-  if room == 0 then
-    return false
-  end
+  local limit = limits[candidate.name]
   local found = call('HMGET', task_key(candidate.id), 'state', 'detail', 'outcome', 'progress')
   local state = found[1] and cmsgpack.unpack(found[1])
   call('ZREM', P .. 'queue:line:' .. candidate.lane, candidate.member)
   if not state or state[STAGE] ~= 'ready' or state[WHERE] ~= 'line' then
-    return false
+    return
   elseif is_key_busy(state, limit) then
     moved = moved + 1
     park(candidate.id, state)
     write_state(candidate.id, state)
-    return false
+    return
   end
   state[WHERE] = 'back:' .. call('XADD', P .. 'queue:back', '*', 'id', candidate.id, 'name', candidate.name)
   from_line[#from_line + 1] = candidate.id
   start(candidate.id, state, found)
-  return true
 end
 
 -- The heads of all lines this worker serves, by priority.
-local in_line = {}
-for priority = 0, 9 do
-  in_line[priority] = {}
+local in_line, seen_of = {}, {} -- candidates by priority; how many of each line are known and were not walked over yet
+local function standing(lane, name, line_member)
+  return { member = line_member, seq = tonumber(string.sub(line_member, 1, 16)), id = string.sub(line_member, 18),
+    lane = lane, name = name }
 end
 local function look_along(lane)
   local queue, name = string.match(lane, '^([^:]*):(.*)$')
@@ -237,9 +236,9 @@ local function look_along(lane)
   local heads = call('ZRANGE', P .. 'queue:line:' .. lane, 0, #run_ids - 1, 'WITHSCORES')
   for place = 1, #heads, 2 do
     local at = in_line[tonumber(heads[place + 1])]
-    at[#at + 1] = { member = heads[place], seq = tonumber(string.sub(heads[place], 1, 16)),
-      id = string.sub(heads[place], 18), lane = lane, name = name }
+    at[#at + 1] = standing(lane, name, heads[place])
   end
+  seen_of[lane] = #heads / 2
   if #heads == 0 then
     call('SREM', P .. 'queue:lines', lane)
   end
@@ -276,16 +275,59 @@ local function older(one, other)
   return one.seq < other.seq
 end
 
+-- The next entries of a stream that are not among the candidates yet.
+local function look_into(source, number)
+  local found = {}
+  for place, entry in ipairs(call('XRANGE', source.stream, '(' .. source.seen, '+', 'COUNT', number)) do
+    source.seen = entry[1]
+    found[place] = { seq = tonumber(string.match(entry[1], '^%d+')), source = source }
+  end
+  return found
+end
+
+-- What stands in line behind everything known of that line, if it has this priority.
+local function look_behind(candidate, priority)
+  local known = seen_of[candidate.lane]
+  local behind = call('ZRANGE', P .. 'queue:line:' .. candidate.lane, known, known, 'WITHSCORES')
+  if tonumber(behind[2]) ~= priority then
+    return {}
+  end
+  seen_of[candidate.lane] = known + 1
+  return { standing(candidate.lane, candidate.name, behind[1]) }
+end
+
+-- Walk over a candidate. Answers those that take its place among the candidates if it was not taken.
+local function walk_over(candidate, priority)
+  local before = #taken
+  if candidate.source then
+    take_delivered(candidate.source, 1)
+    return #taken == before and look_into(candidate.source, 1) or {}
+  elseif rooms[candidate.name] == 0 then
+    return {}
+  end
+  seen_of[candidate.lane] = seen_of[candidate.lane] - 1
+  take_from_line(candidate)
+  return #taken == before and look_behind(candidate, priority) or {}
+end
+
+local function insert_by_age(candidates, after, candidate)
+  local place = #candidates
+  while place > after and older(candidate, candidates[place]) do
+    place = place - 1
+  end
+  table.insert(candidates, place + 1, candidate)
+end
+
 -- Several sources at one priority: look at their heads, walk them by age, then take delivery of what was walked over.
 local function merge(priority)
   local candidates = {}
   for _, source in ipairs(streams[priority]) do
     if not source.empty then
-      local after = '(' .. last_delivered(source.stream)
-      local heads = call('XRANGE', source.stream, after, '+', 'COUNT', #run_ids - #taken)
+      source.seen = last_delivered(source.stream)
+      local heads = look_into(source, #run_ids - #taken)
       source.empty = #heads == 0
-      for _, entry in ipairs(heads) do
-        candidates[#candidates + 1] = { seq = tonumber(string.match(entry[1], '^%d+')), source = source }
+      for _, candidate in ipairs(heads) do
+        candidates[#candidates + 1] = candidate
       end
     end
   end
@@ -293,14 +335,12 @@ local function merge(priority)
     candidates[#candidates + 1] = candidate
   end
   table.sort(candidates, older)
-  for _, candidate in ipairs(candidates) do
-    if #taken == #run_ids or moved >= MOST_MOVED or is_behind(priority, candidate) then
-      break
-    elseif candidate.source then
-      take_delivered(candidate.source, 1)
-    else
-      take_from_line(candidate)
+  local at = 1
+  while candidates[at] and #taken < #run_ids and moved < MOST_MOVED and not is_behind(priority, candidates[at]) do
+    for _, candidate in ipairs(walk_over(candidates[at], priority)) do
+      insert_by_age(candidates, at, candidate)
     end
+    at = at + 1
   end
   return #candidates
 end
@@ -349,7 +389,7 @@ if #taken > 0 then
       call('HSET', P .. 'rates', name, whole(full_at + number * limit.interval))
     end
   end
-  call('SET', memory, cmsgpack.pack(taken), 'PX', math.max(request.lease_ms, 1000))
+  call('SET', memory, cmsgpack.pack(taken), 'PX', request.lease_ms + 60000) -- longer than it is asked for again
   close_counts()
   record_claims(request.worker, claims)
   close_log()

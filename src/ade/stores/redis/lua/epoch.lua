@@ -8,7 +8,7 @@ local function newest_tick()
   local tasks = call('ZRANGE', P .. 'task:all', -1, -1, 'WITHSCORES')
   local entry = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
   local first = entry and tonumber(string.match(entry[1], '^%d+')) or 0
-  local last = entry and first + #cmsgpack.unpack(entry[2][2]) * PARTITIONS or 0
+  local last = entry and first + told_in(entry[2][2]) * PARTITIONS or 0
   return math.max(tonumber(tasks[2] or '0'), last)
 end
 
@@ -20,6 +20,7 @@ call('HSET', KEYS[1], 'epoch', request.fresh)
 call('HSETNX', KEYS[1], 'partitions', PARTITIONS)
 BASE = math.max(BASE, newest_tick() + PARTITIONS)
 BASE = BASE + (PARTITION - BASE) % PARTITIONS
+BASE_TEXT = whole(BASE)
 call('HSET', KEYS[1], 'tick', whole(BASE))
 if request.alert then
   record({ [LOGGED] = '' }, { request.alert })

@@ -1,9 +1,9 @@
--- uses: base, state, counts, places, edges
+-- uses: base, state, counts, places, edges, memory
 -- flags: allow-oom
--- learn: news from other partitions. request.messages: {message, partition it comes from}, ...; a message is packed {kind,
---   on, id}: 'met', 'broken' and
---   'hope' tell a task here of one it waits for there; 'forget': one there no longer waits for one here; 'linked': everything a
---   task waits for afar knows of it. Safe to repeat.
+-- learn: news from other partitions. request.messages: {message, partition it comes from, mark of this message}, ...; a message
+--   is packed {kind, on, id}: 'met', 'broken' and 'hope' tell a task here of one it waits for there; 'forget': one there no
+--   longer waits for one here; 'move': a draft comes from there; 'linked': everything a task waits for afar knows of it.
+--   Safe to repeat, also late: what later news may have undone is heard once.
 
 local freed = false
 local learn = {
@@ -24,8 +24,8 @@ local learn = {
     call('HDEL', P .. 'task:waiting:' .. on, id)
   end,
   move = function(packed, id)
+    local state, detail, outcome = unpack(cmsgpack.unpack(packed))
     if call('EXISTS', task_key(id)) == 0 then
-      local state, detail, outcome = unpack(cmsgpack.unpack(packed))
       call('HSET', task_key(id), 'state', cmsgpack.pack(state), 'detail', detail)
       if outcome ~= '' then
         call('HSET', task_key(id), 'outcome', outcome)
@@ -45,9 +45,12 @@ local learn = {
     call('HDEL', P .. 'queue:unlinked', id)
   end,
 }
+local STAYS_TRUE = { met = true, linked = true }
 for _, message in ipairs(request.messages) do
   local kind, on, id = unpack(cmsgpack.unpack(message[1]))
-  learn[kind](on, id, message[2])
+  if STAYS_TRUE[kind] or call('SET', P .. 'said:' .. message[3], '', 'NX', 'PX', SAID_MS) then
+    learn[kind](on, id, message[2])
+  end
 end
 close_counts()
 if freed then

@@ -29,17 +29,30 @@ for _, name in ipairs(call('HKEYS', P .. 'limits')) do
   is_limited[name] = name
 end
 
-local found = {}
+-- Tasks that this worker does not serve may stand before those it does. Past too many of them nobody looks: then the last one
+-- counts as found, and a claim sets them aside.
+local MOST_LOOKED_AT = 2000
+local found, looked_at = {}, 0
+local function look_into(stream, priority)
+  local after, served, portion = last_delivered(stream), 0, math.max(request.limit, 50)
+  repeat
+    local entries = call('XRANGE', stream, '(' .. after, '+', 'COUNT', portion)
+    looked_at = looked_at + #entries
+    for place, entry in ipairs(entries) do
+      after = entry[1]
+      if serves[entry[2][4]] or (place == portion and looked_at >= MOST_LOOKED_AT) then
+        served = served + 1
+        found[#found + 1] = { priority, tonumber(string.match(after, '^%d+')), is_limited[entry[2][4]] }
+      end
+    end
+  until served >= request.limit or #entries < portion or looked_at >= MOST_LOOKED_AT
+end
 local counted = call('HGETALL', P .. 'queue:levels')
 for place = 1, #counted, 2 do
   local priority, queue = string.match(counted[place], '^(%d):(.*)$')
   local stream = stream_key(queue, priority)
   if is_open(queue) and call('EXISTS', stream) == 1 then
-    for _, entry in ipairs(call('XRANGE', stream, '(' .. last_delivered(stream), '+', 'COUNT', request.limit)) do
-      if serves[entry[2][4]] then
-        found[#found + 1] = { tonumber(priority), tonumber(string.match(entry[1], '^%d+')), is_limited[entry[2][4]] }
-      end
-    end
+    look_into(stream, tonumber(priority))
   end
 end
 for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do

@@ -6,7 +6,7 @@ local known = remembered()
 if known then
   return known
 end
-local gone = {}
+local gone, pruned_of = {}, {}
 
 local function remove(id, state)
   if state[IDEM] then
@@ -25,6 +25,7 @@ local function remove(id, state)
   call('SREM', P .. 'quarantined', id)
   call('DEL', task_key(id), task_key(id) .. ':output', P .. 'task:needs:' .. id, P .. 'quarantine:' .. id)
   count(state, -1)
+  pruned_of[state[QUEUE]] = true
   gone[#gone + 1] = id
 end
 
@@ -37,4 +38,17 @@ end
 in_portions('ZREM', P .. 'task:all', gone)
 in_portions('ZREM', P .. 'task:finished', gone)
 close_counts()
+
+-- Of a queue without tasks nothing is left but empty streams, which nobody would come upon again.
+for _, lane in ipairs(call('HKEYS', P .. 'tally')) do
+  pruned_of[string.match(lane, '^[^:]*')] = nil
+end
+for queue in pairs(pruned_of) do
+  for priority = 0, 9 do
+    local stream = STREAM .. queue .. ':' .. priority
+    if redis.pcall('XLEN', stream) == 0 then
+      call('DEL', stream)
+    end
+  end
+end
 return remember(gone)

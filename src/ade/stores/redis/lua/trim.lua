@@ -1,4 +1,4 @@
--- uses: base
+-- uses: base, state, log
 -- flags: allow-oom
 -- trim: remove entries of the event log: request.entries. The newest seq is remembered, so that the log never seems to begin
 --   anew.
@@ -6,11 +6,7 @@
 local newest = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
 if newest then
   local first = tonumber(string.match(newest[1], '^%d+'))
-  local told = 0
-  for _, event in ipairs(cmsgpack.unpack(newest[2][2])) do
-    told = told + (event[1] == 'claims' and #event[4] / 3 or 1)
-  end
-  local last = first + (told - 1) * PARTITIONS
+  local last = first + (told_in(newest[2][2]) - 1) * PARTITIONS
   call('HSET', KEYS[1], 'last_event', whole(last))
 end
 for from = 1, #request.entries, 1000 do

@@ -1,4 +1,4 @@
--- uses: base, state, places
+-- uses: base, state, places, rates
 -- flags: allow-oom
 -- usage: what this partition has of names with limits, for a claim that must count over several partitions.
 -- request.busy: running tasks by name and concurrency key in other partitions, or false at first. When given, parked tasks whose
@@ -10,11 +10,12 @@ local per_key = {}
 local packed_limits = call('HGETALL', P .. 'limits')
 for place = 1, #packed_limits, 2 do
   local name = packed_limits[place]
+  local limit = cmsgpack.unpack(packed_limits[place + 1])
   running[#running + 1] = name
   running[#running + 1] = tonumber(call('HGET', P .. 'queue:running', name) or '0')
   rates[#rates + 1] = name
-  rates[#rates + 1] = call('HGET', P .. 'rates', name) or '0'
-  per_key[name] = cmsgpack.unpack(packed_limits[place + 1])[2]
+  rates[#rates + 1] = limit[3] and whole(used_up_until(name, limit)) or '0'
+  per_key[name] = limit[2]
 end
 
 -- Keys of running tasks are found by way of the leases: few tasks run at once compared to how many wait.

@@ -37,6 +37,15 @@ local function record_claims(worker, claims)
   end
 end
 
+-- How many events an entry tells of, claims in one piece counted one by one.
+local function told_in(packed)
+  local number = 0
+  for _, event in ipairs(cmsgpack.unpack(packed)) do
+    number = number + (event[1] == 'claims' and #event[4] / 3 or 1)
+  end
+  return number
+end
+
 local function array_head(count)
   if count < 65536 then
     return string.char(220, math.floor(count / 256), count % 256)

@@ -116,7 +116,10 @@ local function leave(id, state)
     call('ZREM', P .. 'queue:line:' .. state[QUEUE] .. ':' .. state[NAME], member(id, state))
   elseif stage == 'ready' then
     redis.pcall('XDEL', stream_key(state[QUEUE], state[PRIORITY]), whole(state[SEQ]) .. '-0')
-    call('HINCRBY', P .. 'queue:levels', state[PRIORITY] .. ':' .. state[QUEUE], -1)
+    local level = state[PRIORITY] .. ':' .. state[QUEUE]
+    if call('HINCRBY', P .. 'queue:levels', level, -1) == 0 then
+      call('HDEL', P .. 'queue:levels', level)
+    end
   elseif stage == 'delayed' then
     call('ZREM', P .. 'queue:delayed', id)
   elseif stage == 'parked' then

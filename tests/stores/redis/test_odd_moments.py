@@ -1,0 +1,266 @@
+"""What comes at an odd moment: a clock put back, a lock held too long, news twice, memory of what has moved or gone."""
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ade.core.errors import StoreUnsupported, UnknownDependency
+from ade.core.events import ALERT, Event
+from ade.core.failure import FailureKind, TaskError
+from ade.core.lifecycle import Status
+from ade.core.outcome import Failed, Succeeded
+from ade.core.records import Definition, Task
+from ade.core.task import cancel, edit, replay, settle
+from ade.ports import ClaimRequest
+from ade.stores.redis.blobs import RedisBlobs
+from ade.stores.redis.codec import packed_event
+from ade.stores.redis.duties import take_duty
+from ade.stores.redis.limiting import Usage
+from ade.stores.redis.log import RedisEvents
+from ade.stores.redis.opening import open_redis
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.sweeps import RedisSweeps
+from ade.stores.redis.tasks import RedisTasks
+from ade.stores.redis.urls import parse_url
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene, raw
+from tests.servers.plugin import binary_or_skip
+from tests.servers.pool import Pool
+from tests.servers.server import Options, Server, User
+from tests.stores.redis.ports import Ports, RepeatingLink
+
+LEASE_MS = 30_000
+HOUR_S = 3600
+
+
+async def _opened(url: str, partitions: int = 1) -> Ports:
+    link = RepeatingLink(parse_url(url), RedisOptions(partitions=partitions))
+    for partition, names in enumerate(link.names):
+        await link.ask(partition, ("HSET", f"{names.prefix}meta", "partitions", link.partitions))
+    return Ports(link, StoryClock())
+
+
+@pytest.fixture
+def server(server_pool: Pool) -> Server:
+    return server_pool.standalone("valkey")
+
+
+@pytest.fixture
+async def ports(server: Server) -> AsyncIterator[Ports]:
+    """On one server."""
+    opened = await _opened(server.url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def spread(server_pool: Pool) -> AsyncIterator[Ports]:
+    """In four partitions on a cluster."""
+    opened = await _opened(server_pool.cluster("valkey").url, partitions=4)
+    yield opened
+    await opened.close()
+
+
+async def claim(ports: Ports, count: int = 1) -> list[Task]:
+    run_ids = [os.urandom(16).hex() for _ in range(count)]
+    return await ports.tasks.claim(ClaimRequest(worker_id="w1", run_ids=run_ids, names=frozenset({"send"})))
+
+
+def sweeps_of(ports: Ports) -> RedisSweeps:
+    return RedisSweeps(ports.link, ports.places, ports.timing, RedisBlobs(ports.link, ports.timing))
+
+
+# the server's clock is put back
+
+
+async def test_a_duty_goes_on_although_its_performer_died_before_the_clock_went_back(ports: Ports) -> None:
+    assert await take_duty(ports.link, ports.timing, "settle", "p1", 10_000)
+    ports.clock.advance(-HOUR_S)
+
+    assert await take_duty(ports.link, ports.timing, "settle", "p2", 10_000)
+    assert not await take_duty(ports.link, ports.timing, "settle", "p1", 10_000)
+
+
+async def test_a_lease_from_before_the_clock_went_back_ends_when_it_would_have(ports: Ports) -> None:
+    sweeps = sweeps_of(ports)
+    lost = await ports.start()
+    await sweeps.ripe(10)
+    ports.clock.advance(-HOUR_S)
+    held = await ports.start()
+    assert (await sweeps.ripe(10)).expired == []
+
+    ports.clock.advance(LEASE_MS / 1000 - 1)
+    assert ports.workers.renew(ports.worker(), {str(held.run_id): held.id}, lease_ms=LEASE_MS).gone == {}
+    ports.clock.advance(2)
+
+    assert [task.id for task in (await sweeps.ripe(10)).expired] == [lost.id]
+
+
+async def test_a_rate_used_up_before_the_clock_went_back_is_free_after_its_period(ports: Ports, spread: Ports) -> None:
+    await _use_up_a_rate(ports)
+    await _use_up_a_rate(spread)
+
+
+async def _use_up_a_rate(opened: Ports) -> None:
+    limit = Definition(name="send", rate_count=2, rate_period_ms=60_000)
+    await opened.workers.register(opened.worker(), [limit], LEASE_MS)
+    queues = [opened.queue_in(each) for each in range(opened.link.partitions)]
+    await opened.tasks.add([opened.task(queue=queue) for queue in queues * 4])
+    assert len(await claim(opened, 4)) == 2
+    opened.clock.advance(-HOUR_S)
+    assert await claim(opened, 4) == []
+
+    opened.clock.advance(61)
+
+    assert len(await claim(opened, 4)) == 2
+
+
+async def test_a_new_life_after_the_clock_went_back_is_told_behind_the_old_log(server: Server, ports: Ports) -> None:
+    events = RedisEvents(ports.link, ports.places, ports.timing)
+    await ports.link.ask(0, ("XADD", "ade:events", f"{9 * 10**15}-0", "events", b"\x90"))  # of a clock that ran ahead
+    server.command("DEL", "ade:meta")
+    alert = packed_event(Event(type=ALERT, at=1, payload={"what": "data_lost"}))
+
+    await ports.link.run("epoch", 0, {"fresh": "ab", "alert": alert})
+
+    assert [event.type for event in await events.read(0, 10)] == [ALERT]
+    assert await events.last_seq() > 9 * 10**15
+
+
+async def test_a_new_life_gives_no_number_of_a_claimed_batch_again(server: Server, ports: Ports) -> None:
+    events = RedisEvents(ports.link, ports.places, ports.timing)
+    ahead = 9 * 10**15
+    server.command("HSET", "ade:meta", "tick", ahead)
+    await ports.tasks.add([ports.task() for _ in range(20)])
+    await claim(ports, 20)
+    newest = await events.last_seq()
+    server.command("DEL", "ade:meta")
+
+    await ports.link.run("epoch", 0, {"fresh": "ab", "alert": False})
+    await ports.tasks.add([ports.task()])
+
+    assert await events.last_seq() > newest
+    seqs = [event.seq for event in await events.read(0, 100)]
+    assert seqs == sorted(set(seqs))
+
+
+# a lock is held for too long
+
+
+async def test_who_was_too_slow_with_the_lock_on_limits_starts_nothing_beyond_them(
+    spread: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await spread.workers.register(spread.worker(), [Definition(name="send", concurrency=1)], LEASE_MS)
+    await spread.tasks.add([spread.task(queue=spread.queue_in(each)) for each in range(2)])
+    read, quick = Usage.read, []
+
+    async def slowly(usage: Usage) -> None:
+        await read(usage)
+        monkeypatch.setattr(Usage, "read", read)
+        spread.clock.advance(6)  # the process was stopped, and another has the lock now
+        quick.extend(await claim(spread))
+
+    monkeypatch.setattr(Usage, "read", slowly)
+    late = await claim(spread)
+
+    assert (len(quick), late) == (1, [])
+
+
+# news come twice, and late
+
+
+async def test_a_draft_that_has_moved_on_does_not_come_back_with_old_news(spread: Ports) -> None:
+    [draft] = await spread.tasks.add([spread.task(status=Status.DRAFT)])
+    for partition in (1, 2):
+        [there] = await spread.tasks.get([draft.id])
+        assert there is not None
+        await spread.tasks.commit(edit(there, now=spread.clock.now(), queue=spread.queue_in(partition)))
+
+    await spread.link.send_again("learn", 0)
+
+    assert len(await spread.keys(f"task:{draft.id}")) == 1
+    assert sum(tally.count for tally in await spread.queues.tallies()) == 1
+
+
+async def test_old_news_of_a_failure_do_not_take_hope_away_again(spread: Ports) -> None:
+    on = await spread.start(queue=spread.queue_in(1))
+    [dependent] = await spread.tasks.add([spread.task(queue=spread.queue_in(0), depends_on=(on.id,))])
+    error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Oops", message="no luck")
+    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
+    bad_news = len([name for name, *_ in spread.link.sent if name == "learn"]) - 1
+    [failed] = await spread.tasks.get([on.id])
+    assert failed is not None
+    await spread.tasks.commit(replay(failed, now=spread.clock.now()))
+
+    await spread.link.send_again("learn", bad_news)
+
+    assert (await sweeps_of(spread).ripe(10)).broken == []
+    [waiting] = await spread.tasks.get([dependent.id])
+    assert waiting is not None
+    assert waiting.waiting_on == 1
+
+
+# what is remembered is not so any more
+
+
+async def test_what_happened_to_a_draft_is_found_after_another_process_has_moved_it(spread: Ports) -> None:
+    other = RedisTasks(spread.link, Partitions(spread.link), spread.timing)
+    [draft] = await spread.tasks.add([spread.task(status=Status.DRAFT)])
+    await other.commit(edit(draft, now=spread.clock.now(), queue=spread.queue_in(1)))
+
+    events = await RedisEvents(spread.link, spread.places, spread.timing).read(0, 10, task_id=draft.id)
+
+    assert len(events) == 2
+
+
+async def test_who_waits_for_a_task_that_was_pruned_is_refused_whatever_is_remembered(spread: Ports) -> None:
+    running = await spread.start(queue=spread.queue_in(1))
+    await spread.tasks.commit(settle(running, Succeeded(raw("1")), now=spread.clock.now(), dice=0.5))
+    stranger = Partitions(spread.link)
+    sweeps = RedisSweeps(spread.link, stranger, spread.timing, RedisBlobs(spread.link, spread.timing))
+    assert await sweeps.prune([running.id]) == 1
+
+    with pytest.raises(UnknownDependency):
+        await spread.tasks.add([spread.task(queue=spread.queue_in(0), depends_on=(running.id,))])
+
+
+async def test_a_key_whose_task_was_lost_is_free_again(server: Server, ports: Ports) -> None:
+    [lost] = await ports.tasks.add([ports.task(idempotency_key="once")])
+    server.command("DEL", f"ade:task:{lost.id}")
+    again = ports.task(idempotency_key="once")
+
+    assert [task.id for task in await ports.tasks.add([again])] == [again.id]
+    assert [task.id for task in await ports.tasks.add([ports.task(idempotency_key="once")])] == [again.id]
+
+
+async def test_of_a_queue_whose_tasks_are_all_pruned_no_stream_is_left(ports: Ports) -> None:
+    running, waiting = await ports.start(), await ports.start(queue="other")
+    await ports.succeed(running)
+
+    assert await sweeps_of(ports).prune([running.id]) == 1
+    assert await ports.keys("queue:tasks:*") == [b"ade:queue:tasks:other:5"]
+    await ports.succeed(waiting)
+    again = await ports.start()
+    await ports.succeed(again)
+
+
+async def test_a_level_without_entries_is_not_kept(ports: Ports) -> None:
+    [task] = await ports.tasks.add([ports.task()])
+    await ports.tasks.commit(cancel(task, None, now=ports.clock.now()))
+
+    assert await ports.keys("queue:levels") == []
+
+
+# rights
+
+
+async def test_a_user_who_may_not_use_the_set_names_is_told_about_rights() -> None:
+    rules = "~ade:* &ade:* +@all -@dangerous +info +config|get"
+    options = RedisOptions(allow_volatile=True, tasks="stream:task")
+    with Server(binary_or_skip("valkey"), Options(users=(User("ade", "pw", rules),))) as guarded:
+        stores = await open_redis(guarded.url, options, StoryClock())
+        with pytest.raises(StoreUnsupported, match="does not allow the user"):
+            await Scene(stores, StoryClock()).add()
+        await stores.close()
