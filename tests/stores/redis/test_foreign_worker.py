@@ -6,6 +6,7 @@ import hashlib
 import signal
 import subprocess
 import sys
+import uuid
 from binascii import crc_hqx
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -122,7 +123,8 @@ async def settled(ade: Ade) -> int:
 async def ended(ade: Ade, outcome: str | dict[str, Any], **options: Any) -> Task:
     """A task whose run was handed in with this outcome and then settled."""
     handle = await ade.enqueue("double", {"number": 1}, allow_unknown=True, **options)
-    assert await hand_in(ade, await claimed(ade), outcome) == "taken"
+    record = await claimed(ade, run_ids=[uuid.uuid4().hex])
+    assert await hand_in(ade, record, outcome) == "taken"
     assert await settled(ade) == 1
     return await handle.get()
 

@@ -1,6 +1,7 @@
 """What comes at an odd moment: a clock put back, a lock held too long, news twice, memory of what has moved or gone."""
 
 import os
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -144,6 +145,19 @@ async def test_a_new_life_gives_no_number_of_a_claimed_batch_again(server: Serve
     assert await events.last_seq() > newest
     seqs = [event.seq for event in await events.read(0, 100)]
     assert seqs == sorted(set(seqs))
+
+
+async def test_readers_of_the_log_do_not_wait_for_a_partition_whose_clock_is_behind(spread: Ports) -> None:
+    events = RedisEvents(spread.link, spread.places, spread.timing)
+    ahead = (int(time.time()) + HOUR_S) * 1_000_000
+    await spread.link.ask(1, ("HSET", f"{spread.link.names[1].prefix}meta", "tick", ahead))
+    await spread.tasks.add([spread.task(queue=spread.queue_in(1))])
+
+    [told] = await events.read(0, 10)
+    assert told.seq > ahead
+    await spread.tasks.add([spread.task(queue=spread.queue_in(0))])
+    [later] = await events.read(told.seq, 10)
+    assert later.seq > told.seq
 
 
 # a lock is held for too long

@@ -67,7 +67,7 @@ async def test_a_line_that_is_cut_says_so_to_who_waits_and_to_who_comes_later() 
 
 
 async def test_a_server_that_is_not_there_is_an_error_of_the_system() -> None:
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionRefusedError):
         await Line.open("127.0.0.1", 1, timeout_s=5)
 
 

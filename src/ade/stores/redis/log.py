@@ -37,8 +37,15 @@ class RedisEvents:
 
     async def _horizon(self) -> int:
         """Up to where the logs are complete: every partition has promised to go on behind it."""
-        promised = [int(await self._link.run("promise", partition, {})) for partition in self._places.all]
-        return min(promised)
+        promised = {partition: await self._promise(partition) for partition in self._places.all}
+        newest = max(tick for tick, _ in promised.values())
+        if any(is_far_ahead for _, is_far_ahead in promised.values()):  # then waiting for the slowest clock takes long
+            promised = {partition: await self._promise(partition, at_least=newest) for partition in self._places.all}
+        return min(tick for tick, _ in promised.values())
+
+    async def _promise(self, partition: int, at_least: int = 0) -> tuple[int, bool]:
+        tick, is_far_ahead = await self._link.run("promise", partition, {"at_least": str(at_least)})
+        return int(tick), bool(is_far_ahead)
 
     async def _of_partition(self, partition: int, after: int, limit: int) -> list[Event]:
         events: list[Event] = []
