@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-quick campaign lock format clean
+.PHONY: help run test lint check bench bench-quick campaign lock format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -20,11 +20,13 @@ run: $(VENV)/.runtime ## start ADE with the demo app on ./.ade/ade.db
 test: $(VENV)/.dev ## run every test, the slow ones included
 	$(BIN)/python -m pytest $(ARGS)
 
-check: $(VENV)/.dev ## lint, format check, types, import rule, fast tests
+lint: $(VENV)/.dev ## lint, format check, types, import rule
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint ## the same and the fast tests
 	$(BIN)/python -m pytest -m "not slow and not faults and not realtime" $(ARGS)
 
 bench: $(VENV)/.dev ## measure ADE beside its peers, in full

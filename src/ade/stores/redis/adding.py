@@ -22,7 +22,7 @@ from ade.stores.redis.timing import Timing
 
 Remote = Mapping[str, Sequence[tuple[str, int]]]  # by task: what it waits for in other partitions, and where
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_AHEAD_MS = 100  # so that no partition has come further by the time it is written
+_AHEAD_MS = 100  # and one for each task: so that no partition has come further by the time it is written
 _MOST = 500  # tasks in one call of the script, unless one caller brings more
 
 
@@ -142,7 +142,7 @@ class Adding:
     def _ages(self, tasks: Sequence[Task]) -> dict[str, int]:
         """Ticks that keep the order of a call, whichever partition a task goes to."""
         step = self._link.partitions
-        first = (self._link.clock.now() + _AHEAD_MS) * 1000 // step * step
+        first = (self._link.clock.now() + _AHEAD_MS + len(tasks)) * 1000 // step * step
         return {task.id: first + number * step + self._places.of_queue(task.queue) for number, task in enumerate(tasks)}
 
     async def _remote_needs(self, tasks: Sequence[Task]) -> dict[str, list[tuple[str, int]]]:
