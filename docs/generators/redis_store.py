@@ -20,7 +20,7 @@ _OF_THE_STORE: Mapping[str, str] = {
 
 
 class StatePlace(NamedTuple):
-    """A place in the array, as lua/lib/state.lua names it."""
+    """A place in the array, as lua/lib/fields.lua names it."""
 
     name: str
     comment: str
@@ -29,7 +29,7 @@ class StatePlace(NamedTuple):
 def state_places() -> dict[int, StatePlace]:
     """The places by number."""
     found = {}
-    for line in _LOCALS.finditer((LUA / "lib" / "state.lua").read_text("utf-8")):
+    for line in _LOCALS.finditer((LUA / "lib" / "fields.lua").read_text("utf-8")):
         for name, number in zip(line["names"].split(", "), line["numbers"].split(", "), strict=True):
             found[int(number)] = StatePlace(name, line["comment"] or "")
     return found

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from ade.core.admission import check_no_cycle
 from ade.core.errors import DependencyCycle, IdempotencyConflict, NotConfirmed, QueueFull, UnknownDependency
+from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.task import creation_event
 from ade.ports import WORK
@@ -158,6 +159,24 @@ class Adding:
                     remote.setdefault(task.id, []).append((on, known[on]))
         return remote
 
+    async def _add_plain(self, partition: int, calls: list[_Call]) -> bool:
+        """Store what needs no second thought in fewer steps; False when it must go the usual way."""
+        tasks = [task for call in calls for task in call.tasks]
+        if self._usual_depth or self._link.is_strong or not all(map(_is_plain, tasks)):
+            return False
+        if len({task.id for task in tasks}) < len(tasks) or len(tasks) > _MOST:
+            return False
+        packed = [each for call in calls for each in call.packed]
+        if any(age for *_, age in packed):  # their order over several partitions is settled already
+            return False
+        rows = [(task_id, state, detail, told[0]) for task_id, state, detail, _, _, told, *_ in packed]
+        queues = sorted({task.queue for task in tasks})
+        request = {**self._timing(), "tasks": rows, "queues": queues}
+        stored = bool(await self._link.run("add_plain", partition, request))
+        if stored and self._hints is not None:
+            self._hints.published(WORK)
+        return stored
+
     async def _send(
         self, partition: int, calls: list[_Call], *, only_try: bool = False
     ) -> list[list[Task] | Exception]:
@@ -167,6 +186,8 @@ class Adding:
             "usual_depth": self._usual_depth or False,
             "try": only_try,
         }
+        if not only_try and await self._add_plain(partition, calls):
+            return [list(call.tasks) for call in calls]
         unconfirmed: NotConfirmed | None = None
         try:
             answers: Any = await self._link.run(
@@ -213,6 +234,18 @@ class Adding:
             f" Try again in {retry_after:.0f} s",
             retry_after=retry_after,
         )
+
+
+def _is_plain(task: Task) -> bool:
+    """Whether lua/add_plain.lua can store it."""
+    return (
+        task.status is Status.PENDING
+        and task.idempotency_key is None
+        and not task.depends_on
+        and task.deadline is None
+        and task.parent_id is None
+        and task.run_after <= task.created_at
+    )
 
 
 def _standing_alone(task: Task) -> Task:

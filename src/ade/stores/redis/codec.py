@@ -1,4 +1,4 @@
-"""Records to what the server keeps and back. Where a field of a task lies is decided here and in lua/lib/state.lua."""
+"""Records to what the server keeps and back. Where a field of a task lies is decided here and in lua/lib/fields.lua."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
--- uses: base, state, log
+-- uses: base, fields, state, log
 -- flags: allow-oom
 -- alert: tell of tasks that are gone, of each once. request.tasks: {id, packed event}, ... Answers the ids not told of before.
 

@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- append: keep lines that runs wrote, up to request.most of each run; what is beyond is cut with request.mark.
 -- request.runs: {task id, run id, lines}, ...; a line is {attempt, at, stream, text}. request.token: the same lines come once.
 -- How much a run has written lies in its task's hash, {lines, newest tokens}. Lines of tasks that do not exist are dropped.

@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: allow-oom
 -- await: a task of another partition waits for one here. request.waits: {on, id, partition of id, tolerant, again}, ...; `again`:
 --   it waits anew, and only for what has not ended.

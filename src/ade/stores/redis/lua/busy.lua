@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: no-writes
 -- busy: which of request.workers (ids) hold a running task.
 

@@ -1,4 +1,4 @@
--- uses: base, types, state, log, counts, places, rates, foreign
+-- uses: base, types, fields, state, log, counts, places, rates, foreign
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.

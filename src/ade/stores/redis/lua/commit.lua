@@ -1,4 +1,4 @@
--- uses: base, types, state, log, counts, places, edges, memory
+-- uses: base, types, fields, state, log, counts, places, edges, memory
 -- flags: allow-oom
 -- commit: write decided changes whose guards hold. It may use memory past the server's limit, so that running work can end.
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,

@@ -1,4 +1,4 @@
--- uses: base, state, memory, log
+-- uses: base, fields, state, memory, log
 -- flags: allow-oom
 -- configure: a queue's switch and limit. request.queue, request.settings (packed {paused, max_depth or false}), request.rings:
 --   whether to wake those who wait for work; request.event: packed event that tells of it, or false; request.token.

@@ -1,4 +1,4 @@
--- uses: base, state, log
+-- uses: base, fields, state, log
 -- flags: allow-oom
 -- epoch: the life of this partition's data. Answers the epoch; without one a new life begins as request.fresh.
 -- request.alert: packed event to enter in the log of the new life, or false when nothing was known of an earlier one.

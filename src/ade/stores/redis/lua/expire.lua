@@ -1,4 +1,4 @@
--- uses: base, state, memory
+-- uses: base, fields, state, memory
 -- flags: allow-oom
 -- expire: forget results whose time is over. request.results: {id, expires_at as read, the outcome without its result}, ...
 -- request.token. Answers the ids whose result went; one that changed meanwhile is left alone.

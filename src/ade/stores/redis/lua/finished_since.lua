@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: no-writes
 -- finished_since: how many tasks of request.queue ended in the last minute, counted up to 1000.
 

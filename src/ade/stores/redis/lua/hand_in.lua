@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: allow-oom
 -- hand_in: a worker of another language says how its run ended. What follows from it is decided and written by ADE's next
 --   sweep; until then the task stays this run's, whatever becomes of its lease.

@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: no-writes
 -- holders: the running tasks of request.name that share the concurrency key request.key: {seq, id}, ...
 

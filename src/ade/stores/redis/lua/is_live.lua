@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: no-writes
 -- is_live: whether some task is running under request.run_id. Answers 1 or 0.
 

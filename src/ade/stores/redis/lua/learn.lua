@@ -1,4 +1,4 @@
--- uses: base, state, counts, places, edges, memory
+-- uses: base, fields, state, counts, places, edges, memory
 -- flags: allow-oom
 -- learn: news from other partitions. request.messages: {message, partition it comes from, mark of this message}, ...; a message
 --   is packed {kind, on, id}: 'met', 'broken' and 'hope' tell a task here of one it waits for there; 'forget': one there no

@@ -1,4 +1,4 @@
--- uses: base, state, places
+-- uses: base, fields, state, places
 -- flags: no-writes
 -- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
 --   request.limit, request.id (of the claim that is to follow). Answers {claimed, parked, priority, seq, name, ...} in order,

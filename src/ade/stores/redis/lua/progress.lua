@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: allow-oom
 -- progress: keep a run's newest progress. request.id, request.run_id, request.progress (JSON). Answers 1, or 0 when the run no
 --   longer holds the task.

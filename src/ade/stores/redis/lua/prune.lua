@@ -1,4 +1,4 @@
--- uses: base, state, counts, memory
+-- uses: base, fields, state, counts, memory
 -- flags: allow-oom
 -- prune: remove final tasks that nobody waits for, and all that belongs to them. request.ids, request.token. Answers the ids that went.
 

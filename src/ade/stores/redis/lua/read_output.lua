@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: no-writes
 -- read_output: lines of task request.id behind the number request.after, request.limit at most: {entry, {field, value, ...}}, ...
 

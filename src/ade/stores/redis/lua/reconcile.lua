@@ -1,4 +1,4 @@
--- uses: base, state, places, edges, checks, strays, mends
+-- uses: base, fields, state, places, edges, checks, strays, mends
 -- flags: allow-oom
 -- reconcile: look whether records and everything around them fit, and with request.mend put right what does not.
 -- request.ids: tasks to look at. request.strays: {kind (lib/strays.lua), key, argument, what is named in it}, ...;

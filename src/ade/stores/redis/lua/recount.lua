@@ -1,4 +1,4 @@
--- uses: base, state
+-- uses: base, fields, state
 -- flags: allow-oom
 -- recount: count all tasks anew, portion by portion in the order of their age, while work goes on. lib/counts.lua moves the new
 --   counts too for tasks that a recount has passed, so that they are exact at the end.

@@ -1,4 +1,4 @@
--- uses: base, state, places
+-- uses: base, fields, state, places
 -- flags: allow-oom
 -- renew: extend the leases of a worker's runs. request.worker (its id), request.runs: {run id, task id}, ..., request.lease_ms.
 -- A lease never moves back; one that ran out but was not taken away is extended too. The entry stays pending for the worker.

@@ -1,4 +1,4 @@
--- uses: base, state, places
+-- uses: base, fields, state, places
 -- flags: allow-oom
 -- ripe: what a sweep must decide on, each list bounded by request.limit: {expired, overdue, broken, handed in}. Records as in
 --   lib/state.lua; a broken one is followed by the ids of what it waits for in vain, one handed in by the outcome (JSON).

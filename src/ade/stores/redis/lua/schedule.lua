@@ -1,4 +1,4 @@
--- uses: base, state, memory, log
+-- uses: base, fields, state, memory, log
 -- schedule: write or remove a schedule. request.name; request.seen: what must be there now, or false for whatever is;
 -- request.text: the schedule from now on (JSON), or false to remove it; request.due: ms of its next firing, or false when it is
 --   paused; request.event: packed event that tells of it, or false; request.token. Answers 1, or 0 when there is nothing to remove or something else than what was seen.

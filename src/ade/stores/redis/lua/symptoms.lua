@@ -1,4 +1,4 @@
--- uses: base, state, waiting
+-- uses: base, fields, state, waiting
 -- flags: no-writes
 -- symptoms: sums that do not fit together because something was lost, each in a sentence. Quick, whatever the number of tasks.
 

@@ -1,4 +1,4 @@
--- uses: base, state, log
+-- uses: base, fields, state, log
 -- flags: allow-oom
 -- trim: remove entries of the event log: request.entries. The newest seq is remembered, so that the log never seems to begin
 --   anew.
