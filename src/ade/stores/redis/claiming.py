@@ -18,6 +18,7 @@ from ade.stores.redis.committing import Committing
 from ade.stores.redis.limiting import Usage, only_claimer
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
+from ade.stores.redis.reach import Reach
 from ade.stores.redis.timing import Timing
 
 Claimed = tuple[int, Task]  # seq and task
@@ -30,6 +31,7 @@ class Claiming:
         self._places = places
         self._timing = timing
         self._committing = committing
+        self._reach = Reach(link)
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
         if not request.run_ids or not request.names:
@@ -129,8 +131,12 @@ class Claiming:
             "queues": request.queues,
             "limit": limit,
         }
-        found = await asyncio.gather(*(self._link.run("peek", each, question) for each in partitions))
-        return Heads(dict(zip(partitions, found, strict=True)))
+
+        async def ask(partition: int, patience_s: float | None) -> list[Any]:
+            found: list[Any] = await self._link.run("peek", partition, question, patience_s=patience_s)
+            return found
+
+        return Heads(await self._reach.each(partitions, ask))
 
     async def _claim_from(
         self, partition: int, request: ClaimRequest, request_id: str, extra: Mapping[str, Any] = MappingProxyType({})

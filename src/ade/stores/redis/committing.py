@@ -1,5 +1,6 @@
 """Decided changes are written: each commit whole or not at all, many commits in one call."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,10 +65,18 @@ class Committing:
             raise unconfirmed
 
     async def commit_each(self, changes: Sequence[Change]) -> Verdicts:
+        """A partition that is away keeps none of the others from being written; the caller may repeat the whole."""
+        by_partition = self._by_partition(changes)
+        writing = (
+            self._write(partition, [changes[position] for position in positions], together=False)
+            for partition, positions in by_partition.items()
+        )
+        answers = await asyncio.gather(*writing, return_exceptions=True)
         verdicts: Verdicts = [None] * len(changes)
-        for partition, positions in self._by_partition(changes).items():
-            answers = await self._write(partition, [changes[position] for position in positions], together=False)
-            for position, verdict in zip(positions, answers, strict=True):
+        for positions, answer in zip(by_partition.values(), answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            for position, verdict in zip(positions, answer, strict=True):
                 verdicts[position] = verdict
         return verdicts
 

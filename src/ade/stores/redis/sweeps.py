@@ -1,10 +1,12 @@
 """SweepStore on Redis."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from ade.core.errors import StoreUnavailable
 from ade.core.records import Task
 from ade.ports import Ripe
 from ade.stores.redis.blobs import RedisBlobs
@@ -14,6 +16,7 @@ from ade.stores.redis.duties import take_duty
 from ade.stores.redis.link import Link
 from ade.stores.redis.orphans import Orphans
 from ade.stores.redis.places import Partitions
+from ade.stores.redis.reach import Reach
 from ade.stores.redis.records import raw_records
 from ade.stores.redis.timing import Timing, moment_of
 from ade.stores.redis.tokens import new_token
@@ -28,16 +31,23 @@ class RedisSweeps:
         self._timing = timing
         self._blobs = blobs
         self._crossing = Crossing(link, places, timing)
+        self._reach = Reach(link)
         self._orphans = Orphans(link, self._crossing, timing)
 
     async def ripe(self, limit: int) -> Ripe:
-        await self._crossing.sweep()
+        with suppress(StoreUnavailable):  # some partition is away; what it has to tell is told when it is back
+            await self._crossing.sweep()
+
+        async def ask(partition: int, patience_s: float | None) -> list[Any]:
+            request = {**self._timing(), "limit": limit}
+            found: list[Any] = await self._link.run("ripe", partition, request, patience_s=patience_s)
+            return found
+
         expired: list[Task] = []
         overdue: list[Task] = []
         broken: list[tuple[Task, tuple[str, ...]]] = []
         handed_in: list[tuple[Task, bytes]] = []
-        for partition in self._places.all:
-            late, missed, vain, handed = await self._link.run("ripe", partition, {**self._timing(), "limit": limit})
+        for late, missed, vain, handed in (await self._reach.each(self._places.all, ask)).values():
             expired += map(task_of, late)
             overdue += map(task_of, missed)
             broken += [(task_of(record), tuple(sorted(on.decode() for on in record[5]))) for record in vain]
