@@ -1,4 +1,4 @@
--- uses: base, types, fields, state, log, counts, places, rates, foreign
+-- uses: base, types, fields, state, log, counts, places, rates, foreign, serving
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
@@ -29,26 +29,6 @@ end
 
 if repeated() then
   return as_asked(answer)
-end
-
-local serves, wants = {}, nil
-for _, name in ipairs(request.names) do
-  serves[name] = true
-end
-if #request.queues > 0 then
-  wants = {}
-  for _, queue in ipairs(request.queues) do
-    wants[queue] = true
-  end
-end
-local is_closed = {}
-local configured = call('HGETALL', P .. 'queues')
-for place = 1, #configured, 2 do
-  is_closed[configured[place]] = cmsgpack.unpack(configured[place + 1])[1]
-end
-
-local function is_open(queue)
-  return not is_closed[queue] and (not wants or wants[queue])
 end
 
 -- How many more of a limited name may start now.

@@ -1,28 +1,9 @@
--- uses: base, fields, state, places
+-- uses: base, fields, state, places, serving
 -- flags: no-writes
 -- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
 --   request.limit, request.id (of the claim that is to follow). Answers {claimed, parked, priority, seq, name, ...} in order,
 --   at most so many; `claimed` tells how many that very claim was given before, `parked` for how many keys tasks wait, `name` is
 --   empty for names without limits. What limits keep back is counted too, and so are due tasks.
-
-local serves, wants = {}, nil
-for _, name in ipairs(request.names) do
-  serves[name] = true
-end
-if #request.queues > 0 then
-  wants = {}
-  for _, queue in ipairs(request.queues) do
-    wants[queue] = true
-  end
-end
-local is_closed = {}
-local configured = call('HGETALL', P .. 'queues')
-for place = 1, #configured, 2 do
-  is_closed[configured[place]] = cmsgpack.unpack(configured[place + 1])[1]
-end
-local function is_open(queue)
-  return not is_closed[queue] and (not wants or wants[queue])
-end
 
 local is_limited = {}
 for _, name in ipairs(call('HKEYS', P .. 'limits')) do
