@@ -4,7 +4,7 @@ Every method may raise StoreUnavailable. Times are integer milliseconds. A store
 the server's time counts; decisions are made with `Stores.clock.now()`.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,7 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
     names: frozenset[str]
     queues: tuple[str, ...] = ()
     lease_ms: int = 30_000
+    may_be_repeated: bool = True  # False: asked for the first time, so nobody needs to look for an earlier answer
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
@@ -294,6 +295,8 @@ class UpkeepStore(Protocol):
 class Hints(Protocol):
     """Wake-ups. A hint may be lost or come for nothing; whoever waits also looks by itself now and then."""
 
+    tells_of_adds: bool  # whether storing new tasks rings for work by itself
+
     def ring(self, topic: str) -> None:
         """Tell all processes that something of this topic happened: work, stop or done."""
 
@@ -302,6 +305,29 @@ class Hints(Protocol):
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
         """Return when the topic was rung after `seen` was read, or after the time-out (seconds)."""
+
+    def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back on the running loop whenever the topic is rung, until what this answers is called.
+
+        Without `wait`, nobody looks by himself: the caller does that too.
+        """
+
+    async def attend(self) -> None:
+        """Listen on the running loop until cancelled, where that wakes those who wait on it sooner.
+
+        For a loop that is there to wait, as a worker's is; otherwise hints are heard beside all loops.
+        """
+
+
+class BlockingAdds(Protocol):
+    """Storing new tasks without an event loop, by the thread that calls."""
+
+    def add(self, tasks: Sequence[Task]) -> list[Task] | None:
+        """The same as TaskStore.add, and rings for work.
+
+        None when it must be done on an event loop: then give `TaskStore.add` the very same tasks, because they may be
+        stored already.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +346,7 @@ class Stores:
     upkeep: UpkeepStore
     hints: Hints
     clock: Clock
+    blocking: BlockingAdds | None = None  # where the store can do without an event loop
 
     async def close(self) -> None:
         """Finish what is being written and release the store."""

@@ -30,6 +30,11 @@ def test_a_store_on_the_command_line_beats_that_of_the_app(ade: Call) -> None:
         ("broken:ade", "1 / 0", "importing 'broken' failed with ZeroDivisionError: division by zero"),
         ("broken:ade", "def f(:", "importing 'broken' failed with SyntaxError"),
         ("broken:ade", "import sys; sys.exit(3)", "importing 'broken' failed with SystemExit: 3"),
+        (
+            "broken:ade",
+            "from ade import Ade; Ade().task(priorty=1)(lambda: None)",
+            "InvalidTask: unknown option priorty",
+        ),
         ("shop:app", None, "the module 'shop' has no attribute 'app'; it has shop:ade"),
         ("shop:pack", None, "'pack' in 'shop' is no Ade app but an AsyncTask; it has shop:ade"),
         ("shop", None, "write module:attribute, such as shop:ade"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from ade.worker.guardian import Brief, GuardianProcess, is_stopped, runs_to_keep, watch
-from ade.worker.slate import HeldRun, Page, Slate
+from ade.worker.slate import HeldRun, Page, Slate, entry_of
 
 A, B = "a" * 32, "b" * 32
 HEARTBEAT_MS, SILENCE_MS = 5_000, 900_000
@@ -49,7 +49,7 @@ class TestDecision:
 class TestSlate:
     def test_what_one_side_writes_the_other_reads(self, slate: Slate) -> None:
         other = Slate(os.dup(slate.descriptor), slate.capacity)
-        slate.write_runs([HeldRun(A, 0), HeldRun(B, 77)])
+        slate.write_runs([entry_of(HeldRun(A, 0)), entry_of(HeldRun(B, 77))])
         slate.write_beat(5)
         other.write_guarded(6)
         assert other.read() == Page(5, 6, (HeldRun(A, 0), HeldRun(B, 77)))
@@ -59,11 +59,11 @@ class TestSlate:
         other.close()
 
     def test_more_runs_than_fit_are_cut_and_not_written_past_the_end(self, slate: Slate) -> None:
-        slate.write_runs([HeldRun(A, number) for number in range(10)])
+        slate.write_runs(entry_of(HeldRun(A, number)) for number in range(10))
         assert len(slate.read().runs) == 4
 
     def test_a_page_that_was_never_finished_is_not_believed(self, slate: Slate) -> None:
-        slate.write_runs([HeldRun(A, 0)])
+        slate.write_runs([entry_of(HeldRun(A, 0))])
         assert slate.read().runs == (HeldRun(A, 0),)
         slate._memory[0:8] = (7).to_bytes(8, "little")  # stopped in the middle of writing
         slate._memory[24:28] = (0).to_bytes(4, "little")
@@ -73,7 +73,7 @@ class TestSlate:
         for group in (70, 80, 90):
             slate.add_group(group)
         slate.remove_group(80)
-        slate.write_runs([HeldRun(A, 0)] * slate.capacity)
+        slate.write_runs([entry_of(HeldRun(A, 0))] * slate.capacity)
         other = Slate(os.dup(slate.descriptor), slate.capacity)
         assert other.read_groups() == [70, 90]
         other.close()
@@ -109,24 +109,24 @@ class TestWatch:
         return renewed
 
     def test_a_silent_workers_runs_are_renewed_and_it_is_told(self, slate: Slate) -> None:
-        slate.write_runs([HeldRun(A, 0, "task")])
+        slate.write_runs([entry_of(HeldRun(A, 0, "task"))])
         slate.write_beat(time.monotonic_ns() // 1_000_000 - 1_000)
         assert self.looks(slate, 1) == [{A: "task"}]
         assert slate.read().guarded_ms > 0
 
     def test_it_does_not_renew_more_often_than_the_worker_would(self, slate: Slate) -> None:
-        slate.write_runs([HeldRun(A, 0)])
+        slate.write_runs([entry_of(HeldRun(A, 0))])
         slate.write_beat(time.monotonic_ns() // 1_000_000 - 1_000)
         assert len(self.looks(slate, 2)) == 1
 
-    def test_a_renewal_that_fails_does_not_end_it(self, slate: Slate, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_renewal_that_fails_does_not_end_it(self, slate: Slate, caplog: pytest.LogCaptureFixture) -> None:
         def refuse(runs: Mapping[str, str]) -> None:
             raise OSError("disk gone")
 
-        slate.write_runs([HeldRun(A, 0)])
+        slate.write_runs([entry_of(HeldRun(A, 0))])
         slate.write_beat(time.monotonic_ns() // 1_000_000 - 1_000)
         self.looks(slate, 3, refuse)
-        assert "disk gone" in capsys.readouterr().err
+        assert 'guardian.not_renewed error="disk gone"' in caplog.text
         assert slate.read().guarded_ms == 0
 
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from ade.core.records import Worker
+from ade.logs import configure
 from ade.ports import Renewal
 from ade.settings import Settings
 from ade.wiring import open_stores
@@ -33,5 +34,6 @@ def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
     """A function that renews the leases of some runs (run id -> task id) in the worker's name."""
     told = msgspec.json.decode(about, type=About)
     place = msgspec.json.decode(told.store, type=Place)
+    configure(place.settings.log.format, place.settings.log.level)  # its lines stand among those of the worker
     stores = asyncio.run(open_stores(place.url, place.settings))
     return lambda runs: stores.workers.renew(told.worker, runs, lease_ms=told.lease_ms)

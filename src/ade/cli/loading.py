@@ -10,6 +10,8 @@ from ade.app.ade import Ade
 from ade.cli.exit_codes import ExitCode
 from ade.core.errors import AdeError
 
+_PACKAGE = f"{Path(__file__).parents[1]}/"
+
 
 class BadApp(AdeError):
     """The app cannot be used. Name it as module:attribute, from the folder in which the module can be imported."""
@@ -62,7 +64,8 @@ def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    theirs = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)] or frames  # what can be mended
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 
 def _is_machinery(filename: str) -> bool:

@@ -48,17 +48,17 @@ def change(
     **fields: object,
 ) -> Change:
     """The one way to make a Change: the table decides the status, the version moves, the verb's events are added."""
-    fields.update(also or {})
+    if also:
+        fields.update(also)
     status = step(task.status, verb, target)
     after = structs.replace(task, status=status, version=task.version + 1, updated_at=now, **fields)
-    events = tuple(
-        Event(type=name, at=now, task_id=task.id, actor=actor, payload=payload or {}) for name in EVENT_OF[verb]
-    )
+    told = payload or {}
+    events = [Event(type=name, at=now, task_id=task.id, actor=actor, payload=told) for name in EVENT_OF[verb]]
     return Change(
         verb=verb,
         before=task,
         after=after,
         fields=frozenset(fields),
         guard=guard or Guard(version=task.version),
-        events=events + more_events,
+        events=(*events, *more_events),
     )

@@ -2,16 +2,14 @@
 
 import re
 
+_VARIANT = {f"{digit:x}": f"{0x8 | digit & 0x3:x}" for digit in range(16)}  # two bits of it are fixed
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def uuid7(now_ms: int, entropy: bytes) -> str:
     """A UUIDv7 in its usual text form. `entropy` is ten random bytes."""
-    number = (now_ms & 0xFFFFFFFFFFFF) << 80 | int.from_bytes(entropy[:10], "big")
-    number = number & ~(0xF << 76) | 0x7 << 76
-    number = number & ~(0x3 << 62) | 0x2 << 62
-    digits = f"{number:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    time, rest = f"{now_ms & 0xFFFFFFFFFFFF:012x}", entropy.hex()
+    return f"{time[:8]}-{time[8:]}-7{rest[1:4]}-{_VARIANT[rest[4]]}{rest[5:8]}-{rest[8:20]}"
 
 
 def is_task_id(text: str) -> bool:

@@ -11,6 +11,8 @@ from ade.core.errors import IllegalTransition
 
 
 class Status(StrEnum):
+    __hash__ = str.__hash__  # an Enum's own is a Python function, and every look into a set or dict would call it
+
     DRAFT = auto()  # being written; nothing runs
     SUBMITTED = auto()  # frozen; being validated, previewed, scored
     REVIEWING = auto()  # waits for people; holds no lease
@@ -25,6 +27,8 @@ class Status(StrEnum):
 
 
 class Verb(StrEnum):
+    __hash__ = str.__hash__  # see Status
+
     CREATE = auto()
     EDIT = auto()
     SUBMIT = auto()

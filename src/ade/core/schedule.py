@@ -1,9 +1,7 @@
 """When a cron line fires next. Missed firings are coalesced into one."""
 
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from cronsim import CronSim, CronSimError
 from msgspec import structs
 
 from ade.core.admission import check_name, check_priority, check_queue_name
@@ -13,6 +11,10 @@ from ade.core.records import Schedule
 
 def next_fire_ms(cron: str, timezone: str, after_ms: int) -> int:
     """The first moment after `after_ms` at which the line fires; InvalidSchedule if it never does."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # both are large, and many have no schedule at all
+
+    from cronsim import CronSim, CronSimError
+
     try:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -22,21 +22,37 @@ async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> 
 
 async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
     """Store tasks that were admitted already, and wake a worker."""
-    if any(task.depends_on for task in admitted):
-        check_no_cycle(admitted)
+    _check_rings(admitted)
     stored = await store(stores, payloads, admitted)
-    stores.hints.ring(WORK)
+    if not stores.hints.tells_of_adds:
+        stores.hints.ring(WORK)
     return stored
 
 
 async def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
-    """Store tasks without waking anybody, for callers that ring once for many of these."""
+    """Store tasks that were checked for rings, without waking anybody, for callers that ring once for many of these."""
     if len(admitted) > MOST_TOGETHER:
         raise InvalidTask(f"{len(admitted)} tasks in one call are too many; give at most {MOST_TOGETHER} at a time")
     for task in admitted:
         if not payloads.fits(task.args):
             return await _store_spilled(stores, payloads, admitted)
     return await stores.tasks.add(admitted)
+
+
+def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task] | None:
+    """The same as `keep` without an event loop. None: not this way; then the very same tasks must be given to `store`.
+
+    That is so for large arguments, for very many tasks, and while servers are away.
+    """
+    _check_rings(admitted)
+    if stores.blocking is None or not all(payloads.fits(task.args) for task in admitted):
+        return None
+    return stores.blocking.add(admitted)
+
+
+def _check_rings(admitted: Sequence[Task]) -> None:
+    if any(task.depends_on for task in admitted):
+        check_no_cycle(admitted)
 
 
 async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:

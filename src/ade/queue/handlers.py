@@ -11,6 +11,8 @@ from ade.queue.signature import Signature
 
 
 class Mode(StrEnum):
+    __hash__ = str.__hash__  # as quick as that of any text; an Enum's own is a Python function
+
     ASYNC = auto()  # a coroutine function, on the event loop
     THREAD = auto()  # a plain function, in a thread; cancelled cooperatively
     PROCESS = auto()  # a plain function that computes, in a process that can be killed

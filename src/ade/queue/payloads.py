@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(_Reference).decode
 
 
 def _is_reference(raw: Raw) -> bool:
-    return memoryview(raw)[: len(_PREFIX)] == _PREFIX
+    return bytes(raw).startswith(_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

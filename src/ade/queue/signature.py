@@ -18,6 +18,7 @@ class Signature:
     __slots__ = (
         "_check_result",
         "_decoder",
+        "_has_optional",
         "_plain_names",
         "_result_decoder",
         "_struct",
@@ -28,6 +29,7 @@ class Signature:
         self.parameters = parameters
         self._struct = _arguments_struct(parameters)
         self._plain_names = parameters.extra is None
+        self._has_optional = bool(self._struct.__struct_defaults__)
         self._decoder = msgspec.json.Decoder(self._struct, dec_hook=decode_foreign)
         self._check_result = parameters.result_type is not Any
         self._result_decoder = msgspec.json.Decoder(parameters.result_type, dec_hook=decode_foreign)
@@ -84,7 +86,7 @@ class Signature:
         """The arguments as the types of the signature; defaults that were not given are left out."""
         try:
             if self._plain_names:
-                return _given(self._decoder.decode(raw))
+                return self._named(self._decoder.decode(raw))
             return self._convert(msgspec.json.decode(raw))
         except CODING_ERRORS as error:
             self._refuse(_names_in(raw), error)
@@ -129,6 +131,10 @@ class Signature:
         typed = _given(msgspec.convert(known, self._struct, dec_hook=decode_foreign))
         wanted = dict[str, self.parameters.extra_type]  # type: ignore[name-defined] # a type known at run time only
         return typed | msgspec.convert(extra, wanted, dec_hook=decode_foreign)
+
+    def _named(self, arguments: msgspec.Struct) -> dict[str, Any]:
+        """By name, without those that were not given; where all must be given nobody has to look."""
+        return _given(arguments) if self._has_optional else msgspec.structs.asdict(arguments)
 
     def _refuse(self, given: Iterable[str], error: Exception) -> NoReturn:
         """Say everything about the names at once; msgspec stops at the first fault."""

@@ -1,6 +1,6 @@
 """What can be done with one task after it was enqueued."""
 
-import secrets
+import os
 
 from msgspec import Raw
 
@@ -91,4 +91,4 @@ async def edit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str |
 
 def _fresh_kind() -> str:
     """A name nobody else writes to: of two edits at once the one that is refused must not touch the other's blob."""
-    return f"{secrets.token_hex(4)}.args"
+    return f"{os.urandom(4).hex()}.args"

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 from ade.ports import DONE, STOP, WORK
 
@@ -14,10 +16,37 @@ class _Topic:
     def __init__(self) -> None:
         self.generation = 0
         self.waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.followers: tuple[_Follower, ...] = ()
+
+
+class _Follower:
+    """Somebody who is called back on his own loop."""
+
+    __slots__ = ("_callback", "_is_called", "_loop")
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._callback = callback
+        self._is_called = False
+
+    def tell(self, here: asyncio.AbstractEventLoop | None) -> None:
+        """On the same loop at once; across loops once for all rings until it gets its turn."""
+        if self._loop is here:
+            self._callback()
+        elif not self._is_called:
+            self._is_called = True
+            with suppress(RuntimeError):  # that loop is closed
+                self._loop.call_soon_threadsafe(self._call)
+
+    def _call(self) -> None:
+        self._is_called = False
+        self._callback()
 
 
 class LocalHints:
     """Wake-ups inside one process; the base of those across processes."""
+
+    tells_of_adds = True  # every store rings as soon as new tasks are written
 
     def __init__(self) -> None:
         self._topics = {topic: _Topic() for topic in TOPICS}
@@ -45,12 +74,32 @@ class LocalHints:
             with self._lock:
                 state.waiters = [waiter for waiter in state.waiters if waiter[1] is not future]
 
+    def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        state, follower = self._topics[topic], _Follower(callback)
+        with self._lock:
+            state.followers += (follower,)
+
+        def unfollow() -> None:
+            with self._lock:
+                state.followers = tuple(each for each in state.followers if each is not follower)
+
+        return unfollow
+
+    async def attend(self) -> None:
+        await asyncio.Event().wait()  # there is nothing to be gained
+
     def _wake(self, topic: str) -> None:
         with self._lock:
             state = self._topics[topic]
             state.generation += 1
             waiters, state.waiters = state.waiters, []
+        here = _running_loop() if waiters or state.followers else None
+        for follower in state.followers:
+            follower.tell(here)
         for loop, future in waiters:
+            if loop is here:  # spares it a system call and a turn
+                _finish(future)
+                continue
             try:
                 loop.call_soon_threadsafe(_finish, future)
             except RuntimeError:  # that loop is closed
@@ -59,6 +108,13 @@ class LocalHints:
     def close(self) -> None:
         for topic in TOPICS:
             self._wake(topic)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _finish(future: asyncio.Future[None]) -> None:

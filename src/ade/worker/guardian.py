@@ -140,9 +140,15 @@ def watch(slate: Slate, brief: Brief, open_renew: Callable[[], Renew], wait: Cal
                 continue
             renew(kept)
         except Exception as error:  # whatever it is, the next look may be luckier
-            print(f"ade guardian of process {brief.worker_pid}: not renewed: {error}", file=sys.stderr, flush=True)
+            _tell(brief, error)
         else:
             slate.write_guarded(now_ms)
+
+
+def _tell(brief: Brief, error: Exception) -> None:
+    from ade.logs import Log  # large, and seldom needed
+
+    Log("ade.worker").warning("guardian.not_renewed", error=str(error), worker_pid=brief.worker_pid)
 
 
 def end_groups(slate: Slate) -> None:

@@ -36,14 +36,13 @@ class Performer:
         self._threads = HandlerThreads("ade-handler")
         self._children = Children(groups)
 
-    async def perform(self, run: Run) -> Outcome:
+    def perform(self, run: Run) -> Awaitable[Outcome]:
         """What came of the run. CancelledError passes through: whoever told the run to end knows why."""
         if run.handler is None:
-            missing = UnknownName(f"this worker has no task named {run.task.name!r}")
-            return failed(FailureKind.UNKNOWN_NAME, missing)
+            return _unknown(run.task.name)
         if not self._middleware:
-            return await self._attempt(run, run.handler)
-        return await self._through_middleware(run, run.handler)
+            return self._attempt(run, run.handler)
+        return self._through_middleware(run, run.handler)
 
     async def close(self) -> None:
         self._threads.close()
@@ -130,6 +129,10 @@ class Performer:
             return failed(FailureKind.BAD_RESULT, error)
         except Exception as error:
             return failure_of(error)
+
+
+async def _unknown(name: str) -> Outcome:
+    return failed(FailureKind.UNKNOWN_NAME, UnknownName(f"this worker has no task named {name!r}"))
 
 
 def _leave_it_to_the_handler() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 
+from msgspec import structs
+
 from ade.core.errors import AdeError
 from ade.core.rate import RateState, next_allowed_ms
 from ade.core.records import Definition
@@ -55,7 +57,7 @@ class Pump:
 
     async def work(self) -> None:
         """Claim until told to stop."""
-        listener = asyncio.create_task(self._listen(), name="ade-listen")
+        unfollow = self._stores.hints.follow(WORK, self._on_new_work)
         pause = _FIRST_PAUSE_S
         try:
             while not self._stopping:
@@ -72,7 +74,7 @@ class Pump:
                 await self._rest()
             await self._clear_up()
         finally:
-            listener.cancel()
+            unfollow()
 
     def stop(self) -> None:
         """Claim no more."""
@@ -85,7 +87,7 @@ class Pump:
         """
         self._starved = self._eager = self._hinted = self._fruitful = False
         if self._unanswered is not None:
-            await self._claim(self._unanswered)
+            await self._claim(structs.replace(self._unanswered, may_be_repeated=True))
         modes, with_more = self._modes, list[Mode]()
         while modes and not self._stopping:
             rooms = {mode: min(self._runs.room(mode), self._options.batch) for mode in modes}
@@ -115,6 +117,7 @@ class Pump:
             names=names,
             queues=self._options.queues,
             lease_ms=self._options.lease_ms,
+            may_be_repeated=False,
         )
 
     async def _claim(self, request: ClaimRequest) -> int:
@@ -136,7 +139,7 @@ class Pump:
         if self._unanswered is None:
             return
         try:
-            await self._claim(self._unanswered)
+            await self._claim(structs.replace(self._unanswered, may_be_repeated=True))
         except Exception as error:
             log.warning("claim.unanswered", error=str(error), exc_info=_is_unexpected(error))
 
@@ -179,18 +182,11 @@ class Pump:
         # If it was allowed already, nothing waits.
         return [self._stores.clock.now() + moment - steady] if moment > steady else []
 
-    async def _listen(self) -> None:
+    def _on_new_work(self) -> None:
         """New work wakes a pump that has room for it; with a backlog in sight it is no news."""
-        hints = self._stores.hints
-        seen = hints.generation(WORK)
-        while True:
-            await hints.wait(WORK, seen, 60.0)
-            newest = hints.generation(WORK)
-            if newest != seen:
-                seen = newest
-                self._hinted = True
-                if self._starved:
-                    self._wake.set()
+        self._hinted = True
+        if self._starved:
+            self._wake.set()
 
     def _on_room(self) -> None:
         if not self._eager or self._wake.is_set():

@@ -1,13 +1,13 @@
 """Finished tasks are kept for a while, then archived where a folder is set, and only then pruned."""
 
 import asyncio
-import gzip
 import hashlib
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from io import BufferedWriter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, structs
@@ -16,6 +16,9 @@ from ade.core.errors import StoreError
 from ade.core.records import Task
 from ade.ports import Stores
 from ade.queue.payloads import Payloads
+
+if TYPE_CHECKING:
+    from gzip import GzipFile
 
 _PORTION = 250  # tasks at once: their records may hold a quarter of a MB each
 _WRITE_AT = 1 << 20  # bytes; large payloads are in memory one after the other, never all at once
@@ -50,6 +53,8 @@ async def archive_and_prune(
 
 async def write_archive(folder: Path, tasks: Sequence[Task], payloads: Payloads) -> Path:
     """One durable file of compressed JSON lines. The same tasks make the same file, so a repeat adds nothing."""
+    import gzip  # many keep no archive
+
     first = datetime.fromtimestamp((tasks[0].finished_at or 0) / 1000, UTC)
     digest = hashlib.sha256(" ".join(task.id for task in tasks).encode()).hexdigest()[:16]
     target = folder / f"tasks-{first:%Y%m%dT%H%M%S}-{digest}.jsonl.gz"
@@ -69,7 +74,7 @@ async def write_archive(folder: Path, tasks: Sequence[Task], payloads: Payloads)
     return target
 
 
-def _end(packed: gzip.GzipFile, file: BufferedWriter, lines: bytearray) -> None:
+def _end(packed: "GzipFile", file: BufferedWriter, lines: bytearray) -> None:
     packed.write(lines)
     packed.close()
     file.flush()

@@ -28,6 +28,7 @@ class Run:
         "alarm",
         "began",
         "detached",
+        "entry",
         "finishing",
         "handler",
         "id",
@@ -50,6 +51,7 @@ class Run:
         self.detached = False  # did not end when told to; whatever it still does is ignored
         self.job: asyncio.Task[None] | None = None
         self.alarm: Entry | None = None
+        self.entry = b""  # its line on the slate, once it is held
         self.until_ms = 0  # monotonic: beyond it the run is hung for certain; 0 without a time-out
         self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
 

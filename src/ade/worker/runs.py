@@ -18,6 +18,7 @@ from ade.worker.options import WorkerOptions
 from ade.worker.perform import Performer, own_cancellation
 from ade.worker.probe import PERFORMED, Probe
 from ade.worker.run import MUTE, Run, Stop
+from ade.worker.slate import HeldRun, entry_of
 from ade.worker.timer import SharedTimer
 
 log = Log("ade.worker")
@@ -41,6 +42,7 @@ class Runs:
             Mode.PROCESS: min(options.child_limit, options.concurrency),
         }
         self._performing: Counter[Mode] = Counter()
+        self.performing = 0  # in all modes together
         self._detached: set[asyncio.Task[None]] = set()
         self._emptied = asyncio.Event()
         self.held: dict[str, Run] = {}
@@ -48,10 +50,6 @@ class Runs:
         self.on_room: Callable[[], None] = _nobody_waits
         self.on_settled: Callable[[], None] = _nobody_waits
         self.on_change: Callable[[Iterable[Run]], None] = _nobody_watches
-
-    @property
-    def performing(self) -> int:
-        return self._performing.total()
 
     def to_renew(self, *, now_ms: int, silent_ms: int) -> dict[str, str]:
         """Run id -> task id of the runs worth keeping for a loop that last went round so long ago. For any thread.
@@ -84,18 +82,19 @@ class Runs:
             run = Run(task, self._handlers.get(task.name))
             if task.timeout_ms is not None:
                 self._limit(run)
-            self.held[run.id] = run
+            self._hold(run)
             begun.append(run)
         self.on_change(self.held.values())  # before any handler can take hold of the interpreter
         for run in begun:
             self._performing[run.mode] += 1
+            self.performing += 1
             run.job = loop.create_task(self._work(run))
 
     def hand_back(self, tasks: Sequence[Task]) -> None:
         """Claimed when it was too late to start them."""
         for task in tasks:
             run = Run(task, None)
-            self.held[run.id] = run
+            self._hold(run)
             self.finish(run, Released(HANDED_BACK))
 
     def stop(self, run: Run, why: Stop) -> None:
@@ -142,6 +141,10 @@ class Runs:
             self._emptied.clear()
             await self._emptied.wait()
 
+    def _hold(self, run: Run) -> None:
+        run.entry = entry_of(HeldRun(run.id, run.until_ms, run.task.id))
+        self.held[run.id] = run
+
     def _limit(self, run: Run) -> None:
         limit_ms = run_timeout_ms(run.task) or 0
         run.alarm = self._timer.after(limit_ms / 1000, partial(self.stop, run, Stop.TIMED_OUT))
@@ -166,6 +169,7 @@ class Runs:
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
         self._performing[run.mode] -= 1
+        self.performing -= 1
         if run.alarm is not None:
             self._timer.cancel(run.alarm)
         verdict = _verdict(run, outcome)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-import secrets
 import socket
 from collections.abc import Callable, Sequence
 
@@ -47,7 +46,7 @@ class WorkerRuntime:
                 check_importable(handler)
         self._shift: Shift | None = None
         hostname = socket.gethostname()
-        self.id = f"{hostname}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.id = f"{hostname}-{os.getpid()}-{os.urandom(4).hex()}"
         self._setup = Setup(
             stores=stores,
             registry=registry,

@@ -33,7 +33,7 @@ from ade.worker.pump import Pump
 from ade.worker.run import Run, Stop
 from ade.worker.runs import Runs
 from ade.worker.shutdown import Handover, drain
-from ade.worker.slate import HeldRun, Slate
+from ade.worker.slate import Slate
 from ade.worker.timer import SharedTimer
 
 _CLAIM_PATIENCE_S = 5.0  # for the claim that is under way when the worker is told to stop
@@ -106,6 +106,7 @@ class Shift:
         duties = standard_duties(
             setup.stores, setup.payloads, setup.defaults, setup.sweeps, lambda: not self._lease.is_late()
         )
+        self._spawn("hints", setup.stores.hints.attend())
         self._spawn("finish", self._finisher.work())
         self._spawn("pump", self._pump.work())
         self._spawn("stops", self._listen_for_stops())
@@ -210,7 +211,7 @@ class Shift:
         return GuardianProcess.start(brief, self._slate.descriptor)
 
     def _note_held(self, runs: Iterable[Run]) -> None:
-        self._slate.write_runs(HeldRun(run.id, run.until_ms, run.task.id) for run in runs)
+        self._slate.write_runs([run.entry for run in runs])
 
     async def _enqueue(self, tasks: Sequence[Task]) -> list[Task]:
         return await enqueue(self._setup.stores, self._setup.payloads, tasks)

@@ -28,6 +28,11 @@ class HeldRun(NamedTuple):
     task_id: str = ""
 
 
+def entry_of(run: HeldRun) -> bytes:
+    """The run as it stands on the slate. It never changes, so it is made once for each run."""
+    return _RUN.pack(run.run_id.encode(), run.until_ms, run.task_id.encode())
+
+
 class Page(NamedTuple):
     """The slate as it was at one moment. Times are monotonic milliseconds."""
 
@@ -57,9 +62,9 @@ class Slate:
         os.ftruncate(descriptor, size)
         return cls(descriptor, capacity)
 
-    def write_runs(self, runs: Iterable[HeldRun]) -> None:
-        """By the worker: what it holds now."""
-        packed = [_RUN.pack(run.run_id.encode(), run.until_ms, run.task_id.encode()) for run in runs][: self.capacity]
+    def write_runs(self, entries: Iterable[bytes]) -> None:
+        """By the worker: what it holds now, an `entry_of` for each."""
+        packed = list(entries)[: self.capacity]
         self._version += 1
         _VERSION.pack_into(self._memory, 0, self._version)
         _COUNT.pack_into(self._memory, _COUNT_AT, len(packed))

@@ -12,7 +12,7 @@ from ade.core.errors import AdeError, DependencyCycle, IdempotencyConflict, Queu
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import AfterFailure, Task
 from ade.core.task import creation_event
-from ade.stores.sqlite.codec import detail_of, new_row, packed
+from ade.stores.sqlite.codec import detail_of, new_row, packed, unpacked
 from ade.stores.sqlite.records import read_records
 from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.transactions import Operation
@@ -55,11 +55,14 @@ class _Batch:
     def __init__(self, connection: apsw.Connection, tasks: Sequence[Task], now: int, usual_depth: int | None) -> None:
         self._connection = connection
         self._now = now
-        self._next_seq: int = value(connection, "next_seq")
-        rooms = run(connection, "queue_room", queues=packed(sorted({task.queue for task in tasks})), usual=usual_depth)
-        self._rooms = {name: [limit, depth] for name, limit, depth in rooms}
         self._by_key = _known_by_key(connection, tasks)
-        self._by_id = _known_by_id(connection, [*tasks, *self._by_key.values()])
+        ids = _ids_in([*tasks, *self._by_key.values()])
+        queues = packed(sorted({task.queue for task in tasks}))
+        outlook = value(connection, "add_outlook", queues=queues, usual=usual_depth, ids=packed(sorted(ids)))
+        next_seq, rooms, known = unpacked(outlook)
+        self._next_seq: int = next_seq
+        self._rooms = {name: [limit, depth] for name, limit, depth in rooms}
+        self._by_id = {task_id: (seq, Status(status)) for task_id, seq, status in known}
         self._new: dict[str, tuple[int, Task, int]] = {}
         self._edges: list[Edge] = []
 
@@ -169,11 +172,9 @@ def _known_by_key(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[Ke
     return {(task.queue, task.name, str(task.idempotency_key)): task for task in known}
 
 
-def _known_by_id(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[str, tuple[int, Status]]:
-    """Of the new ids and of everything they wait for: which exist."""
-    ids = {task.id for task in tasks}.union(*(task.depends_on for task in tasks))
-    rows = run(connection, "known_ids", ids=packed(sorted(ids)))
-    return {task_id: (seq, Status(status)) for task_id, seq, status in rows}
+def _ids_in(tasks: Sequence[Task]) -> set[str]:
+    """Their own, and those of everything they wait for."""
+    return {task.id for task in tasks}.union(*(task.depends_on for task in tasks if task.depends_on))
 
 
 def _distinct(tasks: Sequence[Task]) -> list[Task]:

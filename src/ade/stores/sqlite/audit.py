@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from ade.core.events import Event
 from ade.stores.sqlite.connection import check_library, patiently, translating, write_transaction
 from ade.stores.sqlite.places import make_folder, place_of
 
+_STATEMENTS = Path(__file__).parent / "audit_sql"  # importlib.resources is slow to load, and large
 _APPLICATION_ID = 0x41444541  # "ADEA"
 Result = TypeVar("Result")
 
@@ -145,4 +145,4 @@ def _as_bytes(body: bytes | str) -> bytes:
 @cache
 def _sql(name: str) -> str:
     """The statement in audit_sql/<name>.sql."""
-    return (files(__package__) / "audit_sql" / f"{name}.sql").read_text(encoding="utf-8")
+    return (_STATEMENTS / f"{name}.sql").read_text(encoding="utf-8")

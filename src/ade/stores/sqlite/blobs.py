@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -89,6 +88,8 @@ class SqliteBlobs:
         """Copy every blob; those of tasks that are pruned meanwhile may be missing."""
         if self._folder is None or not self._folder.exists():
             return
+        import shutil  # large, and only a backup needs it
+
         with translating(str(folder)):
             for path in self._folder.glob("??/*"):
                 if not path.name.endswith(_UNFINISHED):

@@ -3,7 +3,8 @@
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import apsw
 import msgspec
@@ -27,42 +28,46 @@ _definition = msgspec.json.Decoder(Definition)
 class Claim(Operation):
     """A worker asks for work. The answer is the list of tasks it got."""
 
-    __slots__ = ("now", "request", "steady")
+    __slots__ = ("is_repeated", "now", "request", "steady")
     may_use_reserve = False
 
     def __init__(self, request: ClaimRequest, now: Callable[[], int], steady: Callable[[], int]) -> None:
         super().__init__()
         self.request = request
+        self.is_repeated = request.may_be_repeated
         self.now = now
         self.steady = steady
 
     def run(self, connection: apsw.Connection) -> None:
         self.answer = self._claim(connection)
+        self.is_repeated = True  # if it is carried out again, the outcome of this time is unknown
 
     def _claim(self, connection: apsw.Connection) -> list[Task]:
         if not self.request.run_ids:
             return []
         now = self.now()
-        repeated = _taken_before(connection, self.request)
-        if repeated:  # the same request again, after an unknown outcome
-            return _read(connection, repeated, now)
-        run(connection, "promote_due", now=now)
-        chosen = _Choice(connection, self.request, self.steady()).choose()
+        if self.is_repeated and (taken := _taken_before(connection, self.request)):
+            return _read(connection, taken, now)
+        is_due, lanes, limits = unpacked(value(connection, "claim_outlook", now=now))
+        if is_due:
+            run(connection, "promote_due", now=now)
+        chosen = _Choice(connection, self.request, self.steady()).choose(lanes, limits)
         if not chosen:
             return []
         _take(connection, self.request, chosen, now=now, lease_until=self.steady() + self.request.lease_ms)
         return _read(connection, [candidate.seq for candidate in chosen], now)
 
 
-@dataclass(slots=True, order=True)
-class _Candidate:
+class _Candidate(NamedTuple):
+    """Compared as the tuple it is: by priority, then age; no two have the same age."""
+
     priority: int
     seq: int
-    key: str | None = field(compare=False)
-    status: Status = field(compare=False)
-    worker_id: str | None = field(compare=False)
-    queue: str = field(compare=False)
-    name: str = field(compare=False)
+    key: str | None
+    status: str
+    worker_id: str | None
+    queue: str
+    name: str
 
 
 @dataclass(slots=True)
@@ -87,11 +92,12 @@ class _Choice:
         self._known_keys: set[tuple[str, str]] = set()
         self._parked: list[int] = []
 
-    def choose(self) -> list[_Candidate]:
-        lanes = self._lanes()
+    def choose(self, pairs: list[tuple[str, str]], limited: list[tuple[str, int, int]]) -> list[_Candidate]:
+        """From the lanes and limits of claim_outlook.sql."""
+        lanes = self._served(pairs)
         if not lanes:
             return []
-        self._limits = self._read_limits()
+        self._limits = self._read_limits(limited)
         wanted = len(self._request.run_ids)
         chunk = max(wanted // len(lanes) + 8, 16) if len(lanes) > 1 else wanted
         chosen: list[_Candidate] = []
@@ -103,16 +109,15 @@ class _Choice:
         self._remember(chosen)
         return chosen
 
-    def _lanes(self) -> list[tuple[str, str]]:
-        pairs = unpacked(value(self._connection, "claim_lanes"))
+    def _served(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         queues = frozenset(self._request.queues)
         return [
             (queue, name) for queue, name in pairs if name in self._request.names and (not queues or queue in queues)
         ]
 
-    def _read_limits(self) -> dict[str, _Limits]:
+    def _read_limits(self, limited: list[tuple[str, int, int]]) -> dict[str, _Limits]:
         limits = {}
-        for text, full_at, running in run(self._connection, "claim_limits"):
+        for text, full_at, running in limited:
             definition, rate = _definition.decode(text), RateState(full_at)
             unlimited = len(self._request.run_ids)
             room = unlimited if definition.concurrency is None else max(definition.concurrency - running, 0)
@@ -142,7 +147,7 @@ class _Choice:
             for priority, seq, key, status, worker_id in rows:
                 if limits is not None and (limits.room <= 0 or len(self._parked) >= MOST_PARKED):
                     return
-                yield _Candidate(priority, seq, key, Status(status), worker_id, queue, name)
+                yield _Candidate(priority, seq, key, status, worker_id, queue, name)
             if len(rows) < chunk:
                 return
 
@@ -200,17 +205,16 @@ def _take(
     now: int,
     lease_until: int,
 ) -> None:
-    rows = packed([(candidate.seq, run_id) for candidate, run_id in zip(chosen, request.run_ids, strict=False)])
+    rows = packed(list(zip([candidate.seq for candidate in chosen], request.run_ids, strict=False)))
     run(connection, "claim_take", rows=rows, worker_id=request.worker_id, lease_until=lease_until, now=now)
     run(connection, "claim_events", rows=rows, now=now)
-    stalled = [(candidate.seq, candidate.worker_id) for candidate in chosen if candidate.status is Status.STALLED]
-    if stalled:
+    left = Counter([(candidate.queue, candidate.name, candidate.status) for candidate in chosen])
+    if any(status == Status.STALLED for _, _, status in left):
+        stalled = [(candidate.seq, candidate.worker_id) for candidate in chosen if candidate.status == Status.STALLED]
         run(connection, "reclaim_events", rows=packed(stalled), now=now)
-    moves: Counter[tuple[str, str, Status]] = Counter()
-    for candidate in chosen:
-        moves[candidate.queue, candidate.name, candidate.status] -= 1
-        moves[candidate.queue, candidate.name, Status.RUNNING] += 1
-    run(connection, "move_tally", rows=packed([(*lane, count) for lane, count in moves.items()]))
+    moves = [(queue, name, status, -count) for (queue, name, status), count in left.items()]
+    moves += [(queue, name, Status.RUNNING, count) for (queue, name, _), count in left.items()]
+    run(connection, "move_tally", rows=packed(moves))
 
 
 def _read(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:

@@ -182,25 +182,28 @@ def identity_row(change: Change, seq: int) -> tuple[object, ...]:
     return (seq, *(getattr(change.after, field) for field in IDENTITY_FIELDS))
 
 
-def is_plain_end(change: Change) -> bool:
-    """Whether of the columns only those move that every end moves: by far the most frequent change."""
-    after = change.after
+def is_end_of_run(change: Change) -> bool:
+    """Whether a run says that it has ended, and moves only what every end moves: by far the most frequent change."""
+    after, guard = change.after, change.guard
     return (
-        change.fields <= _END_SET
+        guard.run_id is not None
+        and guard.version is None
+        and guard.lease_until is None
         and after.status in FINAL
         and after.finished_at is not None
         and after.worker_id is None
         and after.lease_until is None
+        and change.fields <= _END_SET
     )
 
 
 _END_SET = _OUTCOME_SET | {"worker_id", "lease_until", "finished_at"}
 
 
-def ended_row(change: Change, seq: int) -> tuple[object, ...]:
-    """Parameters of end_task.sql."""
+def ended_row(change: Change) -> tuple[object, ...]:
+    """Parameters of end_runs.sql."""
     after = change.after
-    return (seq, after.status, after.updated_at, after.finished_at)
+    return (after.id, change.guard.run_id, after.status, after.updated_at, after.finished_at)
 
 
 def guard_row(change: Change) -> tuple[object, ...]:

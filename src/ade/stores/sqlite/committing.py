@@ -15,7 +15,7 @@ from ade.stores.sqlite.codec import (
     ended_row,
     guard_row,
     identity_row,
-    is_plain_end,
+    is_end_of_run,
     outcome_of,
     packed,
     result_expiry,
@@ -66,12 +66,19 @@ class _Part:
     positions: list[int]
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> Sequence[Change]:
+        if len(self.positions) == len(self.commit.changes):
+            return self.commit.changes
         return [self.commit.changes[position] for position in self.positions]
 
     @property
     def ids(self) -> list[str]:
-        return [change.task_id for change in self.changes]
+        return [change.before.id for change in self.changes]
+
+    def without(self, written: set[int]) -> "_Part":
+        """What is left of it when the changes with these identities are written."""
+        changes = self.commit.changes
+        return _Part(self.commit, [position for position in self.positions if id(changes[position]) not in written])
 
 
 def _parts(commit: Commit) -> list[_Part]:
@@ -99,10 +106,38 @@ class _Found:
     waiting: int
 
 
+Accepted = list[tuple[Change, _Found]]
+
+
 def _run_round(connection: apsw.Connection, parts: Sequence[_Part]) -> None:
+    ended, parts_left = _end_runs(connection, parts)
+    accepted = _check(connection, parts_left) if parts_left else []
+    if (ended or accepted) and _write(connection, ended, accepted, parts[0].commit.now()):
+        for part in parts:
+            part.commit.frees_work = True
+
+
+def _end_runs(connection: apsw.Connection, parts: Sequence[_Part]) -> tuple[Accepted, list[_Part]]:
+    """Ends of runs that stand each for themselves are written at once where their guard holds. Also what is left."""
+    ends = [change for part in parts if not part.commit.together for change in part.changes if is_end_of_run(change)]
+    if not ends:
+        return [], list(parts)
+    rows = run(connection, "end_runs", rows=packed([ended_row(change) for change in ends]))
+    found = {task_id: _Found(seq, Status.RUNNING, run_id, waiting) for task_id, seq, run_id, waiting in rows}
+    if len(found) == len(ends):
+        ended = [(change, found[change.task_id]) for change in ends]
+    else:
+        ended = [(change, found[change.task_id]) for change in ends if change.task_id in found]
+    if len(ended) == sum(len(part.positions) for part in parts):
+        return ended, []
+    written = {id(change) for change, _ in ended}
+    return ended, [left for part in parts if (left := part.without(written)).positions]
+
+
+def _check(connection: apsw.Connection, parts: Sequence[_Part]) -> Accepted:
     guards = packed([guard_row(change) for part in parts for change in part.changes])
     rows = iter(unpacked(value(connection, "check_guards", rows=guards)))
-    accepted: list[tuple[Change, _Found]] = []
+    accepted: Accepted = []
     for part in parts:
         verdicts = [(change, _verdict(change, next(rows))) for change in part.changes]
         refusals = [verdict for _, verdict in verdicts if isinstance(verdict, StaleWrite)]
@@ -114,9 +149,7 @@ def _run_round(connection: apsw.Connection, parts: Sequence[_Part]) -> None:
                 accepted.append((change, verdict))
             else:
                 part.commit.answer[position] = verdict
-    if accepted and _write(connection, accepted, parts[0].commit.now()):
-        for part in parts:
-            part.commit.frees_work = True
+    return accepted
 
 
 def _verdict(change: Change, row: list[object]) -> _Found | StaleWrite | None:
@@ -136,22 +169,15 @@ def _verdict(change: Change, row: list[object]) -> _Found | StaleWrite | None:
     return StaleLease(f"run {change.guard.run_id} no longer holds task {change.task_id}; it is {status} now")
 
 
-def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> bool:
-    """Write everything; answers whether tasks that waited for it stand in line now."""
-    _write_columns(connection, accepted, now)
-    outcomes = [
-        (found.seq, outcome_of(change.after), result_expiry(change.after))
-        for change, found in accepted
-        if touches_outcome(change)
-    ]
+def _write(connection: apsw.Connection, ended: Accepted, others: Accepted, now: int) -> bool:
+    """Write everything (of those that ended, the columns are written); whether tasks that waited stand in line now."""
+    if others:
+        _write_columns(connection, others, now)
+    outcomes = ended + [(change, found) for change, found in others if touches_outcome(change)]
     if outcomes:
-        run(connection, "upsert_outcome", rows=packed(outcomes))
-    details = [(found.seq, detail_of(change.after)) for change, found in accepted if touches_detail(change)]
-    if details:
-        run(connection, "update_detail", rows=packed(details))
-    identities = [identity_row(change, found.seq) for change, found in accepted if touches_identity(change)]
-    if identities:
-        run(connection, "update_identity", rows=packed(identities))
+        rows = [(found.seq, outcome_of(change.after), result_expiry(change.after)) for change, found in outcomes]
+        run(connection, "upsert_outcome", rows=packed(rows))
+    accepted = ended + others
     events = [
         (event.type, event.at, found.seq, event.task_id, event.actor, event.payload)
         for change, found in accepted
@@ -164,31 +190,26 @@ def _write(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], n
     return unblocked or unparked
 
 
-def _write_columns(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> None:
-    ends = [ended_row(change, found.seq) for change, found in accepted if is_plain_end(change)]
-    if ends:
-        run(connection, "end_task", rows=packed(ends))
-    others = [
-        changed_row(change, found.seq, now=now, waiting=found.waiting)
-        for change, found in accepted
-        if not is_plain_end(change)
-    ]
-    if others:
-        run(connection, "update_task", rows=packed(others))
+def _write_columns(connection: apsw.Connection, accepted: Accepted, now: int) -> None:
+    rows = [changed_row(change, found.seq, now=now, waiting=found.waiting) for change, found in accepted]
+    run(connection, "update_task", rows=packed(rows))
+    details = [(found.seq, detail_of(change.after)) for change, found in accepted if touches_detail(change)]
+    if details:
+        run(connection, "update_detail", rows=packed(details))
+    identities = [identity_row(change, found.seq) for change, found in accepted if touches_identity(change)]
+    if identities:
+        run(connection, "update_identity", rows=packed(identities))
 
 
-def _move_tallies(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> None:
-    differences: Counter[tuple[str, str, Status]] = Counter()
-    for change, found in accepted:
-        before, after = change.before, change.after
-        differences[before.queue, before.name, found.status] -= 1
-        differences[after.queue, after.name, after.status] += 1
+def _move_tallies(connection: apsw.Connection, accepted: Accepted) -> None:
+    differences = Counter([(change.after.queue, change.after.name, change.after.status) for change, _ in accepted])
+    differences.subtract([(change.before.queue, change.before.name, found.status) for change, found in accepted])
     rows = [(*lane, difference) for lane, difference in differences.items() if difference]
     if rows:
         run(connection, "move_tally", rows=packed(rows))
 
 
-def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change, _Found]], now: int) -> bool:
+def _settle_dependents(connection: apsw.Connection, accepted: Accepted, now: int) -> bool:
     """What waited for tasks that ended now stands in line, or is marked for the sweep that decides on it."""
     revived = [found.seq for change, found in accepted if found.status in FINAL and not change.after.is_final]
     if revived:
@@ -204,6 +225,8 @@ def _settle_dependents(connection: apsw.Connection, accepted: list[tuple[Change,
     if in_vain != "[]":
         run(connection, "drop_edges", seqs=in_vain)
         run(connection, "clear_waiting", seqs=in_vain)
+    if not value(connection, "any_dependency"):
+        return False
     met = Counter(seq for (seq,) in run(connection, "meet_dependencies", rows=packed(ended)))
     if met:
         run(connection, "unblock", rows=packed(list(met.items())), now=now)
@@ -223,7 +246,7 @@ def _revive(connection: apsw.Connection, revived: list[int]) -> None:
         run(connection, "block", rows=packed(list(waiting.items())))
 
 
-def _free_keys(connection: apsw.Connection, accepted: list[tuple[Change, _Found]]) -> bool:
+def _free_keys(connection: apsw.Connection, accepted: Accepted) -> bool:
     """A run that ended frees its concurrency key for the next in line; so does one in line that will never run."""
     freed = False
     for change, found in accepted:

@@ -5,6 +5,7 @@ import select
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,6 +39,10 @@ class FileHints(LocalHints):
             os.utime(self._files[topic])
         except OSError:  # somebody removed the folder: others find out by their slow poll
             self._wake(topic)
+
+    def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        self._watch()
+        return super().follow(topic, callback)
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
         self._watch()

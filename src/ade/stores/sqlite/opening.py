@@ -22,7 +22,7 @@ from ade.stores.sqlite.queues import SqliteQueues
 from ade.stores.sqlite.readers import FileReaders, MemoryReaders
 from ade.stores.sqlite.schedules import SqliteSchedules
 from ade.stores.sqlite.sweeps import SqliteSweeps
-from ade.stores.sqlite.tasks import SqliteTasks
+from ade.stores.sqlite.tasks import SqliteBlockingAdds, SqliteTasks
 from ade.stores.sqlite.transactions import NoGuard, Transactions, WriteGuard
 from ade.stores.sqlite.upkeep import SqliteUpkeep
 from ade.stores.sqlite.workers import SqliteWorkers
@@ -96,6 +96,7 @@ def _assemble(
     blobs = SqliteBlobs(folder, now=timing.now, is_shared=options.blob_dir is not None)
     renewals = Transactions(new_connection, "the lease renewal", guard) if place else None
     workers = SqliteWorkers(writer, readers, timing, renewals)
+    tasks = SqliteTasks(writer, readers, timing, hints, guard, options.queue_depth or None)
     opened_by = os.getpid()
 
     async def close() -> None:
@@ -109,7 +110,7 @@ def _assemble(
         await asyncio.to_thread(close_all)
 
     return Stores(
-        tasks=SqliteTasks(writer, readers, timing, hints, guard, options.queue_depth or None),
+        tasks=tasks,
         sweeps=SqliteSweeps(writer, readers, timing, blobs),
         workers=workers,
         queues=SqliteQueues(writer, readers),
@@ -132,5 +133,6 @@ def _assemble(
         ),
         hints=hints,
         clock=timing,
+        blocking=SqliteBlockingAdds(tasks),
         closer=close,
     )

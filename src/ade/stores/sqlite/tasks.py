@@ -16,10 +16,19 @@ from ade.stores.sqlite.records import read_records
 from ade.stores.sqlite.statements import run
 
 if TYPE_CHECKING:
+    from ade.stores.sqlite.adding import Add
     from ade.stores.sqlite.committing import Commit
     from ade.stores.sqlite.readers import Readers
     from ade.stores.sqlite.transactions import WriteGuard
     from ade.stores.sqlite.writer import Writer
+
+
+class SqliteBlockingAdds:
+    def __init__(self, tasks: "SqliteTasks") -> None:
+        self._tasks = tasks
+
+    def add(self, tasks: Sequence[Task]) -> list[Task]:
+        return self._tasks.add_blocking(tasks)
 
 
 class SqliteTasks:
@@ -40,11 +49,23 @@ class SqliteTasks:
         self._usual_depth = usual_depth  # of queues that set no limit of their own
 
     async def add(self, tasks: Sequence[Task]) -> list[Task]:
+        stored: list[Task] = await self._writer.do(self._add(tasks))
+        return stored
+
+    def add_blocking(self, tasks: Sequence[Task]) -> list[Task]:
+        stored: list[Task] = self._writer.do_blocking(self._add(tasks))
+        return stored
+
+    def _add(self, tasks: Sequence[Task]) -> "Add":
         from ade.stores.sqlite.adding import Add
 
         self._guard.before_admission()
-        stored: list[Task] = await self._writer.do(Add(tasks, self._clock.now, self._usual_depth))
-        return stored
+        add = Add(tasks, self._clock.now, self._usual_depth)
+        add.afterwards = self._ring_for_work
+        return add
+
+    def _ring_for_work(self) -> None:
+        self._hints.ring(WORK)
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
         from ade.stores.sqlite.claiming import Claim
@@ -66,7 +87,7 @@ class SqliteTasks:
     async def _do_commit(self, commit: "Commit") -> Any:
         answer = await self._writer.do(commit)
         if commit.frees_work:
-            self._hints.ring(WORK)
+            self._ring_for_work()
         return answer
 
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:

@@ -22,12 +22,13 @@ class Operation:
     Every operation may be carried out twice (after an error whose outcome is unknown) with the effect of once.
     """
 
-    __slots__ = ("answer", "refusal")
+    __slots__ = ("afterwards", "answer", "refusal")
     may_use_reserve: ClassVar[bool] = True  # whether it may be written into the last space of a full disk
 
     def __init__(self) -> None:
         self.answer: Any = None
         self.refusal: BaseException | None = None
+        self.afterwards: Callable[[], None] | None = None  # called by the writing thread as soon as it is durable
 
     @property
     def weight(self) -> int:

@@ -89,6 +89,7 @@ class Writer:
             group, goes_on = self._next_group()
             if group:
                 self._transactions.carry_out([ask.operation for ask in group])
+                _follow_up(group)
                 _answer(group)
         self._transactions.close()
 
@@ -104,6 +105,14 @@ class Writer:
                 return group, True
             asked = self._asked.get()
         return group, False
+
+
+def _follow_up(group: list[_Ask]) -> None:
+    """Once for each thing to do, and before the callers are answered: that alone takes a change of threads."""
+    done = {ask.operation.afterwards for ask in group if ask.operation.refusal is None}
+    for afterwards in done:
+        if afterwards is not None:
+            afterwards()
 
 
 def _answer(group: list[_Ask]) -> None:

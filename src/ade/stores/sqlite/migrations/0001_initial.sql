@@ -61,18 +61,18 @@ CREATE INDEX outcome_expiry ON task_outcome (expires_at) WHERE expires_at IS NOT
 -- The whole task as one JSON object, ready to be decoded.
 CREATE VIEW record (seq, json) AS
 SELECT t.seq,
-       '{"id":"' || t.id || '","queue":"' || t.queue || '","name":"' || t.name || '","status":"' || t.status
-       || '","priority":' || t.priority || ',"run_after":' || t.run_after
-       || ',"deadline":' || json_quote(t.deadline) || ',"version":' || t.version
-       || ',"generation":' || t.generation || ',"attempt":' || t.attempt
-       || ',"run_id":' || json_quote(t.run_id) || ',"worker_id":' || json_quote(t.worker_id)
-       || ',"lease_until":' || json_quote(t.lease_until) || ',"waiting_on":' || t.waiting_on
-       || ',"created_at":' || t.created_at || ',"updated_at":' || t.updated_at
-       || ',"started_at":' || json_quote(t.started_at) || ',"finished_at":' || json_quote(t.finished_at)
-       || iif(t.discarded, ',"discarded":true', '')
-       || coalesce(',"progress":' || o.progress, '')
-       || coalesce(',' || substr(o.outcome, 2, length(o.outcome) - 2), '')
-       || iif(d.detail = '{}', '}', ',' || substr(d.detail, 2))  -- nothing but defaults leaves it empty
+       concat(  -- writes the text once; a chain of || would copy it at every step
+           '{"id":"', t.id, '","queue":"', t.queue, '","name":"', t.name, '","status":"', t.status,
+           '","priority":', t.priority, ',"run_after":', t.run_after, ',"version":', t.version,
+           ',"generation":', t.generation, ',"attempt":', t.attempt, ',"waiting_on":', t.waiting_on,
+           ',"created_at":', t.created_at, ',"updated_at":', t.updated_at,
+           ',"deadline":' || t.deadline, ',"run_id":' || iif(t.run_id IS NULL, NULL, json_quote(t.run_id)),
+           ',"worker_id":' || iif(t.worker_id IS NULL, NULL, json_quote(t.worker_id)),
+           ',"lease_until":' || t.lease_until, ',"started_at":' || t.started_at,
+           ',"finished_at":' || t.finished_at, iif(t.discarded, ',"discarded":true', ''),
+           ',"progress":' || o.progress,
+           ',' || substr(o.outcome, 2, length(o.outcome) - 2),
+           iif(d.detail = '{}', '}', ',' || substr(d.detail, 2)))  -- nothing but defaults leaves it empty
   FROM task t
   JOIN task_detail d ON d.seq = t.seq
   LEFT JOIN task_outcome o ON o.seq = t.seq;

@@ -1,0 +1,2 @@
+-- Whether anything waits for anything.
+SELECT EXISTS (SELECT 1 FROM dependency)
