@@ -252,7 +252,7 @@ class StoreFull(DiskFull):
 
 
 class NotConfirmed(StoreError):
-    """The work is accepted, but too few replicas have confirmed it in time. Repeating the call is safe."""
+    """The work is accepted, but too few replicas have confirmed it in time. With a key, enqueuing again is safe."""
 
     code = "not_confirmed"
 
@@ -262,7 +262,7 @@ class NotConfirmed(StoreError):
 
 
 class InvalidUrl(AdeError):
-    """The store URL is not one ADE knows. Use sqlite:///path/to/file.db or memory://."""
+    """The store URL is not one ADE knows, or not whole. Use sqlite:///path/to/file.db, memory:// or redis://host."""
 
     code = "invalid_url"
 
@@ -277,3 +277,27 @@ class AuditBroken(AdeError):
     """The audit chain does not hold: an entry was changed, removed or added outside ADE."""
 
     code = "audit_broken"
+
+
+class InvalidLock(AdeError):
+    """The lock's name or options are not valid. Nothing was asked for; correct them and try again."""
+
+    code = "invalid_lock"
+
+
+class TooManyLocks(AdeError):
+    """The owner holds, or the resource has, as many locks or waiters as are allowed. Try again later."""
+
+    code = "too_many_locks"
+
+
+class LockLost(AdeError):
+    """The lock is not held any more: its lease ran out or it was taken away. Stop, and take it again if need be."""
+
+    code = "lock_lost"
+
+
+class UpgradeDeadlock(AdeError):
+    """Another holder of a share waits to make it exclusive. Release your share; then one of you can go on."""
+
+    code = "upgrade_deadlock"

@@ -1,0 +1,81 @@
+"""What a lock book holds: requests, each for one resource or for several at once, that wait or are granted."""
+
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.core.records import DEFAULT_PRIORITY
+
+DEFAULT_NAMESPACE = "default"
+OVERTAKING = 8  # how many places one step of priority is worth: nobody is overtaken more than 9 * 8 times
+FRONT = -1.0  # the rank of those who hold a share and want the whole: nobody else could go before them
+
+
+class LockMode(StrEnum):
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    SHARED = auto()
+    EXCLUSIVE = auto()
+
+
+class LockState(StrEnum):
+    __hash__ = str.__hash__
+
+    WAITING = auto()
+    GRANTED = auto()
+
+
+class LockItem(Struct, frozen=True, omit_defaults=True):
+    """One resource of a request. The token rises with every grant of the namespace; 0: not granted."""
+
+    resource: str
+    mode: LockMode
+    token: int = 0
+
+
+class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Granted as a whole or not at all. Times are milliseconds; those of leases are the store's steady time."""
+
+    id: str  # the grant id: random, and known to its holder alone
+    namespace: str = DEFAULT_NAMESPACE
+    owner: str  # the agent or program
+    scope: str  # what holds and waits in one go, such as a run: two of one owner do not wait for each other
+    items: tuple[LockItem, ...]  # by the name of the resource
+    priority: int = DEFAULT_PRIORITY
+    purpose: str | None = None
+    task_id: str | None = None
+    upgrades: str | None = None  # the id of the grant whose share shall become exclusive
+    # state
+    state: LockState = LockState.WAITING
+    seq: int = 0  # age, given by the book
+    rank: float = 0.0  # the place in line, lowest first
+    ttl_ms: int = 30_000
+    lease_until: int = 0
+    wait_until: int | None = None  # a waiter that is not granted by then is let go
+    asked_at: int = 0
+    granted_at: int | None = None
+    heartbeats: int = 0
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return tuple(item.resource for item in self.items)
+
+    @property
+    def is_granted(self) -> bool:
+        return self.state is LockState.GRANTED
+
+    def mode_of(self, resource: str) -> LockMode | None:
+        return next((item.mode for item in self.items if item.resource == resource), None)
+
+
+def rank_of(seq: int, priority: int) -> float:
+    """Fixed once and for all, so that nobody has to move a line: first come first served inside a priority."""
+    return float(seq + OVERTAKING * priority)
+
+
+def conflict(one: LockMode, other: LockMode) -> bool:
+    return one is LockMode.EXCLUSIVE or other is LockMode.EXCLUSIVE
+
+
+def place_in_line(request: LockRequest) -> tuple[float, int]:
+    return (request.rank, request.seq)

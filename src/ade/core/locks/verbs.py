@@ -1,0 +1,228 @@
+"""What may be done with locks. Each verb is carried out on a Book, which is then written as a whole."""
+
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from ade.core.errors import LockLost, TooManyLocks, UpgradeDeadlock
+from ade.core.locks.asking import WAITER_LEASE_MS
+from ade.core.locks.book import (
+    ACQUIRED,
+    DEADLOCK,
+    DOWNGRADED,
+    EXPIRED,
+    LOST,
+    QUEUED,
+    RELEASED,
+    Book,
+)
+from ade.core.locks.records import FRONT, LockItem, LockMode, LockRequest, LockState, rank_of
+
+
+@dataclass(frozen=True, slots=True)
+class LockLimits:
+    """How much one may ask for."""
+
+    waiters_per_resource: int = 1_000
+    requests_per_owner: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many there are already: in the longest of the lines, and of this owner."""
+
+    waiting: int = 0
+    of_owner: int = 0
+
+
+def acquire(
+    book: Book,
+    request: LockRequest,
+    *,
+    wait_ms: int | None,
+    first_seq: int = 0,
+    crowd: Crowd | None = None,
+    limits: LockLimits | None = None,
+) -> LockRequest | None:
+    """Granted at once, or in line for at most `wait_ms`; None when it would have to wait and must not (0).
+
+    The same request again changes nothing and tells how it stands. `first_seq` is the age of a request that gave way
+    in a deadlock: it takes up its old place.
+    """
+    known = book.get(request.id)
+    if known is not None and not book.is_dead(known):
+        return known
+    crowd, limits = crowd or Crowd(), limits or LockLimits()
+    if crowd.of_owner >= limits.requests_per_owner:
+        raise TooManyLocks(f"{request.owner} has {crowd.of_owner} locks already, as many as it may have")
+    book.seq += 1
+    seq = first_seq if 0 < first_seq < book.seq else book.seq
+    asked = structs.replace(
+        request,
+        seq=seq,
+        rank=rank_of(seq, request.priority),
+        asked_at=book.now_ms,
+        lease_until=book.steady_ms + WAITER_LEASE_MS,
+        wait_until=None if wait_ms is None else book.steady_ms + wait_ms,
+    )
+    _look_after(book, asked)
+    granted = book.grant(asked, ACQUIRED) if book.is_free_for(asked) else None
+    book.settle()
+    if granted is not None or wait_ms == 0:
+        return granted
+    if crowd.waiting >= limits.waiters_per_resource:
+        raise TooManyLocks(f"{crowd.waiting} requests wait for {', '.join(asked.resources)} already; try again later")
+    book.put(asked)
+    book.tell(QUEUED, asked)
+    return asked
+
+
+def poll(book: Book, request_id: str) -> LockRequest | None:
+    """A waiter says that it lives, and hears how it stands; None when it is in no line any more."""
+    request = _alive(book, request_id)
+    if request is None:
+        return None
+    if not request.is_granted:
+        book.put(structs.replace(request, lease_until=book.steady_ms + WAITER_LEASE_MS))
+        _look_after(book, request)
+    book.settle()
+    return book.get(request_id)
+
+
+def renew(book: Book, request_id: str, ttl_ms: int | None = None) -> LockRequest | None:
+    """Set the lease of a grant anew; None when it is gone. A renewal never brings a lock back."""
+    grant = _alive(book, request_id)
+    book.settle()
+    if grant is None or not grant.is_granted:
+        return None
+    ttl = grant.ttl_ms if ttl_ms is None else ttl_ms
+    lease_until = max(grant.lease_until, book.steady_ms + ttl)
+    renewed = structs.replace(grant, ttl_ms=ttl, lease_until=lease_until, heartbeats=grant.heartbeats + 1)
+    book.put(renewed)
+    return renewed
+
+
+def release(book: Book, request_id: str) -> LockRequest | None:
+    """Let go of a grant, or leave the line; None when that has happened already."""
+    request = _alive(book, request_id)
+    if request is not None:
+        book.remove(request, RELEASED)
+    book.settle()
+    return request
+
+
+def take_away(book: Book, request_id: str, *, reason: str, by: str) -> LockRequest | None:
+    """An operator ends somebody's lock, or wait, by force."""
+    request = _alive(book, request_id)
+    if request is not None:
+        book.remove(request, LOST, reason=reason, by=by)
+    book.settle()
+    return request
+
+
+def upgrade(book: Book, grant_id: str, resource: str, *, upgrade_id: str, wait_ms: int | None) -> LockRequest | None:
+    """The exclusive lock for one who has a share: at once if nobody else has one, else before everybody in line.
+
+    Answers the grant when it is exclusive, or the upgrade that waits; None when it would have to wait and must not.
+    """
+    grant = _alive(book, grant_id)
+    mode = None if grant is None else grant.mode_of(resource)
+    if grant is None or not grant.is_granted or mode is None:
+        raise LockLost(f"the lock on {resource} is not held any more")
+    if mode is LockMode.EXCLUSIVE:
+        return grant
+    other = _first_upgrade(book, resource)
+    if other is not None and other.upgrades == grant_id:
+        return other
+    if other is not None:
+        raise UpgradeDeadlock(f"{other.owner} holds a share of {resource} too and waits for yours to end")
+    book.seq += 1
+    asked = structs.replace(
+        grant,
+        id=upgrade_id,
+        items=(LockItem(resource, LockMode.EXCLUSIVE),),
+        upgrades=grant_id,
+        state=LockState.WAITING,
+        seq=book.seq,
+        rank=FRONT,
+        asked_at=book.now_ms,
+        granted_at=None,
+        lease_until=book.steady_ms + WAITER_LEASE_MS,
+        wait_until=None if wait_ms is None else book.steady_ms + wait_ms,
+        heartbeats=0,
+    )
+    widened = book.grant(asked, ACQUIRED) if book.is_free_for(asked) else None
+    book.settle()
+    if widened is not None or wait_ms == 0:
+        return widened
+    book.put(asked)
+    book.tell(QUEUED, asked)
+    return asked
+
+
+def downgrade(book: Book, grant_id: str, resource: str) -> LockRequest:
+    """Keep a share of what was exclusive, at once. Its token is good for reading; a writer's will be higher."""
+    grant = _alive(book, grant_id)
+    if grant is None or not grant.is_granted or grant.mode_of(resource) is None:
+        raise LockLost(f"the lock on {resource} is not held any more")
+    items = tuple(
+        LockItem(resource, LockMode.SHARED, item.token) if item.resource == resource else item for item in grant.items
+    )
+    shared = structs.replace(grant, items=items)
+    book.put(shared)
+    book.tell(DOWNGRADED, shared)
+    book.free([resource])
+    book.settle()
+    return shared
+
+
+def give_way(book: Book, request_id: str, *, cycle: tuple[str, ...]) -> LockRequest | None:
+    """A waiter is chosen to end a deadlock: its wait fails, what it holds it releases itself."""
+    request = _alive(book, request_id)
+    if request is None or request.is_granted:
+        return None
+    book.remove(request, DEADLOCK, cycle=list(cycle))
+    book.settle()
+    return request
+
+
+def let_pass(book: Book, request_id: str, *, before: str) -> LockRequest | None:
+    """A deadlock that comes only from the order of a line is ended by changing it."""
+    request, other = _alive(book, request_id), _alive(book, before)
+    if request is None or other is None or request.is_granted or other.is_granted:
+        return None
+    book.put(structs.replace(request, rank=min(request.rank, other.rank - 0.5)))
+    book.free(request.resources)
+    book.settle()
+    return book.get(request_id)
+
+
+def bury(book: Book, request_ids: list[str]) -> None:
+    """The sweep: whose lease ran out is removed, wherever nobody else has looked."""
+    for request_id in request_ids:
+        _alive(book, request_id)
+    book.settle()
+
+
+def _alive(book: Book, request_id: str) -> LockRequest | None:
+    request = book.get(request_id)
+    if request is not None and book.is_dead(request):
+        book.remove(request, EXPIRED)
+        return None
+    return request
+
+
+def _first_upgrade(book: Book, resource: str) -> LockRequest | None:
+    for waiter in book.line(resource):
+        if waiter.rank > FRONT:
+            return None
+        if waiter.upgrades is not None:
+            return waiter
+    return None
+
+
+def _look_after(book: Book, request: LockRequest) -> None:
+    """Remove who has died among the holders of what the request wants, and let in those who come first."""
+    for resource in request.resources:
+        book.holders(resource)
+    book.settle()
