@@ -14,6 +14,9 @@ from ade.core.change import Change
 from ade.core.errors import StaleWrite
 from ade.core.events import Event
 from ade.core.lifecycle import Status
+from ade.core.locks.deadlocks import Cure
+from ade.core.locks.records import LockRequest
+from ade.core.locks.verbs import LockLimits
 from ade.core.records import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
 
 
@@ -330,6 +333,59 @@ class BlockingAdds(Protocol):
         """
 
 
+class LockQuery(Struct, frozen=True, kw_only=True):
+    """Which lock requests to list. A resource is named together with its namespace."""
+
+    namespace: str | None = None
+    owner: str | None = None
+    resource: str | None = None
+    limit: int = 1_000
+
+
+class LockStore(Protocol):
+    """Books of locks, one for each namespace. Every verb is one write, with the events that tell of it.
+
+    Whoever is found dead on the way is removed and those behind it are let in; then LOCK is rung.
+    """
+
+    async def acquire(
+        self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
+    ) -> LockRequest | None:
+        """Granted, or in line for so long (None: for ever); None when it would have to wait and must not (0).
+
+        The same request again changes nothing. Raises TooManyLocks.
+        """
+
+    async def poll(self, namespace: str, request_id: str) -> LockRequest | None:
+        """A waiter lives and asks how it stands; None when it is gone."""
+
+    async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        """Set the leases of grants anew; None for those that are gone."""
+
+    async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        """Let go of grants, or leave the line; None for those that are gone already."""
+
+    async def upgrade(
+        self, namespace: str, grant_id: str, resource: str, *, upgrade_id: str, wait_ms: int | None
+    ) -> LockRequest | None:
+        """From a share to the whole. Raises LockLost, UpgradeDeadlock."""
+
+    async def downgrade(self, namespace: str, grant_id: str, resource: str) -> LockRequest:
+        """From the whole to a share. Raises LockLost."""
+
+    async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
+        """End a grant or a wait by force; None when it is gone."""
+
+    async def cure(self, namespace: str, cure: Cure, cycle: tuple[str, ...]) -> LockRequest | None:
+        """Open a ring: somebody's wait fails, or somebody goes first; None when things have changed meanwhile."""
+
+    async def find(self, query: LockQuery) -> list[LockRequest]:
+        """What stands in the books, dead ones that nobody has met yet included."""
+
+    async def bury(self, limit: int) -> int:
+        """The sweep: remove whose time is over, wherever nobody else looks; how many these were."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
     """Everything one store offers, as opened by the composition root."""
@@ -346,6 +402,7 @@ class Stores:
     upkeep: UpkeepStore
     hints: Hints
     clock: Clock
+    locks: LockStore | None = None
     blocking: BlockingAdds | None = None  # where the store can do without an event loop
 
     async def close(self) -> None:
@@ -359,4 +416,4 @@ class Closer(Protocol):
     async def __call__(self) -> None: ...
 
 
-WORK, STOP, DONE = "work", "stop", "done"  # topics of hints
+WORK, STOP, DONE, LOCK = "work", "stop", "done", "lock"  # topics of hints

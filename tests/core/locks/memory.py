@@ -24,7 +24,8 @@ class MemoryLocks:
         return self.requests.get(request_id)
 
     def holders(self, resource: str) -> Iterable[LockRequest]:
-        return [one for one in self.requests.values() if one.is_granted and resource in one.resources]
+        held = [one for one in self.requests.values() if one.is_granted and resource in one.resources]
+        return sorted(held, key=place_in_line)
 
     def line(self, resource: str) -> Iterable[LockRequest]:
         waiting = [one for one in self.requests.values() if not one.is_granted and resource in one.resources]
@@ -37,6 +38,8 @@ class MemoryLocks:
         """Carry the verb out and write what it decided."""
         book = Book(self, now_us=self.now_us, steady_ms=self.steady_ms)
         result = verb(book)
+        if not book.changed and not book.removed:
+            return result
         for request_id in book.removed:
             self.requests.pop(request_id, None)
         self.requests.update(book.changed)

@@ -29,7 +29,7 @@ class View(Protocol):
     def get(self, request_id: str) -> LockRequest | None: ...
 
     def holders(self, resource: str) -> Iterable[LockRequest]:
-        """Granted ones."""
+        """Granted ones, by the place they had."""
 
     def line(self, resource: str) -> Iterable[LockRequest]:
         """Those that wait, by their place; read only as far as somebody looks."""

@@ -16,6 +16,7 @@ from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, known_offset
 from ade.stores.sqlite.connection import connect_reader, is_current, translated
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
+from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.log import SqliteEvents
 from ade.stores.sqlite.places import place_of
 from ade.stores.sqlite.queues import SqliteQueues
@@ -85,6 +86,7 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
         outputs=SqliteOutputs(absent, readers),
         schedules=SqliteSchedules(absent, readers),
         blobs=SqliteBlobs(blobs, at_once),
+        locks=SqliteLocks(absent, readers, clock, absent),
         upkeep=absent,
         hints=absent,
         clock=clock,

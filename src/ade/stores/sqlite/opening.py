@@ -16,6 +16,7 @@ from ade.stores.sqlite.connection import check_process, connect, translating
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.guard import FileGuard
 from ade.stores.sqlite.hints import FileHints
+from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.log import SqliteEvents
 from ade.stores.sqlite.places import Place, drop_ballast, place_of, prepare
 from ade.stores.sqlite.queues import SqliteQueues
@@ -119,6 +120,7 @@ def _assemble(
         outputs=SqliteOutputs(writer, readers),
         schedules=SqliteSchedules(writer, readers),
         blobs=blobs,
+        locks=SqliteLocks(writer, readers, timing, hints),
         upkeep=SqliteUpkeep(
             writer,
             readers,

@@ -1,0 +1,177 @@
+"""LockStore on SQLite: the rules of the core, carried out under the write lock and written as a whole."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import apsw
+import msgspec
+
+from ade.core.locks import verbs
+from ade.core.locks.book import Book
+from ade.core.locks.deadlocks import Cure, GiveWay
+from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest
+from ade.core.locks.verbs import Crowd, LockLimits
+from ade.ports import LOCK, Clock, Hints, LockQuery
+from ade.stores.sqlite.codec import packed
+from ade.stores.sqlite.statements import run, sql
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.writer import Writer
+
+Answer = TypeVar("Answer")
+_decode = msgspec.json.Decoder(LockRequest).decode
+
+
+class SqliteLocks:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Hints) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+        self._hints = hints
+
+    async def acquire(
+        self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
+    ) -> LockRequest | None:
+        def verb(connection: apsw.Connection, book: Book) -> LockRequest | None:
+            resources = packed(request.resources)
+            [(waiting, of_owner)] = run(
+                connection, "lock_crowd", namespace=request.namespace, owner=request.owner, resources=resources
+            )
+            crowd = Crowd(waiting, of_owner)
+            return verbs.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=limits)
+
+        return await self._do(request.namespace, verb)
+
+    async def poll(self, namespace: str, request_id: str) -> LockRequest | None:
+        return await self._do(namespace, lambda _, book: verbs.poll(book, request_id))
+
+    async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return await self._do(namespace, lambda _, book: [verbs.renew(book, each) for each in request_ids])
+
+    async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return await self._do(namespace, lambda _, book: [verbs.release(book, each) for each in request_ids])
+
+    async def upgrade(
+        self, namespace: str, grant_id: str, resource: str, *, upgrade_id: str, wait_ms: int | None
+    ) -> LockRequest | None:
+        return await self._do(
+            namespace, lambda _, book: verbs.upgrade(book, grant_id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
+        )
+
+    async def downgrade(self, namespace: str, grant_id: str, resource: str) -> LockRequest:
+        return await self._do(namespace, lambda _, book: verbs.downgrade(book, grant_id, resource))
+
+    async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
+        return await self._do(namespace, lambda _, book: verbs.take_away(book, request_id, reason=reason, by=by))
+
+    async def cure(self, namespace: str, cure: Cure, cycle: tuple[str, ...]) -> LockRequest | None:
+        def verb(_: apsw.Connection, book: Book) -> LockRequest | None:
+            if isinstance(cure, GiveWay):
+                return verbs.give_way(book, cure.request_id, cycle=cycle)
+            return verbs.let_pass(book, cure.request_id, before=cure.before)
+
+        return await self._do(namespace, verb)
+
+    async def find(self, query: LockQuery) -> list[LockRequest]:
+        def read(connection: apsw.Connection) -> list[LockRequest]:
+            if query.resource is None:
+                rows = run(connection, "lock_list", namespace=query.namespace, owner=query.owner, limit=query.limit)
+            else:
+                place = {"namespace": query.namespace or DEFAULT_NAMESPACE, "resource": query.resource}
+                rows = run(connection, "lock_standing", granted=1, **place)
+                rows += run(connection, "lock_standing", granted=0, **place)
+            return [_decode(text) for (text,) in rows][: query.limit]
+
+        return await self._readers.call(read)
+
+    async def bury(self, limit: int) -> int:
+        """By a reader first: usually nobody has died, and then nothing is written."""
+        moment = self._clock.steady()
+        rows = await self._readers.call(lambda c: run(c, "lock_expired", now=moment, limit=limit))
+        by_namespace: dict[str, list[str]] = {}
+        for namespace, request_id in rows:
+            by_namespace.setdefault(namespace, []).append(request_id)
+        for namespace, ids in by_namespace.items():
+            await self._do(namespace, lambda _, book, ids=ids: verbs.bury(book, ids))  # type: ignore[misc]  # bound now
+        return len(rows)
+
+    async def _do(self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]) -> Answer:
+        """Carry a verb out and write what it decided; whoever waits is told to look."""
+
+        def write(connection: apsw.Connection) -> tuple[Answer, bool]:
+            view = _Stored(connection, namespace)
+            book = Book(view, now_us=self._clock.now() * 1000, steady_ms=self._clock.steady())
+            answer = verb(connection, book)
+            _write(connection, namespace, book, view)
+            return answer, any(one.is_granted for one in book.changed.values()) or bool(book.removed)
+
+        answer, moved = await self._writer.call(write)
+        if moved:
+            self._hints.ring(LOCK)
+        return answer  # type: ignore[no-any-return]  # what the verb answers
+
+
+class _Stored:
+    """The view of one namespace, read as far as somebody looks."""
+
+    def __init__(self, connection: apsw.Connection, namespace: str) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self.read: dict[str, LockRequest] = {}  # as they were
+
+    def get(self, request_id: str) -> LockRequest | None:
+        rows = run(self._connection, "lock_get", id=request_id, namespace=self._namespace)
+        return self._known(rows[0][0]) if rows else None
+
+    def holders(self, resource: str) -> Iterable[LockRequest]:
+        return [self._known(text) for (text,) in self._standing(resource, granted=1)]
+
+    def line(self, resource: str) -> Iterator[LockRequest]:
+        for (text,) in self._standing(resource, granted=0):
+            yield self._known(text)
+
+    def newest(self) -> tuple[int, int]:
+        rows = run(self._connection, "lock_newest", namespace=self._namespace)
+        return rows[0] if rows else (0, 0)
+
+    def _standing(self, resource: str, *, granted: int) -> Iterable[tuple[str]]:
+        bindings = {"namespace": self._namespace, "resource": resource, "granted": granted}
+        return self._connection.execute(sql("lock_standing"), bindings)
+
+    def _known(self, text: str) -> LockRequest:
+        request = _decode(text)
+        self.read[request.id] = request
+        return request
+
+
+def _write(connection: apsw.Connection, namespace: str, book: Book, view: _Stored) -> None:
+    if not book.changed and not book.removed:
+        return
+    gone = [view.read[each] for each in (*book.changed, *book.removed) if each in view.read]
+    moved = [one for one in gone if one.id in book.removed or _places(one) != _places(book.changed[one.id])]
+    run(connection, "lock_drop_items", rows=packed([place for one in moved for place in _places(one)]))
+    run(connection, "lock_drop", ids=packed(list(book.removed)))
+    run(connection, "lock_put", rows=packed([_row(one) for one in book.changed.values()]))
+    unmoved = {one.id for one in gone} - {one.id for one in moved}
+    new = [one for one in book.changed.values() if one.id not in unmoved]
+    run(connection, "lock_put_items", rows=packed([place for one in new for place in _places(one)]))
+    run(connection, "lock_mark", namespace=namespace, seq=book.seq, token=book.token)
+    events = [(event.type, event.at, event.task_id, event.actor, event.payload) for event in book.events]
+    run(connection, "lock_event", rows=packed(events))
+
+
+Place = tuple[str, str, bool, float, int, str]
+
+
+def _places(request: LockRequest) -> list[Place]:
+    """Where it stands: one place for each resource."""
+    at = (request.is_granted, request.rank, request.seq, request.id)
+    return [(request.namespace, item.resource, *at) for item in request.items]
+
+
+def _row(request: LockRequest) -> tuple[object, ...]:
+    lease = request.lease_until
+    if not request.is_granted and request.wait_until is not None:
+        lease = min(lease, request.wait_until)
+    return (request.id, request.namespace, request.owner, request.is_granted, lease, request)

@@ -1,0 +1,204 @@
+"""Random histories of locks: whatever is done in whatever order, a store's books hold what the rules alone make of it.
+
+The rules have a machine of their own that shows that nobody holds what conflicts, tokens rise and nobody waits in vain;
+what holds for them holds for every store that has the same in its books.
+"""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from ade.core.errors import AdeError
+from ade.core.locks import verbs
+from ade.core.locks.asking import ask
+from ade.core.locks.book import Book
+from ade.core.locks.deadlocks import GiveWay, LetPass
+from ade.core.locks.records import LockMode, LockRequest
+from ade.core.locks.verbs import LockLimits
+from ade.ports import LockQuery
+from tests.conformance.backends import BACKENDS
+from tests.conformance.clock import StoryClock
+from tests.core.locks.memory import READ, WRITE, MemoryLocks
+
+Answer = TypeVar("Answer")
+RESOURCES = ("db:a", "db:b", "repo:c")
+wishes = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([READ, WRITE]), min_size=1, max_size=3)
+pick = st.integers(min_value=0, max_value=1_000_000)
+waits = st.sampled_from([None, None, 0, 5_000])
+
+
+class LockHistories(RuleBasedStateMachine):
+    """Everything is done twice: by the store, and by the rules in memory."""
+
+    backend_name = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.Runner()
+        self._folder = tempfile.TemporaryDirectory()
+        self.clock = StoryClock()
+        self.model = MemoryLocks()
+        self.numbers = itertools.count()
+        self.stores = self._loop.run(_awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)))
+        assert self.stores.locks is not None
+        self.store = self.stores.locks
+        self.told = 0
+
+    def teardown(self) -> None:
+        self._loop.run(self.stores.close())
+        self._loop.close()
+        self._folder.cleanup()
+
+    def both(self, action: Coroutine[Any, Any, Answer], verb: Callable[[Book], Answer]) -> None:
+        self.model.now_us, self.model.steady_ms = self.clock.now() * 1000, self.clock.steady()
+        expected = _outcome(lambda: self.model.do(verb))
+        assert _outcome(lambda: self._loop.run(action)) == expected
+
+    def some(self, number: int) -> LockRequest | None:
+        known = sorted(self.model.requests)
+        return self.model.requests[known[number % len(known)]] if known else None
+
+    @rule(wish=wishes, priority=st.integers(0, 9), wait_ms=waits, first_seq=st.sampled_from([0, 0, 1, 3]))
+    def ask(self, wish: dict[str, LockMode], priority: int, wait_ms: int | None, first_seq: int) -> None:
+        number = next(self.numbers)
+        request = ask(
+            id=f"r{number}", owner=f"o{number % 3}", scope=f"s{number}", wanted=wish.items(), priority=priority
+        )
+        self._ask(request, wait_ms, first_seq)
+
+    @rule(number=pick)
+    def ask_again(self, number: int) -> None:
+        if request := self.some(number):
+            self._ask(request, None, 0)
+
+    def _ask(self, request: LockRequest, wait_ms: int | None, first_seq: int) -> None:
+        self.both(
+            self.store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=LockLimits()),
+            lambda book: verbs.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq),
+        )
+
+    @rule(number=pick)
+    def let_go(self, number: int) -> None:
+        if request := self.some(number):
+            self.both(
+                self.store.release("default", [request.id, "nobody"]),
+                lambda book: [verbs.release(book, each) for each in (request.id, "nobody")],
+            )
+
+    @rule(numbers=st.lists(pick, min_size=1, max_size=3))
+    def renew(self, numbers: list[int]) -> None:
+        ids = [request.id for number in numbers if (request := self.some(number))]
+        self.both(self.store.renew("default", ids), lambda book: [verbs.renew(book, each) for each in ids])
+
+    @rule(number=pick)
+    def poll(self, number: int) -> None:
+        if request := self.some(number):
+            self.both(self.store.poll("default", request.id), lambda book: verbs.poll(book, request.id))
+
+    @rule(number=pick, wait_ms=waits)
+    def widen(self, number: int, wait_ms: int | None) -> None:
+        if (request := self.some(number)) and request.is_granted:
+            at, up = request.resources[0], f"u{next(self.numbers)}"
+            self.both(
+                self.store.upgrade("default", request.id, at, upgrade_id=up, wait_ms=wait_ms),
+                lambda book: verbs.upgrade(book, request.id, at, upgrade_id=up, wait_ms=wait_ms),
+            )
+
+    @rule(number=pick)
+    def narrow(self, number: int) -> None:
+        if (request := self.some(number)) and request.is_granted:
+            at = request.resources[0]
+            self.both(
+                self.store.downgrade("default", request.id, at),
+                lambda book: verbs.downgrade(book, request.id, at),
+            )
+
+    @rule(number=pick)
+    def take_away(self, number: int) -> None:
+        if request := self.some(number):
+            self.both(
+                self.store.take_away("default", request.id, reason="stuck", by="ada"),
+                lambda book: verbs.take_away(book, request.id, reason="stuck", by="ada"),
+            )
+
+    @rule(number=pick)
+    def give_way(self, number: int) -> None:
+        if request := self.some(number):
+            self.both(
+                self.store.cure("default", GiveWay(request.id), ("a", "b")),
+                lambda book: verbs.give_way(book, request.id, cycle=("a", "b")),
+            )
+
+    @rule(number=pick, other=pick)
+    def let_pass(self, number: int, other: int) -> None:
+        first, second = self.some(number), self.some(other)
+        if first and second:
+            self.both(
+                self.store.cure("default", LetPass(first.id, second.id), ()),
+                lambda book: verbs.let_pass(book, first.id, before=second.id),
+            )
+
+    @rule()
+    def sweep(self) -> None:
+        steady = self.clock.steady()
+        ends = {one.id: min(one.lease_until, one.wait_until or one.lease_until) for one in self.model.requests.values()}
+        dead = sorted(one for one, end in ends.items() if end <= steady)
+        self.model.now_us, self.model.steady_ms = self.clock.now() * 1000, steady
+        self.model.do(lambda book: verbs.bury(book, dead))
+        self._loop.run(self.store.bury(100))
+        self.told = len(self.model.events)  # the dead are buried in any order
+
+    @rule(seconds=st.sampled_from([0.001, 1, 6, 16, 31]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def put_the_clock_back(self) -> None:
+        self.clock.jump_wall(-60)
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        found = self._loop.run(self.store.find(LockQuery(namespace="default")))
+        assert {one.id: one for one in found} == self.model.requests
+
+    @invariant()
+    def the_log_tells_the_same(self) -> None:
+        new, self.told = self.model.events[self.told :], len(self.model.events)
+        if new:
+            newest = self._loop.run(self.stores.events.newest(len(new)))
+            assert [(one.type, one.actor, one.payload) for one in newest] == [
+                (one.type, one.actor, one.payload) for one in new
+            ]
+
+
+def _outcome(action: Callable[[], Answer]) -> Answer | str:
+    try:
+        return action()
+    except AdeError as error:
+        return error.code
+
+
+async def _awaited(opening: Any) -> Any:
+    return await opening
+
+
+@pytest.mark.parametrize("backend_name", ["memory", "sqlite"])
+def test_whatever_happens_the_books_hold_what_the_rules_say(backend_name: str) -> None:
+    machine = type("StoreLockHistories", (LockHistories,), {"backend_name": backend_name})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=30,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
