@@ -28,7 +28,7 @@ class MemoryLocks:
         return sorted(held, key=place_in_line)
 
     def line(self, resource: str) -> Iterable[LockRequest]:
-        waiting = [one for one in self.requests.values() if not one.is_granted and resource in one.resources]
+        waiting = [one for one in self.requests.values() if one.is_waiting and resource in one.resources]
         return iter(sorted(waiting, key=place_in_line))
 
     def newest(self) -> tuple[int, int]:

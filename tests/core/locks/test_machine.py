@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ade.core.errors import LockLost, UpgradeDeadlock
 from ade.core.locks.records import FRONT, OVERTAKING, LockMode, LockRequest, conflict, place_in_line
-from ade.core.locks.verbs import acquire, bury, downgrade, poll, release, renew, take_away, upgrade
+from ade.core.locks.verbs import acquire, bury, downgrade, give_way, poll, release, renew, take_away, upgrade
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 RESOURCES = ("db:a", "db:b", "repo:c")
@@ -69,6 +69,11 @@ class LockMachine(RuleBasedStateMachine):
         if request := self.some(number):
             self.locks.do(lambda book: take_away(book, request.id, reason="test", by="operator"))
 
+    @rule(number=pick)
+    def give_way(self, number: int) -> None:
+        if request := self.some(number):
+            self.locks.do(lambda book: give_way(book, request.id, cycle=()))
+
     @rule(ms=st.sampled_from([1, 1_000, 6_000, 16_000, 31_000]))
     def pass_time(self, ms: int) -> None:
         """Whoever does not beat in time is dead from here on."""
@@ -117,7 +122,7 @@ class LockMachine(RuleBasedStateMachine):
         new, self.seen_events = self.locks.events[self.seen_events :], len(self.locks.events)
         let_in = {str(event.payload["request_id"]) for event in new if event.type in {"lock.acquired", "lock.promoted"}}
         winners = [one for one in self.locks.requests.values() if one.id in let_in]
-        waiting = [one for one in self.alive() if not one.is_granted]
+        waiting = [one for one in self.alive() if one.is_waiting]
         for winner, waiter in itertools.product(winners, waiting):
             if not self._conflict(winner, waiter):
                 continue
@@ -132,13 +137,13 @@ class LockMachine(RuleBasedStateMachine):
         if len(alive) < len(self.locks.requests):
             return  # some are dead and nobody has looked since
         for waiter in alive:
-            if not waiter.is_granted:
+            if waiter.is_waiting:
                 assert any(self._stands_in_the_way(other, waiter) for other in alive), waiter
 
     def _stands_in_the_way(self, other: LockRequest, waiter: LockRequest) -> bool:
         if other.id in (waiter.id, waiter.upgrades):
             return False
-        if not other.is_granted and place_in_line(other) > place_in_line(waiter):
+        if not other.is_granted and (not other.is_waiting or place_in_line(other) > place_in_line(waiter)):
             return False
         return self._conflict(other, waiter)
 

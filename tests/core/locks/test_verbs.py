@@ -4,7 +4,7 @@ import pytest
 
 from ade.core.errors import InvalidLock, LockLost, TooManyLocks, UpgradeDeadlock
 from ade.core.locks.asking import WAITER_LEASE_MS, ask
-from ade.core.locks.records import LockMode
+from ade.core.locks.records import LockMode, LockState
 from ade.core.locks.verbs import (
     Crowd,
     LockLimits,
@@ -309,6 +309,9 @@ class TestOperators:
         take(locks, "c", (DB, WRITE))
         gone = locks.do(lambda book: give_way(book, "b", cycle=("a", "b")))
         assert gone is not None
+        heard = locks.do(lambda book: poll(book, "b"))
+        assert heard is not None
+        assert heard.state is LockState.VICTIM, "it hears of it when it asks"
 
         locks.do(lambda book: acquire(book, wanting("b2", (DB, WRITE)), wait_ms=None, first_seq=gone.seq))
         let_go(locks, "a")

@@ -64,12 +64,12 @@ class Book:
         return [one for one in (*changed, *stored) if self._lives(one)]
 
     def line(self, resource: str) -> Iterator[LockRequest]:
-        changed = [one for one in self.changed.values() if not one.is_granted and one.mode_of(resource) is not None]
+        changed = [one for one in self.changed.values() if one.is_waiting and one.mode_of(resource) is not None]
         stored = (one for one in self._view.line(resource) if self._is_untouched(one))
         for one in heapq.merge(sorted(changed, key=place_in_line), stored, key=place_in_line):
             # What was decided while somebody was reading counts.
             now = self.get(one.id)
-            if now is not None and not now.is_granted and self._lives(now):
+            if now is not None and now.is_waiting and self._lives(now):
                 yield now
 
     def is_dead(self, request: LockRequest) -> bool:
@@ -85,6 +85,8 @@ class Book:
         """It holds and wants nothing any more; those behind it are looked at when the verb has done its part."""
         self.changed.pop(request.id, None)
         self.removed[request.id] = request
+        if request.state is LockState.VICTIM:  # it left the line when it gave way
+            return
         self._freed.update(request.resources)
         self.tell(event, request, **more)
         if request.is_granted:

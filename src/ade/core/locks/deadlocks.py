@@ -53,7 +53,10 @@ def edges_of(requests: Iterable[LockRequest]) -> list[Edge]:
     lines: dict[str, list[LockRequest]] = defaultdict(list)
     for request in requests:
         for resource in request.resources:
-            (holders if request.is_granted else lines)[resource].append(request)
+            if request.is_granted:
+                holders[resource].append(request)
+            elif request.is_waiting:
+                lines[resource].append(request)
     edges = []
     for resource, line in lines.items():
         line.sort(key=place_in_line)

@@ -23,6 +23,7 @@ class LockState(StrEnum):
 
     WAITING = auto()
     GRANTED = auto()
+    VICTIM = auto()  # gave way in a deadlock: in no line any more, kept for a while so that it hears of it
 
 
 class LockItem(Struct, frozen=True, omit_defaults=True):
@@ -63,6 +64,10 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_granted(self) -> bool:
         return self.state is LockState.GRANTED
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state is LockState.WAITING
 
     def mode_of(self, resource: str) -> LockMode | None:
         return next((item.mode for item in self.items if item.resource == resource), None)

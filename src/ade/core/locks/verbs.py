@@ -78,11 +78,11 @@ def acquire(
 
 
 def poll(book: Book, request_id: str) -> LockRequest | None:
-    """A waiter says that it lives, and hears how it stands; None when it is in no line any more."""
+    """A waiter says that it lives, and hears how it stands: also that it gave way. None when nothing is known of it."""
     request = _alive(book, request_id)
     if request is None:
         return None
-    if not request.is_granted:
+    if request.is_waiting:
         book.put(structs.replace(request, lease_until=book.steady_ms + WAITER_LEASE_MS))
         _look_after(book, request)
     book.settle()
@@ -179,17 +179,21 @@ def downgrade(book: Book, grant_id: str, resource: str) -> LockRequest:
 def give_way(book: Book, request_id: str, *, cycle: tuple[str, ...]) -> LockRequest | None:
     """A waiter is chosen to end a deadlock: its wait fails, what it holds it releases itself."""
     request = _alive(book, request_id)
-    if request is None or request.is_granted:
+    if request is None or not request.is_waiting:
         return None
-    book.remove(request, DEADLOCK, cycle=list(cycle))
+    lease_until = book.steady_ms + WAITER_LEASE_MS
+    victim = structs.replace(request, state=LockState.VICTIM, lease_until=lease_until, wait_until=None)
+    book.put(victim)
+    book.tell(DEADLOCK, victim, cycle=list(cycle))
+    book.free(request.resources)
     book.settle()
-    return request
+    return victim
 
 
 def let_pass(book: Book, request_id: str, *, before: str) -> LockRequest | None:
     """A deadlock that comes only from the order of a line is ended by changing it."""
     request, other = _alive(book, request_id), _alive(book, before)
-    if request is None or other is None or request.is_granted or other.is_granted:
+    if request is None or other is None or not request.is_waiting or not other.is_waiting:
         return None
     book.put(structs.replace(request, rank=min(request.rank, other.rank - 0.5)))
     book.free(request.resources)

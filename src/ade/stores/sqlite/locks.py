@@ -9,7 +9,7 @@ import msgspec
 from ade.core.locks import verbs
 from ade.core.locks.book import Book
 from ade.core.locks.deadlocks import Cure, GiveWay
-from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest
+from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest, LockState
 from ade.core.locks.verbs import Crowd, LockLimits
 from ade.ports import LOCK, Clock, Hints, LockQuery
 from ade.stores.sqlite.codec import packed
@@ -165,7 +165,9 @@ Place = tuple[str, str, bool, float, int, str]
 
 
 def _places(request: LockRequest) -> list[Place]:
-    """Where it stands: one place for each resource."""
+    """Where it stands: one place for each resource, unless it gave way."""
+    if request.state is LockState.VICTIM:
+        return []
     at = (request.is_granted, request.rank, request.seq, request.id)
     return [(request.namespace, item.resource, *at) for item in request.items]
 
