@@ -356,8 +356,11 @@ class LockStore(Protocol):
         The same request again changes nothing. Raises TooManyLocks.
         """
 
-    async def poll(self, namespace: str, request_id: str) -> LockRequest | None:
-        """A waiter lives and asks how it stands; None when it is gone."""
+    async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        """Waiters live and ask how they stand; None for those that are gone."""
+
+    async def look(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        """How these stand, without changing anything: for many that wait and were told that something happened."""
 
     async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """Set the leases of grants anew; None for those that are gone."""

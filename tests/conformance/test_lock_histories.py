@@ -98,10 +98,10 @@ class LockHistories(RuleBasedStateMachine):
         ids = [request.id for number in numbers if (request := self.some(number))]
         self.both(self.store.renew("default", ids), lambda book: [verbs.renew(book, each) for each in ids])
 
-    @rule(number=pick)
-    def poll(self, number: int) -> None:
-        if request := self.some(number):
-            self.both(self.store.poll("default", request.id), lambda book: verbs.poll(book, request.id))
+    @rule(numbers=st.lists(pick, min_size=1, max_size=3))
+    def poll(self, numbers: list[int]) -> None:
+        ids = [request.id for number in numbers if (request := self.some(number))]
+        self.both(self.store.poll("default", ids), lambda book: [verbs.poll(book, each) for each in ids])
 
     @rule(number=pick, wait_ms=waits)
     def widen(self, number: int, wait_ms: int | None) -> None:
@@ -168,6 +168,8 @@ class LockHistories(RuleBasedStateMachine):
     def the_books_agree(self) -> None:
         found = self._loop.run(self.store.find(LockQuery(namespace="default")))
         assert {one.id: one for one in found} == self.model.requests
+        ids = [*self.model.requests, "nobody"]
+        assert self._loop.run(self.store.look("default", ids)) == [*self.model.requests.values(), None]
 
     @invariant()
     def the_log_tells_the_same(self) -> None:

@@ -43,8 +43,16 @@ class SqliteLocks:
 
         return await self._do(request.namespace, verb)
 
-    async def poll(self, namespace: str, request_id: str) -> LockRequest | None:
-        return await self._do(namespace, lambda _, book: verbs.poll(book, request_id))
+    async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return await self._do(namespace, lambda _, book: [verbs.poll(book, each) for each in request_ids])
+
+    async def look(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        def read(connection: apsw.Connection) -> list[LockRequest | None]:
+            rows = run(connection, "lock_look", namespace=namespace, ids=packed(request_ids))
+            known = {one.id: one for one in (_decode(text) for (text,) in rows)}
+            return [known.get(each) for each in request_ids]
+
+        return await self._readers.call(read)
 
     async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._do(namespace, lambda _, book: [verbs.renew(book, each) for each in request_ids])
