@@ -301,3 +301,25 @@ class UpgradeDeadlock(AdeError):
     """Another holder of a share waits to make it exclusive. Release your share; then one of you can go on."""
 
     code = "upgrade_deadlock"
+
+
+class LockTimeout(AdeError):
+    """The lock was held by somebody else all the time. Try again later, or wait longer."""
+
+    code = "lock_timeout"
+
+
+class DeadlockVictim(AdeError):
+    """Agents waited for each other in a ring, and this one gave way. Release what you hold and try again."""
+
+    code = "deadlock_victim"
+
+    def __init__(self, detail: str = "", first_seq: int = 0) -> None:
+        super().__init__(detail)
+        self.first_seq = first_seq  # give it with the next request: it takes up its old place in line
+
+
+class StaleToken(AdeError):
+    """The write was refused: its lock has gone to somebody else. Stop; what you were to write is out of date."""
+
+    code = "stale_token"

@@ -1,0 +1,1 @@
+"""What keeps agents in order: locks on what they share."""

@@ -1,0 +1,221 @@
+"""Locks as a program has them: granted in turn, kept alive, known to be lost, and never a ring for long."""
+
+import asyncio
+import os
+from collections.abc import Iterable
+
+import pytest
+
+from ade.core.errors import DeadlockVictim, LockLost, LockTimeout, StaleToken, StoreUnavailable, UpgradeDeadlock
+from ade.core.locks.asking import ask
+from ade.core.locks.records import LockMode, LockRequest
+from ade.governance.locks.fences import Fence
+from ade.governance.locks.held import HeldLock
+from ade.governance.locks.keeper import LockKeeper
+from ade.governance.locks.wishes import Wish, read, wishes_of, write
+from ade.ports import LockQuery, Stores
+
+DB, REPO = "database:prod-db-01", "repo:app"
+
+
+def wanting(*wanted: str | Wish, scope: str = "", priority: int = 5, ttl_ms: int = 30_000) -> LockRequest:
+    request_id = os.urandom(16).hex()
+    owner = scope or request_id
+    return ask(id=request_id, owner=owner, scope=owner, wanted=wishes_of(wanted), priority=priority, ttl_ms=ttl_ms)
+
+
+async def waiting_for(stores: Stores, resource: str, count: int) -> None:
+    """Until so many stand in line."""
+    assert stores.locks is not None
+    async with asyncio.timeout(5):
+        while True:
+            found = await stores.locks.find(LockQuery(namespace="default", resource=resource))
+            if sum(one.is_waiting for one in found) == count:
+                return
+            await asyncio.sleep(0.001)
+
+
+async def both(*actions: "asyncio.Task[HeldLock]") -> Iterable[HeldLock | BaseException]:
+    return await asyncio.gather(*actions, return_exceptions=True)
+
+
+async def test_twenty_agents_have_it_one_after_the_other(keeper: LockKeeper) -> None:
+    inside, most, order = 0, 0, []
+
+    async def agent(number: int) -> None:
+        nonlocal inside, most
+        held = await keeper.acquire(wanting(DB), wait_ms=None)
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        order.append(held.token())
+        inside -= 1
+        await keeper.release(held)
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(agent(number) for number in range(20)))
+
+    assert most == 1
+    assert order == sorted(set(order)), "tokens rise from holder to holder"
+
+
+async def test_readers_come_in_together(keeper: LockKeeper) -> None:
+    first = await keeper.acquire(wanting(read(DB)), wait_ms=0)
+    second = await keeper.acquire(wanting(read(DB)), wait_ms=0)
+
+    with pytest.raises(LockTimeout):
+        await keeper.acquire(wanting(write(DB)), wait_ms=0)
+    assert not first.is_lost
+    assert not second.is_lost
+
+
+async def test_whoever_gives_up_leaves_the_line(stores: Stores, keeper: LockKeeper) -> None:
+    held = await keeper.acquire(wanting(DB), wait_ms=0)
+    impatient = asyncio.create_task(keeper.acquire(wanting(DB), wait_ms=None))
+    await waiting_for(stores, DB, 1)
+    impatient.cancel()
+    await asyncio.gather(impatient, return_exceptions=True)
+
+    await waiting_for(stores, DB, 0)
+    await keeper.release(held)
+    await keeper.release(await keeper.acquire(wanting(DB), wait_ms=0))
+
+
+@pytest.mark.realtime
+async def test_nobody_waits_longer_than_it_wants_to(keeper: LockKeeper) -> None:
+    await keeper.acquire(wanting(DB), wait_ms=0)
+
+    async with asyncio.timeout(5):
+        with pytest.raises(LockTimeout):
+            await keeper.acquire(wanting(DB), wait_ms=200)
+
+
+@pytest.mark.realtime
+async def test_a_lock_is_kept_beyond_its_first_lease(stores: Stores, keeper: LockKeeper) -> None:
+    held = await keeper.acquire(wanting(DB, ttl_ms=1_000), wait_ms=0)
+    await asyncio.sleep(1.5)
+
+    held.check()
+    assert held.grant.heartbeats >= 2
+
+
+@pytest.mark.realtime
+async def test_one_that_was_taken_away_is_known_to_be_lost(stores: Stores, keeper: LockKeeper) -> None:
+    held = await keeper.acquire(wanting(DB, ttl_ms=1_000), wait_ms=0)
+    lost = asyncio.Event()
+    held.when_lost(lost.set)
+    assert stores.locks is not None
+    await stores.locks.take_away("default", held.id, reason="stuck", by="ada")
+
+    async with asyncio.timeout(5):
+        await lost.wait()
+    with pytest.raises(LockLost, match="taken away"):
+        held.token()
+
+
+@pytest.mark.realtime
+async def test_no_answer_is_needed_to_know_that_it_is_lost(stores: Stores, keeper: LockKeeper) -> None:
+    held = await keeper.acquire(wanting(DB, ttl_ms=1_000), wait_ms=0)
+    lost = asyncio.Event()
+    held.when_lost(lost.set)
+
+    class Silent:
+        def __getattr__(self, name: str) -> object:
+            async def never(*_: object, **__: object) -> None:
+                await asyncio.Event().wait()
+
+            return never
+
+    keeper._renewals._store = Silent()  # type: ignore[assignment]  # the store does not answer any more
+    async with asyncio.timeout(1):
+        await lost.wait()
+    with pytest.raises(LockLost, match="not renewed in time"):
+        held.check()
+
+
+class TestWidening:
+    async def test_a_reader_waits_for_the_others_and_then_writes(self, stores: Stores, keeper: LockKeeper) -> None:
+        held = await keeper.acquire(wanting(read(DB)), wait_ms=0)
+        other = await keeper.acquire(wanting(read(DB)), wait_ms=0)
+        token = held.token()
+        widening = asyncio.create_task(keeper.upgrade(held, DB, upgrade_id="up", wait_ms=None))
+        await waiting_for(stores, DB, 1)
+        with pytest.raises(UpgradeDeadlock):
+            await keeper.upgrade(other, DB, upgrade_id="up2", wait_ms=None)
+        await keeper.release(other)
+
+        async with asyncio.timeout(5):
+            await widening
+        assert held.mode(DB) is LockMode.EXCLUSIVE
+        assert held.token() > token
+
+    async def test_a_writer_that_reads_on_lets_readers_in(self, keeper: LockKeeper) -> None:
+        held = await keeper.acquire(wanting(write(DB)), wait_ms=0)
+        await keeper.downgrade(held, DB)
+
+        await keeper.acquire(wanting(read(DB)), wait_ms=0)
+        assert held.mode(DB) is LockMode.SHARED
+
+
+@pytest.mark.realtime
+class TestRings:
+    @pytest.mark.parametrize("size", [2, 3, 5])
+    async def test_agents_in_a_ring_are_set_free(self, keeper: LockKeeper, size: int) -> None:
+        async def agent(number: int) -> str:
+            scope = f"agent-{number}"
+            mine = await keeper.acquire(wanting(f"thing:{number}", scope=scope), wait_ms=None)
+            ready[number].set()
+            await asyncio.gather(*(one.wait() for one in ready))
+            try:
+                other = await keeper.acquire(wanting(f"thing:{(number + 1) % size}", scope=scope), wait_ms=None)
+                await keeper.release(other)
+                return "went on"
+            except DeadlockVictim:
+                return "gave way"
+            finally:
+                await keeper.release(mine)
+
+        ready = [asyncio.Event() for _ in range(size)]
+        async with asyncio.timeout(7):
+            ends = await asyncio.gather(*(agent(number) for number in range(size)))
+
+        assert sorted(ends) == ["gave way"] + ["went on"] * (size - 1)
+
+    async def test_rings_across_keepers_are_found_too(self, stores: Stores) -> None:
+        """Each keeper could be a process of its own: they meet only in the store."""
+        one, two = LockKeeper(stores), LockKeeper(stores)
+        a = await one.acquire(wanting(DB, scope="a"), wait_ms=0)
+        b = await two.acquire(wanting(REPO, scope="b"), wait_ms=0)
+        crossing = [
+            asyncio.create_task(one.acquire(wanting(REPO, scope="a"), wait_ms=None)),
+            asyncio.create_task(two.acquire(wanting(DB, scope="b"), wait_ms=None)),
+        ]
+        async with asyncio.timeout(7):
+            done, _ = await asyncio.wait(crossing, return_when=asyncio.FIRST_COMPLETED)
+            [victim] = done
+            assert isinstance(victim.exception(), DeadlockVictim)
+            await (one.release(a) if victim is crossing[0] else two.release(b))
+            [survivor] = set(crossing) - done
+            await survivor
+        await one.close()
+        await two.close()
+
+
+class TestFences:
+    def test_a_write_that_comes_too_late_is_refused(self) -> None:
+        fence = Fence()
+        fence.check(DB, 10)
+        fence.check(DB, 10)
+        fence.check(DB, 11)
+
+        with pytest.raises(StaleToken):
+            fence.check(DB, 10)
+        fence.check(REPO, 1)
+
+
+async def test_a_store_that_is_away_is_told_and_nothing_is_held(stores: Stores) -> None:
+    keeper = LockKeeper(stores)
+    await stores.close()
+
+    with pytest.raises(StoreUnavailable):
+        await keeper.acquire(wanting(DB), wait_ms=0)
