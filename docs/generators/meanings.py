@@ -7,15 +7,23 @@ NAMES_MEAN: Mapping[str, str] = {
     "AdeError": "the root of all errors that ADE raises; see [Errors](errors.md)",
     "Backoff": "how long to wait between attempts",
     "Context": "what an async handler gets to talk to the queue while it runs",
+    "DeadlockVictim": "raised where a lock is waited for: agents waited for each other, and this one gave way",
+    "Fence": "for the owner of a resource: refuses writes of those who have lost their lock",
+    "LockHandle": "a lock that is held: its token, whether it is lost, from reading to writing and back",
+    "LockLost": "raised by a block whose lock is lost",
+    "LockTimeout": "raised where a lock is waited for, after the time one wanted to wait",
     "RateLimited": "raise it in a handler: the other side asks for patience",
     "Retry": "raise it in a handler: run me again, after a time of my choice",
     "Settings": "all settings as one frozen value; see [Settings](settings.md)",
+    "StaleToken": "raised by a Fence: the lock has gone to somebody else",
     "Status": "where a task stands; see [The life of a task](../explanation/lifecycle.md)",
     "SyncContext": "the same as Context for plain functions",
     "TaskCancelled": "raised by `result()`: the task was cancelled or rejected",
     "TaskFailed": "raised by `result()`: the task failed for good",
     "TaskHandle": "a handle on an enqueued task",
     "Unrecoverable": "raise it in a handler: no further attempt can succeed",
+    "read": 'names a resource to be shared with other readers: `app.lock(read("db:main"))`',
+    "write": "names a resource to be had alone, as a bare name does",
 }
 
 _TIMEOUT = "the longest one run may take; None: no limit. It grows after each run that was too slow"

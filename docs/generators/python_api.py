@@ -9,6 +9,7 @@ from ade.app.ade import Ade
 from ade.app.call import Call, Stream
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
+from ade.app.locking import LockHandle
 from ade.app.options import Declared, Options
 from ade.core.control import RateLimited, Retry, Unrecoverable
 from ade.core.errors import AdeError, TaskCancelled, TaskFailed
@@ -17,6 +18,7 @@ from ade.core.failure import TaskError
 from ade.core.outcome import Failed, Released, Succeeded
 from ade.core.records import OutputLine, Task
 from ade.core.retry import Backoff
+from ade.governance.locks.fences import Fence
 from ade.insight.reasons import Explanation, Reason
 from ade.testing import TestClock, TestKit, harness
 from ade.worker.context import Context, SyncContext
@@ -45,6 +47,7 @@ CLASSES: Mapping[str, Shown] = {
             "middleware",
             "enqueue",
             "enqueue_many",
+            "lock",
             "handle",
             "worker",
             "run_worker",
@@ -73,6 +76,8 @@ CLASSES: Mapping[str, Shown] = {
         ("cancelled", "raise_if_cancelled"),
         ("progress", "log", "once", "settle", "forget", "enqueue"),  # the page says so: those of Context
     ),
+    "lock-handle": Shown(LockHandle, ("is_lost", "check", "token", "mode", "upgrade", "downgrade")),
+    "fence": Shown(Fence, ("__init__", "check")),
     "retry": Shown(Retry, ("__init__",)),
     "rate-limited": Shown(RateLimited, ("__init__",)),
     "unrecoverable": Shown(Unrecoverable),

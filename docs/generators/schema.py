@@ -27,6 +27,9 @@ TABLES: Mapping[str, str] = {
     "output": "lines that runs wrote with `ctx.log`",
     "schedule": "schedules and their next firing",
     "quarantine": "records that could not be read any more, kept as they were",
+    "lock_request": "who holds resources or waits for them, as JSON",
+    "lock_item": "where each request stands: one row for each of its resources, in the order of the line",
+    "lock_namespace": "the highest seq and fencing token of each namespace of locks",
     "meta": "facts about the store itself: the boot it was last used in, the offset of the steady clock",
 }
 

@@ -5,14 +5,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ade.app.ade import Ade as Ade
     from ade.app.handle import TaskHandle as TaskHandle
+    from ade.app.locking import LockHandle as LockHandle
     from ade.core.control import RateLimited as RateLimited
     from ade.core.control import Retry as Retry
     from ade.core.control import Unrecoverable as Unrecoverable
     from ade.core.errors import AdeError as AdeError
+    from ade.core.errors import DeadlockVictim as DeadlockVictim
+    from ade.core.errors import LockLost as LockLost
+    from ade.core.errors import LockTimeout as LockTimeout
+    from ade.core.errors import StaleToken as StaleToken
     from ade.core.errors import TaskCancelled as TaskCancelled
     from ade.core.errors import TaskFailed as TaskFailed
     from ade.core.lifecycle import Status as Status
     from ade.core.retry import Backoff as Backoff
+    from ade.governance.locks.fences import Fence as Fence
+    from ade.governance.locks.wishes import read as read
+    from ade.governance.locks.wishes import write as write
     from ade.settings import Settings as Settings
     from ade.worker.context import Context as Context
     from ade.worker.context import SyncContext as SyncContext
@@ -23,15 +31,23 @@ _HOMES = {
     "AdeError": "ade.core.errors",
     "Backoff": "ade.core.retry",
     "Context": "ade.worker.context",
+    "DeadlockVictim": "ade.core.errors",
+    "Fence": "ade.governance.locks.fences",
+    "LockHandle": "ade.app.locking",
+    "LockLost": "ade.core.errors",
+    "LockTimeout": "ade.core.errors",
     "RateLimited": "ade.core.control",
     "Retry": "ade.core.control",
     "Settings": "ade.settings",
+    "StaleToken": "ade.core.errors",
     "Status": "ade.core.lifecycle",
     "SyncContext": "ade.worker.context",
     "TaskCancelled": "ade.core.errors",
     "TaskFailed": "ade.core.errors",
     "TaskHandle": "ade.app.handle",
     "Unrecoverable": "ade.core.control",
+    "read": "ade.governance.locks.wishes",
+    "write": "ade.governance.locks.wishes",
 }
 
 __all__ = [
@@ -39,15 +55,23 @@ __all__ = [
     "AdeError",
     "Backoff",
     "Context",
+    "DeadlockVictim",
+    "Fence",
+    "LockHandle",
+    "LockLost",
+    "LockTimeout",
     "RateLimited",
     "Retry",
     "Settings",
+    "StaleToken",
     "Status",
     "SyncContext",
     "TaskCancelled",
     "TaskFailed",
     "TaskHandle",
     "Unrecoverable",
+    "read",
+    "write",
 ]
 
 

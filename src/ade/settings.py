@@ -78,7 +78,9 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     )
     patience_s: Annotated[_Seconds, _about("how long a call goes on trying while servers are away")] = 10.0
     command_timeout_s: Annotated[_Seconds, _about("longest wait for one answer")] = 5.0
-    connections: Annotated[_Count, _about("connections to one server from one event loop at most")] = 32
+    connections: Annotated[
+        _Count, _about("connections to one server at most, from one event loop or from all threads without one")
+    ] = 32
     durability: Annotated[
         Literal["normal", "strong"],
         _about("strong: what is accepted must be confirmed by replicas, or the caller is told so"),

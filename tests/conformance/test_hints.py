@@ -28,3 +28,27 @@ async def test_a_hint_that_came_while_looking_is_not_missed(scene: Scene) -> Non
 
 async def test_a_wait_ends_by_itself(scene: Scene) -> None:
     await scene.stores.hints.wait(DONE, scene.stores.hints.generation(DONE), 0.01)
+
+
+async def test_who_follows_a_topic_is_called_back_until_he_has_enough(scene: Scene) -> None:
+    hints, called, rung = scene.stores.hints, asyncio.Event(), []
+
+    def call() -> None:
+        rung.append(WORK)
+        called.set()
+
+    unfollow = hints.follow(WORK, call)
+    attending = asyncio.create_task(hints.attend())
+    hints.ring(WORK)
+    assert rung  # on the own loop there is nothing to wait for
+    called.clear()
+    await asyncio.to_thread(hints.ring, WORK)
+    await asyncio.wait_for(called.wait(), 5)
+
+    unfollow()
+    attending.cancel()
+    await asyncio.gather(attending, return_exceptions=True)
+    rung.clear()
+    hints.ring(WORK)
+
+    assert rung == []

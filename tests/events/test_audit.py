@@ -133,6 +133,19 @@ async def test_a_store_that_was_set_back_is_noticed(stores: Stores, audit: Audit
         await copy_events(stores.events, audit)
 
 
+async def test_the_copy_of_another_store_is_left_alone(stores: Stores, audit: AuditCopy) -> None:
+    other = await open_stores("memory://")
+    await happen(other, 5)
+    await copy_all(other, audit)
+    await other.close()
+
+    await happen(stores, 2)
+    for attempt in (copy_events(stores.events, audit), checked(stores, audit)):
+        with pytest.raises(AuditBroken, match="it is the copy of another store"):
+            await attempt
+    assert await audit.count() == 5
+
+
 async def test_rows_can_be_neither_changed_nor_removed_through_sql(
     stores: Stores, audit: AuditCopy, place: Place
 ) -> None:

@@ -32,6 +32,25 @@ async def test_a_lone_task_is_done_without_any_polling(workshop: Workshop) -> No
     assert second.attempt == 1
 
 
+async def test_what_was_claimed_begins_before_the_store_is_asked_what_comes_next(workshop: Workshop) -> None:
+    order: list[str] = []
+
+    async def work() -> None:
+        order.append("begun")
+
+    async def next_due() -> int | None:
+        order.append("asked")
+        return await workshop.stores.sweeps.next_due()
+
+    workshop.handle(work)
+    task = await workshop.enqueue("work")
+    sweeps: Any = Replaced(workshop.stores.sweeps, {"next_due": next_due})
+    async with workshop.worker(stores=replace(workshop.stores, sweeps=sweeps)):
+        await workshop.final(task)
+
+    assert order[0] == "begun"
+
+
 async def test_a_backlog_is_claimed_and_committed_in_batches(workshop: Workshop) -> None:
     async def nothing() -> None: ...
 

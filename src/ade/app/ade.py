@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec import structs
 
-from ade.app.call import Call
+from ade.app.call import Call, Closing, DirectCall
 from ade.app.decorators import TaskDecorator
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
@@ -33,6 +33,8 @@ from ade.settings import Settings, TaskSettings, load
 from ade.wiring import open_stores
 
 if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
+    from ade.app.locking import Lock
+    from ade.governance.locks.wishes import Wish
     from ade.worker.perform import Middleware
     from ade.worker.shutdown import Handover
 
@@ -118,7 +120,37 @@ class Ade:
 
     def enqueue_many(self, calls: Iterable[Invocation[R]]) -> Call[list[TaskHandle[R]]]:
         """Enqueue calls written down with `f.call(...)` in one step: all or none."""
-        return Call(self._enqueue_many(list(calls)), self.portal)
+        listed = list(calls)
+        return DirectCall(self._enqueue_many(listed), self.portal, partial(self._enqueue_many_blocking, listed))
+
+    def lock(
+        self,
+        *resources: "str | Wish",
+        owner: str | None = None,
+        namespace: str = "default",
+        priority: int = 5,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        purpose: str | None = None,
+    ) -> "Lock":
+        """Hold resources, all or none, for a block: `async with app.lock("repo:app")`, or a plain `with`.
+
+        A bare name is locked for writing; `read(name)` shares it with other readers. Waits for ever unless `wait` is
+        given, fairly and by priority. The lease of `ttl` seconds is renewed while the block lasts; when that fails,
+        the block is cancelled and LockLost raised.
+        """
+        from ade.app.locking import Lock
+
+        return Lock(
+            self,
+            resources,
+            owner=owner,
+            namespace=namespace,
+            priority=priority,
+            ttl=ttl,
+            wait=wait,
+            purpose=purpose,
+        )
 
     def handle(self, task_id: str) -> TaskHandle[Any]:
         """A handle on a task that was enqueued earlier."""
@@ -223,12 +255,18 @@ class Ade:
         self.portal.stop()
 
     async def _enqueue_many(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
-        for call in calls:
-            if not isinstance(call, Invocation):
-                raise InvalidTask(f"enqueue_many takes calls written down with `f.call(...)`, not {repr(call)[:60]}")
+        _check_calls(calls)
         opened = await self.open()
         tasks = make_tasks(calls, now=opened.stores.clock.now())
-        stored = await keep(opened.stores, opened.payloads, tasks) if tasks else []
+        return self._handles(calls, await keep(opened.stores, opened.payloads, tasks) if tasks else [])
+
+    def _enqueue_many_blocking(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
+        _check_calls(calls)
+        opened = self.opened or self.portal.run(self.open())
+        tasks = make_tasks(calls, now=opened.stores.clock.now())
+        return self._handles(calls, opened.store_blocking(tasks, self.portal) if tasks else [])
+
+    def _handles(self, calls: Sequence[Invocation[R]], stored: Sequence[Task]) -> list[TaskHandle[R]]:
         return [TaskHandle(self, task.id, call.signature) for task, call in zip(stored, calls, strict=True)]
 
     async def _enqueue_by_name(
@@ -248,12 +286,10 @@ class Ade:
         return await function.with_options(**options).enqueue(**arguments)
 
 
-class Closing(Call[None]):
-    """A call after which the thread it may have run on ends too."""
-
-    def wait(self) -> None:
-        super().wait()
-        self._portal.stop()
+def _check_calls(calls: Sequence[Invocation[R]]) -> None:
+    for call in calls:
+        if not isinstance(call, Invocation):
+            raise InvalidTask(f"enqueue_many takes calls written down with `f.call(...)`, not {repr(call)[:60]}")
 
 
 def _defaults(task: TaskSettings) -> TaskDefaults:

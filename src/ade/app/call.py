@@ -1,10 +1,11 @@
 """What every method of the app answers: something to await, or to `.wait()` for where there is no event loop."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from inspect import CORO_CREATED, getcoroutinestate
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from ade.app.portal import Portal
+from ade.app.portal import Portal, is_loop_running
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -33,6 +34,34 @@ class Call(Coroutine[Any, Any, T_co]):
 
     def close(self) -> None:
         self._coroutine.close()
+
+
+class DirectCall(Call[T_co]):
+    """A call that a thread without an event loop makes by itself, in a way of its own.
+
+    `direct` must do all of it: the coroutine makes tasks with other ids.
+    """
+
+    __slots__ = ("_direct",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T_co], portal: Portal, direct: Callable[[], T_co]) -> None:
+        self._coroutine = coroutine
+        self._portal = portal
+        self._direct = direct
+
+    def wait(self) -> T_co:
+        if is_loop_running() or getcoroutinestate(self._coroutine) != CORO_CREATED:
+            return super().wait()  # which says what is wrong with that
+        self._coroutine.close()  # as one that was used
+        return self._direct()
+
+
+class Closing(Call[None]):
+    """A call after which the thread it may have run on ends too."""
+
+    def wait(self) -> None:
+        super().wait()
+        self._portal.stop()
 
 
 class Stream(Generic[T_co]):

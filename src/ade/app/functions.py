@@ -3,21 +3,21 @@
 import functools
 import time
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
-from ade.app.call import Call
+from ade.app.call import Call, DirectCall
 from ade.app.handle import TaskHandle
 from ade.app.inline import inline_context
 from ade.app.options import Options, make_plan
 from ade.core.records import Task
-from ade.queue.enqueue import store
 from ade.queue.handlers import Handler
 from ade.queue.plans import Invocation, Plan, make_tasks
 from ade.worker.context import SyncContext
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
+    from ade.app.opening import Opened
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,7 +48,7 @@ class TaskFunction(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Call[TaskHandle[R]]:
         """Store a call; it is durable when the answer is there. Raises InvalidArguments with nothing stored."""
-        return Call(self._enqueue(args, kwargs), self._app.portal)
+        return DirectCall(self._enqueue(args, kwargs), self._app.portal, partial(self._enqueue_blocking, args, kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
         """Write a call down for `ade.enqueue_many`; nothing is stored yet."""
@@ -84,16 +84,21 @@ class TaskFunction(Generic[P, R]):
         return make_plan(self._app.template_of(self.handler.definition), self._options)
 
     async def _enqueue(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
-        plan, signature = self.plan, self.handler.signature
         opened = self._app.opened or await self._app.open()
-        now = opened.stores.clock.now()
+        [stored] = await opened.store([self._made(opened, args, kwargs)])
+        return TaskHandle(self._app, stored.id, self.handler.signature)
+
+    def _enqueue_blocking(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
+        opened, portal = self._app.opened, self._app.portal
+        opened = opened or portal.run(self._app.open())
+        [stored] = opened.store_blocking([self._made(opened, args, kwargs)], portal)
+        return TaskHandle(self._app, stored.id, self.handler.signature)
+
+    def _made(self, opened: "Opened", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Task:
+        plan, now = self.plan, opened.stores.clock.now()
         if plan.after or self._key_of is not None:
-            tasks = make_tasks([self._invocation(args, kwargs)], now=now)
-        else:
-            tasks = [plan.make(signature.bind(args, kwargs), now=now)]
-        [stored] = await store(opened.stores, opened.payloads, tasks)
-        opened.side.ring_soon()
-        return TaskHandle(self._app, stored.id, signature)
+            return make_tasks([self._invocation(args, kwargs)], now=now)[0]
+        return plan.make(self.handler.signature.bind(args, kwargs), now=now)
 
     def _invocation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation[R]:
         signature = self.handler.signature

@@ -4,14 +4,21 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from ade.app.portal import Portal
+from ade.core.records import Task
 from ade.ports import WORK, Stores
+from ade.queue.enqueue import store, store_blocking
 from ade.queue.payloads import Payloads
 from ade.queue.waiting import FinishWatch
+
+if TYPE_CHECKING:
+    from ade.governance.locks.keeper import LockKeeper
 
 
 class LoopSide:
@@ -19,8 +26,24 @@ class LoopSide:
 
     def __init__(self, stores: Stores) -> None:
         self.watch = FinishWatch(stores)
+        self._stores = stores
         self._hints = stores.hints
         self._will_ring = False
+        self._locks: LockKeeper | None = None
+
+    @property
+    def locks(self) -> "LockKeeper":
+        """Made when the first lock is wanted; for code that runs on this loop."""
+        if self._locks is None:
+            from ade.governance.locks.keeper import LockKeeper
+
+            self._locks = LockKeeper(self._stores)
+        return self._locks
+
+    async def close(self) -> None:
+        """Let go of what is locked; for code that runs on this loop."""
+        if self._locks is not None:
+            await self._locks.close()
 
     def ring_soon(self) -> None:
         """Wake a worker once for all that was stored in this turn of the loop: ringing is a system call."""
@@ -40,6 +63,18 @@ class Opened:
         self.stores = stores
         self.payloads = payloads
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSide] = WeakKeyDictionary()
+
+    async def store(self, tasks: Sequence[Task]) -> list[Task]:
+        """Store admitted tasks and wake a worker."""
+        stored = await store(self.stores, self.payloads, tasks)
+        if not self.stores.hints.tells_of_adds:
+            self.side.ring_soon()
+        return stored
+
+    def store_blocking(self, tasks: Sequence[Task], portal: Portal) -> list[Task]:
+        """The same for a thread that runs no event loop: by itself if it can, else through the portal."""
+        stored = store_blocking(self.stores, self.payloads, tasks)
+        return portal.run(self.store(tasks)) if stored is None else stored
 
     @property
     def side(self) -> LoopSide:
@@ -96,6 +131,7 @@ class Opening:
         with self._lock:
             opened, self.opened, self._pending = self.opened, None, None
         if opened is not None:
+            await opened.side.close()
             await opened.stores.close()
 
 

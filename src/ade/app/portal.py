@@ -23,10 +23,11 @@ class Portal:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine to its end and return its result."""
-        if _is_loop_running():
+        if is_loop_running():
             coroutine.close()
             raise WouldBlock
-        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        with self._lock:  # what was begun before the thread is told to end is ended by it
+            future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._started())
         try:
             return future.result()
         except BaseException:
@@ -45,12 +46,11 @@ class Portal:
             thread.join()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ade-portal", daemon=True)
-                self._thread.start()
-            return self._loop
+        if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
+            self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+            self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ade-portal", daemon=True)
+            self._thread.start()
+        return self._loop
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -65,9 +65,6 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _is_loop_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+def is_loop_running() -> bool:
+    """Whether the calling thread must not be blocked."""
+    return asyncio._get_running_loop() is not None  # without the exception, which costs more than all the rest of this

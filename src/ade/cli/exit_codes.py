@@ -45,6 +45,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.InvalidSchedule: ExitCode.USAGE,
     errors.InvalidFilter: ExitCode.USAGE,
     errors.InvalidUrl: ExitCode.USAGE,
+    errors.InvalidLock: ExitCode.USAGE,
     errors.DependencyCycle: ExitCode.USAGE,
     errors.PayloadTooLarge: ExitCode.USAGE,
     errors.UnknownTask: ExitCode.NOT_FOUND,
@@ -56,10 +57,16 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.StaleWrite: ExitCode.CONFLICT,
     errors.IdempotencyConflict: ExitCode.CONFLICT,
     errors.EffectInProgress: ExitCode.CONFLICT,
+    errors.LockLost: ExitCode.CONFLICT,
+    errors.UpgradeDeadlock: ExitCode.CONFLICT,
+    errors.DeadlockVictim: ExitCode.CONFLICT,
+    errors.StaleToken: ExitCode.CONFLICT,
     errors.QueueFull: ExitCode.REFUSED,
     errors.DiskFull: ExitCode.REFUSED,
+    errors.TooManyLocks: ExitCode.REFUSED,
     errors.StoreError: ExitCode.STORE,
     errors.WaitTimeout: ExitCode.TIMED_OUT,
+    errors.LockTimeout: ExitCode.TIMED_OUT,
 }
 
 

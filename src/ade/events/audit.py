@@ -135,7 +135,23 @@ async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
     head = await copy.head()
     if head.seq < reached:
         raise cut_off(head.seq, reached)
+    if head.seq and not reached:
+        await _check_that_it_is_ours(log, copy, head)
     return head
+
+
+async def _check_that_it_is_ours(log: EventLog, copy: AuditCopy, head: AuditHead) -> None:
+    """A copy that is there before this store has copied anything may be that of another store."""
+    events = await log.read(0, 1)
+    if not events or events[0].seq > head.seq:
+        return
+    entries = await copy.entries(events[0].seq - 1, 1)
+    if not entries or entries[0].seq != events[0].seq or not _is_same(events[0], entries[0].body):
+        raise AuditBroken(
+            f"the audit copy goes up to entry {head.seq}, but this store has copied nothing yet, and its event"
+            f" {events[0].seq} is not in there: it is the copy of another store. Give each store its own with"
+            " events.audit_url"
+        )
 
 
 def cut_off(seq: int, reached: int) -> AuditBroken:

@@ -1,6 +1,6 @@
 """Tasks come in: admit, check for rings, move large arguments out of the record, store, wake a worker."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from msgspec import structs
 
@@ -29,14 +29,14 @@ async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> 
     return stored
 
 
-async def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
+def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> Awaitable[list[Task]]:
     """Store tasks that were checked for rings, without waking anybody, for callers that ring once for many of these."""
     if len(admitted) > MOST_TOGETHER:
         raise InvalidTask(f"{len(admitted)} tasks in one call are too many; give at most {MOST_TOGETHER} at a time")
     for task in admitted:
         if not payloads.fits(task.args):
-            return await _store_spilled(stores, payloads, admitted)
-    return await stores.tasks.add(admitted)
+            return _store_spilled(stores, payloads, admitted)
+    return stores.tasks.add(admitted)
 
 
 def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task] | None:
@@ -45,14 +45,19 @@ def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task])
     That is so for large arguments, for very many tasks, and while servers are away.
     """
     _check_rings(admitted)
-    if stores.blocking is None or not all(payloads.fits(task.args) for task in admitted):
+    if stores.blocking is None or len(admitted) > MOST_TOGETHER:
         return None
+    for task in admitted:
+        if not payloads.fits(task.args):
+            return None
     return stores.blocking.add(admitted)
 
 
 def _check_rings(admitted: Sequence[Task]) -> None:
-    if any(task.depends_on for task in admitted):
-        check_no_cycle(admitted)
+    for task in admitted:
+        if task.depends_on:
+            check_no_cycle(admitted)
+            return
 
 
 async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:

@@ -105,6 +105,9 @@ class LocalHints:
             except RuntimeError:  # that loop is closed
                 continue
 
+    def _is_awaited(self) -> bool:
+        return any(topic.waiters or topic.followers for topic in self._topics.values())
+
     def close(self) -> None:
         for topic in TOPICS:
             self._wake(topic)

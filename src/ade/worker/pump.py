@@ -17,6 +17,7 @@ from ade.worker.runs import Runs
 from ade.worker.timer import SharedTimer
 
 _LINGER_S = 0.002  # how long a freed slot waits for company, so that a backlog is claimed in batches
+_LEAST_APPETITE = 16
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 log = Log("ade.worker")
 
@@ -50,6 +51,7 @@ class Pump:
         self._hinted = False  # new work was announced since the round began
         self._fruitful = False  # the round brought something
         self._lingering = False
+        self._appetite = _LEAST_APPETITE  # tasks asked for at once: asking for many costs, even if few are there
         self._enough = max(options.concurrency // 4, 1)
         self.progress_at = stores.clock.now()
         runs.on_room = self._on_room
@@ -92,12 +94,15 @@ class Pump:
         while modes and not self._stopping:
             rooms = {mode: min(self._runs.room(mode), self._options.batch) for mode in modes}
             limit = min((room for room in rooms.values() if room > 0), default=0)
+            limit = min(limit, self._appetite)
             open_modes = tuple(mode for mode in modes if rooms[mode] > 0)
             if len(open_modes) < len(modes):
                 self._eager = True
             if not open_modes:
                 break
-            if await self._claim(self._request(open_modes, limit)) < limit:
+            claimed = await self._claim(self._request(open_modes, limit))
+            self._appetite = max(_LEAST_APPETITE, min(claimed * 4, self._options.batch))
+            if claimed < limit:
                 self._starved = True
                 break
             self._eager = True
@@ -153,6 +158,8 @@ class Pump:
             return
         seconds = self._options.poll_s
         if self._starved:
+            if self._fruitful:
+                await asyncio.sleep(0)  # what was claimed begins before anything else is asked
             seconds = min(seconds, await self._next_due_s())
             if self._wake.is_set():
                 return
@@ -235,5 +242,6 @@ class RunIds:
     def take(self, count: int) -> list[str]:
         if len(self._ids) < count:
             self._ids += fresh_ids(max(self._stock, count))
-        taken, self._ids = self._ids[-count:], self._ids[:-count]
+        taken = self._ids[-count:]
+        del self._ids[-count:]  # a copy of the others would touch every one of them
         return taken

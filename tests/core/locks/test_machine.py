@@ -155,7 +155,7 @@ class LockMachine(RuleBasedStateMachine):
     @invariant()
     def an_upgrade_has_its_share(self) -> None:
         for waiter in self.alive():
-            if waiter.upgrades is not None:
+            if waiter.upgrades is not None and waiter.is_waiting:  # one that gave way waits for nothing
                 assert waiter.rank == FRONT
                 assert waiter.upgrades in self.locks.requests
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ade.core.errors import StoreError, StoreUnsupported
+from ade.core.errors import StoreUnsupported
 from ade.stores.redis.checks import ServerFacts, check_servers
 from ade.stores.redis.checks import _check_version as check_version
 from ade.stores.redis.link import Link
+from ade.stores.redis.opening import open_redis
 from ade.stores.redis.options import RedisOptions
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
@@ -103,8 +104,24 @@ async def test_the_url_must_say_whether_it_is_a_cluster(server_binary: Binary, s
         await checked(cluster.nodes[0].url, VOLATILE)
 
     server = server_pool.standalone(server_binary.kind)
-    with pytest.raises(StoreError, match="cluster support disabled"):
+    with pytest.raises(StoreUnsupported, match=r"not a node of a cluster\. Write redis://"):
         await checked(f"redis+cluster://{server.address}", VOLATILE)
+
+
+async def test_the_url_must_say_whether_there_are_sentinels(server_binary: Binary, server_pool: Pool) -> None:
+    server = server_pool.standalone(server_binary.kind)
+    with pytest.raises(StoreUnsupported, match=r"not a sentinel\. Name the sentinels"):
+        await checked(f"redis+sentinel://{server.address}/service", VOLATILE)
+
+
+async def test_a_store_whose_memory_is_full_can_still_be_opened(server_binary: Binary) -> None:
+    with Server(server_binary, Options()) as server:
+        await checked(server.url, VOLATILE)
+        server.command("CONFIG", "SET", "maxmemory", "1")
+
+        stores = await open_redis(server.url, VOLATILE)
+        assert await stores.upkeep.check_invariants() == []
+        await stores.close()
 
 
 async def test_every_primary_of_a_cluster_is_checked_and_the_number_of_partitions_is_settled_once(

@@ -23,6 +23,7 @@ from ade.core.records import Task
 from ade.queue.payloads import Payloads
 from ade.settings import RedisSettings, Settings, StoreSettings
 from ade.stores.redis.link import Link
+from ade.stores.redis.scripts import main as export_scripts
 from ade.stores.redis.scripts import script, script_names
 from ade.stores.redis.tasks import RedisTasks
 from ade.worker.handed_in import read_outcome
@@ -141,6 +142,15 @@ def test_the_folder_has_every_script_as_the_server_gets_it(scripts: Path) -> Non
     assert {path.stem: path.read_text() for path in scripts.iterdir()} == {
         name: script(name).text for name in script_names()
     }
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(SystemExit):
+        export_scripts([str(tmp_path / "file" / "folder")])
+
+    assert "Not a directory" in capsys.readouterr().err
 
 
 async def test_tasks_of_other_languages_complete_and_are_retried_as_the_core_decides(

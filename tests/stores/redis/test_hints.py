@@ -103,6 +103,49 @@ async def test_many_rings_become_few_messages(pair: list[RedisHints], server: Se
     assert server.info("commandstats")["cmdstat_publish"]["calls"] - before < 200
 
 
+async def test_who_follows_is_called_by_another_process(pair: list[RedisHints], server: Server) -> None:
+    here, _ = pair
+    called = asyncio.Event()
+    unfollow = here.follow(WORK, called.set)
+
+    server.command("PUBLISH", "ade:hints", "work")
+
+    await asyncio.wait_for(called.wait(), 5)
+    unfollow()
+
+
+async def test_a_loop_that_attends_hears_by_itself(server: Server) -> None:
+    """No other thread is involved, and when it attends no more the subscription is made elsewhere."""
+    hints = RedisHints(Link.to(server.url, QUICK))
+    attending = asyncio.create_task(hints.attend())
+    await asyncio.sleep(0)
+    for topic in TOPICS:
+        await heard(hints, topic, 0)
+    assert hints._link.aside._thread is None
+
+    seen = hints.generation(WORK)
+    server.command("PUBLISH", "ade:hints", "work")
+    await heard(hints, WORK, seen)
+
+    attending.cancel()
+    await asyncio.gather(attending, return_exceptions=True)
+    await heard(hints, STOP, hints.generation(STOP))  # it counts as a ring that there is a new subscription
+    seen = hints.generation(WORK)
+    server.command("PUBLISH", "ade:hints", "work")
+    await heard(hints, WORK, seen)
+    await closed(hints)
+
+
+async def test_an_attending_loop_takes_over_from_the_thread(pair: list[RedisHints], server: Server) -> None:
+    here, _ = pair
+    attending = asyncio.create_task(here.attend())
+    await heard(here, DONE, here.generation(DONE))
+    until(lambda: server.command("PUBSUB", "NUMSUB", "ade:hints")[1] == 2, "one subscription of each")
+
+    attending.cancel()
+    await asyncio.gather(attending, return_exceptions=True)
+
+
 async def test_any_thread_rings_and_any_loop_waits(pair: list[RedisHints]) -> None:
     here, there = pair
     seen = there.generation(WORK)

@@ -15,7 +15,7 @@ from tests.servers.cluster import Cluster
 from tests.servers.pool import Pool
 from tests.stores.redis.village import Village, village
 
-STATUS, STAGE, LEASE, WAITING, RUN_ID, ATTEMPT, FINISHED, WHERE = 0, 1, 12, 13, 10, 9, 17, 22
+STATUS, STAGE, LEASE, WAITING, RUN_ID, ATTEMPT, FINISHED, WHERE = 0, 1, 7, 10, 5, 4, 9, 2
 Meddling = Callable[[Village], object]
 
 
@@ -70,6 +70,7 @@ MEDDLING: dict[str, Meddling] = {
     "attempts_within_bounds": lambda at: rewrite(at, at.running[0].id, ATTEMPT, 4),
     "counters_match_records": lambda at: at.command("HINCRBY", "ade:tally", "default:send:completed", 1),
     "dead_letters_are_posted": lambda at: at.command("XTRIM", "ade:queue:dlq", "MAXLEN", 0),
+    "every_lock_has_its_place": lambda at: at.command("DEL", "ade:lock:held:default:db:main"),
     "every_record_is_whole": lambda at: at.command("HDEL", f"ade:task:{at.tasks[0].id}", "detail"),
     "every_run_has_its_delivery": lambda at: at.command("XGROUP", "DELCONSUMER", "ade:queue:back", "ade-workers", "w2"),
     "every_run_has_its_lease": lambda at: at.command("ZINCRBY", "ade:queue:leases", 1, at.running[0].id),
@@ -141,6 +142,26 @@ MORE: dict[str, tuple[str, Meddling]] = {
     "the other side of an edge is gone": (
         "nobody_waits_in_vain",
         lambda at: at.command("DEL", f"ade:task:waiting:{at.running[0].id}"),
+    ),
+    "a lock is held by nobody": (
+        "every_lock_has_its_place",
+        lambda at: at.command("ZADD", "ade:lock:held:default:db:main", 1, f"{1:016d}:nobody"),
+    ),
+    "a lease is that of nobody": (
+        "every_lock_has_its_place",
+        lambda at: at.command("ZADD", "ade:lock:leases", 1, "default:nobody"),
+    ),
+    "an owner has a lock that does not exist": (
+        "every_lock_has_its_place",
+        lambda at: at.command("SADD", "ade:lock:owner:default:first", "nobody"),
+    ),
+    "a request for a lock cannot be read": (
+        "every_lock_has_its_place",
+        lambda at: at.command("HSET", "ade:lock:request:default", "first", "?"),
+    ),
+    "ages of locks would be given twice": (
+        "every_lock_has_its_place",
+        lambda at: at.command("DEL", "ade:lock:marks"),
     ),
     "a depth is wrong": (
         "counters_match_records",

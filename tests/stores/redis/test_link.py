@@ -20,11 +20,12 @@ from ade.core.errors import (
 from ade.stores.redis.link import Link
 from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.scripts import Script
+from ade.stores.redis.wire import Line
 from tests.servers.binaries import Binary
 from tests.servers.plugin import tls_or_skip
 from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
-from tests.servers.server import DURABLE, Options, Server, User
+from tests.servers.server import DURABLE, PLAIN, Options, Server, User
 from tests.stores.redis.counting import COUNT, QUICK, Load, count, counted, linked
 
 
@@ -178,6 +179,24 @@ async def test_a_full_server_says_so(server_binary: Binary) -> None:
             await link.run_script(COUNT, 0, {"id": "x"})
         with pytest.raises(StoreFull):
             await link.ask(0, ("SET", "a", "b"))
+        await link.close()
+
+
+async def test_a_crowded_server_is_waited_for(server_binary: Binary) -> None:
+    with Server(server_binary, PLAIN.plus(maxclients="10")) as crowded:
+        link = Link.to(crowded.url, RedisOptions(patience_s=5))
+        await link.ask(0, ("PING",))
+        crowded.command("CLIENT", "KILL", "TYPE", "normal")
+        crowd = [await Line.open("127.0.0.1", crowded.port, timeout_s=5) for _ in range(10)]
+        waiting = asyncio.create_task(link.ask(0, ("PING",)))
+        turned_away = await Line.open("127.0.0.1", crowded.port, timeout_s=5)
+        assert "max number of clients" in str(await turned_away.listen(5))
+        assert not waiting.done()
+
+        for line in (*crowd, turned_away):
+            line.abort()
+
+        assert await waiting == [b"PONG"]
         await link.close()
 
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from ade.core.events import ALERT, Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
 from ade.core.outcome import Failed, Succeeded
-from ade.core.records import Definition, Task
+from ade.core.records import AfterFailure, Definition, Task
 from ade.core.task import cancel, edit, replay, settle
 from ade.ports import ClaimRequest
 from ade.stores.redis.blobs import RedisBlobs
@@ -97,6 +98,35 @@ async def test_a_lease_from_before_the_clock_went_back_ends_when_it_would_have(p
     ports.clock.advance(2)
 
     assert [task.id for task in (await sweeps.ripe(10)).expired] == [lost.id]
+
+
+async def test_a_lease_given_right_after_the_clock_went_back_is_whole(ports: Ports) -> None:
+    sweeps = sweeps_of(ports)
+    await sweeps.ripe(10)
+    ports.clock.advance(-LEASE_MS / 1000 + 2)
+    await ports.start()
+
+    await sweeps.ripe(10)
+    ports.clock.advance(LEASE_MS / 1000 - 1)
+
+    assert (await sweeps.ripe(10)).expired == []
+    ports.clock.advance(2)
+    assert len((await sweeps.ripe(10)).expired) == 1
+
+
+async def test_a_lease_renewed_right_after_the_clock_went_back_is_whole(ports: Ports) -> None:
+    sweeps = sweeps_of(ports)
+    held = await ports.start()
+    await sweeps.ripe(10)
+    ports.clock.advance(-LEASE_MS / 1000 + 2)
+    ports.workers.renew(ports.worker(), {str(held.run_id): held.id}, lease_ms=LEASE_MS)
+
+    await sweeps.ripe(10)
+    ports.clock.advance(LEASE_MS / 1000 - 1)
+
+    assert (await sweeps.ripe(10)).expired == []
+    ports.clock.advance(2)
+    assert len((await sweeps.ripe(10)).expired) == 1
 
 
 async def test_a_rate_used_up_before_the_clock_went_back_is_free_after_its_period(ports: Ports, spread: Ports) -> None:
@@ -216,6 +246,53 @@ async def test_old_news_of_a_failure_do_not_take_hope_away_again(spread: Ports) 
     assert waiting.waiting_on == 1
 
 
+async def test_old_news_of_an_end_do_not_start_a_task_that_waits_again(spread: Ports) -> None:
+    error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Oops", message="no luck")
+    on = await spread.start(queue=spread.queue_in(1))
+    anyway = spread.task(queue=spread.queue_in(0), depends_on=(on.id,), after_failure=AfterFailure.RUN)
+    await spread.tasks.add([anyway])
+    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
+    old_news = len([name for name, *_ in spread.link.sent if name == "learn"]) - 1
+    [running] = await claim(spread)
+    await spread.tasks.commit(settle(running, Failed(error), now=spread.clock.now(), dice=0.5))
+    for task_id in (on.id, anyway.id):
+        [failed] = await spread.tasks.get([task_id])
+        assert failed is not None
+        await spread.tasks.commit(replay(failed, now=spread.clock.now()))
+
+    await spread.link.send_again("learn", old_news)
+
+    [waiting] = await spread.tasks.get([anyway.id])
+    assert waiting is not None
+    assert waiting.waiting_on == 1
+
+
+async def test_news_of_a_failure_that_is_over_by_the_time_they_are_heard_are_corrected(
+    spread: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = await spread.start(queue=spread.queue_in(1))
+    error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Oops", message="no luck")
+    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
+    [failed] = await spread.tasks.get([on.id])
+    assert failed is not None
+    again, asked = replay(failed, now=spread.clock.now()), list[str]()
+    run = spread.link.run
+
+    async def replayed_meanwhile(name: str, partition: int, request: dict[str, Any], **options: Any) -> Any:
+        answer = await run(name, partition, request, **options)
+        asked.append(name)
+        if asked.count("await") == 1 and name == "await":
+            await spread.tasks.commit(again)
+        return answer
+
+    monkeypatch.setattr(spread.link, "run", replayed_meanwhile)
+    [dependent] = await spread.tasks.add([spread.task(queue=spread.queue_in(0), depends_on=(on.id,))])
+
+    assert (await sweeps_of(spread).ripe(10)).broken == []
+    await spread.succeed((await claim(spread))[0])
+    assert [task.id for task in await claim(spread)] == [dependent.id]
+
+
 # what is remembered is not so any more
 
 
@@ -227,6 +304,17 @@ async def test_what_happened_to_a_draft_is_found_after_another_process_has_moved
     events = await RedisEvents(spread.link, spread.places, spread.timing).read(0, 10, task_id=draft.id)
 
     assert len(events) == 2
+
+
+async def test_what_happened_to_a_draft_before_it_moved_is_kept_as_long_as_it_lives(spread: Ports) -> None:
+    events = RedisEvents(spread.link, spread.places, spread.timing)
+    [draft] = await spread.tasks.add([spread.task(status=Status.DRAFT)])
+    await spread.tasks.commit(edit(draft, now=spread.clock.now(), queue=spread.queue_in(1)))
+    told = await events.read(0, 10, task_id=draft.id)
+    spread.clock.advance(HOUR_S)
+
+    assert await events.trim(spread.clock.now(), 100) == 0
+    assert await events.read(0, 10, task_id=draft.id) == told
 
 
 async def test_who_waits_for_a_task_that_was_pruned_is_refused_whatever_is_remembered(spread: Ports) -> None:

@@ -1,5 +1,7 @@
 """A node of the cluster is away: the work of the others goes on."""
 
+import asyncio
+
 import pytest
 
 from ade.core.errors import StoreCorrupt, StoreUnavailable
@@ -8,6 +10,7 @@ from ade.stores.redis.opening import open_redis
 from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.reach import Reach
+from ade.stores.redis.slots import key_slot
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.cluster import Cluster
@@ -76,3 +79,46 @@ async def test_tasks_of_other_nodes_are_claimed_and_finished_while_one_node_is_d
         assert await stores.tasks.commit_each([scene.success(task) for task in claimed]) == [None] * len(claimed)
         await linked.close()
         await stores.close()
+
+
+@pytest.mark.faults
+async def test_a_dead_node_holds_up_neither_ends_of_runs_nor_leases_nor_names_without_limits() -> None:
+    options = PLAIN.plus(cluster_require_full_coverage="no", cluster_allow_reads_when_down="yes")
+    with Cluster(binary_or_skip("valkey"), options) as cluster:
+        stores = await open_redis(cluster.url, RedisOptions(allow_volatile=True, patience_s=3, partitions=4), None)
+        scene = Scene(stores, StoryClock(0))
+        here, there = await _queues_apart(cluster)
+        first, second = await stores.tasks.add([scene.task(queue=queue) for queue in (here, there)])
+        running = {task.id: task for task in await scene.claim(2)}
+        await scene.add("report", queue=here)
+        await stores.tasks.add([scene.task(queue=there, depends_on=(first.id,))])
+        held = await scene.claim(names=["report"])
+        await scene.define("build", concurrency=5)
+        await stores.tasks.add([scene.task(name, queue=here) for name in ("build", "send")])
+
+        dead = cluster.owner_of(cluster.slot_of(_prefix_of(there)))
+        dead.kill()
+
+        before = (await scene.get(held[0].id)).lease_until or 0
+        with pytest.raises(StoreUnavailable):
+            await asyncio.to_thread(scene.renew, running[second.id], *held, lease_ms=3_600_000)
+        assert ((await scene.get(held[0].id)).lease_until or 0) > before + 1_800_000
+        await scene.succeed(running[first.id])
+        assert await scene.status(first.id) == "completed"
+        assert [task.name for task in await scene.claim(5)] == ["send"]
+
+        cluster.restart(dead)
+        await stores.close()
+
+
+async def _queues_apart(cluster: Cluster) -> tuple[str, str]:
+    """Two queues on different nodes, of which the first one has the first partition."""
+    home = cluster.owner_of(cluster.slot_of("ade:{p0}:"))
+    names = [f"queue-{number}" for number in range(50)]
+    nodes = {name: cluster.owner_of(cluster.slot_of(_prefix_of(name))) for name in names}
+    here = next(name for name in names if nodes[name] is home)
+    return here, next(name for name in names if nodes[name] is not home)
+
+
+def _prefix_of(queue: str) -> str:
+    return f"ade:{{p{key_slot(queue.encode()) % 4}}}:"

@@ -47,8 +47,13 @@ MADE_ANEW = [
     "schedules:due",
     "workers:heartbeat",
     "effects",
+    "lock:held:*",
+    "lock:line:*",
+    "lock:owner:*",
+    "lock:leases",
+    "lock:marks",
 ]
-LOST_FOR_GOOD = ["events", "claim:*", "said:*", "meta", "rates", "gone", "workers", "definitions"]
+LOST_FOR_GOOD = ["events", "claim:*", "said:*", "meta", "rates", "gone", "workers", "definitions", "lock:request:*"]
 
 
 @pytest.fixture
@@ -354,6 +359,18 @@ async def test_every_process_notices_but_the_log_is_told_once(server: Server) ->
 
         assert (await first.epochs.check(), await second.epochs.check()) == ([0], [0])
         assert (await first.epochs.check(), await second.epochs.check()) == ([], [])
+    assert server.command("XLEN", "ade:events") == 1
+
+
+async def test_a_loss_is_told_even_if_somebody_new_came_upon_the_empty_server_first(server: Server) -> None:
+    clock = StoryClock()
+    async with upkeep_of(server, OPTIONS, clock) as first, upkeep_of(server, OPTIONS, clock) as second:
+        server.flush()
+        async with upkeep_of(server, OPTIONS, clock) as newcomer:
+            assert await newcomer.epochs.check() == []
+        assert server.command("XLEN", "ade:events") == 0
+
+        assert (await first.epochs.check(), await second.epochs.check()) == ([0], [0])
     assert server.command("XLEN", "ade:events") == 1
 
 

@@ -122,6 +122,7 @@ def test_names_that_are_set_are_used_as_they_are_and_get_a_tag_in_a_cluster() ->
         {"prefix": ""},
         {"prefix": "a{b}"},
         {"tasks": "with space"},
+        {"results": "stream:one", "dlq": "stream:one"},
         {"partitions": 0},
         {"patience_s": 0},
         {"durability": "weak"},

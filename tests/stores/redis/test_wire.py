@@ -1,6 +1,7 @@
 """The connection itself, against a real server."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -85,3 +86,12 @@ async def test_somebody_who_speaks_otherwise_is_not_understood() -> None:
     opened.abort()
     server.close()
     await server.wait_closed()
+
+
+async def test_a_listener_is_told_that_the_line_has_ended_also_when_the_system_calls_it_a_time_out() -> None:
+    opened = await line()
+    opened.connection_lost(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
+
+    with pytest.raises(TimeoutError, match="timed out"):
+        await opened.listen(5)
+    opened.abort()

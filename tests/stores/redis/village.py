@@ -3,6 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ade.core.locks.asking import ask
+from ade.core.locks.records import LockMode
+from ade.core.locks.verbs import LockLimits
 from ade.core.records import Definition, Schedule, Task
 from ade.core.task import lose_lease
 from ade.stores.redis.opening import open_redis
@@ -70,6 +73,9 @@ class Village:
         released = await self._start(priority=0)
         await scene.release(released)
         assert parked.id != parent.id
+        for holder in ("first", "second"):  # and who waits for it
+            wanted = ask(id=holder, owner=holder, scope=holder, wanted=[("db:main", LockMode.EXCLUSIVE)])
+            await scene.stores.locks.acquire(wanted, wait_ms=None, limits=LockLimits())
 
     async def _end_some(self) -> None:
         done = await self._start(result_ttl_ms=3_600_000)

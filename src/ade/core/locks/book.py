@@ -21,6 +21,11 @@ DOWNGRADED, RELEASED, EXPIRED, LOST, DEADLOCK = (
     "lock.lost",
     "lock.deadlock",
 )
+LOCK_EVENTS = frozenset(
+    {ACQUIRED, QUEUED, PROMOTED, UPGRADED, DOWNGRADED, RELEASED, EXPIRED, LOST, DEADLOCK}
+)  # they tell nothing of the status of a task
+
+NEWS_FOR_OTHERS = frozenset({PROMOTED, UPGRADED, EXPIRED, LOST, DEADLOCK})  # the rest concerns those who asked
 
 
 class View(Protocol):
@@ -147,7 +152,8 @@ class Book:
                 continue
             seen.add(waiter.id)
             if self._may_pass(waiter, ahead) and self.is_free_for(waiter):
-                self.grant(waiter, PROMOTED)
+                if waiter.id not in self.removed:  # who looks at the holders may find its share dead, and it goes too
+                    self.grant(waiter, PROMOTED)
                 continue
             for item in waiter.items:
                 if item.resource in ahead and ahead[item.resource] is not LockMode.EXCLUSIVE:

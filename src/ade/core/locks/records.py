@@ -82,5 +82,6 @@ def conflict(one: LockMode, other: LockMode) -> bool:
     return one is LockMode.EXCLUSIVE or other is LockMode.EXCLUSIVE
 
 
-def place_in_line(request: LockRequest) -> tuple[float, int]:
-    return (request.rank, request.seq)
+def place_in_line(request: LockRequest) -> tuple[float, int, str]:
+    """No two are the same: one that takes up its old place may find a rank and seq that another one has too."""
+    return (request.rank, request.seq, request.id)

@@ -1,7 +1,8 @@
 """New tasks come in: all of a call or none of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -9,37 +10,52 @@ from msgspec import structs
 
 from ade.core.admission import check_no_cycle
 from ade.core.errors import DependencyCycle, IdempotencyConflict, NotConfirmed, QueueFull, UnknownDependency
-from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.task import creation_event
 from ade.ports import WORK
-from ade.stores.redis.batching import Batcher
+from ade.stores.redis.batching import Batcher, Unbatched
 from ade.stores.redis.codec import new_task, task_of
 from ade.stores.redis.crossing import Crossing
+from ade.stores.redis.direct import Direct
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
+from ade.stores.redis.plain import PlainTask, is_plain, plain_request, plain_task
 from ade.stores.redis.timing import Timing
 
 Remote = Mapping[str, Sequence[tuple[str, int]]]  # by task: what it waits for in other partitions, and where
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _AHEAD_MS = 100  # and one for each task: so that no partition has come further by the time it is written
 _MOST = 500  # tasks in one call of the script, unless one caller brings more
+_MOST_PLAIN = 5000  # tasks in one call of lua/add_plain.lua
+_LARGE = 1 << 14  # bytes that weigh as much as a task more, so that no call takes long on a slow line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
-    """What one caller adds to one partition; `packed` is the same for the script."""
+    """What one caller adds to one partition, packed: `plain` for lua/add_plain.lua if that can take it."""
 
     tasks: Sequence[Task]
-    packed: list[Any]
+    plain: list[PlainTask] | None
+    usual: list[Any] | None
+
+    def packed(self) -> list[Any]:
+        """The same for lua/add.lua."""
+        return _packed(self.tasks) if self.usual is None else self.usual
 
 
 def _call(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, int] = _NOTHING) -> _Call:
-    packed = [
-        new_task(task, [creation_event(task)], remote.get(task.id, ()), ages.get(task.id, False)) for task in tasks
-    ]
-    return _Call(tasks, packed)
+    if not ages and all(map(is_plain, tasks)):  # with ages, their order over several partitions is settled already
+        return _Call(tasks, [plain_task(task) for task in tasks], None)
+    return _Call(tasks, None, _packed(tasks, remote, ages))
+
+
+def _packed(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, int] = _NOTHING) -> list[Any]:
+    return [new_task(task, [creation_event(task)], remote.get(task.id, ()), ages.get(task.id, False)) for task in tasks]
+
+
+def _weight(call: _Call) -> int:
+    return sum(1 + len(task.args) // _LARGE for task in call.tasks)
 
 
 class _Known(Exception):  # no error: it is answered here by asking again
@@ -59,26 +75,32 @@ class Adding:
         crossing: Crossing,
         hints: RedisHints | None,
         usual_depth: int | None,
+        direct: Direct | None = None,
     ) -> None:
+        """With `direct`, for threads without an event loop: then nothing here waits but for the answers themselves."""
         self._link = link
+        self._run = link.run if direct is None else direct.run
         self._places = places
         self._timing = timing
         self._crossing = crossing
         self._hints = hints
         self._usual_depth = usual_depth
-        self._batchers = [self._batcher(partition) for partition in places.all]
+        self._batchers = [self._batcher(partition, batched=direct is None) for partition in places.all]
 
-    def _batcher(self, partition: int) -> Batcher[_Call, list[Task]]:
-        async def send(calls: list[_Call]) -> list[list[Task] | Exception]:
-            return await self._send(partition, calls)
+    def _batcher(self, partition: int, *, batched: bool) -> Batcher[_Call, list[Task]] | Unbatched[_Call, list[Task]]:
+        send = partial(self._send, partition)
+        if not batched:
+            return Unbatched(send)
+        return Batcher(send, weigh=_weight, most=_MOST, lone=True)
 
-        return Batcher(send, weigh=lambda call: len(call.tasks), most=_MOST)
+    def add(self, tasks: Sequence[Task]) -> Coroutine[Any, Any, list[Task]]:
+        return self._add_to(0, tasks) if tasks and self._link.partitions == 1 else self._add_anywhere(tasks)
 
-    async def add(self, tasks: Sequence[Task]) -> list[Task]:
+    async def _add_anywhere(self, tasks: Sequence[Task]) -> list[Task]:
         if not tasks:
             return []
         partitions = {self._places.of_queue(task.queue) for task in tasks}
-        if self._link.partitions == 1 or (len(partitions) == 1 and not any(task.depends_on for task in tasks)):
+        if len(partitions) == 1 and not any(task.depends_on for task in tasks):
             stored = await self._add_to(partitions.pop(), tasks)
         else:
             stored = await self._add_across(tasks)
@@ -161,18 +183,16 @@ class Adding:
 
     async def _add_plain(self, partition: int, calls: list[_Call]) -> bool:
         """Store what needs no second thought in fewer steps; False when it must go the usual way."""
-        tasks = [task for call in calls for task in call.tasks]
-        if self._usual_depth or self._link.is_strong or not all(map(_is_plain, tasks)):
+        if self._usual_depth or self._link.is_strong:
             return False
-        if len({task.id for task in tasks}) < len(tasks) or len(tasks) > _MOST:
+        own = [row for call in calls for row in call.plain or ()]
+        tasks = calls[0].tasks if len(calls) == 1 else [task for call in calls for task in call.tasks]
+        if len(own) < len(tasks) or len(tasks) > _MOST_PLAIN:
             return False
-        packed = [each for call in calls for each in call.packed]
-        if any(age for *_, age in packed):  # their order over several partitions is settled already
+        if len(tasks) > 1 and len({task.id for task in tasks}) < len(tasks):
             return False
-        rows = [(task_id, state, detail, told[0]) for task_id, state, detail, _, _, told, *_ in packed]
-        queues = sorted({task.queue for task in tasks})
-        request = {**self._timing(), "tasks": rows, "queues": queues}
-        stored = bool(await self._link.run("add_plain", partition, request))
+        request = {**self._timing(), **plain_request(tasks, own)}
+        stored = bool(await self._run("add_plain", partition, request))
         if stored and self._hints is not None:
             self._hints.published(WORK)
         return stored
@@ -180,19 +200,17 @@ class Adding:
     async def _send(
         self, partition: int, calls: list[_Call], *, only_try: bool = False
     ) -> list[list[Task] | Exception]:
+        if not only_try and await self._add_plain(partition, calls):
+            return [list(call.tasks) for call in calls]
         request = {
             **self._timing(),
-            "groups": [call.packed for call in calls],
+            "groups": [call.packed() for call in calls],
             "usual_depth": self._usual_depth or False,
             "try": only_try,
         }
-        if not only_try and await self._add_plain(partition, calls):
-            return [list(call.tasks) for call in calls]
         unconfirmed: NotConfirmed | None = None
         try:
-            answers: Any = await self._link.run(
-                "add", partition, request, confirm=self._link.is_strong and not only_try
-            )
+            answers: Any = await self._run("add", partition, request, confirm=self._link.is_strong and not only_try)
         except NotConfirmed as error:
             unconfirmed, answers = error, error.answer
         if self._hints is not None and not only_try:
@@ -226,7 +244,7 @@ class Adding:
 
     async def _full(self, partition: int, queue: str, count: int, depth: int, limit: int) -> QueueFull:
         """Say when to come back: as long as the excess takes at the pace of the last minute."""
-        finished = await self._link.run("finished_since", partition, {**self._timing(), "queue": queue})
+        finished = await self._run("finished_since", partition, {**self._timing(), "queue": queue})
         excess = depth + count - limit
         retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
         return QueueFull(
@@ -234,18 +252,6 @@ class Adding:
             f" Try again in {retry_after:.0f} s",
             retry_after=retry_after,
         )
-
-
-def _is_plain(task: Task) -> bool:
-    """Whether lua/add_plain.lua can store it."""
-    return (
-        task.status is Status.PENDING
-        and task.idempotency_key is None
-        and not task.depends_on
-        and task.deadline is None
-        and task.parent_id is None
-        and task.run_after <= task.created_at
-    )
 
 
 def _standing_alone(task: Task) -> Task:

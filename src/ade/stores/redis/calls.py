@@ -19,6 +19,7 @@ _LEARNING_S = 4.0
 _LEARN_AGAIN_S = 0.1
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.4
 _STAY = {"MOVED", "ASK", "TRYAGAIN", "BUSY", "UNKILLABLE", "NOREPLICAS"}  # nothing more is to be learnt after these
+_NEVER = float("inf")
 _OPEN: Any = object()  # the answer to a command that has none yet
 
 
@@ -43,6 +44,9 @@ class Patience:
     def left_s(self) -> float:
         return self._deadline - _time()
 
+    def of_try(self, most_s: float) -> float:
+        return max(min(most_s, self.left_s()), 0.001)
+
 
 @dataclass(slots=True)
 class _Call:
@@ -61,7 +65,7 @@ class _Call:
 
     def limit_s(self) -> float:
         """How long the next exchange may take."""
-        return max(min(self.try_s, self.patience.left_s()), 0.001)
+        return self.patience.of_try(self.try_s)
 
 
 class Calls:
@@ -78,21 +82,37 @@ class Calls:
     ) -> list[Any]:
         """All answers, the lasting errors of the server among them. Raises StoreUnavailable when patience ends."""
         try_s = min(self._command_timeout_s, patience.whole_s / 2)  # a lost answer leaves time for another try
+        address = self._topology.where(partition)
+        answers: list[Any] | Exception = ConnectionError("no server was asked yet")
+        if address is not None:  # the first try in as few steps as there are: it nearly always has all answers
+            try:
+                answers = await self._nodes().server(address).exchange(commands, patience.of_try(try_s))
+                if ServerError not in map(type, answers):
+                    return answers
+            except FAILURES as error:
+                answers = error
         call = _Call(partition, commands, together, patience, try_s, [_OPEN] * len(commands))
-        pauses = _pauses()
-        while True:
-            nodes = self._connections.of_this_loop()
-            if _time() - nodes.learnt_at > self._topology.recheck_s:
-                self._recheck(nodes)
-            trouble = await self._attempt(nodes, call)
-            if trouble is None:
-                return call.answers
+        return await self._persist(call, await self._judge(call, address, call.open(), answers))
+
+    async def _persist(self, call: _Call, trouble: Trouble | None) -> list[Any]:
+        """Try again until no command is without an answer."""
+        pauses, patience = _pauses(), call.patience
+        while trouble is not None:
             pause = next(pauses)
             if pause >= patience.left_s():
                 raise StoreUnavailable(f"{trouble.error.detail} (tried for {patience.whole_s:g} s)") from trouble.error
             if trouble.elsewhere:
-                await self._learn_soon(nodes, trouble.address, patience)
+                await self._learn_soon(self._nodes(), trouble.address, patience)
             await asyncio.sleep(pause)
+            trouble = await self._attempt(call)
+        return call.answers
+
+    def _nodes(self) -> Nodes:
+        """Those of this loop, with an eye on whether they are still the right ones."""
+        nodes = self._connections.of_this_loop()
+        if self._topology.recheck_s != _NEVER and _time() - nodes.learnt_at > self._topology.recheck_s:
+            self._recheck(nodes)
+        return nodes
 
     async def learn(self, nodes: Nodes, failed: Address | None) -> None:
         """Find out anew who holds what; nothing changes if that is not possible now."""
@@ -124,15 +144,29 @@ class Calls:
                     await self.learn(nodes, failed)
                     nodes.learnt_at = _time()
 
-    async def _attempt(self, nodes: Nodes, call: _Call) -> Trouble | None:
-        """One round trip to whoever holds the partition. Errors that no waiting mends are raised or left as answers."""
+    async def _attempt(self, call: _Call) -> Trouble | None:
+        """One round trip to whoever holds the partition."""
         address = self._topology.where(call.partition)
+        numbers = call.open()
+        answers: list[Any] | Exception = ConnectionError("no server was asked yet")
+        if address is not None:
+            try:
+                commands = [call.commands[each] for each in numbers]
+                answers = await self._nodes().server(address).exchange(commands, call.limit_s())
+            except FAILURES as error:
+                answers = error
+        return await self._judge(call, address, numbers, answers)
+
+    async def _judge(
+        self, call: _Call, address: Address | None, numbers: list[int], answers: list[Any] | Exception
+    ) -> Trouble | None:
+        """What an attempt has brought. Errors that no waiting mends are raised or left as answers."""
         if address is None:
             return Trouble(None, StoreUnavailable(self._problem))
-        numbers = call.open()
         try:
-            answers = await nodes.server(address).exchange([call.commands[each] for each in numbers], call.limit_s())
-            answers = await self._follow(nodes, address, call, numbers, answers)
+            if isinstance(answers, Exception):
+                raise answers
+            answers = await self._follow(self._nodes(), address, call, numbers, answers)
         except FAILURES as error:
             failure = translated(error, address)
             if passes(error):

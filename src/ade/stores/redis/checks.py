@@ -82,9 +82,11 @@ async def check_partitions(link: Link) -> None:
     """The number of partitions is settled by whoever comes first: tasks would not be found under another."""
     for partition, names in enumerate(link.names):
         meta = f"{names.prefix}meta"
-        _, stored = await link.ask(
-            partition, ("HSETNX", meta, "partitions", link.partitions), ("HGET", meta, "partitions")
-        )
+        [stored] = await link.ask(partition, ("HGET", meta, "partitions"))
+        if stored is None:  # only then is it written: a server without memory to spare must not keep readers out
+            _, stored = await link.ask(
+                partition, ("HSETNX", meta, "partitions", link.partitions), ("HGET", meta, "partitions")
+            )
         if int(stored) != link.partitions:
             raise StoreUnsupported(
                 f"this store was made with {int(stored)} partitions, but {link.partitions} are set. Set partitions to"

@@ -1,6 +1,7 @@
 """Claims: which tasks a worker gets."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count, groupby
@@ -9,11 +10,13 @@ from typing import Any
 
 from msgspec import structs
 
+from ade.core.errors import StoreUnavailable
 from ade.core.outcome import Failed
 from ade.core.records import Task
 from ade.core.task import fail_run
+from ade.logs import Log
 from ade.ports import ClaimRequest
-from ade.stores.redis.codec import UNREADABLE, Record, read_task, remains_of, seq_of
+from ade.stores.redis.codec import UNREADABLE, Record, read_aged, remains_of
 from ade.stores.redis.committing import Committing
 from ade.stores.redis.limiting import Usage, only_claimer
 from ade.stores.redis.link import Link
@@ -21,6 +24,8 @@ from ade.stores.redis.places import Partitions
 from ade.stores.redis.reach import Reach
 from ade.stores.redis.timing import Timing
 
+_UNKNOWN_S = 2.0  # how long limits are left alone after a partition did not tell what it has of them
+_log = Log("ade.store")
 Claimed = tuple[int, Task]  # seq and task
 Head = tuple[int, int, int, str]  # priority, seq, partition, and the name if it has limits
 
@@ -32,6 +37,7 @@ class Claiming:
         self._timing = timing
         self._committing = committing
         self._reach = Reach(link)
+        self._limits_unknown_until = 0.0
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
         if not request.run_ids or not request.names:
@@ -46,7 +52,7 @@ class Claiming:
 
     async def _claim_among(self, partitions: Sequence[int], request: ClaimRequest) -> list[Task]:
         """Look at the heads of all, then take what comes first, wherever it is."""
-        first = await self._peek(partitions, request, f"{request.run_ids[0]}.0", len(request.run_ids))
+        first = await self._peek(partitions, request, len(request.run_ids))
         if before := first.given_before:  # the same request again, after an unknown outcome
             claimed = await self._claim_again(before, request)
         elif first.has_limits:
@@ -57,7 +63,7 @@ class Claiming:
         return [task for _, task in claimed]
 
     async def _claim_again(self, partitions: Sequence[int], request: ClaimRequest) -> list[Claimed]:
-        asked = (self._claim_from(each, request, f"{request.run_ids[0]}.0") for each in partitions)
+        asked = (self._claim_from(each, request, request.run_ids[0]) for each in partitions)
         return [each for got in await asyncio.gather(*asked) for each in got]
 
     async def _claim_shares(
@@ -68,7 +74,7 @@ class Claiming:
         open_to, left = list(partitions), list(request.run_ids)
         for number in count():
             request_id = f"{request.run_ids[0]}.{number}"
-            heads = heads or await self._peek(open_to, request, request_id, len(left))
+            heads = heads or await self._peek(open_to, request, len(left))
             shares = Counter(partition for _, _, partition, name in heads.ranked[: len(left)] if not name)
             heads = None
             if not shares:
@@ -77,7 +83,8 @@ class Claiming:
             for partition, share in shares.items():
                 parts.append((partition, structs.replace(request, run_ids=left[:share])))
                 left = left[share:]
-            asked = (self._claim_from(*part, request_id, {"limited": "skip"}) for part in parts)
+            extra = {"limited": "skip", "of": request.run_ids[0]}
+            asked = (self._claim_from(*part, request_id, extra) for part in parts)
             for (partition, part), got in zip(parts, await asyncio.gather(*asked), strict=True):
                 claimed += got
                 left += _unused(part.run_ids, got)
@@ -89,13 +96,25 @@ class Claiming:
 
     async def _claim_limited(self, partitions: Sequence[int], request: ClaimRequest, first: "Heads") -> list[Claimed]:
         """Names with limits are counted over all partitions, so one at a time claims them, in order."""
+        free = structs.replace(request, names=request.names - {name for *_, name in first.ranked if name})
+        if time.monotonic() < self._limits_unknown_until:
+            return await self._claim_shares(partitions, free)
         async with only_claimer(self._link, self._timing, request.run_ids[0]) as not_after:
-            if not_after is None:
-                free = request.names - {name for *_, name in first.ranked if name}
-                return await self._claim_shares(partitions, structs.replace(request, names=free))
-            usage = Usage(self._link, self._timing, list(self._places.all), not_after)
+            usage = None if not_after is None else await self._usage(not_after)
+            if usage is not None:
+                return await self._claim_in_order(partitions, request, usage)
+        return await self._claim_shares(partitions, free)
+
+    async def _usage(self, not_after: int) -> Usage | None:
+        """None when a partition is away: what runs there counts, and nobody knows how much it is."""
+        usage = Usage(self._link, self._timing, list(self._places.all), not_after)
+        try:
             await usage.read()
-            return await self._claim_in_order(partitions, request, usage)
+        except StoreUnavailable as error:
+            self._limits_unknown_until = time.monotonic() + _UNKNOWN_S
+            _log.debug("store.limits_unknown", reason=error.detail)
+            return None
+        return usage
 
     async def _claim_in_order(self, partitions: Sequence[int], request: ClaimRequest, usage: Usage) -> list[Claimed]:
         claimed: list[Claimed] = []
@@ -103,30 +122,30 @@ class Claiming:
         before: list[Head] | None = None
         while left and request.names:
             request_id = f"{request.run_ids[0]}.{next(numbers)}"
-            heads = await self._peek(partitions, request, request_id, len(left))
+            heads = await self._peek(partitions, request, len(left))
             taken: list[Claimed] = []
             for partition, chunk in groupby(heads.ranked[: len(left)], key=lambda head: head[2]):
                 *_, last = ranks = list(chunk)
                 part = structs.replace(request, run_ids=left[: len(ranks)])
-                extra = {"limited": usage.elsewhere(partition), "bound": last[:2]}
+                extra = {"limited": usage.elsewhere(partition), "bound": last[:2], "of": request.run_ids[0]}
                 got = await self._claim_from(partition, part, f"{request_id}.{last[1]}", extra)
                 await usage.taken(partition, (task for _, task in got))
                 left = [*_unused(part.run_ids, got), *left[len(ranks) :]]
                 taken += got
             claimed += taken
             if not taken and heads.ranked == before:  # neither started nor parked: limits keep these names back
-                held_back = {name for *_, name in heads.ranked if name}
+                held_back = {name for *_, name in heads.ranked[: len(left)] if name}  # what is behind was not tried
                 if not held_back:
                     break
                 request = structs.replace(request, names=request.names - held_back)
             before = heads.ranked
         return claimed
 
-    async def _peek(self, partitions: Sequence[int], request: ClaimRequest, request_id: str, limit: int) -> "Heads":
+    async def _peek(self, partitions: Sequence[int], request: ClaimRequest, limit: int) -> "Heads":
         """What a claim would come upon first in each partition."""
         question = {
             **self._timing(),
-            "id": request_id,
+            "id": request.run_ids[0],
             "names": sorted(request.names),
             "queues": request.queues,
             "limit": limit,
@@ -144,11 +163,12 @@ class Claiming:
         """Ask until the partition has given what it can; one call looks at a bounded number of tasks."""
         while True:
             more, *records = await self._link.run("claim", partition, {**self._packed(request_id, request), **extra})
-            claimed = [
-                (seq_of(record), task)
-                for record in records
-                if (task := await self._read(partition, record)) is not None
-            ]
+            claimed: list[Claimed] = []
+            for record in records:
+                try:
+                    claimed.append(read_aged(record))
+                except UNREADABLE as error:
+                    await self._set_aside(partition, record, error)
             if claimed or not more:
                 return claimed
 
@@ -163,16 +183,12 @@ class Claiming:
             "lease_ms": request.lease_ms,
         }
 
-    async def _read(self, partition: int, record: Record) -> Task | None:
-        """The claimed task. One that cannot be read is set aside; the others go out."""
-        try:
-            return read_task(record)
-        except UNREADABLE as error:
-            remains = remains_of(record, f"{type(error).__name__}: {error}; its bytes are in quarantine")
+    async def _set_aside(self, partition: int, record: Record, error: Exception) -> None:
+        """A claimed task that cannot be read fails; the others go out."""
+        remains = remains_of(record, f"{type(error).__name__}: {error}; its bytes are in quarantine")
         assert remains.error is not None
         failure = fail_run(remains, Failed(remains.error), now=remains.updated_at, dice=0.5)
         await self._committing.quarantine(partition, failure)
-        return None
 
 
 def _unused(run_ids: Sequence[str], claimed: Sequence[Claimed]) -> list[str]:

@@ -1,7 +1,6 @@
 """Records to what the server keeps and back. Where a field of a task lies is decided here and in lua/lib/fields.lua."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -10,36 +9,36 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.core.change import Change
-from ade.core.errors import PayloadTooLarge
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import AfterFailure, Task
+from ade.stores.redis.nesting import check_depth
 
 # Places in the state array, counted from 1 as in Lua. 0 is never used.
 STATE_FIELDS = {
     "status": 1,
-    "queue": 3,
-    "name": 4,
-    "priority": 5,
-    "run_after": 6,
-    "deadline": 7,
-    "version": 8,
-    "generation": 9,
-    "attempt": 10,
-    "run_id": 11,
-    "worker_id": 12,
-    "lease_until": 13,
-    "waiting_on": 14,
-    "created_at": 15,
-    "updated_at": 16,
-    "started_at": 17,
-    "finished_at": 18,
-    "discarded": 19,
-    "concurrency_key": 20,
-    "parent_id": 21,
+    "version": 4,
+    "attempt": 5,
+    "run_id": 6,
+    "worker_id": 7,
+    "lease_until": 8,
+    "started_at": 9,
+    "finished_at": 10,
+    "waiting_on": 11,
+    "discarded": 12,
+    "deadline": 13,
+    "concurrency_key": 14,
+    "updated_at": 17,
+    "queue": 20,
+    "name": 21,
+    "priority": 22,
+    "run_after": 23,
+    "generation": 24,
+    "created_at": 25,
+    "parent_id": 26,
 }
-IDEM, DIGEST, EXPIRES, LOGGED, LENGTH = 24, 25, 27, 29, 29
+EXPIRES, AWAITED, SEQ, IDEM, DIGEST, LOGGED, LENGTH = 15, 18, 19, 27, 28, 29, 29
 OUTCOME_FIELDS = (
     "result",
     "result_expired",
@@ -58,8 +57,6 @@ DETAIL_FIELDS = tuple(
     for name in Task.__struct_fields__
     if name in ("id", "name") or (name not in STATE_FIELDS and name not in OUTCOME_FIELDS and name != "progress")
 )
-_MOST_LEVELS = 990
-_STRINGS, _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
 UNREADABLE = (msgspec.MsgspecError, RecursionError, TypeError, IndexError, KeyError)
 
 Record = Sequence[Any]  # id, state, detail, outcome, progress, as the scripts answer it
@@ -76,7 +73,9 @@ def _part(name: str, fields: Sequence[str]) -> type[msgspec.Struct]:
 
 
 _Detail, _Outcome = _part("Detail", DETAIL_FIELDS), _part("Outcome", OUTCOME_FIELDS)
-_detail_of, _outcome_of = attrgetter(*DETAIL_FIELDS), attrgetter(*OUTCOME_FIELDS)
+_detail_of, _outcome_of, _state_of = (attrgetter(*each) for each in (DETAIL_FIELDS, OUTCOME_FIELDS, STATE_FIELDS))
+_STATE_PLACES = [place - 1 for place in STATE_FIELDS.values()]
+_WAITING_ON = STATE_FIELDS["waiting_on"] - 1
 _NO_OUTCOME = _Outcome()
 _OUTCOME_SET, _DETAIL_SET = frozenset(OUTCOME_FIELDS), frozenset(DETAIL_FIELDS)
 _PATCHED = frozenset(STATE_FIELDS) - {"status", "updated_at", "version", "waiting_on"}
@@ -109,23 +108,6 @@ def as_text(content: bytes) -> Raw:
     return Raw(head + content)
 
 
-def check_depth(payload: Raw) -> None:
-    """Refuse JSON that is nested so deeply that some reader could not take it apart again."""
-    content = bytes(payload)
-    if content.count(b"[") + content.count(b"{") > _MOST_LEVELS and _depth(content) > _MOST_LEVELS:
-        raise PayloadTooLarge(
-            f"arguments or result are nested too deeply for the store (about {_MOST_LEVELS} levels fit)"
-        )
-
-
-def _depth(content: bytes) -> int:
-    depth = deepest = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", content)):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def detail_of(task: Task) -> bytes:
     return _json(_Detail(*_detail_of(task)))
 
@@ -142,15 +124,17 @@ def new_task(
     """A task for lua/add.lua; `remote` tells what it waits for in other partitions, `age` its place in the call."""
     check_depth(task.args)
     state: list[Any] = [False] * LENGTH
-    for field, place in STATE_FIELDS.items():
-        value = getattr(task, field)
-        state[place - 1] = False if value is None else value
-    state[STATE_FIELDS["waiting_on"] - 1] = 0
+    for place, value in zip(_STATE_PLACES, _state_of(task), strict=True):
+        if value is not None:
+            state[place] = value
+    state[_WAITING_ON] = 0
     state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
     state[LOGGED - 1] = ""
     tolerant = task.after_failure is AfterFailure.RUN
-    afar = {on for on, _ in remote}
-    needs = [on for on in task.depends_on if on not in afar]
+    needs: Sequence[str] = task.depends_on
+    if remote:
+        afar = {on for on, _ in remote}
+        needs = [on for on in needs if on not in afar]
     told = [packed_event(event) for event in events]
     return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote, age]
 
@@ -171,7 +155,7 @@ def packed_change(change: Change, extra: dict[str, Any] | None = None) -> list[A
     """A change for lua/commit.lua; `extra` is what the store adds to it."""
     more = _more(change) | (extra or {})
     after, fields, guard = change.after, change.fields, change.guard
-    patch: list[Any] = [1, after.status, 16, after.updated_at]
+    patch: list[Any] = [STATE_FIELDS["status"], after.status, STATE_FIELDS["updated_at"], after.updated_at]
     for field in fields & _PATCHED:
         value = getattr(after, field)
         patch += (STATE_FIELDS[field], False if value is None else value)
@@ -214,37 +198,43 @@ def _more(change: Change) -> dict[str, Any]:
 
 def read_task(record: Record) -> Task:
     """The task of a record. Raises one of UNREADABLE."""
+    return read_aged(record)[1]
+
+
+def read_aged(record: Record) -> tuple[int, Task]:
+    """The `seq` and the task of a record. Raises one of UNREADABLE."""
     _, packed_state, detail, outcome, progress = record[:5]
-    fields = _state_fields(_state(packed_state))
+    state = _state(packed_state)
+    fields = _state_fields(state)
     if progress is not None:
         fields["progress"] = Raw(progress)
     if outcome is not None:
         fields.update(structs.asdict(_outcome.decode(outcome)))
-    return structs.replace(_task.decode(detail), **fields)
+    return state[SEQ - 1], structs.replace(_task.decode(detail), **fields)
 
 
 def _state_fields(state: list[Any]) -> dict[str, Any]:
     return {
         "status": _STATUSES[state[0]],
-        "queue": state[2],
-        "name": state[3],
-        "priority": state[4],
-        "run_after": state[5],
-        "deadline": state[6] or None,
-        "version": state[7],
-        "generation": state[8],
-        "attempt": state[9],
-        "run_id": state[10] or None,
-        "worker_id": state[11] or None,
-        "lease_until": None if state[12] is False else state[12],
-        "waiting_on": state[13],
-        "created_at": state[14],
-        "updated_at": state[15],
-        "started_at": None if state[16] is False else state[16],
-        "finished_at": None if state[17] is False else state[17],
-        "discarded": state[18],
-        "concurrency_key": state[19] or None,
-        "parent_id": state[20] or None,
+        "version": state[3],
+        "attempt": state[4],
+        "run_id": state[5] or None,
+        "worker_id": state[6] or None,
+        "lease_until": None if state[7] is False else state[7],
+        "started_at": None if state[8] is False else state[8],
+        "finished_at": None if state[9] is False else state[9],
+        "waiting_on": state[10],
+        "discarded": state[11],
+        "deadline": state[12] or None,
+        "concurrency_key": state[13] or None,
+        "updated_at": state[16],
+        "queue": state[19],
+        "name": state[20],
+        "priority": state[21],
+        "run_after": state[22],
+        "generation": state[23],
+        "created_at": state[24],
+        "parent_id": state[25] or None,
     }
 
 
@@ -269,7 +259,7 @@ def remains_of(record: Record, why: str) -> Task:
 
 
 def seq_of(record: Record) -> int:
-    return int(_state(record[1])[21])
+    return int(_state(record[1])[SEQ - 1])
 
 
 def logged_in(packed_state: bytes) -> list[int]:

@@ -14,10 +14,12 @@ from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
+from ade.stores.redis.plain import Kind, is_plain_end, plain_end
 from ade.stores.redis.timing import Timing
 from ade.stores.redis.tokens import new_token
 
 _MOST = 500  # changes in one call of the script, unless one caller brings more
+_LARGE = 1 << 14  # bytes that weigh as much as a change more, so that no call takes long on a slow line
 Verdicts = list[StaleWrite | None]
 
 
@@ -27,8 +29,13 @@ class _Commit:
 
     changes: Sequence[Change]
     packed: list[Any]
+    is_plain: list[bool]  # of each change
     together: bool
     remote: Mapping[str, Sequence[tuple[str, int]]]  # of tasks that run again: what they wait for in other partitions
+
+
+def _weight(commit: _Commit) -> int:
+    return sum(1 + len(change.after.result or b"") // _LARGE for change in commit.changes)
 
 
 class Committing:
@@ -46,7 +53,7 @@ class Committing:
         async def send(commits: list[_Commit]) -> list[Verdicts | Exception]:
             return await self._send(partition, commits)
 
-        return Batcher(send, weigh=lambda commit: len(commit.changes), most=_MOST)
+        return Batcher(send, weigh=_weight, most=_MOST)
 
     async def commit(self, changes: Sequence[Change]) -> None:
         if max(Counter(change.task_id for change in changes).values(), default=0) > 1:
@@ -90,13 +97,18 @@ class Committing:
     async def _ask(
         self, partition: int, changes: Sequence[Change], more: Sequence[dict[str, Any] | None], *, together: bool
     ) -> Verdicts:
-        packed = [packed_change(change, extra) for change, extra in zip(changes, more, strict=True)]
+        alone = len(changes) == 1 or not together
+        plain = [alone and not extra and is_plain_end(change) for change, extra in zip(changes, more, strict=True)]
+        packed = [
+            plain_end(change) if is_plain else packed_change(change, extra)
+            for change, extra, is_plain in zip(changes, more, plain, strict=True)
+        ]
         again = {
             change.task_id: extra["remote"]
             for change, extra in zip(changes, more, strict=True)
             if extra is not None and "remote" in extra
         }
-        return await self._batchers[partition].ask(_Commit(changes, packed, together, again))
+        return await self._batchers[partition].ask(_Commit(changes, packed, plain, together, again))
 
     async def _more(self, change: Change) -> dict[str, Any] | None:
         """What the script must know when a change reaches beyond its partition."""
@@ -119,7 +131,8 @@ class Committing:
         return positions
 
     async def _send(self, partition: int, commits: list[_Commit]) -> list[Verdicts | Exception]:
-        request = {**self._timing(), "groups": [[commit.together, commit.packed] for commit in commits]}
+        batch = _Batch(commits)
+        request = {**self._timing(), **batch.request()}
         if any(change.guard.run_id is None for commit in commits for change in commit.changes):
             request["token"] = new_token()
         unconfirmed: NotConfirmed | None = None
@@ -127,18 +140,20 @@ class Committing:
             answer: Any = await self._link.run("commit", partition, request, confirm=self._must_confirm(commits))
         except NotConfirmed as error:
             unconfirmed, answer = error, error.answer
-        posted, rung, answers = answer
+        posted, rung, *answers = answer
         if self._hints is not None:
             self._hints.published(*(topic.decode() for topic in rung))
+        revived = [
+            (change.after, needs)
+            for commit in commits
+            for change in commit.changes
+            if (needs := commit.remote.get(change.task_id))
+        ]
+        if posted or revived:
+            await self._crossing.carry_on(partition, revived)
         if posted:
-            await self._crossing.deliver(partition)
             self._places.forget(change.task_id for commit in commits for change in commit.changes)
-        for commit in commits:
-            revived = {change.task_id: change.after for change in commit.changes}
-            for task_id, needs in commit.remote.items():
-                if needs:
-                    await self._crossing.make_known(revived[task_id], needs, again=True)
-        verdicts = [_verdicts(*pair) for pair in zip(commits, answers, strict=True)]
+        verdicts = batch.verdicts(*answers)
         return [
             unconfirmed if unconfirmed and commit.together and each == [None] else each
             for commit, each in zip(commits, verdicts, strict=True)
@@ -157,11 +172,50 @@ def _check_movable(change: Change) -> None:
         )
 
 
-def _verdicts(commit: _Commit, answer: list[Any]) -> Verdicts:
-    if not commit.together:
-        return [_refusal(change, verdict) for change, verdict in zip(commit.changes, answer, strict=True)]
-    verdict, *at = answer
-    return [_refusal(commit.changes[at[0] - 1], verdict)] if at else [None]
+class _Batch:
+    """The commits of one call: plain ends by kind, the other changes in groups, and what was answered of each."""
+
+    def __init__(self, commits: Sequence[_Commit]) -> None:
+        self._commits = commits
+        self._plain: dict[Kind, list[Any]] = {}
+        self._ends: dict[Kind, list[tuple[int, int]]] = {}  # commit and change of each end, by their places
+        self._groups: list[list[Any]] = []
+        self._grouped: list[tuple[int, list[int]]] = []  # commit and changes of each group
+        for number, commit in enumerate(commits):
+            usual = [place for place, is_plain in enumerate(commit.is_plain) if not is_plain]
+            if usual:
+                self._groups.append([commit.together, [commit.packed[place] for place in usual]])
+                self._grouped.append((number, usual))
+            if len(usual) < len(commit.changes):
+                self._add_plain(number, commit)
+
+    def _add_plain(self, number: int, commit: _Commit) -> None:
+        for place, is_plain in enumerate(commit.is_plain):
+            if is_plain:
+                task = commit.changes[place].before
+                kind = (task.queue, task.name, task.priority)
+                self._plain.setdefault(kind, []).extend(commit.packed[place])
+                self._ends.setdefault(kind, []).append((number, place))
+
+    def request(self) -> dict[str, Any]:
+        return {"groups": self._groups, "plain": [(*kind, ends) for kind, ends in self._plain.items()]}
+
+    def verdicts(self, groups: Sequence[Any], unlike: Sequence[Any]) -> list[Verdicts]:
+        """What was answered to each commit."""
+        found: list[Verdicts] = [[None] * len(commit.changes) for commit in self._commits]
+        ends = [end for kind in self._ends.values() for end in kind]
+        for at, verdict in zip(unlike[::2], unlike[1::2], strict=True):
+            number, place = ends[at - 1]
+            found[number][place] = _refusal(self._commits[number].changes[place], verdict)
+        for (number, places), answer in zip(self._grouped, groups, strict=True):
+            commit = self._commits[number]
+            if commit.together:
+                verdict, *where = answer
+                found[number] = [_refusal(commit.changes[where[0] - 1], verdict)] if where else [None]
+                continue
+            for place, verdict in zip(places, answer, strict=True):
+                found[number][place] = _refusal(commit.changes[place], verdict)
+        return found
 
 
 def _refusal(change: Change, verdict: Any) -> StaleWrite | None:

@@ -56,7 +56,8 @@ class Epochs:
         facts: dict[str, object] = {"partition": partition, "server": str(server), "tasks_left": int(left)}
         now = self._timing().get("now") or self._link.clock.now()
         payload = {"what": "data_lost", "epoch": known.decode(), **facts}
-        self._known[partition] = await self._current(partition, alert=Event(type=ALERT, at=now, payload=payload))
+        alert = Event(type=ALERT, at=now, payload=payload)
+        self._known[partition] = await self._current(partition, alert=alert, earlier=known)
         _log.error(
             "store_lost_its_data",
             **facts,
@@ -64,7 +65,11 @@ class Epochs:
             " a backup is restored; work goes on with what is left",
         )
 
-    async def _current(self, partition: int, alert: Event | None) -> bytes:
-        """The epoch now. The first to find none begins a new one and tells the log of the loss."""
-        request = {"fresh": new_token(), "alert": False if alert is None else packed_event(alert)}
+    async def _current(self, partition: int, alert: Event | None, earlier: bytes = b"") -> bytes:
+        """The epoch now. The first to find none begins a new one; the first who knew another tells of the loss."""
+        request = {
+            "fresh": new_token(),
+            "alert": False if alert is None else packed_event(alert),
+            "earlier": earlier.decode(),
+        }
         return bytes(await self._link.run("epoch", partition, {**self._timing(), **request}))

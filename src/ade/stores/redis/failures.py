@@ -21,11 +21,21 @@ _PASSING = {
     "CLUSTERDOWN",
     "LOADING",
     "MASTERDOWN",
+    "MAXCLIENTS",
     "MOVED",
     "NOREPLICAS",
     "READONLY",
     "TRYAGAIN",
     "UNKILLABLE",
+}
+# What servers say without a word for it, in the order in which it is looked for.
+_WORDLESS = {
+    "ACL failure in script": "NOPERM",
+    "max number of clients": "MAXCLIENTS",
+    "cluster support disabled": "NOCLUSTER",
+    "unknown command 'CLUSTER'": "NOCLUSTER",  # as a sentinel says
+    "unknown command 'SENTINEL'": "NOSENTINEL",
+    "AUTH": "NOAUTH",  # a password nobody asked for
 }
 _LOGIN = {"NOAUTH", "WRONGPASS", "DENIED"}
 _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
@@ -38,6 +48,16 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
         StoreUnsupported,
         "{where} does not let us in ({text}). Give the right user and password in the store URL, as in"
         " redis://user:password@host",
+    ),
+    "NOCLUSTER": (
+        StoreUnsupported,
+        "{where} is not a node of a cluster. Write redis:// in the store URL for one server, or redis+sentinel:// for"
+        " sentinels",
+    ),
+    "NOSENTINEL": (
+        StoreUnsupported,
+        "{where} is not a sentinel. Name the sentinels in the store URL, or write redis:// for one server and"
+        " redis+cluster:// for a cluster",
     ),
     "NOPERM": (
         StoreUnsupported,
@@ -66,9 +86,9 @@ def code_of(error: BaseException) -> str:
     """The word a server's error begins with, empty if it is not a server's."""
     if not isinstance(error, ServerError):
         return ""
-    if error.code == "ERR" and "ACL failure in script" in str(error):
-        return "NOPERM"
-    return "NOAUTH" if error.code == "ERR" and "AUTH" in str(error) else error.code  # a password nobody asked for
+    if error.code != "ERR":
+        return error.code
+    return next((code for words, code in _WORDLESS.items() if words in str(error)), "ERR")
 
 
 def passes(error: BaseException) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -25,10 +25,13 @@ _log = Log(__name__)
 
 
 class RedisHints(LocalHints):
-    """One subscription for the whole process, on the link's own loop, from the first wait until it is closed.
+    """One subscription for the whole process, from the first wait until it is closed: on the link's own loop, or on
+    that of whoever attends.
 
     Whenever it is made anew every topic counts as rung, because nobody knows what was missed.
     """
+
+    tells_of_adds = True  # the scripts do
 
     def __init__(self, link: Link) -> None:
         super().__init__()
@@ -39,6 +42,8 @@ class RedisHints(LocalHints):
         self._publishing = False
         self._published_at: dict[str, float] = {}
         self._listening: Future[None] | None = None
+        self._attending = 0
+        self._heard_at = 0.0
         self._closed = False
 
     def published(self, *topics: str) -> None:
@@ -65,6 +70,22 @@ class RedisHints(LocalHints):
         self._listen()
         await super().wait(topic, seen, timeout)
 
+    def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        self._link.check_process()
+        self._listen()
+        return super().follow(topic, callback)
+
+    async def attend(self) -> None:
+        with self._lock:
+            self._attending += 1
+            listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+        try:
+            await self._listen_for_ever()
+        finally:
+            self._attending -= 1
+
     def close(self) -> None:
         """End the subscription and let everybody go who waits."""
         with self._lock:
@@ -90,7 +111,7 @@ class RedisHints(LocalHints):
 
     def _listen(self) -> None:
         with self._lock:
-            if self._listening is None and not self._closed:
+            if self._listening is None and not self._attending and not self._closed:
                 self._listening = self._link.aside.submit(self._listen_for_ever())
 
     async def _listen_for_ever(self) -> None:
@@ -124,20 +145,16 @@ class RedisHints(LocalHints):
     async def _hear(self, line: Line) -> None:
         """Take in messages until the line is dead: an open socket alone proves nothing."""
         subscribed_to = self._link.where(0)
-        heard_at = pinged_at = time.monotonic()
+        self._heard_at = time.monotonic()
+        line.push_to(self._take)
         while self._link.where(0) == subscribed_to:
-            message = await line.listen(PING_EVERY_S)
-            now = time.monotonic()
-            if message is not None:
-                heard_at = now
-                self._take(message)
-            elif now - heard_at > DEAF_AFTER_S:
+            await line.listen(PING_EVERY_S)  # ends early only if the line does
+            if time.monotonic() - self._heard_at > DEAF_AFTER_S:
                 raise TimeoutError("nothing was heard for too long")
-            if now - pinged_at >= PING_EVERY_S:
-                pinged_at = now
-                line.send([("PING",)])
+            line.send([("PING",)])
 
     def _take(self, message: object) -> None:
+        self._heard_at = time.monotonic()
         if isinstance(message, list) and message[0] == b"message":
             topic = self._words.get(message[2])
             if topic is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ade.core.events import FINAL_EVENTS, Event
+from ade.core.locks.book import LOCK_EVENTS
 from ade.stores.redis.codec import UNREADABLE, Record, logged_in, read_events, read_task
 from ade.stores.redis.edges import edges_afar
 from ade.stores.redis.link import Link
@@ -32,7 +33,7 @@ _STATUS_AFTER = {
     "task.cancelled": "cancelled",
     "task.rejected": "rejected",
 }
-SIDE_NOTES = frozenset({"alert", "task.reclaimed", "task.dlq", "task.discarded"})
+SIDE_NOTES = frozenset({"alert", "task.reclaimed", "task.dlq", "task.discarded", *LOCK_EVENTS})
 
 
 async def broken_invariants(link: Link, places: Partitions) -> list[str]:

@@ -56,6 +56,9 @@ PLACEHOLDERS: Mapping[str, str] = {  # what a <word> of a pattern can be
     "digest": r"[0-9a-f]+",
     "request": r"[^:]+",
     "token": r"[0-9a-f-]+",
+    "namespace": r"[A-Za-z0-9._-]+",
+    "resource": r".+",
+    "owner": r".+",
     "rest": r".+",
 }
 _FOREVER, _WITH_TASK, _AT_COMMIT = "never", "with the task", "when its task goes on"
@@ -141,6 +144,38 @@ KEYS: Sequence[Family] = (
     Family("quarantine:<id>", "hash", "a record that could not be read, kept as it was", _WITH_TASK),
     Family("quarantined", "set", "ids of those", _WITH_TASK),
     Family("gone", "set", "tasks that were lost, so that each is told of once", _FOREVER),
+    # locks
+    Family(
+        "lock:request:<namespace>",
+        "hash",
+        "the book of a namespace: who holds and who waits, by grant id (MessagePack)",
+        "entries: with the grant or the wait",
+    ),
+    Family(
+        "lock:held:<namespace>:<resource>",
+        "zset",
+        "who holds a resource, as `<seq>:<id>` by rank",
+        "with the last grant",
+    ),
+    Family(
+        "lock:line:<namespace>:<resource>",
+        "zset",
+        "who waits for it, as `<seq>:<id>` by rank",
+        "with the last who waits",
+    ),
+    Family("lock:owner:<namespace>:<owner>", "set", "ids of an owner's requests", "with the last of them"),
+    Family(
+        "lock:leases",
+        "zset",
+        "requests of all namespaces by the end of their lease or wait, as `<namespace>:<id>`",
+        "with the request",
+    ),
+    Family(
+        "lock:marks",
+        "hash",
+        "of each namespace the newest seq and token, and when its book was last written (MessagePack)",
+        _FOREVER,
+    ),
     # processes (all in the first partition)
     Family("workers", "hash", "workers as they describe themselves, JSON", "600 s after the last heartbeat"),
     Family("workers:heartbeat", "zset", "workers by the end of their heartbeat", "with the worker"),
@@ -152,8 +187,8 @@ KEYS: Sequence[Family] = (
     Family(
         "meta",
         "hash",
-        "`partitions`, `epoch` (the life of the data), `tick` (the newest number given out), `last_event`, `looked`"
-        " (when leases were last looked at)",
+        "`partitions`, `epoch` (the life of the data), `ended` (the life before it, if it was lost), `tick` (the newest"
+        " number given out), `last_event`, `looked` (when leases were last looked at)",
         _FOREVER,
     ),
     Family("claim:<request>", "string", "what a claim was given, should it be repeated", "with the lease"),

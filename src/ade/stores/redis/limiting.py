@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from ade.core.errors import StoreUnavailable
 from ade.core.records import Task
 from ade.stores.redis.duties import take_duty
 from ade.stores.redis.link import Link
@@ -38,7 +39,7 @@ class Usage:
 
     async def _ask(self, partition: int, busy: dict[str, int] | bool) -> None:
         request = {**self._timing(), "busy": busy}
-        running, rates, keys = await self._link.run("usage", partition, request)
+        running, rates, keys = await self._link.run("usage", partition, request, patience_s=_PATIENCE_S)
         self._running[partition] = Counter(_counts(running))
         self._rates[partition] = _counts(rates)
         self._busy[partition] = Counter(_counts(keys))
@@ -79,11 +80,14 @@ def _counts(flat: Sequence[Any]) -> dict[str, int]:
 
 @asynccontextmanager
 async def only_claimer(link: Link, timing: Timing, holder: str) -> AsyncIterator[int | None]:
-    """Be the only one who claims names with limits, until the moment answered; None when others are for too long."""
+    """Be the only one who claims names with limits, until the moment answered.
+
+    None when others are for too long, or nobody can tell who is.
+    """
     deadline = asyncio.get_running_loop().time() + _PATIENCE_S
     while True:
         not_after = (timing().get("steady") or link.clock.steady()) + _HELD_MS
-        held = await take_duty(link, timing, _DUTY, holder, _HELD_MS)
+        held = await _take(link, timing, holder, _HELD_MS)
         if held or asyncio.get_running_loop().time() > deadline:
             break
         await asyncio.sleep(_PAUSE_S)
@@ -91,4 +95,12 @@ async def only_claimer(link: Link, timing: Timing, holder: str) -> AsyncIterator
         yield not_after if held else None
     finally:
         if held:
-            await take_duty(link, timing, _DUTY, holder, -1)
+            await _take(link, timing, holder, -1)
+
+
+async def _take(link: Link, timing: Timing, holder: str, ttl_ms: int) -> bool:
+    """Take or give back the duty; who cannot be told so does not have it, and what is not given back ends by itself."""
+    try:
+        return await take_duty(link, timing, _DUTY, holder, ttl_ms, patience_s=_PATIENCE_S)
+    except StoreUnavailable:
+        return False

@@ -1,7 +1,7 @@
 """The line to the servers: scripts and plain commands, addressed to a partition, tried again while servers are away."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -11,6 +11,7 @@ from ade.core.errors import NotConfirmed, StoreCorrupt, StoreUnavailable
 from ade.stores.redis.calls import Calls, Patience
 from ade.stores.redis.clock import ServerClock
 from ade.stores.redis.cluster import SlotMap
+from ade.stores.redis.direct import Direct
 from ade.stores.redis.failures import FAILURES, translated
 from ade.stores.redis.keys import Names
 from ade.stores.redis.loops import ConnectionsByLoop, LoopThread
@@ -46,18 +47,25 @@ class Link:
         self._connections = ConnectionsByLoop(lambda: Nodes(self._connector, self.clock))
         self._calls = Calls(self._topology, self._connections, self.options.command_timeout_s)
         self.aside = LoopThread("ade-redis")  # for callers without a loop, and for what goes on beside all loops
+        self.direct = self._direct()
 
     @property
     def is_strong(self) -> bool:
         """Whether what callers are told was written must be known to replicas."""
         return self.options.durability == "strong"
 
+    def _direct(self) -> Direct | None:
+        """Where servers may change places, or replicas must confirm, only the usual way will do."""
+        if self.place.kind is not Kind.SERVER or self.is_strong:
+            return None
+        return Direct(self._connector, self.place.addresses[0], self.clock, self._arguments)
+
     @classmethod
     def to(cls, url: str, options: RedisOptions | None = None) -> "Link":
         """A link to the place a URL names. Nothing is sent yet."""
         return cls(parse_url(url), options)
 
-    async def run(
+    def run(
         self,
         name: str,
         partition: int,
@@ -65,12 +73,12 @@ class Link:
         *,
         confirm: bool = False,
         patience_s: float | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Call a script of `lua/` on a partition.
 
         With `confirm`, raises NotConfirmed when too few replicas have what was written; it is written all the same.
         """
-        return await self.run_script(script(name), partition, request, confirm=confirm, patience_s=patience_s)
+        return self.run_script(script(name), partition, request, confirm=confirm, patience_s=patience_s)
 
     async def run_script(
         self,
@@ -87,12 +95,11 @@ class Link:
         after = self._confirming(partition, patience) if confirm else []
         commands = [("EVALSHA", known.sha, *arguments), *after]
         answers = await self._calls.converse(partition, commands, patience, together=True)
-        if (
-            isinstance(answers[0], ServerError) and answers[0].code == "NOSCRIPT"
-        ):  # a new or flushed server does not know it yet
-            commands = [("EVAL", known.text, *arguments), *after]
-            answers = await self._calls.converse(partition, commands, patience, together=True)
-        await self._raise_first(answers[:1], partition)
+        if isinstance(answers[0], ServerError):
+            if answers[0].code == "NOSCRIPT":  # a new or flushed server does not know it yet
+                commands = [("EVAL", known.text, *arguments), *after]
+                answers = await self._calls.converse(partition, commands, patience, together=True)
+            await self._raise_first(answers[:1], partition)
         if confirm:
             self._check_confirmed(answers[0], answers[1:])
         return answers[0]
@@ -105,6 +112,24 @@ class Link:
             return self.aside.submit(work).result()
         except CancelledError:
             raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
+
+    def run_blocking_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
+        """The same for several partitions at once. All are asked before it is raised that one did not answer."""
+        self.check_process()
+        if not requests:
+            return {}
+        try:
+            answers = self.aside.submit(self._run_each(name, requests)).result()
+        except CancelledError:
+            raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return dict(zip(requests, answers, strict=True))
+
+    async def _run_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> list[Any]:
+        asked = (self.run(name, place, request, patience_s=BLOCKING_PATIENCE_S) for place, request in requests.items())
+        return await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
         """Plain commands in one round trip, not a transaction. Raises the first error among the answers."""
@@ -150,6 +175,8 @@ class Link:
         self._connections.check_process()
 
     async def close(self) -> None:
+        if self.direct is not None:
+            self.direct.close()
         await self._connections.close()
         await asyncio.to_thread(self.aside.close)
 
@@ -169,8 +196,8 @@ class Link:
         if confirmed < self.options.replicas:
             raise NotConfirmed(
                 f"the work is accepted, but only {confirmed} of {self.options.replicas} replicas have confirmed it"
-                " in time. It is lost if the primary dies before they have it;"
-                " repeating the call is safe",
+                " in time. It is lost if the primary dies before they have it. Repeating the call is safe; to enqueue"
+                " takes a key for that, or there are two tasks",
                 answer=answer,
             )
 

@@ -163,6 +163,8 @@ class RedisEvents:
             return [], 0
         there = await self._link.ask(partition, *(("EXISTS", self._key(partition, f"task:{each}")) for each in ids))
         living = {task_id for task_id, is_there in zip(ids, there, strict=True) if is_there}
+        if self._link.partitions > 1:  # a draft may have gone to another partition
+            living |= (await self._places.of_existing([task_id for task_id in ids if task_id not in living])).keys()
         doomed: list[str] = []
         count = 0
         for entry_id, events in entries:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ade.core.errors import InvalidUrl
@@ -13,6 +13,8 @@ from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.urls import Address, Login, Place, Tls
 from ade.stores.redis.wire import Command, Line, ServerError
 
+_NEVER = float("inf")
+
 
 class Connector:
     """Makes connections as the store URL wants them."""
@@ -20,20 +22,23 @@ class Connector:
     def __init__(self, place: Place, options: RedisOptions) -> None:
         self.place = place
         self.options = options
-        self._context = None if place.tls is None else _context(place.tls)
+        self.tls = None if place.tls is None else _context(place.tls)
 
     async def to_server(self, address: Address) -> Line:
-        return await self._connect(address, self.place.login, self.place.db)
+        return await self._connect(address, self.greeting())
 
     async def to_sentinel(self, address: Address) -> Line:
-        return await self._connect(address, self.place.sentinel_login, 0)
+        return await self._connect(address, _login(self.place.sentinel_login))
 
-    async def _connect(self, address: Address, login: Login, db: int) -> Line:
+    def greeting(self) -> list[Command]:
+        """What a server wants to hear first."""
+        return [*_login(self.place.login), *([("SELECT", self.place.db)] if self.place.db else [])]
+
+    async def _connect(self, address: Address, greeting: list[Command]) -> Line:
         """A connection that is let in, or nothing left open."""
-        line = await Line.open(address.host, address.port, timeout_s=self.options.connect_timeout_s, tls=self._context)
+        line = await Line.open(address.host, address.port, timeout_s=self.options.connect_timeout_s, tls=self.tls)
         try:
-            words = [*_greeting(login), *([("SELECT", db)] if db else [])]
-            for answer in await line.exchange(words) if words else []:
+            for answer in await line.exchange(greeting) if greeting else []:
                 if isinstance(answer, ServerError):
                     raise answer
         except BaseException:
@@ -42,10 +47,41 @@ class Connector:
         return line
 
 
-def _greeting(login: Login) -> list[Command]:
+def _login(login: Login) -> list[Command]:
     if login.password is None:
         return []
     return [("AUTH", login.username, login.password) if login.username else ("AUTH", login.password)]
+
+
+class Alarm:
+    """One timer of the event loop for many deadlines, most of which are met: it is set anew only when it has rung.
+
+    A timer for each exchange would cost a tenth of a small one.
+    """
+
+    def __init__(self, ring: Callable[[float], float | None]) -> None:
+        self._ring = ring  # told the time, it says when to ring again
+        self._timer: asyncio.TimerHandle | None = None
+        self._moment = _NEVER
+
+    def set_for(self, moment: float) -> None:
+        """Ring at that moment of the monotonic clock, or before. A loop's own clock stands still while it is busy."""
+        if self._moment <= moment:
+            return
+        self.cancel()
+        self._moment = moment
+        self._timer = asyncio.get_running_loop().call_later(moment - time.monotonic(), self._rung)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._moment = None, _NEVER
+
+    def _rung(self) -> None:
+        self.cancel()
+        again = self._ring(time.monotonic())
+        if again is not None:
+            self.set_for(again)
 
 
 class Node:
@@ -57,7 +93,8 @@ class Node:
         self._clock = clock
         self._slots = asyncio.Semaphore(connector.options.connections)
         self._idle: list[Line] = []
-        self._busy: set[Line] = set()
+        self._busy: dict[Line, float] = {}  # and until when each may wait for its answers
+        self._alarm = Alarm(self._end_overdue)
         self._closed = False
 
     async def exchange(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
@@ -65,46 +102,60 @@ class Node:
 
         On any other failure the connection is closed: a late answer would be taken for that of the next command.
         """
+        until = time.monotonic() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s), self._slots:
-                return await self._exchange(commands)
+            if self._idle and not self._slots.locked():
+                await self._slots.acquire()  # does not wait
+            else:
+                async with asyncio.timeout(timeout_s):
+                    await self._slots.acquire()
+            try:
+                line = self._idle_line() or await self._new_line(until)
+                return await self._converse(line, commands, until)
+            finally:
+                self._slots.release()
         except FAILURES:
             self._discard_idle()  # they went through the same trouble
             raise
 
-    async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
-        line = await self._ready()
-        self._busy.add(line)
+    async def _converse(self, line: Line, commands: Sequence[Command], until: float) -> list[Any]:
+        sent_ns = time.monotonic_ns()
+        clock = self._clock if self._clock is not None and self._clock.due(sent_ns) else None
+        self._busy[line] = until
+        self._alarm.set_for(until)
         try:
-            answers = await self._converse(line, commands)
+            answers = await line.exchange([*commands, ("TIME",)] if clock is not None else commands)
         except BaseException:
             line.abort()
             raise
         finally:
-            self._busy.discard(line)
+            del self._busy[line]
         if self._closed:
             line.abort()
         else:
             self._idle.append(line)
+        if clock is not None and isinstance(shown := answers.pop(), list):
+            clock.observe(int(shown[0]) * 1_000_000 + int(shown[1]), sent_ns, time.monotonic_ns())
         return answers
 
-    async def _ready(self) -> Line:
+    def _idle_line(self) -> Line | None:
         while self._idle:
             line = self._idle.pop()
             if line.is_quiet:
                 return line
             line.abort()
-        return await self._connect(self.address)
+        return None
 
-    async def _converse(self, line: Line, commands: Sequence[Command]) -> list[Any]:
-        sent_ns = time.monotonic_ns()
-        clock = self._clock if self._clock is not None and self._clock.due(sent_ns) else None
-        if clock is None:
-            return await line.exchange(commands)
-        *answers, shown = await line.exchange([*commands, ("TIME",)])
-        if isinstance(shown, list):
-            clock.observe(int(shown[0]) * 1_000_000 + int(shown[1]), sent_ns, time.monotonic_ns())
-        return answers
+    async def _new_line(self, until: float) -> Line:
+        async with asyncio.timeout(until - time.monotonic()):
+            return await self._connect(self.address)
+
+    def _end_overdue(self, now: float) -> float | None:
+        """When to look again, None when nobody waits."""
+        for line, until in self._busy.items():
+            if until <= now:
+                line.time_out()
+        return min((until for until in self._busy.values() if until > now), default=None)
 
     def _discard_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -113,6 +164,7 @@ class Node:
 
     def close(self) -> None:
         self._closed = True
+        self._alarm.cancel()
         self._discard_idle()
         for line in self._busy:
             line.abort()

@@ -2,10 +2,11 @@
 
 from ade.ports import Clock, Stores
 from ade.stores.redis.blobs import RedisBlobs
-from ade.stores.redis.checks import check_partitions, check_servers
+from ade.stores.redis.checks import check_servers
 from ade.stores.redis.effects import RedisEffects
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
+from ade.stores.redis.locks import RedisLocks
 from ade.stores.redis.log import RedisEvents
 from ade.stores.redis.options import RedisOptions
 from ade.stores.redis.outputs import RedisOutputs
@@ -24,7 +25,6 @@ async def open_redis(url: str, options: RedisOptions, clock: Clock | None = None
     link = Link.to(url, options)
     try:
         await check_servers(link)
-        await check_partitions(link)
         stores, upkeep = _assemble(link, clock, queue_depth)
         await upkeep.epochs.begin()
         return stores
@@ -42,8 +42,9 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores
         await link.close()
 
     upkeep = RedisUpkeep(link, places, timing)
+    tasks = RedisTasks(link, places, timing, hints, queue_depth or None)
     stores = Stores(
-        tasks=RedisTasks(link, places, timing, hints, queue_depth or None),
+        tasks=tasks,
         sweeps=RedisSweeps(link, places, timing, blobs),
         workers=RedisWorkers(link, places, timing),
         queues=RedisQueues(link, places, timing),
@@ -52,9 +53,11 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores
         outputs=RedisOutputs(link, places),
         schedules=RedisSchedules(link, timing),
         blobs=blobs,
+        locks=RedisLocks(link, timing, hints),
         upkeep=upkeep,
         hints=hints,
         clock=clock or link.clock,
+        blocking=tasks.blocking,
         closer=close,
     )
     return stores, upkeep

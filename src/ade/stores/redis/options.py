@@ -19,7 +19,7 @@ class RedisOptions:
     patience_s: float = 10.0  # how long a call goes on trying while servers are away
     command_timeout_s: float = 5.0  # of one try
     connect_timeout_s: float = 2.0
-    connections: int = 32  # to each server, for each event loop
+    connections: int = 32  # to each server, for each event loop and for all threads without one
     durability: Literal["normal", "strong"] = "normal"
     replicas: int = 1  # how many must have a write before it counts as confirmed, when durability is strong
     confirm_timeout_ms: int = 1000
@@ -47,6 +47,10 @@ class RedisOptions:
                 raise ValueError(
                     f"the name {name!r} must not be empty, nor have braces, spaces or control characters in it"
                 )
+
+        given = [name for name in (self.tasks, self.results, self.dlq) if name is not None]
+        if len(set(given)) < len(given):
+            raise ValueError("the streams of tasks, of results and of dead letters must have different names")
 
     @property
     def channel(self) -> str:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ade.core.records import Task
 from ade.stores.redis.link import Link
+from ade.stores.redis.reach import Reach
 from ade.stores.redis.slots import key_slot
 
 _MOST_REMEMBERED = 100_000
@@ -23,6 +24,7 @@ class Partitions:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._known: OrderedDict[str, int] = OrderedDict()
+        self._reach = Reach(link)
 
     @property
     def all(self) -> range:
@@ -70,13 +72,21 @@ class Partitions:
             return dict.fromkeys(task_ids, 0)
         found = {task_id: place for task_id in task_ids if (place := self._known.get(task_id)) is not None}
         unknown = [task_id for task_id in task_ids if task_id not in found]
-        if unknown:
-            for partition in self.all:
-                found.update(dict.fromkeys(await self._there(partition, unknown), partition))
+        return found | await self._search(unknown) if unknown else found
+
+    async def _search(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """Ask all. One that is away is waited for only if the others do not have everything."""
+        answers = await self._reach.each(self.all, lambda place, patience_s: self._there(place, task_ids, patience_s))
+        found = {task_id: place for place, there in answers.items() for task_id in there}
+        for place in self.all:
+            missing = [task_id for task_id in task_ids if task_id not in found]
+            if missing and place not in answers:
+                found.update(dict.fromkeys(await self._there(place, missing), place))
         return found
 
-    async def _there(self, partition: int, task_ids: Sequence[str]) -> list[str]:
+    async def _there(self, partition: int, task_ids: Sequence[str], patience_s: float | None = None) -> list[str]:
         """Those of the tasks that a partition has."""
         prefix = self._link.names[partition].prefix
-        there = await self._link.ask(partition, *(("EXISTS", f"{prefix}task:{each}") for each in task_ids))
+        commands = [("EXISTS", f"{prefix}task:{each}") for each in task_ids]
+        there = await self._link.ask(partition, *commands, patience_s=patience_s)
         return [each for each, is_there in zip(task_ids, there, strict=True) if is_there]

@@ -14,8 +14,7 @@ from ade.stores.redis.wire import ServerError
 
 _KEYS = 500  # of one step through the key space
 _IDS = 50  # tasks that one call of a script looks at
-_MEMBERS = 200
-_RECOUNTED = 500
+_MEMBERS, _RECOUNTED = 200, 500
 _RECOUNTS = 3  # begun anew when somebody else recounts too
 _SENTENCES = 5  # kept for each invariant
 
@@ -29,6 +28,7 @@ _SINGLE = {
     "queue:delayed": ("delayed", "zset"),
     "queue:broken": ("broken", "set"),
     "queue:back": ("back", "stream"),
+    "lock:leases": ("lock", "zset"),
 }
 _FAMILIES = {
     "task:index:state:": ("state", "zset"),
@@ -39,6 +39,10 @@ _FAMILIES = {
     "queue:line:": ("line", "zset"),
     "queue:parked:": ("parked", "zset"),
     "queue:key:": ("holders", "set"),
+    "lock:request:": ("lock", "hash"),
+    "lock:held:": ("lock", "zset"),
+    "lock:line:": ("lock", "zset"),
+    "lock:owner:": ("lock", "set"),
 }
 _OTHERS = {
     "meta": "hash",
@@ -53,6 +57,7 @@ _OTHERS = {
     "queue:outbox": "stream",
     "events": "stream",
     "gone": "set",
+    "lock:marks": "hash",
 }
 
 
@@ -184,7 +189,15 @@ class Survey:
             await self._look_into_stream(stand)
         else:
             async for members in self._members(stand):
-                await self._call({"strays": [[stand.kind, stand.key, stand.argument, members]]})
+                if stand.kind == "lock":
+                    await self._look_at_locks(stand, [_text(each) for each in members])
+                else:
+                    await self._call({"strays": [[stand.kind, stand.key, stand.argument, members]]})
+
+    async def _look_at_locks(self, stand: Stand, members: list[str]) -> None:
+        request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
+        for sentence in await self.link.run("lock_survey", self.partition, request):
+            self.findings.note("every_lock_has_its_place", sentence.decode(errors="replace"))
 
     async def _members(self, stand: Stand) -> AsyncIterator[list[bytes]]:
         verb, step = {"zset": ("ZSCAN", 2), "hash": ("HSCAN", 2), "set": ("SSCAN", 1)}[stand.type]
@@ -265,7 +278,7 @@ class Survey:
                 after = int(answer[0])
             if word == b"counted":
                 for sentence in answer[0]:
-                    self.findings.note("counters_match_records", f"{sentence.decode(errors='replace')}")
+                    self.findings.note("counters_match_records", sentence.decode(errors="replace"))
                 return
 
 
@@ -279,7 +292,7 @@ def _texts(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(name: bytes | str) -> str:
-    return name.decode(errors="replace") if isinstance(name, bytes) else name
+    return name if isinstance(name, str) else name.decode(errors="replace")
 
 
 def _escaped(begin: str) -> str:

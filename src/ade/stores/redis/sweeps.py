@@ -10,7 +10,7 @@ from ade.core.errors import StoreUnavailable
 from ade.core.records import Task
 from ade.ports import Ripe
 from ade.stores.redis.blobs import RedisBlobs
-from ade.stores.redis.codec import Record, as_text, task_of
+from ade.stores.redis.codec import EXPIRES, Record, as_text, task_of
 from ade.stores.redis.crossing import Crossing
 from ade.stores.redis.duties import take_duty
 from ade.stores.redis.link import Link
@@ -142,7 +142,7 @@ def _may_go(task: Task, letters: int) -> bool:
 
 
 def _expiry(record: Record) -> int:
-    return int(msgspec.msgpack.decode(record[1])[26])
+    return int(msgspec.msgpack.decode(record[1])[EXPIRES - 1])
 
 
 def _without_result(outcome: bytes | None) -> tuple[bytes, str | None]:

@@ -1,6 +1,7 @@
 """TaskStore on Redis."""
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from msgspec import Raw
 
@@ -9,6 +10,7 @@ from ade.core.errors import StaleLease, StaleWrite
 from ade.core.records import Task
 from ade.ports import ClaimRequest, TaskPage, TaskQuery
 from ade.stores.redis.adding import Adding
+from ade.stores.redis.blocking import BlockingAdds
 from ade.stores.redis.claiming import Claiming
 from ade.stores.redis.codec import as_text
 from ade.stores.redis.committing import Committing
@@ -36,11 +38,15 @@ class RedisTasks:
         crossing = Crossing(link, places, timing)
         self._committing = Committing(link, places, timing, crossing, hints)
         self._adding = Adding(link, places, timing, crossing, hints, usual_depth)
+        self.blocking: BlockingAdds | None = None
+        if link.direct is not None:
+            alone = Adding(link, places, timing, crossing, hints, usual_depth, link.direct)
+            self.blocking = BlockingAdds(link, alone)
         self._claiming = Claiming(link, places, timing, self._committing)
         self._finding = Finding(link, places)
 
-    async def add(self, tasks: Sequence[Task]) -> list[Task]:
-        return await self._adding.add(tasks)
+    def add(self, tasks: Sequence[Task]) -> Coroutine[Any, Any, list[Task]]:
+        return self._adding.add(tasks)
 
     async def claim(self, request: ClaimRequest) -> list[Task]:
         return await self._claiming.claim(request)

@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import hiredis
@@ -32,6 +32,7 @@ class Line(asyncio.Protocol):
         self._reader = hiredis.Reader(replyError=ServerError, protocolError=ConnectionError)
         self._transport: asyncio.Transport | None = None
         self._heard: deque[Any] = deque()
+        self._take: Callable[[Any], None] = self._heard.append
         self._awaited = 0
         self._waiter: asyncio.Future[None] | None = None
         self._end: Exception | None = None
@@ -57,7 +58,7 @@ class Line(asyncio.Protocol):
         self._reader.feed(data)
         try:
             while (answer := self._reader.gets()) is not False:
-                self._heard.append(answer)
+                self._take(answer)
         except ConnectionError as error:  # not the protocol we speak
             self._break_off(error)
             return
@@ -77,7 +78,8 @@ class Line(asyncio.Protocol):
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send the commands together and read all answers; errors of the server stand among them as ServerError."""
         self.send(commands)
-        await self._hear(len(commands))
+        if len(self._heard) < len(commands):
+            await self._expect(len(commands))
         return [self._heard.popleft() for _ in commands]
 
     def send(self, commands: Iterable[Command]) -> None:
@@ -90,22 +92,31 @@ class Line(asyncio.Protocol):
         """The next thing the server says by itself, or None when it is silent for so long."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._hear(1)
+                if not self._heard:
+                    await self._expect(1)
         except TimeoutError:
+            if self._end is not None:  # the system calls a peer that is gone a time-out too
+                raise
             return None
         return self._heard.popleft()
 
-    async def _hear(self, number: int) -> None:
-        """Wait until so many answers are there."""
-        if len(self._heard) < number:
-            if self._end is not None:
-                raise self._end
-            self._awaited = number
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter, self._awaited = None, 0
+    def push_to(self, take: Callable[[Any], None]) -> None:
+        """From now on everything the server says is given to `take` at once, and never heard by `listen`."""
+        self._take = take
+        while self._heard:
+            take(self._heard.popleft())
+
+    def _expect(self, number: int) -> asyncio.Future[None]:
+        """What is done when so many answers are there, or the line is at its end."""
+        self._awaited = number
+        self._waiter = asyncio.get_running_loop().create_future()
+        if self._end is not None:
+            self._wake(self._end)
+        return self._waiter
+
+    def time_out(self) -> None:
+        """Whoever waits for an answer has waited long enough."""
+        self._break_off(TimeoutError())
 
     def close(self) -> None:
         """Let it end; what was written goes out first."""

@@ -73,10 +73,12 @@ class RedisWorkers:
     def _renew_in(self, asked: Mapping[int, list[Run]], worker_id: str, lease_ms: int) -> dict[str, Any]:
         """Renew runs by partition. Answers those whose tasks are there: run id -> "held", or the task's status."""
         found: dict[str, Any] = {}
-        for partition, runs in asked.items():
-            request = {"worker": worker_id, "runs": runs, "lease_ms": lease_ms}
-            answers = self._link.run_blocking("renew", partition, {**self._timing(), **request})
-            for (run_id, _), answer in zip(runs, answers, strict=True):
+        requests = {
+            partition: {**self._timing(), "worker": worker_id, "runs": runs, "lease_ms": lease_ms}
+            for partition, runs in asked.items()
+        }
+        for partition, answers in self._link.run_blocking_each("renew", requests).items():
+            for (run_id, _), answer in zip(asked[partition], answers, strict=True):
                 if answer != b"gone":
                     found[run_id] = "held" if answer == b"held" else Status(answer.decode())
         return found

@@ -12,7 +12,7 @@ Ask = Callable[[list[Command]], Awaitable[list[Any]]]  # errors of the server st
 async def spoiled_keys(ask: Ask, names: Names) -> list[str]:
     """Sentences about keys that are not what they should be, among those that hold more than one task."""
     expected = {_key(family.pattern, names): family.type for family in KEYS if "<" not in family.pattern}
-    expected |= await _by_queue(ask, names)
+    expected |= await _by_queue(ask, names) | await _books(ask, names)
     found = await ask([("TYPE", key) for key in expected])
     return [
         f"{key} is a {kind.decode()} and should be a {wanted}"
@@ -32,3 +32,10 @@ async def _by_queue(ask: Ask, names: Names) -> dict[str, str]:
     streams = {f"{names.tasks}:{queue}:{priority}": "stream" for queue in sorted(queues) for priority in range(10)}
     lines = [] if isinstance(lanes, ServerError) else [lane.decode() for lane in lanes]
     return streams | {f"{names.prefix}queue:line:{lane}": "zset" for lane in lines}
+
+
+async def _books(ask: Ask, names: Names) -> dict[str, str]:
+    """Books of locks, of all namespaces that are marked."""
+    [marked] = await ask([("HKEYS", f"{names.prefix}lock:marks")])
+    namespaces = [] if isinstance(marked, ServerError) else [each.decode() for each in marked]
+    return {f"{names.prefix}lock:request:{namespace}": "hash" for namespace in namespaces}

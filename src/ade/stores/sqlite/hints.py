@@ -1,5 +1,6 @@
 """Wake-ups between threads and processes: a touched file beside the database, seen through inotify."""
 
+import asyncio
 import os
 import select
 import struct
@@ -20,7 +21,8 @@ _POLL_S = 0.05  # where there is no inotify
 class FileHints(LocalHints):
     """Wake-ups across all processes that use one database file.
 
-    The watching thread starts with the first wait, so programs that only enqueue have none.
+    The watching thread starts with the first wait, so programs that only enqueue have none; nor has a worker, whose
+    event loop attends to the file itself and hears of it a change of threads earlier.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,6 +34,7 @@ class FileHints(LocalHints):
             file.touch(exist_ok=True)
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._attending = 0
 
     def ring(self, topic: str) -> None:
         self._wake(topic)
@@ -48,6 +51,22 @@ class FileHints(LocalHints):
         self._watch()
         await super().wait(topic, seen, timeout)
 
+    async def attend(self) -> None:
+        descriptor = _inotify_on(self._folder)
+        if descriptor is None:
+            return await super().attend()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, self._hear, descriptor)
+        self._attending += 1
+        try:
+            return await super().attend()
+        finally:
+            self._attending -= 1
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            if not self._closing.is_set() and self._is_awaited():
+                self._watch()
+
     def close(self) -> None:
         self._closing.set()
         if self._thread is not None:
@@ -58,7 +77,7 @@ class FileHints(LocalHints):
 
     def _watch(self) -> None:
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None or self._attending:
                 return
             self._thread = threading.Thread(target=self._run, name="ade-hints", daemon=True)
             ready = threading.Event()
@@ -77,11 +96,14 @@ class FileHints(LocalHints):
             self._ready.set()
             while not self._closing.is_set():
                 if poller.poll(5000):
-                    for name in _names_in(os.read(descriptor, 65536)):
-                        if name in self._topics:
-                            self._wake(name)
+                    self._hear(descriptor)
         finally:
             os.close(descriptor)
+
+    def _hear(self, descriptor: int) -> None:
+        for name in _names_in(os.read(descriptor, 65536)):
+            if name in self._topics:
+                self._wake(name)
 
     def _poll(self) -> None:
         seen = self._times()

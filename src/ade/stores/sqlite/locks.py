@@ -7,7 +7,7 @@ import apsw
 import msgspec
 
 from ade.core.locks import verbs
-from ade.core.locks.book import Book
+from ade.core.locks.book import NEWS_FOR_OTHERS, Book
 from ade.core.locks.deadlocks import Cure, GiveWay
 from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest, LockState
 from ade.core.locks.verbs import Crowd, LockLimits
@@ -89,7 +89,8 @@ class SqliteLocks:
                 place = {"namespace": query.namespace or DEFAULT_NAMESPACE, "resource": query.resource}
                 rows = run(connection, "lock_standing", granted=1, **place)
                 rows += run(connection, "lock_standing", granted=0, **place)
-            return [_decode(text) for (text,) in rows][: query.limit]
+            found = [_decode(text) for (text,) in rows]
+            return [one for one in found if query.owner in (None, one.owner)][: query.limit]
 
         return await self._readers.call(read)
 
@@ -112,10 +113,10 @@ class SqliteLocks:
             book = Book(view, now_us=self._clock.now() * 1000, steady_ms=self._clock.steady())
             answer = verb(connection, book)
             _write(connection, namespace, book, view)
-            return answer, any(one.is_granted for one in book.changed.values()) or bool(book.removed)
+            return answer, any(event.type in NEWS_FOR_OTHERS for event in book.events)
 
-        answer, moved = await self._writer.call(write)
-        if moved:
+        answer, is_news = await self._writer.call(write)
+        if is_news:
             self._hints.ring(LOCK)
         return answer  # type: ignore[no-any-return]  # what the verb answers
 

@@ -1,4 +1,4 @@
--- uses: base, types, fields, state, log, counts, places, edges
+-- uses: base, types, fields, state, log, counts, streams, places, edges
 -- add: keep new tasks, each group all or none.
 -- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age}; remote names what it
 --   waits for in other partitions as {id, partition}, ...; age is false, or the tick that keeps the order of a call over several

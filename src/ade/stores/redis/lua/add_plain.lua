@@ -1,63 +1,65 @@
--- uses: base, fields
+-- uses: base, types
 -- add_plain: keep new tasks that are ready at once, without keys, dependencies, deadlines or parents: the common case, in as few
---   steps as there are. request.tasks: {id, state, detail, event}, ...; request.queues: the queues they are for.
+--   steps as there are. request.kinds: {queue, name, priority}, ...; request.states: begin, rest, ...: what stands before and
+--   behind `seq` in a packed state, without the log; request.tasks: id, detail, event, number of its kind, of its state, ...;
+--   request.due: when the last of them is due.
 -- Answers 1 when all are stored. Answers 0, with nothing written, when one of them is not so plain after all (it exists already,
 --   is not due, or its queue has a limit): then add.lua must be called.
--- What other programs may have spoiled is written first: if that fails, no task was accepted, and what was written by then is
---   taken back by reconcile.lua.
+-- What names tasks is looked at before anything is written, and counters are moved first: if that fails, no task was accepted, and
+--   reconcile.lua puts the counters right.
 
-local tasks = request.tasks
-for _, queue in ipairs(request.queues) do
-  local known = call('HGET', P .. 'queues', queue)
+local tasks, kinds, states = request.tasks, request.kinds, request.states
+local before = tonumber(call('HGET', KEYS[1], 'tick') or '0')
+local base = math.max(SERVER_US - SERVER_US % PARTITIONS + PARTITION, before + PARTITIONS)
+local base_text = whole(base)
+if request.due > NOW or #base_text ~= 16 then
+  return 0
+end
+for _, kind in ipairs(kinds) do
+  local known = call('HGET', P .. 'queues', kind[1])
   if known and cmsgpack.unpack(known)[2] then
     return 0
   end
 end
-local keys = {}
-for place, task in ipairs(tasks) do
-  keys[place] = P .. 'task:' .. task[1]
-  if task[2][RUN_AFTER] > NOW then
+local keys = { P .. 'recount' }
+for place = 1, #tasks, 5 do
+  keys[#keys + 1] = P .. 'task:' .. tasks[place]
+end
+for from = 1, #keys, 1000 do
+  if call('EXISTS', unpack(keys, from, math.min(from + 999, #keys))) > 0 then
     return 0
   end
 end
-if call('EXISTS', P .. 'recount', unpack(keys)) > 0 then
-  return 0
+must_be({ P .. 'task:all', 'zset', P .. 'events', 'stream' })
+for _, kind in ipairs(kinds) do
+  kind.stream, kind.count = STREAM .. kind[1] .. ':' .. kind[3], 0
+  must_be({ kind.stream, 'stream' })
 end
 
-local before = tonumber(call('HGET', KEYS[1], 'tick') or '0')
-local base = math.max(SERVER_US - SERVER_US % PARTITIONS + PARTITION, before + PARTITIONS)
-local base_text = whole(base)
-call('HSET', KEYS[1], 'tick', whole(base + (#tasks - 1) * PARTITIONS))
-
-local lanes, depths, levels, everyone, events = {}, {}, {}, {}, {}
-for place, task in ipairs(tasks) do
-  local id, state = task[1], task[2]
-  local seq = base + (place - 1) * PARTITIONS
-  local queue, level = state[QUEUE], state[PRIORITY] .. ':' .. state[QUEUE]
-  local lane = queue .. ':' .. state[NAME] .. ':' .. state[STATUS]
-  state[STAGE], state[WHERE], state[SEQ], state[LOGGED] = 'ready', 'stream', seq, base_text
-  lanes[lane] = (lanes[lane] or 0) + 1
-  depths[queue] = (depths[queue] or 0) + 1
-  levels[level] = (levels[level] or 0) + 1
-  everyone[2 * place - 1], everyone[2 * place] = seq, id
-  events[place] = task[4]
+call('HSET', KEYS[1], 'tick', whole(base + (#keys - 2) * PARTITIONS))
+local everyone, events = {}, {} -- seq, id, ... and what the log tells
+for place = 1, #tasks, 5 do
+  local kind = kinds[tasks[place + 3]]
+  local number = #events + 1
+  kind.count = kind.count + 1
+  everyone[2 * number - 1], everyone[2 * number] = whole(base + (number - 1) * PARTITIONS), tasks[place]
+  events[number] = tasks[place + 2]
 end
-for lane, number in pairs(lanes) do
-  call('HINCRBY', P .. 'tally', lane, number)
+for _, kind in ipairs(kinds) do
+  call('HINCRBY', P .. 'tally', kind[1] .. ':' .. kind[2] .. ':pending', kind.count)
+  call('HINCRBY', P .. 'queue:depth', kind[1], kind.count)
+  call('HINCRBY', P .. 'queue:levels', kind[3] .. ':' .. kind[1], kind.count)
 end
-for queue, number in pairs(depths) do
-  call('HINCRBY', P .. 'queue:depth', queue, number)
-end
-for level, number in pairs(levels) do
-  call('HINCRBY', P .. 'queue:levels', level, number)
-end
-call('ZADD', P .. 'task:all', unpack(everyone))
+in_portions('ZADD', P .. 'task:all', everyone)
 local head = string.char(220, math.floor(#events / 256), #events % 256)
 call('XADD', P .. 'events', base_text .. '-0', 'events', head .. table.concat(events))
-for place, task in ipairs(tasks) do
-  local state = task[2]
-  call('XADD', STREAM .. state[QUEUE] .. ':' .. state[PRIORITY], whole(state[SEQ]) .. '-0', 'id', task[1], 'name', state[NAME])
-  call('HSET', keys[place], 'state', cmsgpack.pack(state), 'detail', task[3])
+local log = string.char(176) .. base_text
+for number = 1, #events do
+  local place = 5 * number - 4
+  local kind, state = kinds[tasks[place + 3]], 2 * tasks[place + 4]
+  call('XADD', kind.stream, everyone[2 * number - 1] .. '-0', 'id', tasks[place], 'name', kind[2])
+  local seq = cmsgpack.pack(base + (number - 1) * PARTITIONS)
+  call('HSET', keys[number + 1], 'state', states[state - 1] .. seq .. states[state] .. log, 'detail', tasks[place + 1])
 end
 ring('work')
 return 1

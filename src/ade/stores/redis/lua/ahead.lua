@@ -1,4 +1,4 @@
--- uses: base, fields, state, places
+-- uses: base, fields, state, streams, places
 -- flags: no-writes
 -- ahead: how many ready tasks of the same queue come before request.id, counted up to request.limit.
 

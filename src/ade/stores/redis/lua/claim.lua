@@ -1,10 +1,11 @@
--- uses: base, types, fields, state, log, counts, places, rates, foreign, serving
+-- uses: base, types, fields, state, log, counts, streams, leases, foreign, serving, plain
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
 -- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
 -- Among several partitions: request.limited tells what is to become of names with limits: 'skip' leaves them alone; else
 --   {running, rates, busy, not_after} is what other partitions have of them, and until when nobody else claims them (steady
---   ms): later they are left alone too. request.bound, {priority, seq}: take nothing behind it.
+--   ms): later they are left alone too. request.bound, {priority, seq}: take nothing behind it. request.of: the id under which
+--   all that several calls have given is remembered too; a call with this id answers it.
 -- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
 --   at. A repeated request gets the same tasks again, as far as they still run. Who asks in JSON gets each record as one
 --   JSON text (lib/foreign.lua).
@@ -18,25 +19,190 @@ local function repeated()
   if not known then
     return false
   end
-  for _, taken in ipairs(cmsgpack.unpack(known)) do
-    local state = read_state(taken[1])
-    if state and state[STATUS] == 'running' and state[RUN_ID] == taken[2] then
-      answer[#answer + 1] = record_of(taken[1])
+  local given = cmsgpack.unpack(known)
+  for place = 1, #given, 3 do
+    local state = read_state(given[place])
+    if state and state[STATUS] == 'running' and state[RUN_ID] == given[place + 1] then
+      answer[#answer + 1] = record_of(given[place])
     end
   end
   return true -- also when none of them runs any more: a run id is never given out twice
+end
+
+local function remember_taken(key, packed)
+  call('SET', key, packed, 'PX', request.lease_ms + 60000) -- longer than it is asked for again
 end
 
 if repeated() then
   return as_asked(answer)
 end
 
+must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:running', 'hash' })
+mend_leases()
+local lease_until = STEADY + request.lease_ms
+local lease_text = whole(lease_until) -- as an argument, a number would be made a text each time, and slowly
+local taken, leases, moved, levels = {}, {}, 0, {} -- ids; lease and id, ...; tasks set aside; entries taken out of each stream
+local claims = {} -- for the log: id, run id, attempt, ...
+local plain_kinds = {} -- queue, name and number of plain tasks that were started
+local bound = request.bound
+
+-- The streams in which something waits, by priority.
+local streams = {}
+for priority = 0, 9 do
+  streams[priority] = {}
+end
+local counted = call('HGETALL', P .. 'queue:levels')
+for place = 1, #counted, 2 do
+  local priority, queue = string.match(counted[place], '^(%d):(.*)$')
+  if is_open(queue) and tonumber(counted[place + 1]) > 0 then
+    local at = streams[tonumber(priority)]
+    at[#at + 1] = { stream = stream_key(queue, priority), level = counted[place], queue = queue,
+      priority = tonumber(priority), kinds = {} }
+    must_be({ at[#at].stream, 'stream' })
+  end
+end
+
+-- A stream that was read before has lost its group: everything in it is delivered again, and reconcile.lua must look.
+local function expect(stream, number, level)
+  local there = call('XLEN', stream)
+  if there ~= number then
+    call('HSET', KEYS[1], 'lost', stream)
+    if level then
+      call('HSET', P .. 'queue:levels', level, there)
+    end
+  end
+end
+
+-- Read entries of a stream; a stream without its group gets it, from the beginning.
+local function deliver(stream, number, level)
+  local got = redis.pcall('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
+  if got and got.err then
+    call('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
+    expect(stream, level and tonumber(call('HGET', P .. 'queue:levels', level) or '0') or number, level)
+    got = call('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
+  end
+  return got and got[1] and got[1][2] or {}
+end
+
+local function take_delivery(source, number)
+  local entries = deliver(source.stream, number, source.level)
+  levels[source.level] = (levels[source.level] or 0) - #entries
+  source.empty = #entries < number
+  return entries
+end
+
+local function note_run(id, run_id, attempt)
+  taken[#taken + 1] = id
+  claims[#claims + 1] = id
+  claims[#claims + 1] = run_id
+  claims[#claims + 1] = attempt
+  leases[#leases + 1] = lease_text
+  leases[#leases + 1] = id
+end
+
+local function close_claim()
+  if #taken > 0 then
+    in_portions('ZADD', P .. 'queue:leases', leases)
+    local packed = cmsgpack.pack(claims)
+    remember_taken(memory, packed)
+    if request.of then
+      local together = P .. 'claim:' .. request.of
+      local known = call('GET', together)
+      local all = known and cmsgpack.unpack(known) or {}
+      for _, each in ipairs(claims) do
+        all[#all + 1] = each
+      end
+      remember_taken(together, cmsgpack.pack(all))
+    end
+    for _, kind in ipairs(plain_kinds) do
+      count_in(kind.queue, kind.name, 'pending', -kind.number)
+      count_in(kind.queue, kind.name, 'running', kind.number)
+    end
+    close_counts()
+    record_claims(request.worker, #taken, packed)
+    close_log()
+  end
+  move_counters(P .. 'queue:levels', levels)
+  close_streams()
+  return as_asked(answer)
+end
+
+-- Plain tasks are started first, until one comes that is not.
+local packed_limits = call('HGETALL', P .. 'limits')
+local is_limited = {}
+for place = 1, #packed_limits, 2 do
+  is_limited[packed_limits[place]] = true
+end
+local due = call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, 1000)
+local knows_plain = not passed and HAS_USUAL_TICKS
+local run_begin = STATE .. cmsgpack.pack('running', false, 'stream', 2, 1)
+local run_rest = cmsgpack.pack(request.worker, lease_until, NOW, false, 0, false, false, false, false, false, NOW)
+
+-- Start the task of an entry if it is plain. Answers whether it was.
+local function start_plain(source, entry)
+  local id, name = entry[2][2], entry[2][4] or ''
+  if not serves[name] or is_limited[name] then
+    return false
+  end
+  local kind = source.kinds[name]
+  if not kind then
+    kind = { queue = source.queue, name = name, packed = cmsgpack.pack(source.queue, name, source.priority), number = 0 }
+    source.kinds[name], plain_kinds[#plain_kinds + 1] = kind, kind
+  end
+  local key = task_key(id)
+  local found = call('HMGET', key, 'state', 'detail')
+  if not found[1] or not is_fresh(found[1], entry[1], kind.packed) then
+    return false
+  end
+  local run_id = run_ids[#taken + 1]
+  local packed = begun(found[1], run_begin, run_id, run_rest)
+  call('HSET', key, 'state', packed)
+  note_run(id, run_id, 1)
+  kind.number = kind.number + 1
+  answer[#answer + 1] = { id, packed, found[2], false, false }
+  return true
+end
+
+local unusual -- what was delivered but is not plain: {entries, source, from: the first of them}
+
+local function take_plain(source)
+  local entries = take_delivery(source, #run_ids - #taken)
+  for place, entry in ipairs(entries) do
+    if not start_plain(source, entry) then
+      unusual = { entries = entries, source = source, from = place }
+      return
+    end
+  end
+end
+
+-- Whether nothing is left for those below.
+local function take_all_plain()
+  if not knows_plain or bound or #due > 0 or call('EXISTS', P .. 'queue:lines') == 1 then
+    return false
+  end
+  for priority = 0, 9 do
+    local sources = streams[priority]
+    if #sources > 1 then
+      return false -- they must be taken in turns, by age
+    elseif #sources == 1 then
+      take_plain(sources[1])
+    end
+    if #taken == #run_ids or unusual then
+      return not unusual
+    end
+  end
+  return true
+end
+
+if take_all_plain() then
+  return close_claim()
+end
+
+-- uses: places, rates
 -- How many more of a limited name may start now.
 local limits, rooms = {}, {}
 local elsewhere = type(request.limited) == 'table' and request.limited or { running = {}, rates = {}, busy = {} }
-local bound = request.bound
 local leaves_limited = request.limited == 'skip' or (elsewhere.not_after and STEADY > elsewhere.not_after)
-local packed_limits = call('HGETALL', P .. 'limits')
 for place = 1, #packed_limits, 2 do
   local name = packed_limits[place]
   local limit = cmsgpack.unpack(packed_limits[place + 1]) -- concurrency, per key, rate count, rate period in ms
@@ -56,7 +222,7 @@ for place = 1, #packed_limits, 2 do
 end
 
 -- Delayed tasks whose time has come stand in line.
-for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, 1000)) do
+for _, id in ipairs(due) do
   local state = read_state(id)
   call('ZREM', P .. 'queue:delayed', id)
   if state and state[STAGE] == 'delayed' then
@@ -65,9 +231,7 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NO
   end
 end
 
-local lease_until = STEADY + request.lease_ms
-local taken, leases, started, moved, levels = {}, {}, {}, 0, {}
-local claims = {} -- for the log: id, run id, attempt, ...
+local started = {} -- how many of each name with limits
 local MOST_MOVED = 2000 -- tasks set aside by one call, so that it stays short
 local busy = {} -- running tasks by name and concurrency key
 
@@ -103,9 +267,6 @@ local function start(id, state, found)
     rooms[state[NAME]] = rooms[state[NAME]] - 1
     started[state[NAME]] = (started[state[NAME]] or 0) + 1
   end
-  claims[#claims + 1] = id
-  claims[#claims + 1] = run_ids[number]
-  claims[#claims + 1] = state[ATTEMPT]
   note(state)
   if previous then
     record(state, { cmsgpack.pack({ 'task.reclaimed', NOW, id, false, { attempt = state[ATTEMPT],
@@ -113,9 +274,7 @@ local function start(id, state, found)
   end
   local packed = cmsgpack.pack(state)
   call('HSET', task_key(id), 'state', packed)
-  taken[number] = { id, run_ids[number] }
-  leases[#leases + 1] = lease_until
-  leases[#leases + 1] = id
+  note_run(id, run_ids[number], state[ATTEMPT])
   answer[number + 1] = { id, packed, found[2], found[3], found[4] }
 end
 
@@ -128,7 +287,11 @@ local function set_aside(id, state, stream, entry)
 end
 
 -- An entry was delivered; what becomes of its task?
-local function receive(stream, entry, id)
+local function receive(source, delivered)
+  if knows_plain and #taken < #run_ids and start_plain(source, delivered) then
+    return
+  end
+  local stream, entry, id = source.stream, delivered[1], delivered[2][2]
   local found = call('HMGET', task_key(id), 'state', 'detail', 'outcome', 'progress')
   local state = found[1] and cmsgpack.unpack(found[1])
   if not state or state[WHERE] ~= 'stream' or whole(state[SEQ]) .. '-0' ~= entry then
@@ -147,41 +310,13 @@ local function receive(stream, entry, id)
   end
 end
 
--- A stream that was read before has lost its group: everything in it is delivered again, and reconcile.lua must look.
-local function expect(stream, number, level)
-  local there = call('XLEN', stream)
-  if there ~= number then
-    call('HSET', KEYS[1], 'lost', stream)
-    if level then
-      call('HSET', P .. 'queue:levels', level, there)
-    end
-  end
-end
-
--- Read entries of a stream; a stream without its group gets it, from the beginning.
-local function deliver(stream, number, level)
-  local got = redis.pcall('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
-  if got and got.err then
-    call('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
-    expect(stream, level and tonumber(call('HGET', P .. 'queue:levels', level) or '0') or number, level)
-    got = call('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
-  end
-  return got and got[1] and got[1][2] or {}
-end
-
 local function take_delivered(source, number)
-  local entries = deliver(source.stream, number, source.level)
-  for _, entry in ipairs(entries) do
-    receive(source.stream, entry[1], entry[2][2])
+  for _, entry in ipairs(take_delivery(source, number)) do
+    receive(source, entry)
   end
-  levels[source.level] = (levels[source.level] or 0) - #entries
-  if #entries < number then
-    source.empty = true
-  end
-  return #entries
 end
 
-local from_line = {} -- id, state and record of what is taken out of a line
+local from_line = {} -- ids of what is taken out of a line
 
 -- A task that stands in line, whose name has room.
 local function take_from_line(candidate)
@@ -203,7 +338,7 @@ local function take_from_line(candidate)
 end
 
 -- The heads of all lines this worker serves, by priority.
-local in_line, seen_of = {}, {} -- candidates by priority; how many of each line are known and were not walked over yet
+local in_line = {} -- candidates by priority
 local function standing(lane, name, line_member)
   return { member = line_member, seq = tonumber(string.sub(line_member, 1, 16)), id = string.sub(line_member, 18),
     lane = lane, name = name }
@@ -218,7 +353,6 @@ local function look_along(lane)
     local at = in_line[tonumber(heads[place + 1])]
     at[#at + 1] = standing(lane, name, heads[place])
   end
-  seen_of[lane] = #heads / 2
   if #heads == 0 then
     call('SREM', P .. 'queue:lines', lane)
   end
@@ -232,21 +366,6 @@ local function look_along_lines()
   end
 end
 
-local streams = {}
-for priority = 0, 9 do
-  streams[priority] = {}
-end
-must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:running', 'hash' })
-local counted = call('HGETALL', P .. 'queue:levels')
-for place = 1, #counted, 2 do
-  local priority, queue = string.match(counted[place], '^(%d):(.*)$')
-  if is_open(queue) and tonumber(counted[place + 1]) > 0 then
-    local at = streams[tonumber(priority)]
-    at[#at + 1] = { stream = stream_key(queue, priority), level = counted[place] }
-    must_be({ at[#at].stream, 'stream' })
-  end
-end
-
 local function is_behind(priority, candidate)
   return bound and priority == bound[1] and candidate.seq > bound[2]
 end
@@ -255,74 +374,58 @@ local function older(one, other)
   return one.seq < other.seq
 end
 
--- The next entries of a stream that are not among the candidates yet.
+-- The first entries of a stream that wait.
 local function look_into(source, number)
-  local found = {}
-  for place, entry in ipairs(call('XRANGE', source.stream, '(' .. source.seen, '+', 'COUNT', number)) do
-    source.seen = entry[1]
+  local found = call('XRANGE', source.stream, '(' .. last_delivered(source.stream), '+', 'COUNT', number)
+  source.empty = #found == 0
+  for place, entry in ipairs(found) do
     found[place] = { seq = tonumber(string.match(entry[1], '^%d+')), source = source }
   end
   return found
 end
 
--- What stands in line behind everything known of that line, if it has this priority.
-local function look_behind(candidate, priority)
-  local known = seen_of[candidate.lane]
-  local behind = call('ZRANGE', P .. 'queue:line:' .. candidate.lane, known, known, 'WITHSCORES')
-  if tonumber(behind[2]) ~= priority then
-    return {}
-  end
-  seen_of[candidate.lane] = known + 1
-  return { standing(candidate.lane, candidate.name, behind[1]) }
-end
-
--- Walk over a candidate. Answers those that take its place among the candidates if it was not taken.
-local function walk_over(candidate, priority)
-  local before = #taken
-  if candidate.source then
-    take_delivered(candidate.source, 1)
-    return #taken == before and look_into(candidate.source, 1) or {}
-  elseif rooms[candidate.name] == 0 then
-    return {}
-  end
-  seen_of[candidate.lane] = seen_of[candidate.lane] - 1
-  take_from_line(candidate)
-  return #taken == before and look_behind(candidate, priority) or {}
-end
-
-local function insert_by_age(candidates, after, candidate)
-  local place = #candidates
-  while place > after and older(candidate, candidates[place]) do
-    place = place - 1
-  end
-  table.insert(candidates, place + 1, candidate)
-end
-
--- Several sources at one priority: look at their heads, walk them by age, then take delivery of what was walked over.
-local function merge(priority)
-  local candidates = {}
+-- The oldest of all that wait at a priority, as many as are wanted.
+local function oldest(priority)
+  local candidates, wanted = {}, #run_ids - #taken
   for _, source in ipairs(streams[priority]) do
-    if not source.empty then
-      source.seen = last_delivered(source.stream)
-      local heads = look_into(source, #run_ids - #taken)
-      source.empty = #heads == 0
-      for _, candidate in ipairs(heads) do
-        candidates[#candidates + 1] = candidate
-      end
+    for _, candidate in ipairs(source.empty and {} or look_into(source, wanted)) do
+      candidates[#candidates + 1] = candidate
     end
   end
   for _, candidate in ipairs(in_line[priority]) do
     candidates[#candidates + 1] = candidate
   end
   table.sort(candidates, older)
-  local at = 1
-  while candidates[at] and #taken < #run_ids and moved < MOST_MOVED and not is_behind(priority, candidates[at]) do
-    for _, candidate in ipairs(walk_over(candidates[at], priority)) do
-      insert_by_age(candidates, at, candidate)
-    end
-    at = at + 1
+  local chosen = {}
+  while #chosen < wanted and candidates[#chosen + 1] and not is_behind(priority, candidates[#chosen + 1]) do
+    chosen[#chosen + 1] = candidates[#chosen + 1]
   end
-  return #candidates
+  return chosen
+end
+
+-- Several sources at one priority: choose the oldest, take delivery of those that are in streams, and go through all by age.
+-- When some of them could not start, there is room for younger ones, which the next round finds.
+local function merge(priority)
+  local chosen, numbers, entries, used = oldest(priority), {}, {}, {}
+  for _, candidate in ipairs(chosen) do
+    local source = candidate.source
+    if source then
+      numbers[source] = (numbers[source] or 0) + 1
+    end
+  end
+  for source, number in pairs(numbers) do
+    entries[source], used[source] = take_delivery(source, number), 0
+  end
+  for _, candidate in ipairs(chosen) do
+    local source = candidate.source
+    if not source and rooms[candidate.name] ~= 0 then
+      take_from_line(candidate)
+    elseif source and used[source] < #entries[source] then
+      used[source] = used[source] + 1
+      receive(source, entries[source][used[source]])
+    end
+  end
+  return #chosen
 end
 
 local function has_streams(priority)
@@ -334,6 +437,9 @@ local function has_streams(priority)
   return false
 end
 
+for place = unusual and unusual.from or 1, unusual and #unusual.entries or 0 do
+  receive(unusual.source, unusual.entries[place])
+end
 look_along_lines()
 for priority = 0, bound and bound[1] or 9 do
   while #taken < #run_ids and moved < MOST_MOVED do
@@ -360,20 +466,11 @@ answer[1] = moved >= MOST_MOVED and #taken < #run_ids and 1 or 0
 if #from_line > 0 then
   deliver(P .. 'queue:back', #from_line) -- each run is pending for its worker, however it was found
 end
-if #taken > 0 then
-  in_portions('ZADD', P .. 'queue:leases', leases)
-  for name, number in pairs(started) do
-    local limit = limits[name]
-    if limit.interval then
-      local full_at = math.max(limit.full_at, STEADY * 1000)
-      call('HSET', P .. 'rates', name, whole(full_at + number * limit.interval))
-    end
+for name, number in pairs(started) do
+  local limit = limits[name]
+  if limit.interval then
+    local full_at = math.max(limit.full_at, STEADY * 1000)
+    call('HSET', P .. 'rates', name, whole(full_at + number * limit.interval))
   end
-  call('SET', memory, cmsgpack.pack(taken), 'PX', request.lease_ms + 60000) -- longer than it is asked for again
-  close_counts()
-  record_claims(request.worker, claims)
-  close_log()
 end
-move_counters(P .. 'queue:levels', levels)
-close_places()
-return as_asked(answer)
+return close_claim()

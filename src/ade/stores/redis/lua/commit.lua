@@ -1,13 +1,16 @@
--- uses: base, types, fields, state, log, counts, places, edges, memory
+-- uses: base, types, fields, state, log, counts, streams, memory, plain
 -- flags: allow-oom
 -- commit: write decided changes whose guards hold. It may use memory past the server's limit, so that running work can end.
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,
 --   more}: patch is index, value, ... of the state; detail and outcome are false when untouched; `more` is false or
 --   {due: it was due when it ran, depends_on, remote, tolerant: what a replayed task waits for again, quarantine: keep what is
 --   there, move_to: the partition of an edited draft's new queue}.
--- A group that is `together` is written whole or not at all. Answers {posted, rung, verdicts of each group}; `posted` counts
---   messages left in the outbox, `rung` names the hints that were given. A verdict is 'written',
---   'repeated' (this very change was written before), 'missing', or {status, run id} of the record that the guard met instead.
+-- request.plain: runs of plain tasks that ended well (lib/plain.lua), by kind: {queue, name, priority, ends}, where ends are id,
+--   run id, when, begin of the state as it was and as it shall be, outcome, event, ...
+-- A group that is `together` is written whole or not at all. Answers {posted, rung, verdicts of each group, number and verdict of
+--   each plain end that was not as expected}; `posted` counts messages left in the outbox, `rung` names the hints that were given.
+--   A verdict is 'written', 'repeated' (this very change was written before), 'missing', or {status, run id} of the record that
+--   the guard met instead.
 
 -- request.token is given when a guard cannot tell a repeated change from another one's.
 local known = request.token and remembered()
@@ -15,9 +18,92 @@ if known then
   return known
 end
 
-local freed, ended, stopped = false, false, false
+must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:depth', 'hash',
+  P .. 'queue:running', 'hash', P .. 'queue:levels', 'hash', P .. 'task:finished', 'zset' })
+local freed, has_ended, stopped = false, false, false
+local finished, moments = {}, {} -- when and id of tasks that end with this call; moments as texts
 local listened = call('EXISTS', RESULTS) == 1 -- somebody made a group there
 
+local function tell_outcome(id, state, outcome)
+  has_ended = true
+  if listened then
+    call('XADD', RESULTS, '*', 'id', id, 'name', state[NAME], 'queue', state[QUEUE], 'status', state[STATUS],
+      'attempt', state[ATTEMPT], 'run_id', state[RUN_ID] or '', 'outcome', outcome or '',
+      'at', whole(state[FINISHED] or NOW))
+  end
+end
+
+local function close_commit(posted, answers, plain_answers)
+  in_portions('ZADD', P .. 'task:finished', finished)
+  close_runs()
+  close_streams(true)
+  close_counts()
+  close_log()
+  local rung = {}
+  for topic, is_so in pairs({ work = freed, done = has_ended, stop = stopped }) do
+    if is_so then
+      ring(topic)
+      rung[#rung + 1] = topic
+    end
+  end
+  local answer = { posted, rung, answers, plain_answers }
+  return request.token and remember(answer) or answer
+end
+
+-- A run of a plain task ended well. Answers whether all was as expected, and so is written.
+local function end_plain(stream, ends, place)
+  local id, expected, outcome = ends[place], ends[place + 3], ends[place + 5]
+  local key = task_key(id)
+  local packed = call('HGET', key, 'state')
+  if not packed or not begins_with(packed, expected) then
+    return false
+  end
+  local written = ended(packed, expected, ends[place + 4])
+  if outcome == '' then
+    call('HSET', key, 'state', written)
+    call('HDEL', key, 'outcome')
+  else
+    call('HSET', key, 'state', written, 'outcome', outcome)
+  end
+  strike(stream, entry_of(packed, expected))
+  released[#released + 1] = id
+  local at = ends[place + 2]
+  moments[at] = moments[at] or whole(at) -- as an argument, a number would be made a text each time, and slowly
+  finished[#finished + 1] = moments[at]
+  finished[#finished + 1] = id
+  tell(ends[place + 6])
+  if listened then
+    tell_outcome(id, cmsgpack.unpack(written), outcome)
+  end
+  return true
+end
+
+local unlike, numbers, number = {}, {}, 0 -- ends that were not as expected, as changes, and their numbers
+for _, kind in ipairs(request.plain or {}) do
+  local queue, name, ends = kind[1], kind[2], kind[4]
+  local stream, done = stream_key(queue, kind[3]), 0
+  for place = 1, #ends, 7 do
+    number = number + 1
+    if not passed and HAS_USUAL_TICKS and end_plain(stream, ends, place) then
+      done = done + 1
+    else
+      local at = ends[place + 2]
+      local patch = { STATUS, 'completed', UPDATED, at, WORKER, false, LEASE, false, FINISHED, at, EXPIRES, false }
+      unlike[#unlike + 1] = { ends[place], false, ends[place + 1], false, patch, false, ends[place + 5], { ends[place + 6] } }
+      numbers[#unlike] = number
+    end
+  end
+  if done > 0 then
+    has_ended = true
+    count_in(queue, name, 'running', -done)
+    count_in(queue, name, 'completed', done)
+  end
+end
+if #request.groups == 0 and #unlike == 0 then
+  return close_commit(0, {}, {})
+end
+
+-- uses: places, edges
 local function verdict_on(change, state)
   if not state then
     return 'missing'
@@ -52,8 +138,6 @@ local function index_rare(id, old, state)
   end
 end
 
-local finished = {} -- when and id of tasks that end with this call
-
 local function index_end(id, was_final, state, before)
   if FINAL[state[STATUS]] and state[FINISHED] then
     finished[#finished + 1] = state[FINISHED]
@@ -83,15 +167,6 @@ local function post_letter(id, state, change)
   elseif state[LETTER] and not is_letter then
     call('XDEL', DLQ, state[LETTER])
     state[LETTER] = false
-  end
-end
-
-local function tell_outcome(id, state, change)
-  ended = true
-  if listened then
-    call('XADD', RESULTS, '*', 'id', id, 'name', state[NAME], 'queue', state[QUEUE], 'status', state[STATUS],
-      'attempt', state[ATTEMPT], 'run_id', state[RUN_ID] or '', 'outcome', change[7] or '',
-      'at', whole(state[FINISHED] or NOW))
   end
 end
 
@@ -203,7 +278,7 @@ local function apply(change, state)
   record(state, change[8])
   write_parts(id, state, change)
   if is_final and not was_final then
-    tell_outcome(id, state, change)
+    tell_outcome(id, state, change[7])
     if state[AWAITED] then
       freed = settle_dependents(id, state[STATUS] == 'completed') or freed
     end
@@ -242,24 +317,11 @@ local function commit_each(changes)
   return verdicts
 end
 
-must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:depth', 'hash',
-  P .. 'queue:running', 'hash', P .. 'queue:levels', 'hash', P .. 'task:finished', 'zset' })
-
-local answers = {}
+local answers, plain_answers = {}, {}
+for place, verdict in ipairs(commit_each(unlike)) do
+  plain_answers[2 * place - 1], plain_answers[2 * place] = numbers[place], verdict
+end
 for place, group in ipairs(request.groups) do
   answers[place] = group[1] and commit_together(group[2]) or commit_each(group[2])
 end
-in_portions('ZADD', P .. 'task:finished', finished)
-close_runs()
-close_places()
-close_counts()
-close_log()
-local rung = {}
-for topic, is_so in pairs({ work = freed, done = ended, stop = stopped }) do
-  if is_so then
-    ring(topic)
-    rung[#rung + 1] = topic
-  end
-end
-local answer = { posted, rung, answers }
-return request.token and remember(answer) or answer
+return close_commit(posted, answers, plain_answers)

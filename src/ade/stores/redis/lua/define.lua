@@ -1,4 +1,4 @@
--- uses: base, fields, state, places
+-- uses: base, fields, state, streams, places
 -- flags: allow-oom
 -- define: what claims must know of task names. request.limits: {name, {concurrency, per key, rate count, period} or false}, ...
 -- When limits change, tasks parked under the old ones stand in line again and the next claim decides anew.

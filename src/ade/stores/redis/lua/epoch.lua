@@ -1,7 +1,8 @@
 -- uses: base, fields, state, log
 -- flags: allow-oom
 -- epoch: the life of this partition's data. Answers the epoch; without one a new life begins as request.fresh.
--- request.alert: packed event to enter in the log of the new life, or false when nothing was known of an earlier one.
+-- request.alert: packed event to enter in the log of the new life, or false when nothing was known of an earlier one, which is
+--   request.earlier; its end is told once, whoever began the new life.
 -- Ticks go on behind everything that is still there, so that no seq comes twice.
 
 local function newest_tick()
@@ -12,18 +13,19 @@ local function newest_tick()
   return math.max(tonumber(tasks[2] or '0'), last)
 end
 
-local known = call('HGET', KEYS[1], 'epoch')
-if known then
-  return known
+local epoch, earlier = call('HGET', KEYS[1], 'epoch'), request.earlier or ''
+if not epoch then
+  epoch = request.fresh
+  call('HSET', KEYS[1], 'epoch', epoch)
+  call('HSETNX', KEYS[1], 'partitions', PARTITIONS)
+  BASE = math.max(BASE, newest_tick() + PARTITIONS)
+  BASE = BASE + (PARTITION - BASE) % PARTITIONS
+  BASE_TEXT = whole(BASE)
+  call('HSET', KEYS[1], 'tick', whole(BASE))
 end
-call('HSET', KEYS[1], 'epoch', request.fresh)
-call('HSETNX', KEYS[1], 'partitions', PARTITIONS)
-BASE = math.max(BASE, newest_tick() + PARTITIONS)
-BASE = BASE + (PARTITION - BASE) % PARTITIONS
-BASE_TEXT = whole(BASE)
-call('HSET', KEYS[1], 'tick', whole(BASE))
-if request.alert then
+if request.alert and call('HGET', KEYS[1], 'ended') ~= earlier then
+  call('HSET', KEYS[1], 'ended', earlier)
   record({ [LOGGED] = '' }, { request.alert })
   close_log()
 end
-return request.fresh
+return epoch

@@ -1,9 +1,10 @@
--- uses: base, fields, state, counts, places, edges, memory
+-- uses: base, fields, state, counts, streams, places, edges, memory
 -- flags: allow-oom
 -- learn: news from other partitions. request.messages: {message, partition it comes from, mark of this message}, ...; a message
 --   is packed {kind, on, id}: 'met', 'broken' and 'hope' tell a task here of one it waits for there; 'forget': one there no
 --   longer waits for one here; 'move': a draft comes from there; 'linked': everything a task waits for afar knows of it.
---   Safe to repeat, also late: what later news may have undone is heard once.
+--   Safe to repeat, also late: what later news may have undone is heard once. (What is met may be waited for again: both may
+--   have been replayed since.)
 
 local freed = false
 local learn = {
@@ -45,10 +46,9 @@ local learn = {
     call('HDEL', P .. 'queue:unlinked', id)
   end,
 }
-local STAYS_TRUE = { met = true, linked = true }
 for _, message in ipairs(request.messages) do
   local kind, on, id = unpack(cmsgpack.unpack(message[1]))
-  if STAYS_TRUE[kind] or call('SET', P .. 'said:' .. message[3], '', 'NX', 'PX', SAID_MS) then
+  if kind == 'linked' or call('SET', P .. 'said:' .. message[3], '', 'NX', 'PX', SAID_MS) then
     learn[kind](on, id, message[2])
   end
 end

@@ -1,4 +1,4 @@
--- uses: base, fields, state, places
+-- uses: base, fields, state, streams, places
 -- flags: no-writes
 -- oldest: for each queue with ready tasks, when the oldest of each priority became due: {queue, ms, ...}.
 

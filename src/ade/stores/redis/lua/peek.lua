@@ -1,8 +1,8 @@
--- uses: base, fields, state, places, serving
+-- uses: base, fields, state, streams, places, serving
 -- flags: no-writes
 -- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
---   request.limit, request.id (of the claim that is to follow). Answers {claimed, parked, priority, seq, name, ...} in order,
---   at most so many; `claimed` tells how many that very claim was given before, `parked` for how many keys tasks wait, `name` is
+--   request.limit, request.id (`of` of the claims that are to follow). Answers {claimed, parked, priority, seq, name, ...} in order,
+--   at most so many; `claimed` tells how many those very claims were given before, `parked` for how many keys tasks wait, `name` is
 --   empty for names without limits. What limits keep back is counted too, and so are due tasks.
 
 local is_limited = {}
@@ -45,9 +45,11 @@ for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
     end
   end
 end
-for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, 1000)) do
+-- A claim puts so many due tasks in line at once. Others may stand behind them, so then the last one counts as found too.
+local MOST_DUE = 1000
+for place, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, MOST_DUE)) do
   local state = read_state(id)
-  if state and serves[state[NAME]] and is_open(state[QUEUE]) then
+  if state and (place == MOST_DUE or (serves[state[NAME]] and is_open(state[QUEUE]))) then
     found[#found + 1] = { state[PRIORITY], state[SEQ], is_limited[state[NAME]] }
   end
 end
@@ -55,7 +57,7 @@ table.sort(found, function(one, other)
   return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
 end)
 local known = call('GET', P .. 'claim:' .. request.id)
-local answer = { known and #cmsgpack.unpack(known) or 0, call('SCARD', P .. 'queue:parkings') }
+local answer = { known and #cmsgpack.unpack(known) / 3 or 0, call('SCARD', P .. 'queue:parkings') }
 for place = 1, math.min(#found, request.limit) do
   answer[#answer + 1] = found[place][1]
   answer[#answer + 1] = whole(found[place][2])

@@ -1,4 +1,4 @@
--- uses: base, fields, state, places, edges, checks, strays, mends
+-- uses: base, fields, state, streams, places, edges, checks, strays, mends
 -- flags: allow-oom
 -- reconcile: look whether records and everything around them fit, and with request.mend put right what does not.
 -- request.ids: tasks to look at. request.strays: {kind (lib/strays.lua), key, argument, what is named in it}, ...;
@@ -66,7 +66,7 @@ for _, waiting in ipairs(request.pending or {}) do
     end
   end
 end
-close_places()
+close_streams()
 if entered then
   ring('work')
 end

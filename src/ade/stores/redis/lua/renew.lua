@@ -1,9 +1,10 @@
--- uses: base, fields, state, places
+-- uses: base, fields, state, streams, places, leases
 -- flags: allow-oom
 -- renew: extend the leases of a worker's runs. request.worker (its id), request.runs: {run id, task id}, ..., request.lease_ms.
 -- A lease never moves back; one that ran out but was not taken away is extended too. The entry stays pending for the worker.
 -- Answers for each run 'held', 'gone' (no such task), or the status of the task, which is no longer this run's.
 
+mend_leases()
 local until_ms = STEADY + request.lease_ms
 local answers, leases, pending = {}, {}, {}
 for place, run in ipairs(request.runs) do

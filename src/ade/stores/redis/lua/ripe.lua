@@ -1,23 +1,10 @@
--- uses: base, fields, state, places
+-- uses: base, fields, state, streams, places, leases
 -- flags: allow-oom
 -- ripe: what a sweep must decide on, each list bounded by request.limit: {expired, overdue, broken, handed in}. Records as in
 --   lib/state.lua; a broken one is followed by the ids of what it waits for in vain, one handed in by the outcome (JSON).
 -- As a safety net, parked tasks whose key nobody holds stand in line again.
 
--- When the server's clock went back, leases from before would end as much too late. They keep what was left of them when this
--- was last looked at; those given since then end before that moment.
-local MUCH_MS = 5000
-local looked = tonumber(call('HGET', KEYS[1], 'looked') or '0')
-if STEADY < looked - MUCH_MS then
-  for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:leases', '(' .. whole(looked), '+inf')) do
-    local state = read_state(id)
-    if state and state[STATUS] == 'running' then
-      state[LEASE] = STEADY + state[LEASE] - looked
-      write_state(id, state)
-      call('ZADD', P .. 'queue:leases', whole(state[LEASE]), id)
-    end
-  end
-end
+mend_leases()
 call('HSET', KEYS[1], 'looked', whole(STEADY))
 
 local function records(key, limit, aside)

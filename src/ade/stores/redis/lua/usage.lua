@@ -1,4 +1,4 @@
--- uses: base, fields, state, places, rates
+-- uses: base, fields, state, streams, places, rates
 -- flags: allow-oom
 -- usage: what this partition has of names with limits, for a claim that must count over several partitions.
 -- request.busy: running tasks by name and concurrency key in other partitions, or false at first. When given, parked tasks whose

@@ -3,4 +3,4 @@ SELECT r.request
   FROM lock_item i
   JOIN lock_request r ON r.id = i.request_id
  WHERE i.namespace = :namespace AND i.resource = :resource AND i.granted = :granted
- ORDER BY i.rank, i.seq
+ ORDER BY i.rank, i.seq, i.request_id

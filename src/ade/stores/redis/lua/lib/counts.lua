@@ -3,18 +3,22 @@
 local tallies, depths, runs = {}, {}, {}
 local passed, recounted = tonumber(string.match(call('GET', P .. 'recount') or '', '^%d+')), {}
 
-local function count(state, by)
-  local status = state[STATUS]
-  local lane = state[QUEUE] .. ':' .. state[NAME] .. ':' .. status
+local function count_in(queue, name, status, by)
+  local lane = queue .. ':' .. name .. ':' .. status
   tallies[lane] = (tallies[lane] or 0) + by
-  if passed and state[SEQ] <= passed then
-    recounted[lane] = (recounted[lane] or 0) + by
-  end
   if not FINAL[status] then
-    depths[state[QUEUE]] = (depths[state[QUEUE]] or 0) + by
+    depths[queue] = (depths[queue] or 0) + by
   end
   if status == 'running' then
-    runs[state[NAME]] = (runs[state[NAME]] or 0) + by
+    runs[name] = (runs[name] or 0) + by
+  end
+  return lane
+end
+
+local function count(state, by)
+  local lane = count_in(state[QUEUE], state[NAME], state[STATUS], by)
+  if passed and state[SEQ] <= passed then
+    recounted[lane] = (recounted[lane] or 0) + by
   end
 end
 

@@ -1,44 +1,10 @@
 -- Where tasks stand. What is ready at its creation stands in the stream of its queue and priority, in the order of age. What
 -- comes back later (delayed, retried, stalled, released, unblocked, kept back by a limit) would be out of order at the end of
 -- a stream, so it stands in a line: a sorted set of its queue and name, by priority and age. A claim merges both.
-local out_of_stream = {} -- stream -> entries that end with this call
-
-local function stream_key(queue, priority)
-  return STREAM .. queue .. ':' .. priority
-end
-
-local function strike(stream, entry)
-  local entries = out_of_stream[stream]
-  if not entries then
-    entries = {}
-    out_of_stream[stream] = entries
-  end
-  entries[#entries + 1] = entry
-end
-
-local function close_places()
-  for stream, entries in pairs(out_of_stream) do
-    for from = 1, #entries, 1000 do
-      local last = math.min(from + 999, #entries)
-      redis.pcall('XACK', stream, GROUP, unpack(entries, from, last)) -- a lost group is made anew by the next claim
-      redis.pcall('XDEL', stream, unpack(entries, from, last)) -- what another program has put there is not ours to end
-    end
-  end
-end
-
 -- How far a stream was handed out.
 local function last_delivered(stream)
-  local groups = redis.pcall('XINFO', 'GROUPS', stream)
-  for _, group in ipairs(groups.err and {} or groups) do
-    local facts = {}
-    for place = 1, #group, 2 do
-      facts[group[place]] = group[place + 1]
-    end
-    if facts['name'] == GROUP then
-      return facts['last-delivered-id']
-    end
-  end
-  return '0-0'
+  local group = group_of(stream)
+  return group and group['last-delivered-id'] or '0-0'
 end
 
 local function member(id, state)
@@ -139,8 +105,6 @@ local function delivery(state)
   return P .. 'queue:back', string.sub(state[WHERE], 6)
 end
 
-local released = {} -- ids whose lease ends with this call
-
 -- A run is over: its entry, its lease and its hold on the concurrency key go.
 local function release_run(id, state)
   if state[WHERE] then
@@ -151,9 +115,4 @@ local function release_run(id, state)
     call('SREM', P .. 'queue:key:' .. parking_of(state), id)
   end
   state[WHERE] = false
-end
-
-local function close_runs()
-  in_portions('ZREM', P .. 'queue:leases', released)
-  in_portions('HDEL', P .. 'queue:handed', released)
 end

@@ -2,7 +2,8 @@
 SELECT 'task ' || t.id || ' is ' || t.status || ', but its last event is ' || e.type
   FROM task t
   JOIN event e ON e.seq = (SELECT max(l.seq) FROM event l WHERE l.task_seq = t.seq
-                              AND l.type NOT IN ('alert', 'task.reclaimed', 'task.dlq', 'task.discarded'))
+                              AND l.type NOT IN ('alert', 'task.reclaimed', 'task.dlq', 'task.discarded')
+                              AND l.type NOT GLOB 'lock.*')
  WHERE t.status <> CASE e.type
          WHEN 'task.created' THEN e.payload ->> '$.status'
          WHEN 'task.claimed' THEN 'running' WHEN 'task.succeeded' THEN 'completed'

@@ -14,10 +14,9 @@ from ade.core.change import Change
 from ade.core.errors import StaleWrite
 from ade.core.events import Event
 from ade.core.lifecycle import Status
-from ade.core.locks.deadlocks import Cure
-from ade.core.locks.records import LockRequest
-from ade.core.locks.verbs import LockLimits
 from ade.core.records import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
+from ade.ports.locks import LockQuery as LockQuery
+from ade.ports.locks import LockStore as LockStore
 
 
 class Clock(Protocol):
@@ -333,62 +332,6 @@ class BlockingAdds(Protocol):
         """
 
 
-class LockQuery(Struct, frozen=True, kw_only=True):
-    """Which lock requests to list. A resource is named together with its namespace."""
-
-    namespace: str | None = None
-    owner: str | None = None
-    resource: str | None = None
-    limit: int = 1_000
-
-
-class LockStore(Protocol):
-    """Books of locks, one for each namespace. Every verb is one write, with the events that tell of it.
-
-    Whoever is found dead on the way is removed and those behind it are let in; then LOCK is rung.
-    """
-
-    async def acquire(
-        self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
-    ) -> LockRequest | None:
-        """Granted, or in line for so long (None: for ever); None when it would have to wait and must not (0).
-
-        The same request again changes nothing. Raises TooManyLocks.
-        """
-
-    async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        """Waiters live and ask how they stand; None for those that are gone."""
-
-    async def look(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        """How these stand, without changing anything: for many that wait and were told that something happened."""
-
-    async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        """Set the leases of grants anew; None for those that are gone."""
-
-    async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        """Let go of grants, or leave the line; None for those that are gone already."""
-
-    async def upgrade(
-        self, namespace: str, grant_id: str, resource: str, *, upgrade_id: str, wait_ms: int | None
-    ) -> LockRequest | None:
-        """From a share to the whole. Raises LockLost, UpgradeDeadlock."""
-
-    async def downgrade(self, namespace: str, grant_id: str, resource: str) -> LockRequest:
-        """From the whole to a share. Raises LockLost."""
-
-    async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-        """End a grant or a wait by force; None when it is gone."""
-
-    async def cure(self, namespace: str, cure: Cure, cycle: tuple[str, ...]) -> LockRequest | None:
-        """Open a ring: somebody's wait fails, or somebody goes first; None when things have changed meanwhile."""
-
-    async def find(self, query: LockQuery) -> list[LockRequest]:
-        """What stands in the books, dead ones that nobody has met yet included."""
-
-    async def bury(self, limit: int) -> int:
-        """The sweep: remove whose time is over, wherever nobody else looks; how many these were."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
     """Everything one store offers, as opened by the composition root."""
@@ -402,10 +345,10 @@ class Stores:
     outputs: OutputStore
     schedules: ScheduleStore
     blobs: BlobStore
+    locks: LockStore
     upkeep: UpkeepStore
     hints: Hints
     clock: Clock
-    locks: LockStore | None = None
     blocking: BlockingAdds | None = None  # where the store can do without an event loop
 
     async def close(self) -> None:

@@ -1,0 +1,176 @@
+"""LockStore on Redis: a namespace is in one partition, and a verb is one call of lua/lock.lua, the rules once more."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ade.core.errors import AdeError, LockLost, TooManyLocks, UpgradeDeadlock
+from ade.core.locks.deadlocks import Cure, GiveWay
+from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest
+from ade.core.locks.verbs import LockLimits
+from ade.ports import LOCK, LockQuery
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.link import Link
+from ade.stores.redis.reach import Reach
+from ade.stores.redis.spreading import spread
+from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
+
+_decode = msgspec.msgpack.Decoder(LockRequest).decode
+_FIELDS = LockRequest.__struct_fields__
+
+
+class RedisLocks:
+    def __init__(self, link: Link, timing: Timing, hints: RedisHints) -> None:
+        self._link = link
+        self._timing = timing
+        self._hints = hints
+        self._reach = Reach(link)
+
+    async def acquire(
+        self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
+    ) -> LockRequest | None:
+        refused, answers = await self._do(
+            "acquire",
+            request.namespace,
+            wanted=_written(request),
+            wait_ms=_or_false(wait_ms),
+            first_seq=first_seq,
+            most_waiting=limits.waiters_per_resource,
+            most_of_owner=limits.requests_per_owner,
+        )
+        match refused:
+            case [b"of_owner", count]:
+                raise TooManyLocks(f"{request.owner} has {count} locks already, as many as it may have")
+            case [b"waiting", count]:
+                wanted = ", ".join(request.resources)
+                raise TooManyLocks(f"{count} requests wait for {wanted} already; try again later")
+        return _only(answers)
+
+    async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return await self._of_each("poll", namespace, request_ids)
+
+    async def look(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        if not request_ids:
+            return []
+        partition = self._partition(namespace)
+        key = f"{self._link.names[partition].prefix}lock:request:{namespace}"
+        [found] = await self._link.ask(partition, ("HMGET", key, *request_ids))
+        return _requests(found)
+
+    async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return await self._of_each("renew", namespace, request_ids)
+
+    async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return await self._of_each("release", namespace, request_ids)
+
+    async def upgrade(
+        self, namespace: str, grant_id: str, resource: str, *, upgrade_id: str, wait_ms: int | None
+    ) -> LockRequest | None:
+        refused, answers = await self._do(
+            "upgrade",
+            namespace,
+            grant_id=grant_id,
+            resource=resource,
+            upgrade_id=upgrade_id,
+            wait_ms=_or_false(wait_ms),
+        )
+        match refused:
+            case [b"upgraded", owner]:
+                raise UpgradeDeadlock(f"{owner.decode()} holds a share of {resource} too and waits for yours to end")
+            case [_, *_]:
+                raise _lost(resource)
+        return _only(answers)
+
+    async def downgrade(self, namespace: str, grant_id: str, resource: str) -> LockRequest:
+        _, answers = await self._do("downgrade", namespace, grant_id=grant_id, resource=resource, token=new_token())
+        shared = _only(answers)
+        if shared is None:
+            raise _lost(resource)
+        return shared
+
+    async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
+        _, answers = await self._do("take_away", namespace, id=request_id, reason=reason, by=by, token=new_token())
+        return _only(answers)
+
+    async def cure(self, namespace: str, cure: Cure, cycle: tuple[str, ...]) -> LockRequest | None:
+        if isinstance(cure, GiveWay):
+            verb, wanted = "give_way", {"id": cure.request_id, "cycle": cycle}
+        else:
+            verb, wanted = "let_pass", {"id": cure.request_id, "before": cure.before}
+        _, answers = await self._do(verb, namespace, token=new_token(), **wanted)
+        return _only(answers)
+
+    async def find(self, query: LockQuery) -> list[LockRequest]:
+        namespace = query.namespace
+        if query.resource is not None:
+            namespace = namespace or DEFAULT_NAMESPACE
+        request = {
+            "namespace": _or_false(namespace),
+            "owner": _or_false(query.owner),
+            "resource": _or_false(query.resource),
+            "limit": query.limit,
+        }
+        places = range(self._link.partitions) if namespace is None else [self._partition(namespace)]
+        answers = await asyncio.gather(*(self._link.run("lock_find", place, request) for place in places))
+        found = [_decode(packed) for answer in answers for packed in answer]
+        if query.resource is None:
+            found.sort(key=lambda one: one.id)
+        return [one for one in found if query.owner in (None, one.owner)][: query.limit]
+
+    async def bury(self, limit: int) -> int:
+        """Usually nobody has died, and then nothing is written."""
+        request = {**self._timing(), "limit": limit}
+        answers = await self._reach.each(
+            range(self._link.partitions),
+            lambda place, patience_s: self._link.run("lock_ends", place, request, patience_s=patience_s),
+        )
+        ended = [member.decode() for answer in answers.values() for member in answer][:limit]
+        by_namespace: dict[str, list[str]] = {}
+        for member in ended:
+            namespace, _, request_id = member.partition(":")
+            by_namespace.setdefault(namespace, []).append(request_id)
+        for namespace, ids in by_namespace.items():
+            await self._do("bury", namespace, ids=ids)
+        return len(ended)
+
+    async def _of_each(self, verb: str, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        _, answers = await self._do(verb, namespace, ids=request_ids)
+        return _requests(answers)
+
+    async def _do(self, verb: str, namespace: str, **wanted: Any) -> tuple[list[Any], list[Any]]:
+        """Why it was refused, if it was, and the answers. Whoever waits is told to look."""
+        request = {**self._timing(), "verb": verb, "namespace": namespace, **wanted}
+        rung, *answer = await self._link.run("lock", self._partition(namespace), request)
+        if rung == b"refused":
+            return answer, []
+        if rung:
+            self._hints.published(LOCK)
+        return [], answer[0]
+
+    def _partition(self, namespace: str) -> int:
+        return spread(namespace, self._link.partitions)
+
+
+def _written(request: LockRequest) -> dict[str, Any]:
+    """With its defaults, which scripts do not know; what it has nothing of is left out."""
+    fields = ((name, getattr(request, name)) for name in _FIELDS)
+    return {name: value for name, value in fields if value is not None}
+
+
+def _requests(answers: Sequence[bytes | None]) -> list[LockRequest | None]:
+    return [None if packed is None else _decode(packed) for packed in answers]
+
+
+def _only(answers: Sequence[bytes | None]) -> LockRequest | None:
+    return _requests(answers)[0] if answers else None
+
+
+def _or_false(value: Any) -> Any:
+    return False if value is None else value
+
+
+def _lost(resource: str) -> AdeError:
+    return LockLost(f"the lock on {resource} is not held any more")

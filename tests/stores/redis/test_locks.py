@@ -1,0 +1,248 @@
+"""Locks on servers: what a hand-over costs, what a repeated call does, and what is left when everything is lost."""
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ade.core.errors import StoreCorrupt
+from ade.core.locks.asking import ask
+from ade.core.locks.deadlocks import GiveWay
+from ade.core.locks.records import LockMode, LockRequest
+from ade.core.locks.verbs import LockLimits
+from ade.ports import LOCK, LockQuery
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.link import Link
+from ade.stores.redis.locks import RedisLocks
+from ade.stores.redis.log import RedisEvents
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.spreading import spread
+from ade.stores.redis.timing import timing_of
+from ade.stores.redis.urls import parse_url
+from tests.conformance.clock import StoryClock
+from tests.servers.binaries import Binary
+from tests.servers.cluster import Cluster
+from tests.servers.pool import Pool
+from tests.servers.server import Server
+from tests.stores.redis.ports import RepeatingLink
+
+READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE
+DB = "db:main"
+OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
+MANY = LockLimits(waiters_per_resource=10_000, requests_per_owner=10_000)
+
+
+class Books:
+    """The locks of one store, and a link to it whose calls can be repeated."""
+
+    def __init__(self, link: RepeatingLink, clock: StoryClock | None) -> None:
+        self.link = link
+        self.clock = clock
+        self.hints = RedisHints(link)
+        self.store = RedisLocks(link, timing_of(clock), self.hints)
+        self.log = RedisEvents(link, Partitions(link), timing_of(clock))
+
+    async def ask(
+        self, who: str, mode: LockMode = WRITE, *, namespace: str = "default", wait_ms: int | None = None
+    ) -> LockRequest | None:
+        request = ask(id=who, owner="all", scope=who, wanted=[(DB, mode)], namespace=namespace)
+        return await self.store.acquire(request, wait_ms=wait_ms, limits=MANY)
+
+    async def commands(self) -> int:
+        """How many commands the server has carried out, those of scripts too."""
+        [facts] = await self.link.ask(0, ("INFO", "commandstats"))
+        lines = (line for line in facts.decode().splitlines() if line.startswith("cmdstat_"))
+        return sum(int(line.partition("calls=")[2].partition(",")[0]) for line in lines)
+
+    async def told(self) -> list[str]:
+        return [event.type for event in await self.log.read(0, 10_000)]
+
+    async def close(self) -> None:
+        self.hints.close()
+        await self.link.close()
+
+
+def linked(server: Server | Cluster) -> RepeatingLink:
+    return RepeatingLink(parse_url(server.url), OPTIONS)
+
+
+@pytest.fixture
+async def books(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Books]:
+    opened = Books(linked(server_pool.standalone(server_binary.kind)), StoryClock())
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def timeless(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Books]:
+    """Books for which the server's own time counts."""
+    opened = Books(linked(server_pool.standalone(server_binary.kind)), None)
+    yield opened
+    await opened.close()
+
+
+async def test_500_wait_and_one_release_is_one_grant_and_few_commands(books: Books) -> None:
+    await books.ask("holder")
+    for number in range(500):
+        await books.ask(f"w{number:03}")
+    before = await books.commands()
+
+    await books.store.release("default", ["holder"])
+
+    assert await books.commands() - before < 40
+    granted = [one.id for one in await books.store.find(LockQuery()) if one.is_granted]
+    assert granted == ["w000"]
+
+
+async def test_500_readers_are_let_in_together_by_few_commands(books: Books) -> None:
+    await books.ask("holder")
+    for number in range(500):
+        await books.ask(f"r{number:03}", READ)
+    before = await books.commands()
+
+    await books.store.release("default", ["holder"])
+
+    assert await books.commands() - before < 80
+    assert all(one.is_granted for one in await books.store.find(LockQuery()))
+
+
+async def test_a_new_waiter_does_not_read_the_line(books: Books) -> None:
+    await books.ask("holder")
+    for number in range(100):
+        await books.ask(f"w{number:03}")
+    before = await books.commands()
+
+    await books.ask("one more")
+
+    assert await books.commands() - before < 40
+
+
+async def test_a_call_whose_answer_was_lost_does_no_harm_when_it_comes_again(books: Books) -> None:
+    books.link.loses_answers = True
+
+    held, queued = await books.ask("ada", READ), await books.ask("bob", READ)
+    waiter = await books.ask("cy")
+    renewed = await books.store.renew("default", ["ada"])
+    upgrade = await books.store.upgrade("default", "ada", DB, upgrade_id="up", wait_ms=None)
+    victim = await books.store.cure("default", GiveWay("cy"), ("a",))
+    taken = await books.store.take_away("default", "bob", reason="stuck", by="operator")
+    shared = await books.store.downgrade("default", "ada", DB)
+    released = await books.store.release("default", ["ada"])
+
+    assert held is not None
+    assert queued is not None
+    assert waiter is not None
+    assert renewed[0] is not None
+    assert upgrade is not None
+    assert victim is not None
+    assert taken is not None
+    assert shared.mode_of(DB) is READ
+    assert released == [None], "it was let go of by the call whose answer was lost"
+    assert await books.told() == [
+        "lock.acquired",
+        "lock.acquired",
+        "lock.queued",
+        "lock.queued",
+        "lock.deadlock",
+        "lock.lost",
+        "lock.upgraded",
+        "lock.downgraded",
+        "lock.released",
+    ]
+
+
+async def test_tokens_rise_although_everything_was_lost(timeless: Books) -> None:
+    before = await timeless.ask("ada")
+    await timeless.link.ask(0, ("FLUSHALL",))
+
+    assert await timeless.store.renew("default", ["ada"]) == [None]
+    after = await timeless.ask("bob")
+
+    assert before is not None
+    assert after is not None
+    assert after.is_granted
+    assert after.items[0].token > before.items[0].token
+
+
+async def test_leases_keep_what_was_left_of_them_when_the_servers_clock_goes_back(timeless: Books) -> None:
+    held = await timeless.ask("ada")
+    assert held is not None
+    hour_ms = 3_600_000
+
+    def an_hour_ago() -> dict[str, int]:
+        now = held.lease_until - held.ttl_ms - hour_ms
+        return {"now": now, "steady": now}
+
+    earlier = RedisLocks(timeless.link, an_hour_ago, timeless.hints)
+    request = ask(id="bob", owner="all", scope="bob", wanted=[(DB, WRITE)])
+    waiter = await earlier.acquire(request, wait_ms=None, limits=MANY)
+
+    assert waiter is not None
+    assert waiter.is_waiting
+    [kept] = await earlier.look("default", ["ada"])
+    assert kept is not None
+    assert kept.lease_until <= held.lease_until - hour_ms
+
+
+@pytest.mark.parametrize(
+    "family", ["held:default:db:main", "line:default:db:main", "request:default", "owner:default:all"]
+)
+async def test_a_key_of_a_wrong_type_is_named_and_nothing_is_written(books: Books, family: str) -> None:
+    key = f"{books.link.names[0].prefix}lock:{family}"
+    await books.ask("ada")
+    await books.ask("bob")
+    await books.link.ask(0, ("DEL", key), ("SET", key, "x"))
+    told = await books.told()
+
+    with pytest.raises(StoreCorrupt, match=key):
+        await books.ask("cy")
+    with pytest.raises(StoreCorrupt, match=key):
+        await books.store.release("default", ["ada"])
+
+    assert await books.told() == told
+
+
+async def test_an_end_without_a_request_is_forgotten_by_the_sweep(books: Books) -> None:
+    await books.link.ask(0, ("ZADD", f"{books.link.names[0].prefix}lock:leases", 1, "default:nobody"))
+
+    assert await books.store.bury(10) == 1
+    assert await books.store.bury(10) == 0
+
+
+async def test_another_process_hears_of_a_hand_over_and_of_nothing_else(books: Books) -> None:
+    other = Link(books.link.place, OPTIONS)
+    hints = RedisHints(other)
+    try:
+        await hints.wait(LOCK, hints.generation(LOCK), 5)  # the subscription is there
+        seen = hints.generation(LOCK)
+        await books.ask("ada")
+        await books.ask("bob")
+        await books.store.renew("default", ["ada"])
+        assert hints.generation(LOCK) == seen
+
+        await books.store.release("default", ["ada"])
+        await hints.wait(LOCK, seen, 5)
+
+        assert hints.generation(LOCK) > seen
+    finally:
+        hints.close()
+        await other.close()
+
+
+async def test_namespaces_are_spread_over_the_partitions_of_a_cluster(server_binary: Binary, server_pool: Pool) -> None:
+    link = linked(server_pool.cluster(server_binary.kind))
+    books = Books(link, StoryClock())
+    try:
+        names = [f"ns{number}" for number in range(12)]
+        for name in names:
+            await books.ask(f"holder-of-{name}", namespace=name)
+
+        places = {spread(name, link.partitions) for name in names}
+        keys = [link.ask(place, ("EXISTS", f"{link.names[place].prefix}lock:marks")) for place in places]
+        assert len(places) > 1
+        assert list(itertools.chain.from_iterable([await key for key in keys])) == [1] * len(places)
+        assert len(await books.store.find(LockQuery())) == 12
+        assert await books.store.look("ns3", ["holder-of-ns3", "holder-of-ns4"]) != [None, None]
+    finally:
+        await books.close()
