@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ade.core import events
 from ade.core.events import ALERT, EVENT_OF, RECLAIMED
+from ade.core.locks import book
 from docs.generators.tables import listed, table
 
 
@@ -18,6 +19,7 @@ class Told(NamedTuple):
 
 _RUN = ("attempt", "run_id", "worker")
 _END = ("attempt", "run_id", "kind", "error")
+_LOCK, _LOCK_MAYBE = ("namespace", "request_id", "state", "items", "scope"), ("purpose",)
 _LATER = "approvals: the verb is in the state table, nothing leads to it yet"
 
 EVENTS: Mapping[str, Told] = {
@@ -47,6 +49,15 @@ EVENTS: Mapping[str, Told] = {
     events.SCHEDULE_PAUSED: Told("somebody paused a schedule", ("schedule",)),
     events.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
     events.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),
+    book.ACQUIRED: Told("a lock was free and is held now", _LOCK, _LOCK_MAYBE),
+    book.QUEUED: Told("somebody stands in line for a lock", _LOCK, _LOCK_MAYBE),
+    book.PROMOTED: Told("whoever stood in line has the lock now", _LOCK, _LOCK_MAYBE),
+    book.UPGRADED: Told("a reader has become the writer, under a new token", _LOCK, _LOCK_MAYBE),
+    book.DOWNGRADED: Told("a writer has become a reader", _LOCK, _LOCK_MAYBE),
+    book.RELEASED: Told("a lock was let go, or somebody left the line", _LOCK, _LOCK_MAYBE),
+    book.EXPIRED: Told("a lease or a wait ran out", _LOCK, (*_LOCK_MAYBE, "reason")),
+    book.LOST: Told("an operator took a lock, or a place in line, away", (*_LOCK, "reason", "by"), _LOCK_MAYBE),
+    book.DEADLOCK: Told("agents waited in a ring and this one gave way", (*_LOCK, "cycle"), _LOCK_MAYBE),
     "task.submitted": Told(_LATER),
     "task.assessed": Told(_LATER),
     "task.approved": Told(_LATER),
@@ -59,23 +70,31 @@ EVENTS: Mapping[str, Told] = {
 
 FIELDS: Mapping[str, str] = {
     "attempt": "number of the run within its generation, from 1",
+    "by": "who did it",
     "cron": "when it fires",
+    "cycle": "the scopes that waited for each other",
     "delay_ms": "milliseconds until the next attempt",
     "edited": "whether the arguments were changed",
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
     "fields": "names of the fields that were changed",
     "generation": "the generation that begins",
+    "items": "the resources, each with its mode and its fencing token (0: not granted)",
     "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures)",
     "max_depth": "how many unfinished tasks the queue may have; null for no limit",
     "name": "the task's name",
+    "namespace": "where the lock's name counts",
     "new_worker": "the worker that took the task over",
     "parent_id": "the task that enqueued this one",
     "previous_worker": "the worker that went silent",
+    "purpose": "what the lock is for, as its holder said",
     "queue": "the queue, or the task's queue",
     "reason": "the reason somebody gave, or ADE has",
+    "request_id": "the lock request, which is also the grant",
     "run_id": "the mark of the run",
     "schedule": "its name",
+    "scope": "what holds and waits in one go, such as a run",
+    "state": "how the request stood: granted, waiting or victim",
     "status": "the status the task begins with",
     "timezone": "where the clock of its cron line hangs",
     "worker": "id of the worker",

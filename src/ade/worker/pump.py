@@ -101,10 +101,11 @@ class Pump:
             if not open_modes:
                 break
             claimed = await self._claim(self._request(open_modes, limit))
-            self._appetite = max(_LEAST_APPETITE, min(claimed * 4, self._options.batch))
             if claimed < limit:
+                self._appetite = max(_LEAST_APPETITE, claimed * 4)
                 self._starved = True
                 break
+            self._appetite = max(self._appetite, claimed * 4)
             self._eager = True
             with_more += [mode for mode in open_modes if rooms[mode] == limit]
             modes = tuple(mode for mode in open_modes if rooms[mode] > limit)
@@ -137,6 +138,9 @@ class Pump:
         elif tasks:
             self._runs.start(tasks)
             self._fruitful = True
+            # They begin before anything else is asked. Short ones are even done then, and the next claim is for all of
+            # them: several small ones in turn would take a third more time for each task, and never grow together.
+            await asyncio.sleep(0)
         return len(tasks)
 
     async def _clear_up(self) -> None:
@@ -158,8 +162,6 @@ class Pump:
             return
         seconds = self._options.poll_s
         if self._starved:
-            if self._fruitful:
-                await asyncio.sleep(0)  # what was claimed begins before anything else is asked
             seconds = min(seconds, await self._next_due_s())
             if self._wake.is_set():
                 return
