@@ -68,9 +68,15 @@ class Runs:
         }
 
     def room(self, mode: Mode) -> int:
-        """How many more runs of this mode there may be. What waits for its commit counts for half."""
+        """How many more runs of this mode there may be. What waits for its commit counts for half.
+
+        While something waits for that, a little room is none: the commit makes more of it at once, and claims that were
+        small once would stay small, because what begins together ends together.
+        """
         concurrency = self._options.concurrency
         anywhere = min(concurrency - self.performing, 2 * concurrency - len(self.held))
+        if anywhere < concurrency // 2 and len(self.held) > self.performing:
+            return 0
         return min(anywhere, self._limits[mode] - self._performing[mode])
 
     def start(self, tasks: Sequence[Task]) -> None:
