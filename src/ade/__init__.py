@@ -1,7 +1,6 @@
 """ADE: a durable work queue for AI agents."""
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as in `typing`, which is large: a worker's guardian does without it
 if TYPE_CHECKING:
     from ade.app.ade import Ade as Ade
     from ade.app.handle import TaskHandle as TaskHandle

@@ -14,6 +14,9 @@ from ade.core import task as decisions
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
+from ade.core.locks import verbs
+from ade.core.locks.asking import ask
+from ade.core.locks.records import LockMode
 from ade.core.outcome import Failed, Released, Succeeded
 from ade.core.records import Queue, Schedule, Task
 from ade.queue import queues, schedules
@@ -27,6 +30,7 @@ from docs.generators.rooms import import_rule
 from docs.generators.settings import variable
 from docs.generators.stubs import public_members
 from tests.architecture.repository import ROOT, SOURCE
+from tests.core.locks.memory import MemoryLocks
 
 NOW = 1_900_000_000_000
 PENDING = Task(id="01900000-0000-7000-8000-000000000001", name="f", parent_id="01900000-0000-7000-8000-000000000002")
@@ -59,6 +63,27 @@ def decided() -> Iterator[Event]:
     ]
     for change in changes:
         yield from change.events
+    yield from lock_events()
+
+
+def lock_events() -> list[Event]:
+    """Every kind of them, each with everything it may tell."""
+    locks = MemoryLocks()
+
+    def asked(name: str, mode: LockMode, wait_ms: int | None = None) -> None:
+        request = ask(id=name, owner="agent", scope=name, wanted=[("db:main", mode)], purpose="to show")
+        locks.do(lambda book: verbs.acquire(book, request, wait_ms=wait_ms))
+
+    asked("a", LockMode.SHARED)
+    locks.do(lambda book: verbs.upgrade(book, "a", "db:main", upgrade_id="up", wait_ms=None))
+    asked("b", LockMode.SHARED)
+    locks.do(lambda book: verbs.downgrade(book, "a", "db:main"))
+    locks.do(lambda book: verbs.upgrade(book, "a", "db:main", upgrade_id="up", wait_ms=None))
+    locks.do(lambda book: verbs.release(book, "a"))  # and its wish with it
+    asked("c", LockMode.EXCLUSIVE)
+    locks.do(lambda book: verbs.give_way(book, "c", cycle=("b", "c")))
+    locks.do(lambda book: verbs.take_away(book, "b", reason="stuck", by="ada"))
+    return locks.events
 
 
 def test_every_setting_is_listed_with_a_meaning() -> None:

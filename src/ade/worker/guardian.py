@@ -6,19 +6,18 @@ opens the store only then, and ends with the worker: the last thing it does is t
 handlers have left behind.
 """
 
-import contextlib
-import importlib
 import os
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ade.worker.kinship import hear_of_parents_end, import_path
 from ade.worker.slate import Page, Slate
+from ade.worker.tuples import NamedTuple
 
+TYPE_CHECKING = False  # as in `typing`, which is large
 if TYPE_CHECKING:
     import subprocess  # the guardian itself starts nothing, and stays small without it
 
@@ -154,8 +153,10 @@ def _tell(brief: Brief, error: Exception) -> None:
 def end_groups(slate: Slate) -> None:
     """Kill what handlers have started and the worker, being gone, cannot end any more."""
     for group in slate.read_groups():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
             os.killpg(group, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
 
 
 def main() -> None:
@@ -181,10 +182,11 @@ def main() -> None:
 def _watch_for(slate: Slate, brief: Brief) -> None:
 
     def open_renew() -> Renew:
+        import importlib  # as the store, only when it is needed
+
         module, _, name = brief.renewer.partition(":")
-        make: Callable[[str], Any] = getattr(importlib.import_module(module), name)
-        renew: Renew = make(brief.about)
-        return renew
+        make: Callable[[str], Renew] = getattr(importlib.import_module(module), name)
+        return make(brief.about)
 
     def worker_is_gone(seconds: float) -> bool:
         ready, _, _ = select.select([sys.stdin], [], [], seconds)

@@ -238,7 +238,7 @@ def fresh_ids(count: int) -> list[str]:
 class RunIds:
     """A stock of run ids: asking the kernel for each batch would give the interpreter away each time."""
 
-    def __init__(self, stock: int = 4_096) -> None:
+    def __init__(self, stock: int = 1_024) -> None:
         self._stock = stock
         self._ids: list[str] = []
 

@@ -10,7 +10,8 @@ import os
 import struct
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from ade.worker.tuples import NamedTuple
 
 _VERSION = struct.Struct("<Q")  # odd while the worker is writing
 _MOMENT = struct.Struct("<q")
