@@ -8,10 +8,11 @@ from ade.insight.locks import LockGraph
 
 _SIZE, _NODE, _MARGIN = 640, 26, 110
 _STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#1f2328;text-anchor:middle}circle{fill:#fff;stroke:#1f2328}"
+    "text{font:12px system-ui,sans-serif;fill:#1f2328;text-anchor:middle;"
+    "paint-order:stroke;stroke:#fff;stroke-width:4px}circle{fill:#fff;stroke:#1f2328}"
     ".ring{stroke:#cf222e;stroke-width:2}.hard,.soft{stroke:#57606a;fill:none}.soft{stroke-dasharray:5 4}"
     ".hard.ring,.soft.ring{stroke:#cf222e}"
-    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}circle{fill:#0d1117;stroke:#e6edf3}}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3;stroke:#0d1117}circle{fill:#0d1117;stroke:#e6edf3}}"
 )
 
 
