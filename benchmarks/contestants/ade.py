@@ -23,8 +23,8 @@ class AdeQueue:
         return {
             "version": importlib.metadata.version("community-ade"),
             "in force": ", ".join(f"{name}={facts[name]}" for name in told if name in facts) or "its defaults",
-            "set for this run": "nothing: a worker with its defaults, on uvloop; callers on asyncio's loop"
-            + (", each `.wait()`ed for" if self._blocking else ""),
+            "set for this run": "nothing: a worker with its defaults, on uvloop; callers "
+            + ("without an event loop, each `.wait()`ed for" if self._blocking else "on asyncio's loop"),
             "its docs recommend": "the defaults; on SQLite synchronous=FULL, commits of concurrent callers grouped",
             "enqueue many": "enqueue_many, one call per batch",
             "result stored": "yes, with the task's events",

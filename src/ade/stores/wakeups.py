@@ -106,7 +106,12 @@ class LocalHints:
                 continue
 
     def _is_awaited(self) -> bool:
-        return any(topic.waiters or topic.followers for topic in self._topics.values())
+        """Whether anybody waits, but for those who are being cancelled."""
+        with self._lock:
+            return any(
+                topic.followers or any(not future.done() for _, future in topic.waiters)
+                for topic in self._topics.values()
+            )
 
     def close(self) -> None:
         for topic in TOPICS:

@@ -6,13 +6,16 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
+    _ANNOTATIONS = ("__annotations__", "__annotate__", "__annotate_func__")  # where versions of Python keep them
+
     class _FromAnnotations(type):
         def __new__(mcs, name, bases, space):
             if not bases:
                 return super().__new__(mcs, name, bases, space)
-            fields = space.pop("__annotations__", {})
-            defaults = [space.pop(field) for field in fields if field in space]
-            return type(name, (namedtuple(name, fields, defaults=defaults),), {**space, "__slots__": ()})
+            fields = type(name, (), dict(space)).__annotations__  # from Python 3.14 on they are not in `space` itself
+            defaults = [space[field] for field in fields if field in space]
+            rest = {key: value for key, value in space.items() if key not in fields and key not in _ANNOTATIONS}
+            return type(name, (namedtuple(name, fields, defaults=defaults),), {**rest, "__slots__": ()})
 
     class NamedTuple(metaclass=_FromAnnotations):
         """Fields as annotations, as with `typing.NamedTuple`."""

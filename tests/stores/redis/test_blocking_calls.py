@@ -185,6 +185,22 @@ def test_threads_share_few_connections(server: Server, path: Proxy) -> None:
         assert path.connections <= 3 + 3 + 1  # of threads, of the portal's loop, and one for luck
 
 
+def test_threads_that_come_at_once_share_few_connections_too(server: Server) -> None:
+    at_once = threading.Barrier(24)
+    with Program(server.url, connections=2) as crowded, ThreadPoolExecutor(24) as pool:
+
+        def enqueue(number: int) -> str:
+            at_once.wait(10)
+            return crowded.work.enqueue(str(number)).wait().id
+
+        crowded.lines()._close_idle()
+        ids = set(pool.map(enqueue, range(24)))
+
+        assert len(ids) == 24
+        assert crowded.stored() == 25
+        assert len(crowded.lines()._lines) <= 2
+
+
 def test_large_arguments_and_very_many_tasks_go_the_usual_way(program: Program) -> None:
     large = program.work.enqueue("x" * 300_000).wait()
     many = program.ade.enqueue_many([program.work.call("x") for _ in range(600)]).wait()

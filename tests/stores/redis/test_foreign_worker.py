@@ -247,6 +247,17 @@ async def test_a_claim_in_json_tells_all_a_worker_needs(ade: Ade) -> None:
     assert await claimed(ade) == {**record, "detail": detail}  # the same request again
 
 
+@pytest.mark.parametrize("priority", [0, 5])
+async def test_a_claim_of_nothing_takes_nothing(ade: Ade, priority: int) -> None:
+    handle = await ade.enqueue("double", {"number": 3}, allow_unknown=True, priority=priority)
+    nothing = {"id": "r0", "worker": "w", "run_ids": [], "names": ["double"], "queues": [], "lease_ms": 30_000}
+
+    assert await foreign(ade, "claim", **nothing) == [0]
+
+    assert (await handle.get()).status is Status.PENDING
+    assert (await claimed(ade))["id"] == handle.id
+
+
 async def test_the_first_outcome_counts_and_is_settled_once(ade: Ade) -> None:
     handle = await ade.enqueue("double", allow_unknown=True)
     record = await claimed(ade)

@@ -11,7 +11,11 @@ from ade.ports import DONE, STOP, WORK
 from ade.stores.redis import hints as module
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
+from ade.stores.redis.opening import open_redis
+from ade.stores.redis.options import RedisOptions
 from ade.stores.wakeups import TOPICS
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
@@ -36,6 +40,12 @@ async def listening(url: str) -> RedisHints:
 async def closed(hints: RedisHints) -> None:
     hints.close()
     await hints._link.close()
+
+
+def messages(server: Server) -> int:
+    """How many were published so far, by scripts too."""
+    calls: int = server.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"]
+    return calls
 
 
 async def heard(hints: RedisHints, topic: str, seen: int, within_s: float = 10) -> float:
@@ -103,6 +113,28 @@ async def test_many_rings_become_few_messages(pair: list[RedisHints], server: Se
     assert server.info("commandstats")["cmdstat_publish"]["calls"] - before < 200
 
 
+async def test_a_ring_after_new_tasks_is_other_news(server: Server) -> None:
+    """As when a paused queue is resumed right after something was enqueued to it."""
+    stores = await open_redis(server.url, RedisOptions(allow_volatile=True))
+    before = messages(server)
+    await Scene(stores, StoryClock()).add()
+    stores.hints.ring(WORK)
+
+    until(lambda: messages(server) == before + 2, "both were told")
+    await stores.close()
+
+
+async def test_the_ring_of_a_write_is_told_once_and_the_next_one_again(pair: list[RedisHints], server: Server) -> None:
+    here, there = pair
+    before, seen = messages(server), there.generation(WORK)
+    here.published(WORK)
+    here.ring(WORK)
+    here.ring(WORK)
+    await heard(there, WORK, seen)
+
+    assert messages(server) == before + 1
+
+
 async def test_who_follows_is_called_by_another_process(pair: list[RedisHints], server: Server) -> None:
     here, _ = pair
     called = asyncio.Event()
@@ -133,6 +165,38 @@ async def test_a_loop_that_attends_hears_by_itself(server: Server) -> None:
     seen = hints.generation(WORK)
     server.command("PUBLISH", "ade:hints", "work")
     await heard(hints, WORK, seen)
+    await closed(hints)
+
+
+async def test_who_waits_on_is_heard_for_when_nobody_attends_any_more(server: Server) -> None:
+    """As the one who waits for a result in the process of a worker that has just ended."""
+    hints = RedisHints(Link.to(server.url, QUICK))
+    attending = asyncio.create_task(hints.attend())
+    await asyncio.sleep(0)
+    await heard(hints, DONE, 0)
+    waiting = asyncio.create_task(heard(hints, DONE, hints.generation(DONE)))
+    await asyncio.sleep(0)
+
+    attending.cancel()
+    await asyncio.gather(attending, return_exceptions=True)
+
+    assert await waiting < 5  # there is a new subscription, which counts as a ring
+    await closed(hints)
+
+
+async def test_who_ends_with_the_one_who_attends_is_not_heard_for(server: Server) -> None:
+    hints = RedisHints(Link.to(server.url, QUICK))
+    attending = asyncio.create_task(hints.attend())
+    await asyncio.sleep(0)
+    await heard(hints, STOP, 0)
+    waiting = asyncio.create_task(heard(hints, STOP, hints.generation(STOP)))
+    await asyncio.sleep(0)
+
+    attending.cancel()
+    waiting.cancel()
+    await asyncio.gather(attending, waiting, return_exceptions=True)
+
+    assert hints._link.aside._thread is None
     await closed(hints)
 
 

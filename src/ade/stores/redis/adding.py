@@ -12,7 +12,6 @@ from ade.core.admission import check_no_cycle
 from ade.core.errors import DependencyCycle, IdempotencyConflict, NotConfirmed, QueueFull, UnknownDependency
 from ade.core.records import Task
 from ade.core.task import creation_event
-from ade.ports import WORK
 from ade.stores.redis.batching import Batcher, Unbatched
 from ade.stores.redis.codec import new_task, task_of
 from ade.stores.redis.crossing import Crossing
@@ -194,7 +193,7 @@ class Adding:
         request = {**self._timing(), **plain_request(tasks, own)}
         stored = bool(await self._run("add_plain", partition, request))
         if stored and self._hints is not None:
-            self._hints.published(WORK)
+            self._hints.added()
         return stored
 
     async def _send(
@@ -214,7 +213,7 @@ class Adding:
         except NotConfirmed as error:
             unconfirmed, answers = error, error.answer
         if self._hints is not None and not only_try:
-            self._hints.published(WORK)
+            self._hints.added()
         told = [await self._answer(partition, call.tasks, each) for call, each in zip(calls, answers, strict=True)]
         return [unconfirmed if unconfirmed and isinstance(each, list) else each for each in told]
 

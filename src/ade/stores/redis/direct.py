@@ -115,6 +115,7 @@ class Direct:
         self._arguments = arguments
         self._lock = threading.Lock()
         self._lines: set[DirectLine] = set()
+        self._opening = 0  # lines that are being opened count as well
         self._idle: list[DirectLine] = []  # `pop` gives no line to two threads
         self._resting_until = 0.0
         self._closed = False
@@ -179,18 +180,23 @@ class Direct:
             return self._new_line()
 
     def _new_line(self) -> DirectLine:
-        with self._lock:
-            is_full = len(self._lines) >= self._connector.options.connections
-        if is_full or self._closed or time.monotonic() < self._resting_until:
+        if self._closed or time.monotonic() < self._resting_until:
             raise NotAnswered
+        with self._lock:
+            if len(self._lines) + self._opening >= self._connector.options.connections:
+                raise NotAnswered
+            self._opening += 1
+        opened: list[DirectLine] = []
         try:
-            line = DirectLine.open(self._connector, self._address)
+            opened.append(DirectLine.open(self._connector, self._address))
         except FAILURES as error:
             self._rest()
             raise NotAnswered from error
-        with self._lock:
-            self._lines.add(line)
-        return line
+        finally:
+            with self._lock:
+                self._opening -= 1
+                self._lines.update(opened)
+        return opened[0]
 
     def _rest(self) -> None:
         """Leave it to the usual way for a while. Idle connections went through the same trouble."""

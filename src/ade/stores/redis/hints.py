@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from ade.core.errors import StoreError
 from ade.logs import Log
+from ade.ports import WORK
 from ade.stores.redis.failures import FAILURES, reason
 from ade.stores.redis.link import Link
 from ade.stores.redis.wire import Line, ServerError
@@ -17,7 +18,7 @@ from ade.stores.wakeups import TOPICS, LocalHints
 PING_EVERY_S = 2.0
 DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
 _SEND_S = 2.0
-_SAME_NEWS_S = 0.05  # whoever writes and then rings tells the news of the write
+_SAME_NEWS_S = 0.05  # whoever writes and then rings tells the news of the write, once
 _PUBLISH_PATIENCE_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
@@ -46,8 +47,12 @@ class RedisHints(LocalHints):
         self._heard_at = 0.0
         self._closed = False
 
+    def added(self) -> None:
+        """A script has told everybody else of new tasks. Nobody rings for them: a ring that follows is other news."""
+        self._wake(WORK)
+
     def published(self, *topics: str) -> None:
-        """A script has just told everybody else."""
+        """A script has just told everybody else what the caller is about to ring for."""
         now = time.monotonic()
         for topic in topics:
             self._published_at[topic] = now
@@ -55,7 +60,7 @@ class RedisHints(LocalHints):
 
     def ring(self, topic: str) -> None:
         self._wake(topic)
-        if time.monotonic() - self._published_at.get(topic, 0.0) < _SAME_NEWS_S:
+        if time.monotonic() - self._published_at.pop(topic, 0.0) < _SAME_NEWS_S:
             return
         with self._lock:
             self._unsent.add(topic)
@@ -84,7 +89,11 @@ class RedisHints(LocalHints):
         try:
             await self._listen_for_ever()
         finally:
-            self._attending -= 1
+            with self._lock:
+                self._attending -= 1
+            if self._is_awaited():  # by others, who were heard for until now
+                with suppress(StoreError):  # the link is closed
+                    self._listen()
 
     def close(self) -> None:
         """End the subscription and let everybody go who waits."""

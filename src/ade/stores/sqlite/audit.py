@@ -13,7 +13,7 @@ from msgspec import structs
 from ade.core.audit import AuditEntry, AuditHead, chain
 from ade.core.errors import StoreForeign
 from ade.core.events import Event
-from ade.stores.sqlite.connection import check_library, patiently, translating, write_transaction
+from ade.stores.sqlite.connection import check_library, one_look, patiently, translating, write_transaction
 from ade.stores.sqlite.places import make_folder, place_of
 
 _STATEMENTS = Path(__file__).parent / "audit_sql"  # importlib.resources is slow to load, and large
@@ -109,15 +109,18 @@ def _connect(name: str) -> apsw.Connection:
 
 
 def _set_up(connection: apsw.Connection) -> None:
-    if not _is_ours(connection) and not _is_empty(connection):
+    with one_look(connection):
+        is_foreign = not _is_ours(connection) and not _is_empty(connection)
+    if is_foreign:
         raise StoreForeign("the audit file is a database of another program; move it away. Nothing was changed")
     connection.execute("PRAGMA journal_mode=WAL").fetchall()
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA mmap_size=0")
     if not _is_ours(connection):
         with write_transaction(connection, "the audit file"):
-            connection.execute(_sql("schema")).fetchall()
-            connection.pragma("application_id", _APPLICATION_ID)
+            if not _is_ours(connection):  # nobody else has made it meanwhile
+                connection.execute(_sql("schema")).fetchall()
+                connection.pragma("application_id", _APPLICATION_ID)
 
 
 def _is_ours(connection: apsw.Connection) -> bool:

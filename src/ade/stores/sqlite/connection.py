@@ -127,17 +127,30 @@ def _set_up(connection: apsw.Connection, *, synchronous: str, network: bool) -> 
     connection.execute("PRAGMA cache_size=-16000")
 
 
+@contextmanager
+def one_look(connection: apsw.Connection) -> Iterator[None]:
+    """Everything that is read inside was so at one moment: between two looks another program may have made the file."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
 def _check_owner(connection: apsw.Connection) -> None:
     """Nothing has been written yet: a foreign or newer file stays as it is."""
-    owner = connection.pragma("application_id")
-    version = connection.pragma("user_version")
+    with one_look(connection):
+        owner = connection.pragma("application_id")
+        version = connection.pragma("user_version")
+        has_tables = bool(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())
     if owner == APPLICATION_ID:
         if isinstance(version, int) and version > len(migrations()):
             raise StoreTooNew(
                 f"{connection.filename} has schema {version}, this ADE knows up to {len(migrations())}. Upgrade ADE;"
                 " nothing was changed"
             )
-    elif owner or version or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+    elif owner or version or has_tables:
         raise StoreForeign(
             f"{connection.filename} is an SQLite database of another program. Choose another path; nothing was changed"
         )
