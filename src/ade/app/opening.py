@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from ade.app.portal import Portal
 from ade.core.records import Task
-from ade.ports import WORK, Stores
+from ade.ports import Stores
 from ade.queue.enqueue import store, store_blocking
 from ade.queue.payloads import Payloads
 from ade.queue.waiting import FinishWatch
@@ -27,8 +27,6 @@ class LoopSide:
     def __init__(self, stores: Stores) -> None:
         self.watch = FinishWatch(stores)
         self._stores = stores
-        self._hints = stores.hints
-        self._will_ring = False
         self._locks: LockKeeper | None = None
 
     @property
@@ -45,16 +43,6 @@ class LoopSide:
         if self._locks is not None:
             await self._locks.close()
 
-    def ring_soon(self) -> None:
-        """Wake a worker once for all that was stored in this turn of the loop: ringing is a system call."""
-        if not self._will_ring:
-            self._will_ring = True
-            asyncio.get_running_loop().call_soon(self._ring)
-
-    def _ring(self) -> None:
-        self._will_ring = False
-        self._hints.ring(WORK)
-
 
 class Opened:
     """An open store and what goes with it."""
@@ -65,11 +53,8 @@ class Opened:
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSide] = WeakKeyDictionary()
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
-        """Store admitted tasks and wake a worker."""
-        stored = await store(self.stores, self.payloads, tasks)
-        if not self.stores.hints.tells_of_adds:
-            self.side.ring_soon()
-        return stored
+        """Store admitted tasks; the store wakes a worker."""
+        return await store(self.stores, self.payloads, tasks)
 
     def store_blocking(self, tasks: Sequence[Task], portal: Portal) -> list[Task]:
         """The same for a thread that runs no event loop: by itself if it can, else through the portal."""

@@ -79,7 +79,8 @@ class Tally(Struct, frozen=True):
 
 class TaskStore(Protocol):
     async def add(self, tasks: Sequence[Task]) -> list[Task]:
-        """Keep new tasks, all or none. A known idempotency key changes nothing and returns the earlier task.
+        """Keep new tasks, all or none, and ring WORK. A known idempotency key changes nothing and returns the earlier
+        task.
 
         Raises IdempotencyConflict (same key, other arguments), UnknownDependency, QueueFull, DiskFull.
         """
@@ -296,8 +297,6 @@ class UpkeepStore(Protocol):
 
 class Hints(Protocol):
     """Wake-ups. A hint may be lost or come for nothing; whoever waits also looks by itself now and then."""
-
-    tells_of_adds: bool  # whether storing new tasks rings for work by itself
 
     def ring(self, topic: str) -> None:
         """Tell all processes that something of this topic happened: work, stop or done."""

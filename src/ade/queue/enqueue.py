@@ -8,7 +8,7 @@ from ade.core.admission import check_no_cycle
 from ade.core.errors import AdeError, DiskFull, InvalidTask, StoreError
 from ade.core.records import Task
 from ade.core.task import admit
-from ade.ports import WORK, Stores
+from ade.ports import Stores
 from ade.queue.payloads import Payloads
 
 MOST_TOGETHER = 50_000  # tasks in one call: they are written in one transaction, for which everybody else waits
@@ -21,16 +21,13 @@ async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> 
 
 
 async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
-    """Store tasks that were admitted already, and wake a worker."""
+    """Store tasks that were admitted already; the store wakes a worker."""
     _check_rings(admitted)
-    stored = await store(stores, payloads, admitted)
-    if not stores.hints.tells_of_adds:
-        stores.hints.ring(WORK)
-    return stored
+    return await store(stores, payloads, admitted)
 
 
 def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> Awaitable[list[Task]]:
-    """Store tasks that were checked for rings, without waking anybody, for callers that ring once for many of these."""
+    """Store tasks that were checked for rings."""
     if len(admitted) > MOST_TOGETHER:
         raise InvalidTask(f"{len(admitted)} tasks in one call are too many; give at most {MOST_TOGETHER} at a time")
     for task in admitted:

@@ -46,8 +46,6 @@ class _Follower:
 class LocalHints:
     """Wake-ups inside one process; the base of those across processes."""
 
-    tells_of_adds = True  # every store rings as soon as new tasks are written
-
     def __init__(self) -> None:
         self._topics = {topic: _Topic() for topic in TOPICS}
         self._lock = threading.Lock()

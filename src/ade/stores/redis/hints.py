@@ -32,8 +32,6 @@ class RedisHints(LocalHints):
     Whenever it is made anew every topic counts as rung, because nobody knows what was missed.
     """
 
-    tells_of_adds = True  # the scripts do
-
     def __init__(self, link: Link) -> None:
         super().__init__()
         self._link = link
