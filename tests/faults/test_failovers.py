@@ -167,7 +167,7 @@ async def switch(site: ServerSite, pair: LaggingPair) -> int:
 
 async def test_work_that_no_replica_confirms_is_accepted_and_done_and_said_to_be_unconfirmed(tmp_path: Path) -> None:
     binary = binary_or_skip("valkey")
-    settings = structs.replace(STRONG, confirm_timeout_s=0.3)
+    settings = structs.replace(STRONG, confirm_timeout_s=2.0)
     with Server(binary) as primary, Server(binary) as replica:
         replica.replicate(primary)
         wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "the replica to follow")

@@ -26,6 +26,9 @@ return tonumber(redis.call('GET', prefix .. 'count'))
 # Tries are short, so that a story with a silent server is too.
 QUICK = RedisOptions(command_timeout_s=0.4, connect_timeout_s=0.4, confirm_timeout_ms=200, allow_volatile=True)
 
+# For answers that must come, however busy the machine is.
+PATIENT = RedisOptions(command_timeout_s=40, confirm_timeout_ms=10_000, allow_volatile=True)
+
 
 @asynccontextmanager
 async def linked(url: str, options: RedisOptions = QUICK) -> AsyncIterator[Link]:

@@ -26,7 +26,7 @@ from tests.servers.plugin import tls_or_skip
 from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
 from tests.servers.server import DURABLE, PLAIN, Options, Server, User
-from tests.stores.redis.counting import COUNT, QUICK, Load, count, counted, linked
+from tests.stores.redis.counting import COUNT, PATIENT, QUICK, Load, count, counted, linked
 
 
 @pytest.fixture
@@ -257,9 +257,9 @@ ADD_ONCE = Script("add_once", "#!lua\nreturn redis.call('SADD', KEYS[1] .. ':ids
 async def test_what_a_replica_has_is_confirmed_and_what_it_has_not_is_accepted(server_binary: Binary) -> None:
     with Server(server_binary) as primary, Server(server_binary) as replica, Proxy(primary.port) as path:
         replica.replicate(primary)
-        async with linked(path.url(primary.url)) as link:
-            await _replicated(link)
-            assert await count(link, "first", confirm=True) == 1
+        async with linked(path.url(primary.url)) as link, linked(primary.url, PATIENT) as patient:
+            await _replicated(patient)
+            assert await count(patient, "first", confirm=True) == 1
 
             replica.pause()
             with pytest.raises(NotConfirmed, match="0 of 1"):
@@ -274,7 +274,7 @@ async def test_what_a_replica_has_is_confirmed_and_what_it_has_not_is_accepted(s
             path.wait_lost()
 
             replica.resume()
-            assert await link.run_script(ADD_ONCE, 0, {"id": "third"}, confirm=True) == 0
+            assert await patient.run_script(ADD_ONCE, 0, {"id": "third"}, confirm=True) == 0
 
 
 async def _replicated(link: Link) -> None:
