@@ -67,11 +67,18 @@ class LockHistories(RuleBasedStateMachine):
         known = sorted(self.model.requests)
         return self.model.requests[known[number % len(known)]] if known else None
 
-    @rule(wish=wishes, priority=st.integers(0, 9), wait_ms=waits, first_seq=st.sampled_from([0, 0, 1, 3]))
-    def ask(self, wish: dict[str, LockMode], priority: int, wait_ms: int | None, first_seq: int) -> None:
+    @rule(wish=wishes, priority=st.integers(0, 9), wait_ms=waits, first_seq=st.sampled_from([0, 0, 1, 3]), alone=st.booleans())
+    def ask(
+        self, wish: dict[str, LockMode], priority: int, wait_ms: int | None, first_seq: int, alone: bool
+    ) -> None:
         number = next(self.numbers)
         request = ask(
-            id=f"r{number}", owner=f"o{number % 3}", scope=f"s{number}", wanted=wish.items(), priority=priority
+            id=f"r{number}",
+            owner=f"o{number % 3}",
+            scope=f"s{number}",
+            wanted=wish.items(),
+            priority=priority,
+            unattended=alone,
         )
         self._ask(request, wait_ms, first_seq)
 
@@ -98,6 +105,15 @@ class LockHistories(RuleBasedStateMachine):
     def renew(self, numbers: list[int]) -> None:
         ids = [request.id for number in numbers if (request := self.some(number))]
         self.both(self.store.renew("default", ids), lambda book: [verbs.renew(book, each) for each in ids])
+
+    @rule(number=pick)
+    def renew_without_a_loop(self, number: int) -> None:
+        ids = [request.id for request in [self.some(number)] if request]
+
+        async def renew() -> list[LockRequest | None]:
+            return await asyncio.to_thread(self.store.renew_blocking, "default", ids)
+
+        self.both(renew(), lambda book: [verbs.renew(book, each) for each in ids])
 
     @rule(numbers=st.lists(pick, min_size=1, max_size=3))
     def poll(self, numbers: list[int]) -> None:
@@ -169,6 +185,8 @@ class LockHistories(RuleBasedStateMachine):
     def the_books_agree(self) -> None:
         found = self._loop.run(self.store.find(LockQuery(namespace="default")))
         assert {one.id: one for one in found} == self.model.requests
+        called = self._loop.run(self.store.called(1_000))
+        assert {one.id for one in called} == {one.id for one in self.model.requests.values() if one.is_called}
         ids = [*self.model.requests, "nobody"]
         assert self._loop.run(self.store.look("default", ids)) == [*self.model.requests.values(), None]
 

@@ -30,7 +30,7 @@ class LockStore(Protocol):
     ) -> LockRequest | None:
         """Granted, or in line for so long (None: for ever); None when it would have to wait and must not (0).
 
-        The same request again changes nothing. Raises TooManyLocks.
+        The same request again changes nothing, but fetches an unattended one. Raises TooManyLocks.
         """
 
     async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
@@ -41,6 +41,9 @@ class LockStore(Protocol):
 
     async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """Set the leases of grants anew; None for those that are gone."""
+
+    def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        """The same as renew, for a thread that goes on while an event loop is blocked."""
 
     async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """Let go of grants, or leave the line; None for those that are gone already."""
@@ -61,6 +64,9 @@ class LockStore(Protocol):
 
     async def find(self, query: LockQuery) -> list[LockRequest]:
         """What stands in the books, dead ones that nobody has met yet included."""
+
+    async def called(self, limit: int) -> list[LockRequest]:
+        """Unattended requests that were let in or gave way: somebody must fetch whom they are for."""
 
     async def bury(self, limit: int) -> int:
         """The sweep: remove whose time is over, wherever nobody else looks; how many these were."""

@@ -11,6 +11,7 @@ from ade.core.records import DEFAULT_PRIORITY
 DEFAULT_TTL_MS = 30_000
 LEAST_TTL_MS, LONGEST_TTL_MS = 1_000, 3_600_000
 WAITER_LEASE_MS = 15_000
+UNATTENDED_LEASE_MS = 900_000  # of a waiter that nobody polls for: somebody looks after it now and then
 MOST_ITEMS = 100
 _MOST_BYTES, _MOST_TEXT = 512, 500
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -27,6 +28,7 @@ def ask(
     purpose: str | None = None,
     task_id: str | None = None,
     ttl_ms: int = DEFAULT_TTL_MS,
+    unattended: bool = False,
 ) -> LockRequest:
     """A request as a book takes it. Raises InvalidLock."""
     if not _NAMESPACE.fullmatch(namespace):
@@ -47,6 +49,7 @@ def ask(
         purpose=purpose,
         task_id=task_id,
         ttl_ms=ttl_ms,
+        unattended=unattended,
     )
 
 

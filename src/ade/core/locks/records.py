@@ -46,6 +46,7 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     purpose: str | None = None
     task_id: str | None = None
     upgrades: str | None = None  # the id of the grant whose share shall become exclusive
+    unattended: bool = False  # nobody polls for it; whoever it is for is fetched when it was let in
     # state
     state: LockState = LockState.WAITING
     seq: int = 0  # age, given by the book
@@ -68,6 +69,11 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_waiting(self) -> bool:
         return self.state is LockState.WAITING
+
+    @property
+    def is_called(self) -> bool:
+        """Let in, or told to give way, while nobody was there to hear of it."""
+        return self.unattended and not self.is_waiting
 
     def mode_of(self, resource: str) -> LockMode | None:
         return next((item.mode for item in self.items if item.resource == resource), None)

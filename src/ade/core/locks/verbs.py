@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from ade.core.errors import LockLost, TooManyLocks, UpgradeDeadlock
-from ade.core.locks.asking import WAITER_LEASE_MS
+from ade.core.locks.asking import UNATTENDED_LEASE_MS, WAITER_LEASE_MS
 from ade.core.locks.book import (
     ACQUIRED,
     DEADLOCK,
@@ -46,12 +46,12 @@ def acquire(
 ) -> LockRequest | None:
     """Granted at once, or in line for at most `wait_ms`; None when it would have to wait and must not (0).
 
-    The same request again changes nothing and tells how it stands. `first_seq` is the age of a request that gave way
+    The same request again tells how it stands; whoever asks for an unattended one has fetched it. `first_seq` is the age of a request that gave way
     in a deadlock: it takes up its old place.
     """
     known = book.get(request.id)
     if known is not None and not book.is_dead(known):
-        return known
+        return _fetched(book, known)
     crowd, limits = crowd or Crowd(), limits or LockLimits()
     if crowd.of_owner >= limits.requests_per_owner:
         raise TooManyLocks(f"{request.owner} has {crowd.of_owner} locks already, as many as it may have")
@@ -62,11 +62,11 @@ def acquire(
         seq=seq,
         rank=rank_of(seq, request.priority),
         asked_at=book.now_ms,
-        lease_until=book.steady_ms + WAITER_LEASE_MS,
+        lease_until=_waits_until(book, request),
         wait_until=None if wait_ms is None else book.steady_ms + wait_ms,
     )
     _look_after(book, asked)
-    granted = book.grant(asked, ACQUIRED) if book.is_free_for(asked) else None
+    granted = book.grant(structs.replace(asked, unattended=False), ACQUIRED) if book.is_free_for(asked) else None
     book.settle()
     if granted is not None or wait_ms == 0:
         return granted
@@ -77,13 +77,29 @@ def acquire(
     return asked
 
 
+def _fetched(book: Book, known: LockRequest) -> LockRequest:
+    """Somebody is there for it now; in line it lives on for as long again."""
+    if not known.unattended:
+        return known
+    if known.is_waiting:
+        fetched = structs.replace(known, lease_until=_waits_until(book, known))
+    else:
+        fetched = structs.replace(known, unattended=False)
+    book.put(fetched)
+    return fetched
+
+
+def _waits_until(book: Book, request: LockRequest) -> int:
+    return book.steady_ms + (UNATTENDED_LEASE_MS if request.unattended else WAITER_LEASE_MS)
+
+
 def poll(book: Book, request_id: str) -> LockRequest | None:
     """A waiter says that it lives, and hears how it stands: also that it gave way. None when nothing is known of it."""
     request = _alive(book, request_id)
     if request is None:
         return None
     if request.is_waiting:
-        book.put(structs.replace(request, lease_until=book.steady_ms + WAITER_LEASE_MS))
+        book.put(structs.replace(request, lease_until=_waits_until(book, request)))
         _look_after(book, request)
     book.settle()
     return book.get(request_id)

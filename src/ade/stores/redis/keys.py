@@ -165,6 +165,12 @@ KEYS: Sequence[Family] = (
     ),
     Family("lock:owner:<namespace>:<owner>", "set", "ids of an owner's requests", "with the last of them"),
     Family(
+        "lock:called",
+        "set",
+        "requests that were let in while nobody was there to hear of it, as `<namespace>:<id>`",
+        "when somebody has asked for them",
+    ),
+    Family(
         "lock:leases",
         "zset",
         "requests of all namespaces by the end of their lease or wait, as `<namespace>:<id>`",

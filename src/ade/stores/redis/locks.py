@@ -63,6 +63,13 @@ class RedisLocks:
     async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._of_each("renew", namespace, request_ids)
 
+    def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        request = {**self._timing(), "verb": "renew", "namespace": namespace, "ids": request_ids}
+        rung, answers = self._link.run_blocking("lock", self._partition(namespace), request)
+        if rung:
+            self._hints.published(LOCK)
+        return _requests(answers)
+
     async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._of_each("release", namespace, request_ids)
 
@@ -120,6 +127,13 @@ class RedisLocks:
             found.sort(key=lambda one: one.id)
         return [one for one in found if query.owner in (None, one.owner)][: query.limit]
 
+    async def called(self, limit: int) -> list[LockRequest]:
+        answers = await self._reach.each(
+            range(self._link.partitions),
+            lambda place, patience_s: self._link.run("lock_called", place, {"limit": limit}, patience_s=patience_s),
+        )
+        return [_decode(packed) for answer in answers.values() for packed in answer][:limit]
+
     async def bury(self, limit: int) -> int:
         """Usually nobody has died, and then nothing is written."""
         request = {**self._timing(), "limit": limit}
@@ -157,7 +171,7 @@ class RedisLocks:
 def _written(request: LockRequest) -> dict[str, Any]:
     """With its defaults, which scripts do not know; what it has nothing of is left out."""
     fields = ((name, getattr(request, name)) for name in _FIELDS)
-    return {name: value for name, value in fields if value is not None}
+    return {name: value for name, value in fields if value is not None and value is not False}
 
 
 def _requests(answers: Sequence[bytes | None]) -> list[LockRequest | None]:

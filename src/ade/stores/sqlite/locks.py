@@ -57,6 +57,15 @@ class SqliteLocks:
     async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._do(namespace, lambda _, book: [verbs.renew(book, each) for each in request_ids])
 
+    def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        def verb(_: apsw.Connection, book: Book) -> list[LockRequest | None]:
+            return [verbs.renew(book, each) for each in request_ids]
+
+        answer, is_news = self._writer.call_blocking(self._carrying_out(namespace, verb))
+        if is_news:
+            self._hints.ring(LOCK)
+        return answer  # type: ignore[no-any-return]  # what the verb answers
+
     async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._do(namespace, lambda _, book: [verbs.release(book, each) for each in request_ids])
 
@@ -94,6 +103,10 @@ class SqliteLocks:
 
         return await self._readers.call(read)
 
+    async def called(self, limit: int) -> list[LockRequest]:
+        rows = await self._readers.call(lambda c: run(c, "lock_called", limit=limit))
+        return [_decode(text) for (text,) in rows]
+
     async def bury(self, limit: int) -> int:
         """By a reader first: usually nobody has died, and then nothing is written."""
         moment = self._clock.steady()
@@ -107,6 +120,15 @@ class SqliteLocks:
 
     async def _do(self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]) -> Answer:
         """Carry a verb out and write what it decided; whoever waits is told to look."""
+        answer, is_news = await self._writer.call(self._carrying_out(namespace, verb))
+        if is_news:
+            self._hints.ring(LOCK)
+        return answer  # type: ignore[no-any-return]  # what the verb answers
+
+    def _carrying_out(
+        self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]
+    ) -> Callable[[apsw.Connection], tuple[Answer, bool]]:
+        """What the writer does; answered by what the verb answers, and whether others should hear of it."""
 
         def write(connection: apsw.Connection) -> tuple[Answer, bool]:
             view = _Stored(connection, namespace)
@@ -115,10 +137,7 @@ class SqliteLocks:
             _write(connection, namespace, book, view)
             return answer, any(event.type in NEWS_FOR_OTHERS for event in book.events)
 
-        answer, is_news = await self._writer.call(write)
-        if is_news:
-            self._hints.ring(LOCK)
-        return answer  # type: ignore[no-any-return]  # what the verb answers
+        return write
 
 
 class _Stored:
@@ -185,4 +204,4 @@ def _row(request: LockRequest) -> tuple[object, ...]:
     lease = request.lease_until
     if not request.is_granted and request.wait_until is not None:
         lease = min(lease, request.wait_until)
-    return (request.id, request.namespace, request.owner, request.is_granted, lease, request)
+    return (request.id, request.namespace, request.owner, request.is_granted, lease, request, request.is_called)

@@ -46,13 +46,28 @@ local function longest_line(one)
   return longest
 end
 
+local function waits_until(one)
+  return STEADY + (one.unattended and UNATTENDED_LEASE_MS or WAITER_LEASE_MS)
+end
+
+-- Somebody is there for it now; in line it lives on for as long again.
+local function fetched(one)
+  if not one.unattended then
+    return one
+  end
+  local changes = one.state == 'waiting' and { lease_until = waits_until(one) } or { unattended = false }
+  local new = copy(one, changes)
+  put(new)
+  return new
+end
+
 local verbs = {}
 
 function verbs.acquire()
   local wanted, wait_ms, first = request.wanted, request.wait_ms, request.first_seq
   local earlier = get(wanted.id)
   if earlier and not is_dead(earlier) then
-    return { earlier }
+    return { fetched(earlier) }
   end
   local of_owner = look('SCARD', owner_key(wanted))
   if of_owner >= request.most_of_owner then
@@ -61,10 +76,10 @@ function verbs.acquire()
   seq = seq + 1
   local age = first > 0 and first < seq and first or seq
   local asked = copy(wanted, { seq = age, rank = age + OVERTAKING * wanted.priority, asked_at = NOW,
-    lease_until = STEADY + WAITER_LEASE_MS })
+    lease_until = waits_until(wanted) })
   asked.wait_until = wait_end(wait_ms)
   look_after(asked)
-  local granted = is_free_for(asked) and grant(asked, 'lock.acquired')
+  local granted = is_free_for(asked) and grant(copy(asked, { unattended = false }), 'lock.acquired')
   settle()
   if granted or wait_ms == 0 then
     return { granted }
@@ -84,7 +99,7 @@ local function poll(id)
     return nil
   end
   if one.state == 'waiting' then
-    put(copy(one, { lease_until = STEADY + WAITER_LEASE_MS }))
+    put(copy(one, { lease_until = waits_until(one) }))
     look_after(one)
   end
   settle()

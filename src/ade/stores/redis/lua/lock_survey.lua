@@ -22,6 +22,9 @@ end
 -- The keys a request stands in: {key, member, score, or false for a set}, ...
 local function stands_of(one)
   local stands = { { LEASES, lease_member(one), whole(end_of(one)) }, { owner_key(one), one.id, false } }
+  if is_called(one) then
+    stands[#stands + 1] = { CALLED, lease_member(one), false }
+  end
   for _, key in ipairs(places_of(one)) do
     stands[#stands + 1] = { key, member_of(one), rank_text(one) }
   end
@@ -104,9 +107,9 @@ local namespace = string.match(rest, '^[^:]*')
 for _, member in ipairs(request.members) do
   if family == 'request' then
     look_at_request(namespace, member)
-  elseif family == 'leases' then
+  elseif family == 'leases' or family == 'called' then
     local of, id = string.match(member, '^([^:]*):(.*)$')
-    look_at_member(P .. request.key, of or '', id or '', member, false)
+    look_at_member(P .. request.key, of or '', id or '', member, family == 'called')
   else
     local id = family == 'owner' and member or string.sub(member, 18)
     look_at_member(P .. request.key, namespace, id, member, family == 'owner')

@@ -6,8 +6,10 @@ CREATE TABLE lock_request (
     owner       TEXT    NOT NULL,
     granted     INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,  -- of a waiter: the end of its wait, if that comes earlier
+    called      INTEGER NOT NULL,  -- let in, or told to give way, while nobody was there to hear of it
     request     TEXT    NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX lock_called ON lock_request (id) WHERE called;
 CREATE INDEX lock_lease ON lock_request (lease_until);
 CREATE INDEX lock_owner ON lock_request (namespace, owner);
 

@@ -1,5 +1,5 @@
 -- Where a request for locks stands. Members of lines are `<seq>:<id>`, so that those of the same rank stand by their age.
-local LEASES, MARKS = P .. 'lock:leases', P .. 'lock:marks'
+local LEASES, MARKS, CALLED = P .. 'lock:leases', P .. 'lock:marks', P .. 'lock:called'
 
 -- A command that reads; its error names the key.
 local function look(command, key, ...)
@@ -38,6 +38,11 @@ local function end_of(one)
     return math.min(one.lease_until, one.wait_until)
   end
   return one.lease_until
+end
+
+-- Let in, or told to give way, while nobody was there to hear of it.
+local function is_called(one)
+  return one.unattended and one.state ~= 'waiting'
 end
 
 local function lease_member(one)

@@ -6,7 +6,7 @@ local NAMESPACE = request.namespace
 local REQUESTS = P .. 'lock:request:' .. NAMESPACE
 local HELD, LINE = P .. 'lock:held:' .. NAMESPACE .. ':', P .. 'lock:line:' .. NAMESPACE .. ':'
 local NOW_US = request.now and request.now * 1000 or SERVER_US
-local FRONT, OVERTAKING, WAITER_LEASE_MS = -1, 8, 15000
+local FRONT, OVERTAKING, WAITER_LEASE_MS, UNATTENDED_LEASE_MS = -1, 8, 15000, 900000
 local FIRST_PORTION, MOST_PORTION = 4, 256 -- how many of a line are read at once
 local MOST_NOTED = 3400 -- bytes: a task with hundreds of locks is told of by the log alone, its record must not grow for ever
 local CLOCK_WENT_BACK_MS = 5000
@@ -480,6 +480,9 @@ local function undo(old, to)
     add_to(to.zrem, LEASES, lease_member(old))
     add_to(to.srem, owner_key(old), id)
   end
+  if is_called(old) and (is_gone or not is_called(changed[id])) then
+    add_to(to.srem, CALLED, lease_member(old))
+  end
   if is_gone or is_moved(old, changed[id]) then
     for _, key in ipairs(places_of(old)) do
       add_to(to.zrem, key, member_of(old))
@@ -495,6 +498,9 @@ local function enter(one, to)
   end
   if not old then
     add_to(to.sadd, owner_key(one), one.id)
+  end
+  if is_called(one) then
+    add_to(to.sadd, CALLED, lease_member(one))
   end
   if not old or is_moved(old, one) then
     for _, key in ipairs(places_of(one)) do
