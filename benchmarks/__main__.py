@@ -92,10 +92,16 @@ def chosen(parsed: argparse.Namespace) -> list[Plan]:
     if parsed.peers is not None and not parsed.growth:
         plans = [plan.of([name for name in of_store(plan.store) if _wanted(name, parsed.peers)]) for plan in plans]
     if parsed.steps is not None:
-        plans = [replace(plan, steps=[step for step in plan.steps if step.name in parsed.steps]) for plan in plans]
+        plans = [_of_steps(plan, parsed.steps) for plan in plans]
     if parsed.rounds is not None:
         plans = [replace(plan, rounds=parsed.rounds) for plan in plans]
     return plans
+
+
+def _of_steps(plan: Plan, names: Sequence[str]) -> Plan:
+    """Without the contestants that take part in none of these."""
+    steps = [step for step in plan.steps if step.name in names]
+    return replace(plan, steps=steps).of([name for name in plan.contestants if any(step.takes(name) for step in steps)])
 
 
 def _wanted(name: str, peers: Sequence[str]) -> bool:

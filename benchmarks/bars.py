@@ -128,6 +128,24 @@ def _rates(contestants: Sequence[str], *steps: str) -> list[Score]:
     return [Score(name, [(step, RATE)]) for step in steps for name in contestants]
 
 
+def _locks(own: str, handovers: float | None) -> Iterator[Bar]:
+    title = "Locks, 50 agents want one"
+    rate, order = (Score(own, [("locks_contended", each)]) for each in ("handovers_per_second", "overtaken"))
+    yield LimitBar(title=f"{title}, hand-overs", own=rate, unit="/s", bar=handovers, less_is_better=False)
+    yield LimitBar(title=f"{title}, overtaken at most", own=order, unit="times", bar=72)
+
+
+def _lock_ratios() -> Iterator[Bar]:
+    for suffix, form in (("", ""), ("_blocking", ", blocking calls")):
+        for rival, rivals_title, bar in (("redis_py", "redis-py", 1), ("pottery", "pottery", None)):
+            own, other = (
+                Score(f"{name}{suffix}", [("locks_uncontended", "pairs_per_second")])
+                for name in ("ade_redis_locks", rival)
+            )
+            title = f"Locks, one agent{form}"
+            yield RatioBar(title=title, own=own, rivals=[other], rivals_title=rivals_title, bar=bar)
+
+
 def _faster(
     title: str,
     own: str,
@@ -215,6 +233,7 @@ SQLITE_BARS: Sequence[Bar] = (
     LimitBar(title="Pick-up latency, p50", own=Score("ade", [("pickup", "p50_ms")]), unit="ms", bar=3, moonshot=1.5),
     LimitBar(title="Pick-up latency, p99", own=Score("ade", [("pickup", "p99_ms")]), unit="ms", bar=10),
     *_idle("ade", cpu_percent=1),
+    *_locks("ade_locks", None),
     *_growth("ade"),
 )
 
@@ -257,6 +276,8 @@ REDIS_BARS: Sequence[Bar] = (
     _faster("Enqueue many", "ade_redis", "enqueue_many", _rates(REDIS_PEERS, "enqueue_many"), BEST, 1.5, moonshot=2.5),
     *_pickups_on_redis(),
     *_idle("ade_redis", cpu_percent=None),
+    *_lock_ratios(),
+    *_locks("ade_redis_locks", 1000),
     *(
         _faster(
             f"Drain, {number} worker processes",

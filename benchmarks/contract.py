@@ -39,6 +39,7 @@ class Options:
     rate: float = 20.0
     seconds: float = 3.0
     settle: float = 2.0
+    agents: int = 50
 
     @property
     def place(self) -> Place:
@@ -102,3 +103,30 @@ class Contestant(Protocol):
 
     def work(self, place: Place, body: Body) -> None:
         """Run one worker in this process that calls `body` for each task, until SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingLocks:
+    """Makes the lock that an agent of this name enters; it is always on the same thing."""
+
+    lock: Callable[[str], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncLocks:
+    """The same for coroutines."""
+
+    lock: Callable[[str], AbstractAsyncContextManager[object]]
+
+
+LockConnection = AbstractContextManager[BlockingLocks] | AbstractAsyncContextManager[AsyncLocks]
+
+
+class LockContestant(Protocol):
+    """One kind of lock."""
+
+    def describe(self, place: Place) -> Mapping[str, str]:
+        """Its version and the configuration in force."""
+
+    def locks(self, place: Place) -> LockConnection:
+        """Locks that can be taken for as long as the block lasts."""

@@ -41,7 +41,7 @@ def drain(name: str, contestant: Contestant, options: Options) -> Figures:
     starts = Starts.create(options.place.folder, options.tasks, options.processes)
     with (
         contestant.watch(options.place) as unfinished,
-        _server_cpu(options) as server_cpu,
+        server_cpu(options) as server_used,
         WorkerProcesses(name, options) as workers,
     ):
         _wait_until(lambda: starts.all_began() or starts.every_task(), workers)
@@ -52,7 +52,7 @@ def drain(name: str, contestant: Contestant, options: Options) -> Figures:
         # Only now look at the store: counting while it works would slow it down.
         _wait_until(lambda: unfinished(options.tasks) == 0, workers)
         ended = time.monotonic_ns()
-        cpu, server = workers.cpu_seconds() - cpu_before, server_cpu()
+        cpu, server = workers.cpu_seconds() - cpu_before, server_used()
     began = starts.when_all_began()
     return {
         "per_second": starts.count_since(began) / ((ended - began) / 1e9),
@@ -73,12 +73,23 @@ def growth(name: str, contestant: Contestant, options: Options) -> Figures:
             _wait_until(lambda: starts.in_order() == first, workers, deadline=float("inf"))
             _wait_until(lambda: unfinished(first) == 0, workers)
     _producer(contestant, options).many(texts[first:], options.batch)
+    _await_quiet_server(options)
     with WorkerProcesses(name, options) as workers:
         _wait_until(lambda: starts.in_order() >= last, workers, deadline=float("inf"))
         resident = workers.resident_megabytes()
     sample = starts.moments()[first:last]
     seconds = (max(sample) - min(sample)) / 1e9
     return {"per_second": options.sample / seconds, "tasks": options.tasks, "resident_mb": resident}
+
+
+def _await_quiet_server(options: Options) -> None:
+    """Until it has rewritten its file after the filling: that takes a whole core, and has an end."""
+    if options.server:
+        with Wire(options.server) as wire:
+            while any(
+                wire.facts("persistence").get(f"aof_rewrite_{what}") == "1" for what in ("in_progress", "scheduled")
+            ):
+                time.sleep(0.2)
 
 
 def pickup(name: str, contestant: Contestant, options: Options) -> Figures:
@@ -117,9 +128,9 @@ def _producer(contestant: Contestant, options: Options) -> Producer:
 
 
 def _enqueued(contestant: Contestant, options: Options, enqueue: Callable[[Producer], float]) -> Figures:
-    with _server_cpu(options) as server_cpu:
+    with server_cpu(options) as server_used:
         seconds = enqueue(_producer(contestant, options))
-        return {"per_second": options.tasks / seconds, "tasks": options.tasks, **_per_task(options, server_cpu())}
+        return {"per_second": options.tasks / seconds, "tasks": options.tasks, **_per_task(options, server_used())}
 
 
 def _per_task(options: Options, server_seconds: float) -> Figures:
@@ -127,7 +138,7 @@ def _per_task(options: Options, server_seconds: float) -> Figures:
 
 
 @contextmanager
-def _server_cpu(options: Options) -> Iterator[Callable[[], float]]:
+def server_cpu(options: Options) -> Iterator[Callable[[], float]]:
     """How much CPU time the server has used since the block began; 0 without a server."""
     if not options.server:
         yield lambda: 0.0

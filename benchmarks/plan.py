@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.contestants import ENTRIES, Role, Store, of_store
+from benchmarks.contestants import ENTRIES, Role, Store, Subject, of_store
 from benchmarks.contract import Options
 
 
@@ -18,6 +18,7 @@ class Step:
     # A contestant that is ten times faster needs more tasks for a time that means anything.
     sizes_for: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     roles: Sequence[Role] = tuple(Role)
+    subject: Subject = Subject.TASKS
 
     def options(self, contestant: str, folder: str, server: str = "") -> Options:
         sizes = {**self.sizes, **self.sizes_for.get(contestant, {})}
@@ -25,7 +26,8 @@ class Step:
 
     def takes(self, contestant: str) -> bool:
         entry = ENTRIES[contestant]
-        return entry.role in self.roles and (not entry.steps or self.name in entry.steps)
+        chosen = not entry.steps or self.name in entry.steps
+        return entry.subject is self.subject and entry.role in self.roles and chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ TITLES = {
     "finished_1m": "Drain with 10,000 tasks pending and 1,000,000 finished",
     "pickup": "Pick-up latency across processes at 20 tasks/s",
     "idle": "Idle worker",
+    "locks_uncontended": "Locks, one agent that nobody disturbs",
+    "locks_contended": "Locks, 50 agents in two processes that all want the same one",
 }
 SLOWER = {"celery": 0.5, "rq": 0.15, "dbos": 0.1}  # so that a round of theirs does not take a minute
 
@@ -75,6 +79,8 @@ class Size:
     many: int
     pickup_seconds: float
     idle_seconds: float
+    lock_seconds: float
+    fight_seconds: float
 
 
 def _steps(store: Store, size: Size) -> list[Step]:
@@ -104,6 +110,17 @@ def _steps(store: Store, size: Size) -> list[Step]:
         *(served if store is Store.REDIS else embedded),
         step("pickup", "pickup", {}, seconds=size.pickup_seconds, rate=20.0),
         step("idle", "idle", {}, seconds=size.idle_seconds, settle=min(1.5, size.idle_seconds / 2)),
+        *_lock_steps(size),
+    ]
+
+
+def _lock_steps(size: Size) -> list[Step]:
+    sizes = {
+        "locks_uncontended": {"seconds": size.lock_seconds},
+        "locks_contended": {"seconds": size.fight_seconds, "agents": 50, "processes": 2},
+    }
+    return [
+        Step(name=name, title=TITLES[name], measure=name, sizes=sizes[name], subject=Subject.LOCKS) for name in sizes
     ]
 
 
@@ -119,13 +136,16 @@ def _plan(store: Store, size: Size, rounds: int, contestants: Sequence[str] = ()
 
 
 FULL_SIZE = {
-    Store.SQLITE: Size(one=3000, many=20_000, pickup_seconds=5.5, idle_seconds=2),
-    Store.REDIS: Size(one=2500, many=15_000, pickup_seconds=5.5, idle_seconds=2),
+    Store.SQLITE: Size(one=3000, many=20_000, pickup_seconds=5.5, idle_seconds=2, lock_seconds=0.7, fight_seconds=3),
+    Store.REDIS: Size(one=2500, many=15_000, pickup_seconds=5.5, idle_seconds=2, lock_seconds=0.7, fight_seconds=10),
 }
-QUICK_SIZE = Size(one=500, many=2000, pickup_seconds=2, idle_seconds=1)
+QUICK_SIZE = Size(one=500, many=2000, pickup_seconds=2, idle_seconds=1, lock_seconds=0.5, fight_seconds=2)
 QUICK_CONTESTANTS = {
-    Store.SQLITE: ["ade", "huey", "litequeue", "floor"],
-    Store.REDIS: ["ade_redis", "ade_redis_blocking", "saq", "huey_redis", "floor_redis"],
+    Store.SQLITE: ["ade", "huey", "litequeue", "floor", "ade_locks"],
+    Store.REDIS: [
+        *("ade_redis", "ade_redis_blocking", "saq", "huey_redis", "floor_redis"),
+        *("ade_redis_locks", "ade_redis_locks_blocking", "redis_py", "redis_py_blocking"),
+    ],
 }
 FULL = tuple(_plan(store, FULL_SIZE[store], rounds=3) for store in Store)
 QUICK = tuple(_plan(store, QUICK_SIZE, 1, QUICK_CONTESTANTS[store]) for store in Store)
@@ -149,10 +169,9 @@ GROWTH = tuple(
 
 def interleaved(plan: Plan) -> Iterator[Job]:
     """Every contestant in turn for each step, another one first in each round."""
-    contestants = plan.contestants
     for number in range(plan.rounds):
-        first = number % len(contestants)
         for step in plan.steps:
-            for contestant in (*contestants[first:], *contestants[:first]):
-                if step.takes(contestant):
-                    yield Job(number, step, contestant)
+            takers = [name for name in plan.contestants if step.takes(name)]
+            first = number % max(1, len(takers))
+            for contestant in (*takers[first:], *takers[:first]):
+                yield Job(number, step, contestant)

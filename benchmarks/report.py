@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.bars import bars_of, judge
 from benchmarks.charts import Bar, bar_chart, shown
-from benchmarks.contestants import ENTRIES, Store
+from benchmarks.contestants import ENTRIES, Store, Subject
 from benchmarks.machine import TOLERANCE
 from benchmarks.outcomes import Outcome, Outcomes
 from benchmarks.plan import Plan, Step
@@ -20,9 +20,25 @@ FIGURE_TITLES = {
     "p99_ms": "p99, ms",
     "cpu_percent": "CPU, % of one core",
     "resident_mb": "resident memory, MB",
+    "pairs_per_second": "taken and released/s",
+    "handovers_per_second": "hand-overs/s",
+    "overtaken": "overtaken at most",
+    "wait_p99_ms": "wait p99, ms",
+    "wait_max_ms": "longest wait, ms",
+    "jain": "Jain's index of the turns",
+    "least_turns": "turns of who had least",
+    "most_turns": "turns of who had most",
+    "server_us_per_turn": "server CPU per turn, us",
 }
-SIZE_TITLES = {"tasks": "tasks a round", "samples": "samples a round"}
+WITHOUT_CHART = ("jain", "least_turns", "most_turns")
+SIZE_TITLES = {
+    "tasks": "tasks a round",
+    "samples": "samples a round",
+    "pairs": "pairs a round",
+    "turns": "turns a round",
+}
 STORE_TITLES = {Store.SQLITE: "SQLite", Store.REDIS: "Redis"}
+CONFIGURATION_TITLES = {Subject.TASKS: "", Subject.LOCKS: " of the locks"}
 
 METHOD = """\
 All contestants run on the same machine in the same run, in turns, each measurement in processes of its own
@@ -37,10 +53,17 @@ said; `synchronous=FULL` on SQLite for all that can be told so.
 - **Worker CPU**: of the worker and all its child processes, over the same time.
 - **Server CPU**: what the server itself used, by its own account. The whole life of a task is its enqueueing
   and its draining together.
-- **Drain with many pending or finished** (`--growth`): the rate of the first 10,000 tasks.
+- **Drain with many pending or finished** (`--growth`): the rate of the first 10,000 tasks, once the server has
+  rewritten its file after the filling.
 - **Pick-up**: from the enqueue call in one process to the first line of the function in another, about
   20 tasks/s at random distances.
 - **Idle**: a worker that has run one task, then waits; with all its child processes.
+- **Locks**: taken and released on entering and leaving an empty block, each time a new lock object on the same name, as
+  the documentation of each library shows it. *Alone*: one agent; the blocking form stands beside the other libraries'.
+  *Contended*: coroutines of two processes that ask again as soon as they have let go. A hand-over goes to another
+  agent: who takes the lock again at once hands nothing over. *Overtaken* counts those who asked later and had the
+  lock earlier, by the agents' own clocks. Who waits at the end counts with its wait so far. That nobody has the lock
+  at the same time as another one is checked.
 - **Ratios** are taken round by round against the best rival of that round.
 - **The floor** is no peer: it is the smallest honest program of ADE's design (batched transitions with record, fence
   and event, nothing else), and shows how much of the possible speed ADE reaches.
@@ -80,7 +103,7 @@ def write(run: Run, folder: Path) -> Path:
         old.unlink()
     for part in run.parts:
         for step in part.plan.steps:
-            for figure in _figures(part, step):
+            for figure in _charted(part, step):
                 (charts / _chart_name(part, step, figure)).write_text(_chart(part, step, figure))
     page = folder / "RESULTS.md"
     page.write_text("\n\n".join(_sections(run)) + "\n")
@@ -109,8 +132,7 @@ def _part_sections(part: Part) -> list[str]:
         f"### {store}: bars",
         _verdicts(part),
         *(section for step in part.plan.steps for section in _step_sections(part, step)),
-        f"### {store}: configuration",
-        _configuration_table(part),
+        *_configurations(store, part),
         *_failures(store, part),
     ]
 
@@ -123,7 +145,10 @@ def _verdicts(part: Part) -> str:
 
 def _step_sections(part: Part, step: Step) -> list[str]:
     figures = _figures(part, step)
-    charts = [f"![{step.title}, {FIGURE_TITLES[each]}](charts/{_chart_name(part, step, each)})" for each in figures]
+    charts = [
+        f"![{step.title}, {FIGURE_TITLES[each]}](charts/{_chart_name(part, step, each)})"
+        for each in _charted(part, step)
+    ]
     return [f"### {STORE_TITLES[part.plan.store]}: {step.title}", _step_table(part, step, figures), *charts]
 
 
@@ -154,11 +179,20 @@ def _disturbance_mark(part: Part, step: Step, name: str) -> str:
     return f" ⚠ {len(disturbed)}" if disturbed else ""
 
 
-def _configuration_table(part: Part) -> str:
-    names = list(part.configurations)
-    keys = list(dict.fromkeys(key for name in names for key in part.configurations[name]))
-    rows = [[ENTRIES[name].title, *(part.configurations[name].get(key, "") for key in keys)] for name in names]
-    rows += [[ENTRIES[name].title, reason, *[""] * (len(keys) - 1)] for name, reason in part.absent.items() if keys]
+def _configurations(store: str, part: Part) -> list[str]:
+    sections = []
+    for subject, addition in CONFIGURATION_TITLES.items():
+        if any(ENTRIES[name].subject is subject for name in part.plan.contestants):
+            sections += [f"### {store}: configuration{addition}", _configuration_table(part, subject)]
+    return sections
+
+
+def _configuration_table(part: Part, subject: Subject) -> str:
+    told = {name: facts for name, facts in part.configurations.items() if ENTRIES[name].subject is subject}
+    keys = list(dict.fromkeys(key for facts in told.values() for key in facts))
+    rows = [[ENTRIES[name].title, *(facts.get(key, "") for key in keys)] for name, facts in told.items()]
+    absent = {name: reason for name, reason in part.absent.items() if ENTRIES[name].subject is subject and keys}
+    rows += [[ENTRIES[name].title, reason, *[""] * (len(keys) - 1)] for name, reason in absent.items()]
     return markdown_table(["", *keys], rows)
 
 
@@ -223,6 +257,10 @@ def _chart_name(part: Part, step: Step, figure: str) -> str:
 def _figures(part: Part, step: Step) -> list[str]:
     """The figures that anybody has in this step, in the order of their titles."""
     return [figure for figure in FIGURE_TITLES if _first_value(part, step, figure) is not None]
+
+
+def _charted(part: Part, step: Step) -> list[str]:
+    return [figure for figure in _figures(part, step) if figure not in WITHOUT_CHART]
 
 
 def _first_value(part: Part, step: Step, figure: str) -> float | None:

@@ -7,17 +7,21 @@ import json
 import sys
 from collections.abc import Mapping
 
-from benchmarks.contestants import load
+from benchmarks.contestants import ENTRIES, Subject, load, load_locks
 from benchmarks.contract import NotOffered, Options
+from benchmarks.lock_measures import LOCK_MEASURES
 from benchmarks.measures import MEASURES
 
 
 def run(contestant: str, measure: str, options: Options) -> Mapping[str, object]:
-    queue = load(contestant)
+    is_queue = ENTRIES[contestant].subject is Subject.TASKS
     if measure == "describe":
-        return {"configuration": dict(queue.describe(options.place))}
+        known = load(contestant) if is_queue else load_locks(contestant)
+        return {"configuration": dict(known.describe(options.place))}
     try:
-        return {"figures": dict(MEASURES[measure](contestant, queue, options))}
+        if is_queue:
+            return {"figures": dict(MEASURES[measure](contestant, load(contestant), options))}
+        return {"figures": dict(LOCK_MEASURES[measure](contestant, load_locks(contestant), options))}
     except NotOffered as reason:
         return {"not_offered": str(reason)}
 

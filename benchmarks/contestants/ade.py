@@ -1,4 +1,4 @@
-"""ADE on both stores. The only module here that knows ADE's Python API."""
+"""ADE's queue on both stores. Only this module and `ade_locks` know ADE's Python API."""
 
 import asyncio
 import importlib.metadata

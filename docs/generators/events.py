@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ade.core import events
+from ade.core import agents, events
 from ade.core.events import ALERT, EVENT_OF, RECLAIMED
 from ade.core.locks import book
 from docs.generators.tables import listed, table
@@ -38,6 +38,10 @@ EVENTS: Mapping[str, Told] = {
     ALERT: Told("beside `task.failed`: somebody should look, because it ran out of memory", _END),
     "task.stalled": Told("its worker went silent and the lease ran out", _RUN),
     "task.released": Told("a worker that shut down handed it back", (*_RUN, "reason")),
+    "task.deferred": Told(
+        "its locks are not free: it waits for them, and the run does not count", ("run_id", "worker", "locks")
+    ),
+    "task.recalled": Told("its locks were granted, so it may be claimed at once", ("locks",)),
     "task.cancelled": Told("somebody, its parent or a broken dependency stopped it", ("attempt",), ("reason",)),
     "task.replayed": Told("a dead letter runs again", ("generation", "edited")),
     "task.discarded": Told("a dead letter was struck off the list", ("reason",)),
@@ -49,6 +53,13 @@ EVENTS: Mapping[str, Told] = {
     events.SCHEDULE_PAUSED: Told("somebody paused a schedule", ("schedule",)),
     events.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
     events.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),
+    agents.AGENT_REGISTERED: Told(
+        "an agent was made known, or may do more or less than before", ("agent", "max_tasks")
+    ),
+    "agent.active": Told("somebody let an agent begin tasks again", ("agent",)),
+    "agent.draining": Told("somebody let an agent begin nothing new", ("agent",)),
+    "agent.offline": Told("somebody marked an agent as not there; it begins nothing new", ("agent",)),
+    agents.AGENT_REMOVED: Told("somebody had an agent forgotten", ("agent",)),
     book.ACQUIRED: Told("a lock was free and is held now", _LOCK, _LOCK_MAYBE),
     book.QUEUED: Told("somebody stands in line for a lock", _LOCK, _LOCK_MAYBE),
     book.PROMOTED: Told("whoever stood in line has the lock now", _LOCK, _LOCK_MAYBE),
@@ -69,6 +80,7 @@ EVENTS: Mapping[str, Told] = {
 }
 
 FIELDS: Mapping[str, str] = {
+    "agent": "its name",
     "attempt": "number of the run within its generation, from 1",
     "by": "who did it",
     "cron": "when it fires",
@@ -81,7 +93,9 @@ FIELDS: Mapping[str, str] = {
     "generation": "the generation that begins",
     "items": "the resources, each with its mode and its fencing token (0: not granted)",
     "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures)",
+    "locks": "the resources it waits or waited for",
     "max_depth": "how many unfinished tasks the queue may have; null for no limit",
+    "max_tasks": "how many tasks the agent may have at once",
     "name": "the task's name",
     "namespace": "where the lock's name counts",
     "new_worker": "the worker that took the task over",

@@ -13,7 +13,10 @@ REASONS: Mapping[str, str] = {
     "no_worker": "no worker is running, or none of them has its name or looks at its queue, or all that do are "
     "draining or stuck",
     "workers_busy": "every worker that could run it is at its concurrency",
+    "agent_capacity": "every worker that could run it works for an agent that is full, draining or offline; the facts "
+    "name them",
     "concurrency_limit": "the limit of its name is reached; the facts name the tasks that run",
+    "locked": "others hold a lock it names, or waited earlier for it; the facts name the holders and count the others",
     "concurrency_key": "the limit of its key is reached; the facts name the tasks that run",
     "rate_limit": "the rate of its name is used up; the facts say when the next start is possible",
     "behind": "other tasks of its queue go first, by priority and age; the facts count them, up to 10,000. Only told "

@@ -39,6 +39,8 @@ VERB_MEANS: Mapping[Verb, str] = {
     Verb.HOLD: "a run meets a gate, gives up its lease and waits for people",
     Verb.STALL: "the lease ran out",
     Verb.RELEASE: "a worker that shuts down hands it back; no attempt is used up",
+    Verb.DEFER: "its locks are not free, so it waits for them without a worker; no attempt is used up",
+    Verb.RECALL: "its locks were granted, so it may be claimed at once",
     Verb.CANCEL: "at once, in every status that is not final; a late result is refused",
     Verb.REPLAY: "a dead letter runs again: a new generation with fresh attempts",
     Verb.DISCARD: "a dead letter is struck off the list, with the reason; it stays on record",

@@ -60,6 +60,7 @@ OPTIONS_MEAN: Mapping[str, str] = {
     "backoff": "delays between attempts",
     "result_ttl": _RESULT_TTL,
     "concurrency_key": "the key itself, instead of the one made from the arguments",
+    "locks": "what a run must have before it begins: names to be written, `write(...)` and `read(...)`",
     "parent": "the task this one belongs to: it is cancelled with it",
     "author": "who asked for it; named in the event log",
 }
@@ -92,6 +93,7 @@ TASK_MEANS: Mapping[str, str] = {
     "backoff": "delays between attempts",
     "result_ttl_ms": "how long the result is kept",
     "concurrency_key": "tasks of one name with the same key are limited together",
+    "locks": "what every run has locked from its begin to its end",
     "resources": _LATER,
     "rollback": _LATER,
     "digest": _LATER,

@@ -23,6 +23,7 @@ from ade.insight.reasons import Explanation, Reason
 from ade.testing import TestClock, TestKit, harness
 from ade.worker.context import Context, SyncContext
 from ade.worker.perform import Middleware
+from ade.worker.run_lock import RunLock
 from ade.worker.shutdown import Handover
 from docs.generators.meanings import DECLARED_MEANS, NAMES_MEAN, OPTIONS_MEAN, TASK_MEANS
 from docs.generators.stubs import class_stub, fields_of, function_stub
@@ -69,14 +70,16 @@ CLASSES: Mapping[str, Shown] = {
     "stream": Shown(Stream, ("__aiter__", "__iter__")),
     "context": Shown(
         Context,
-        ("cancelled", "raise_if_cancelled", "progress", "log", "once", "settle", "forget", "enqueue"),
+        ("cancelled", "raise_if_cancelled", "progress", "log", "once", "settle", "forget", "enqueue", "lock", "token"),
     ),
     "sync-context": Shown(
         SyncContext,
         ("cancelled", "raise_if_cancelled"),
-        ("progress", "log", "once", "settle", "forget", "enqueue"),  # the page says so: those of Context
+        # The page says so: those of Context.
+        ("progress", "log", "once", "settle", "forget", "enqueue", "lock", "token"),
     ),
     "lock-handle": Shown(LockHandle, ("is_lost", "check", "token", "mode", "upgrade", "downgrade")),
+    "run-lock": Shown(RunLock, ("check", "token"), ("enter", "leave")),
     "fence": Shown(Fence, ("__init__", "check")),
     "retry": Shown(Retry, ("__init__",)),
     "rate-limited": Shown(RateLimited, ("__init__",)),

@@ -30,6 +30,9 @@ TABLES: Mapping[str, str] = {
     "lock_request": "who holds resources or waits for them, as JSON",
     "lock_item": "where each request stands: one row for each of its resources, in the order of the line",
     "lock_namespace": "the highest seq and fencing token of each namespace of locks",
+    "lock_rate": "how far owners have used up how often they may ask for locks",
+    "agent": "agents, how much each may do at once, and until when it was heard of",
+    "agent_lease": "who holds a unit of an agent's capacity, and for how long",
     "meta": "facts about the store itself: the boot it was last used in, the offset of the steady clock",
 }
 

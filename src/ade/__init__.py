@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ade.core.errors import TaskCancelled as TaskCancelled
     from ade.core.errors import TaskFailed as TaskFailed
     from ade.core.lifecycle import Status as Status
+    from ade.core.locks.wishes import read as read
+    from ade.core.locks.wishes import write as write
     from ade.core.retry import Backoff as Backoff
     from ade.governance.locks.fences import Fence as Fence
-    from ade.governance.locks.wishes import read as read
-    from ade.governance.locks.wishes import write as write
     from ade.settings import Settings as Settings
     from ade.worker.context import Context as Context
     from ade.worker.context import SyncContext as SyncContext
@@ -45,8 +45,8 @@ _HOMES = {
     "TaskFailed": "ade.core.errors",
     "TaskHandle": "ade.app.handle",
     "Unrecoverable": "ade.core.control",
-    "read": "ade.governance.locks.wishes",
-    "write": "ade.governance.locks.wishes",
+    "read": "ade.core.locks.wishes",
+    "write": "ade.core.locks.wishes",
 }
 
 __all__ = [

@@ -15,6 +15,7 @@ from msgspec import Meta
 from msgspec.structs import FieldInfo, fields
 
 from ade.core.errors import AdeError
+from ade.core.rate import read_rate
 
 SYSTEM_FILE = Path("/etc/ade/ade.toml")
 PROJECT_FILE = Path("ade.toml")
@@ -103,6 +104,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch: Annotated[_Count, _about("tasks claimed in one call at most")] = 100
     threads: Annotated[_Count, _about("threads for functions that are not async")] = 32
     cpu_processes: Annotated[_CountOrNone, _about("processes for CPU-bound functions; 0: one per core")] = 0
+    agent: Annotated[str | None, _about("agent that the worker works for, within its capacity; unset: none")] = None
+    max_tasks: Annotated[
+        _Count | None,
+        _about("tasks the agent may have at once, in all its workers; unset: as it is known, or worker.concurrency"),
+    ] = None
     lease_guard: Annotated[bool, _about("renew leases from a second process while C code blocks the worker")] = True
 
 
@@ -135,6 +141,19 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Admission limits that hold where a queue sets none of its own."""
 
     queue_depth: Annotated[_CountOrNone, _about("unfinished tasks a queue takes in; 0: no limit")] = 0
+
+
+class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Locks on what agents share: how much one may ask for, and what is done about rings."""
+
+    waiters_per_resource: Annotated[_Count, _about("requests that may wait for one resource")] = 1000
+    requests_per_owner: Annotated[_Count, _about("locks and places in line that one owner may have")] = 1000
+    acquire_rate: Annotated[
+        str, _about("how often one owner may ask for locks, such as 100/s or 10/30s; none: as often as it likes")
+    ] = "10000/s"
+    deadlock_detection: Annotated[
+        bool, _about("find agents that wait for each other in a ring, and let one of them give way")
+    ] = True
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,11 +189,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskSettings = TaskSettings()
     sweep: SweepSettings = SweepSettings()
     limits: LimitSettings = LimitSettings()
+    locks: LockSettings = LockSettings()
     log: LogSettings = LogSettings()
     events: EventSettings = EventSettings()
 
     def __post_init__(self) -> None:
         values = dict(self.items())
+        rate = self.locks.acquire_rate
+        if read_rate(rate) is None and rate != "none":
+            sentence = (
+                f"locks.acquire_rate = {rate!r} does not fit: write a count and a period, such as 100/s, or none."
+            )
+            raise SettingsError(sentence, names=("locks.acquire_rate",))
         for holds, first, relation, second, why in _rules(self):
             if not holds:
                 sentence = f"{first} ({values[first]}) {relation} {second} ({values[second]}), {why}."
@@ -194,6 +220,11 @@ def _rules(settings: Settings) -> Iterator[tuple[bool, str, str, str, str]]:
         worker.heartbeat_s * 3 <= worker.lease_s,
         *("worker.lease_s", "must be at least three times", "worker.heartbeat_s"),
         "or one late heartbeat would cost a worker its tasks",
+    )
+    yield (
+        worker.max_tasks is None or worker.agent is not None,
+        *("worker.max_tasks", "needs", "worker.agent"),
+        "because it is an agent that has a capacity",
     )
     yield (
         store.inline_limit_kb <= store.payload_limit_mb * 1024,

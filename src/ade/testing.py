@@ -22,13 +22,14 @@ from ade.queue.schedules import declare, fire_due
 from ade.version import VERSION
 from ade.worker.desk import Desk
 from ade.worker.finish import Finisher
+from ade.worker.locking import RunLocks
 from ade.worker.options import WorkerOptions
 from ade.worker.outputs import OutputBuffer
 from ade.worker.perform import Performer
 from ade.worker.probe import Probe
 from ade.worker.pump import fresh_ids
 from ade.worker.runs import Runs
-from ade.worker.sweep import expire_results, settle_ripe
+from ade.worker.sweep import expire_results, serve_locks, settle_ripe
 from ade.worker.timer import SharedTimer
 
 __all__ = ["TestClock", "TestKit", "harness"]
@@ -89,6 +90,7 @@ class TestKit:
         """Let time pass, then do what is done on a timer: schedules, lost leases, deadlines, expired results."""
         self.clock.advance(by)
         await settle_ripe(self.stores)
+        await serve_locks(self.stores)
         await fire_due(self.stores, self._opened.payloads, self.app.defaults)
         await expire_results(self.stores)
 
@@ -112,11 +114,14 @@ class _Shift:
         self._options = WorkerOptions()
         self._timer = SharedTimer(asyncio.get_running_loop())
         self._outputs = OutputBuffer(self._stores.outputs, self._stores.clock)
-        desk = Desk(self._stores, app.store_tasks, self._outputs)
+        self._locks = RunLocks(self._stores, self._options)
+        desk = Desk(self._stores, app.store_tasks, self._outputs, self._locks)
         self._performer = Performer(desk, opened.payloads, app.middlewares)
         self._runs = Runs(app.registry, self._performer, self._timer, self._options, Probe())
         self._finisher = Finisher(self._stores, self._outputs, Probe(), lambda: 0.5, self._runs.settled)
         self._runs.finish = self._finisher.add
+        self._runs.take_locks, self._runs.let_go = self._locks.take, self._locks.end
+        self._locks.on_lost = self._runs.lose_lock
 
     async def work(self) -> int:
         await self._register()
@@ -130,14 +135,20 @@ class _Shift:
                 runs += len(tasks)
                 if self._runs.held:
                     await self._until_emptied_or_hinted(seen)
-                elif not tasks and not await settle_ripe(self._stores):
+                elif not tasks and not await self._settle():
                     return runs
         finally:
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
             await self._outputs.flush()
+            await self._locks.close()
             await self._performer.close()
             self._timer.close()
+
+    async def _settle(self) -> int:
+        """Whatever is done on a timer, or waits for locks that were let go of."""
+        await self._locks.all_left()
+        return await settle_ripe(self._stores) + await serve_locks(self._stores)
 
     async def _register(self) -> None:
         """A worker like any other: known to the store with its tasks, their limits and schedules."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ade.core.errors import InvalidUrl, StoreMissing
+from ade.core.rate import read_rate
 from ade.core.urls import without_password
 from ade.ports import Clock, Stores
 from ade.settings import Settings, SettingsError
@@ -13,6 +14,7 @@ from ade.settings import Settings, SettingsError
 _REDIS = ("redis://", "rediss://", "redis+sentinel://", "redis+cluster://")
 
 if TYPE_CHECKING:
+    from ade.core.locks.limits import LockLimits
     from ade.events.audit import AuditCopy
     from ade.stores.postgres.audit import PostgresAudit
     from ade.stores.sqlite.audit import SqliteAudit
@@ -133,6 +135,20 @@ async def _open_redis(url: str, settings: Settings, clock: Clock | None) -> Stor
     except ValueError as error:
         raise SettingsError(f"section [redis]: {error}") from None
     return await open_redis(url, options, clock, queue_depth=settings.limits.queue_depth)
+
+
+def lock_limits(settings: Settings) -> "LockLimits":
+    """How many locks an owner may ask for, and how often."""
+    from ade.core.locks.limits import LockLimits  # most programs lock nothing
+
+    locks = settings.locks
+    acquires, per_ms = read_rate(locks.acquire_rate) or (None, None)
+    return LockLimits(
+        waiters_per_resource=locks.waiters_per_resource,
+        requests_per_owner=locks.requests_per_owner,
+        acquires=acquires,
+        acquires_per_ms=per_ms,
+    )
 
 
 def open_to_look(url: str, settings: Settings) -> Stores | None:

@@ -11,6 +11,7 @@ from ade import Ade, Context
 from ade.app.call import Call
 from ade.app.guarding import renewer
 from ade.app.working import guardian_spec
+from ade.core.agents import Agent
 from ade.core.records import Task, Worker
 from ade.ports import ClaimRequest
 from ade.settings import Settings, StoreSettings, WorkerSettings
@@ -68,6 +69,22 @@ def test_a_guardian_can_renew_in_the_name_of_its_worker(ade: Ade) -> None:
     renewed = ade.handle(running.id).get().wait()
     assert (renewed.lease_until or 0) > (running.lease_until or 0) + 30_000
     assert guardian_spec(Ade("memory://").settings) is None
+    ade.close().wait()
+
+
+def test_a_guardian_keeps_the_units_of_its_workers_agent(ade: Ade) -> None:
+    spec = guardian_spec(structs.replace(ade.settings, worker=WorkerSettings()))
+    assert spec is not None
+    worker = Worker(id="w1", hostname="h", pid=1, started_at=0, version="0")
+    about = {"worker": worker, "lease_ms": 60_000, "store": spec.store, "agent": Agent(id="coder", max_tasks=2)}
+
+    renewer(msgspec.json.encode(about).decode())({"r" * 32: "a task"})
+
+    async def holders() -> list[str]:
+        [use] = await (await ade.open()).stores.agents.list_agents()
+        return list(use.leases)
+
+    assert Call(holders(), ade.portal).wait() == ["r" * 32]
     ade.close().wait()
 
 

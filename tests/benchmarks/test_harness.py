@@ -9,10 +9,11 @@ import pytest
 from benchmarks.__main__ import chosen, parser
 from benchmarks.bars import BARS, LimitBar, RatioBar, Score, judge
 from benchmarks.charts import Bar, bar_chart, shown
-from benchmarks.contestants import ENTRIES, Store, load
+from benchmarks.contestants import ENTRIES, Store, Subject, load
 from benchmarks.contract import Options, Place, payload, payloads
 from benchmarks.environments import HERE, PEERS
 from benchmarks.figures import deviation, percentile, summarise
+from benchmarks.lock_measures import LOCK_MEASURES
 from benchmarks.machine import Speed
 from benchmarks.measures import MEASURES
 from benchmarks.outcomes import Outcome, Outcomes
@@ -225,7 +226,7 @@ def test_every_contestant_gets_its_turn_in_every_round_of_the_steps_it_takes(pla
 )
 def test_a_step_names_a_measure_and_its_options_survive_the_way_to_the_process(plan: Plan) -> None:
     for step in plan.steps:
-        assert step.measure in MEASURES
+        assert step.measure in (MEASURES if step.subject is Subject.TASKS else LOCK_MEASURES)
         options = step.options("ade", "/somewhere", "redis://127.0.0.1:1")
         assert Options.from_json(options.to_json()) == options
 
@@ -233,7 +234,9 @@ def test_a_step_names_a_measure_and_its_options_survive_the_way_to_the_process(p
 def test_some_peers_are_chosen_by_name_and_ade_and_the_floor_always_run() -> None:
     [plan] = chosen(parser().parse_args(["--only", "redis", "--peers", "saq,huey", "--steps", "drain"]))
 
-    assert plan.contestants == ["ade_redis", "ade_redis_blocking", "saq", "huey_redis", "floor_redis"]
+    assert plan.contestants == ["ade_redis", "saq", "huey_redis", "floor_redis"], (
+        "and who takes none of the steps is out"
+    )
     assert [step.name for step in plan.steps] == ["drain"]
 
 
@@ -350,4 +353,5 @@ def test_every_lock_belongs_to_a_contestant_and_has_its_source() -> None:
 def test_every_contestant_has_its_module() -> None:
     for entry in ENTRIES.values():
         module, _, variable = entry.module.partition(":")
-        assert f"\n{variable}: Contestant = " in (HERE / "contestants" / f"{module}.py").read_text()
+        kind = "Contestant" if entry.subject is Subject.TASKS else "LockContestant"
+        assert f"\n{variable}: {kind} = " in (HERE / "contestants" / f"{module}.py").read_text()

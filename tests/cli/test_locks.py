@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ade.core.locks.asking import ask
-from ade.core.locks.verbs import LockLimits
-from ade.governance.locks.wishes import Wish, read, write
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.wishes import Wish, read, write
 from ade.ports import Stores
 from tests.cli.conftest import Call, with_stores
 from tests.cli.processes import call, eventually, started
@@ -45,6 +45,15 @@ def test_what_is_locked_is_listed_with_holder_and_waiters(busy: Call) -> None:
     assert [lock["resource"] for lock in busy("locks", "list", "--type", "repo", "--json").json["locks"]] == [REPO]
     assert [lock["resource"] for lock in busy("locks", "list", "--owner", "agent-d", "--json").json["locks"]] == [DB]
     assert busy("locks").lines[0].split()[:3] == ["RESOURCE", "MODE", "OWNER"]
+
+
+def test_what_an_owner_has_is_listed_with_everybody_else_who_stands_there(busy: Call) -> None:
+    listed = busy("locks", "list", "--owner", "agent-b", "--type", "repo", "--json").json["locks"]
+
+    assert [lock["resource"] for lock in listed] == [REPO]
+    assert [one["owner"] for one in listed[0]["holders"]] == ["agent-a"]
+    assert [one["owner"] for one in listed[0]["waiters"]] == ["agent-b", "agent-c"]
+    assert busy("locks", "list", "--owner", "agent-b", "--type", "database", "--json").json["locks"] == []
 
 
 def test_the_line_of_one_resource_is_shown(busy: Call) -> None:
@@ -106,6 +115,15 @@ class TestACommandUnderALock:
         assert call(folder, *ACQUIRE, "--", "true").returncode == 2
         assert call(folder, *ACQUIRE, "--write", REPO, "--", "no-such-program").returncode == 2
         assert call(folder, *ACQUIRE, "--write", "a{b}", "--", "true").returncode == 2
+
+    def test_who_asks_more_often_than_the_settings_allow_is_refused(self, shop: Call, folder: Path) -> None:
+        (folder / "ade.toml").write_text('[locks]\nacquire_rate = "1/h"\n')
+        asked = (*ACQUIRE, "--write", REPO, "--owner", "ada", "--", "true")
+
+        assert call(folder, *asked).returncode == 0
+        refused = call(folder, *asked)
+
+        assert (refused.returncode, "lock_rate_limited" in refused.stderr) == (5, True)
 
     def test_somebody_who_must_not_wait_hears_so(self, busy: Call, folder: Path) -> None:
         refused = call(folder, *ACQUIRE, "--write", REPO, "--wait", "0", "--", "true")

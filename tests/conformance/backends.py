@@ -20,7 +20,7 @@ from tests.servers.pool import POOL
 class Backend:
     """One kind of store."""
 
-    open: Callable[[Path, Clock], Awaitable[Stores]]
+    open: Callable[[Path, Clock | None], Awaitable[Stores]]  # without a clock: real time
     damage: Callable[[Stores, str, str], Awaitable[None]]  # make the record of a task unreadable, in one of these ways
 
 
@@ -28,11 +28,11 @@ CUT, NOT_TEXT, UNKNOWN_WORD, MISSING = "cut", "not_text", "unknown_word", "missi
 DAMAGES = (CUT, NOT_TEXT, UNKNOWN_WORD, MISSING)
 
 
-async def _open_memory(_folder: Path, clock: Clock) -> Stores:
+async def _open_memory(_folder: Path, clock: Clock | None) -> Stores:
     return await open_sqlite("memory://", StoreOptions(), clock)
 
 
-async def _open_file(folder: Path, clock: Clock) -> Stores:
+async def _open_file(folder: Path, clock: Clock | None) -> Stores:
     return await open_sqlite(f"sqlite:///{folder / 'ade.db'}", StoreOptions(ballast_mb=0), clock)
 
 
@@ -50,16 +50,16 @@ async def _damage_sqlite(stores: Stores, task_id: str, way: str) -> None:
     await stores.tasks._writer.call(lambda connection: connection.execute(statement, (task_id,)).fetchall())
 
 
-async def _open_valkey(_folder: Path, clock: Clock) -> Stores:
+async def _open_valkey(_folder: Path, clock: Clock | None) -> Stores:
     return await open_redis(POOL.standalone("valkey").url, RedisOptions(allow_volatile=True), clock)
 
 
-async def _open_redis(_folder: Path, clock: Clock) -> Stores:
+async def _open_redis(_folder: Path, clock: Clock | None) -> Stores:
     binary_or_skip("redis")
     return await open_redis(POOL.standalone("redis").url, RedisOptions(allow_volatile=True), clock)
 
 
-async def _open_cluster(_folder: Path, clock: Clock) -> Stores:
+async def _open_cluster(_folder: Path, clock: Clock | None) -> Stores:
     cluster = POOL.cluster("valkey")
     return await open_redis(cluster.url, RedisOptions(allow_volatile=True, partitions=6), clock)
 

@@ -21,8 +21,9 @@ from ade.core.locks import verbs
 from ade.core.locks.asking import ask
 from ade.core.locks.book import Book
 from ade.core.locks.deadlocks import GiveWay, LetPass
-from ade.core.locks.records import LockMode, LockRequest
-from ade.core.locks.verbs import LockLimits
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.records import LockRequest
+from ade.core.locks.wishes import LockMode
 from ade.ports import LockQuery
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
@@ -33,6 +34,8 @@ RESOURCES = ("db:a", "db:b", "repo:c")
 wishes = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([READ, WRITE]), min_size=1, max_size=3)
 pick = st.integers(min_value=0, max_value=1_000_000)
 waits = st.sampled_from([None, None, 0, 5_000])
+NARROW = LockLimits(waiters_per_resource=3, requests_per_owner=4, acquires=2, acquires_per_ms=7_000)
+limits = st.sampled_from([LockLimits(), LockLimits(acquires=3, acquires_per_ms=2_000), NARROW])
 
 
 class LockHistories(RuleBasedStateMachine):
@@ -67,9 +70,22 @@ class LockHistories(RuleBasedStateMachine):
         known = sorted(self.model.requests)
         return self.model.requests[known[number % len(known)]] if known else None
 
-    @rule(wish=wishes, priority=st.integers(0, 9), wait_ms=waits, first_seq=st.sampled_from([0, 0, 1, 3]), alone=st.booleans())
+    @rule(
+        wish=wishes,
+        priority=st.integers(0, 9),
+        wait_ms=waits,
+        first_seq=st.sampled_from([0, 0, 1, 3]),
+        alone=st.booleans(),
+        allowed=limits,
+    )
     def ask(
-        self, wish: dict[str, LockMode], priority: int, wait_ms: int | None, first_seq: int, alone: bool
+        self,
+        wish: dict[str, LockMode],
+        priority: int,
+        wait_ms: int | None,
+        first_seq: int,
+        alone: bool,
+        allowed: LockLimits,
     ) -> None:
         number = next(self.numbers)
         request = ask(
@@ -80,17 +96,20 @@ class LockHistories(RuleBasedStateMachine):
             priority=priority,
             unattended=alone,
         )
-        self._ask(request, wait_ms, first_seq)
+        self._ask(request, wait_ms, first_seq, allowed)
 
-    @rule(number=pick)
-    def ask_again(self, number: int) -> None:
+    @rule(number=pick, allowed=limits)
+    def ask_again(self, number: int, allowed: LockLimits) -> None:
         if (request := self.some(number)) and request.upgrades is None:
-            self._ask(request, None, 0)
+            self._ask(request, None, 0, allowed)
 
-    def _ask(self, request: LockRequest, wait_ms: int | None, first_seq: int) -> None:
+    def _ask(self, request: LockRequest, wait_ms: int | None, first_seq: int, allowed: LockLimits) -> None:
+        crowd = self.model.crowd(request)
         self.both(
-            self.store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=LockLimits()),
-            lambda book: verbs.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq),
+            self.store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=allowed),
+            lambda book: verbs.acquire(
+                book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=allowed
+            ),
         )
 
     @rule(number=pick)
@@ -187,6 +206,11 @@ class LockHistories(RuleBasedStateMachine):
         assert {one.id: one for one in found} == self.model.requests
         called = self._loop.run(self.store.called(1_000))
         assert {one.id for one in called} == {one.id for one in self.model.requests.values() if one.is_called}
+        for kind in ("db", "repo", "d"):
+            of_kind = self._loop.run(self.store.find(LockQuery(kind=kind)))
+            assert [one.id for one in of_kind] == sorted(
+                one.id for one in self.model.requests.values() if one.stands_at(kind)
+            )
         ids = [*self.model.requests, "nobody"]
         assert self._loop.run(self.store.look("default", ids)) == [*self.model.requests.values(), None]
 
@@ -204,7 +228,7 @@ def _outcome(action: Callable[[], Answer]) -> Answer | str:
     try:
         return action()
     except AdeError as error:
-        return error.code
+        return f"{error.code}: {error.detail}"
 
 
 async def _awaited(opening: Any) -> Any:

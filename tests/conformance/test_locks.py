@@ -2,11 +2,12 @@
 
 import pytest
 
-from ade.core.errors import LockLost, TooManyLocks, UpgradeDeadlock
+from ade.core.errors import LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
 from ade.core.locks.asking import ask
 from ade.core.locks.deadlocks import GiveWay, LetPass
-from ade.core.locks.records import LockMode, LockRequest
-from ade.core.locks.verbs import LockLimits
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.records import LockRequest
+from ade.core.locks.wishes import LockMode
 from ade.ports import LockQuery, LockStore
 from tests.conformance.scene import Scene
 
@@ -301,6 +302,86 @@ async def test_nobody_asks_for_more_than_is_allowed(people: People) -> None:
     assert [one.id for one in await people.store.find(LockQuery())] == ["a1", "a2", "bob"]
 
 
+class TestHowOftenOneMayAsk:
+    LIMITS = LockLimits(acquires=2, acquires_per_ms=10_000)
+
+    async def refused(self, people: People, who: str, **more: object) -> int:
+        with pytest.raises(LockRateLimited, match="ada asks for locks more often than it may") as told:
+            await people.ask(who, (f"repo:{who}", WRITE), owner="ada", limits=self.LIMITS, **more)  # type: ignore[arg-type]  # passed on as given
+        assert f"after {told.value.retry_after_ms} ms" in told.value.detail
+        return told.value.retry_after_ms
+
+    async def test_who_asks_too_often_hears_when_to_ask_again(self, people: People) -> None:
+        await people.hold("a1", owner="ada", limits=self.LIMITS)
+        await people.hold("a2", (REPO, WRITE), owner="ada", limits=self.LIMITS)
+        people.scene.clock.advance(1)
+        before = await people.events()
+
+        assert await self.refused(people, "a3") == 4_000
+
+        assert await people.events() == before
+        assert await people.store.look("default", ["a3"]) == [None]
+        people.scene.clock.advance(3.999)
+        assert await self.refused(people, "a3") == 1
+        people.scene.clock.advance(0.001)
+        await people.hold("a3", ("repo:a3", WRITE), owner="ada", limits=self.LIMITS)
+        assert await self.refused(people, "a4") == 5_000
+
+    async def test_others_and_other_namespaces_have_a_rate_of_their_own(self, people: People) -> None:
+        for number in range(2):
+            await people.ask(f"a{number}", owner="ada", limits=self.LIMITS)
+        await self.refused(people, "a3")
+
+        await people.ask("b", owner="bob", limits=self.LIMITS)
+        await people.hold("e", owner="ada", namespace="elsewhere", limits=self.LIMITS)
+
+    async def test_the_same_request_again_costs_nothing(self, people: People) -> None:
+        for _ in range(5):
+            await people.hold("a1", owner="ada", limits=self.LIMITS)
+            await people.ask("a2", owner="ada", limits=self.LIMITS, unattended=True)
+
+        await people.leave("a1")
+        fetched = await people.ask("a2", owner="ada", limits=self.LIMITS)
+        assert fetched is not None
+        assert fetched.is_granted
+        await self.refused(people, "a3")
+
+    async def test_asking_in_vain_counts_too(self, people: People) -> None:
+        await people.hold("holder")
+        for number in range(2):
+            assert await people.ask(f"a{number}", owner="ada", wait_ms=0, limits=self.LIMITS) is None
+
+        await self.refused(people, "a3", wait_ms=0)
+
+    async def test_what_is_refused_for_another_reason_costs_nothing(self, people: People) -> None:
+        none = LockLimits(requests_per_owner=0, acquires=2, acquires_per_ms=10_000)
+        for number in range(5):
+            with pytest.raises(TooManyLocks):
+                await people.ask(f"a{number}", owner="ada", limits=none)
+
+        await people.hold("a", owner="ada", limits=self.LIMITS)
+
+    async def test_a_clock_that_is_put_back_locks_nobody_out(self, people: People) -> None:
+        for number in range(2):
+            await people.ask(f"a{number}", owner="ada", limits=self.LIMITS)
+        people.scene.clock.advance(-3600)
+
+        await people.hold("a3", ("repo:a3", WRITE), owner="ada", limits=self.LIMITS)
+        assert await self.refused(people, "a4") == 5_000
+        people.scene.clock.advance(5)
+        await people.hold("a4", ("repo:a4", WRITE), owner="ada", limits=self.LIMITS)
+
+    async def test_the_sweep_takes_nothing_from_who_has_asked_lately(self, people: People) -> None:
+        for number in range(2):
+            await people.ask(f"a{number}", owner="ada", limits=self.LIMITS)
+        await people.store.bury(100)
+        await self.refused(people, "a3")
+
+        people.scene.clock.advance(100)
+        await people.store.bury(100)
+        await people.hold("a4", ("repo:a4", WRITE), owner="ada", limits=self.LIMITS)
+
+
 async def test_asking_again_changes_nothing(people: People) -> None:
     held = await people.hold("ada")
     queued = await people.ask("bob")
@@ -344,6 +425,34 @@ async def test_books_are_looked_at_by_resource_and_by_owner(people: People) -> N
     assert [one.id for one in by_resource] == ["h", "w"]
     assert [one.id for one in by_owner] == ["r", "w"]
     assert len(await people.store.find(LockQuery(limit=1))) == 1
+
+
+async def test_books_are_looked_at_by_the_kind_of_resource(people: People) -> None:
+    await people.hold("h", (DB, WRITE), owner="ada")
+    await people.hold("both", ("database:b", READ), ("database:c", READ), (REPO, READ), owner="bob")
+    await people.ask("w", (DB, WRITE), owner="bob")
+    await people.hold("bare", ("database", WRITE))
+    await people.hold("near", ("databases:x", WRITE))
+    await people.hold("else", (DB, WRITE), namespace="elsewhere")
+
+    async def found(**wanted: object) -> list[str]:
+        return [one.id for one in await people.store.find(LockQuery(**wanted))]  # type: ignore[arg-type]  # by name
+
+    assert await found(kind="database") == ["bare", "both", "else", "h", "w"]
+    assert await found(kind="database", namespace="default") == ["bare", "both", "h", "w"]
+    assert await found(kind="database", namespace="default", limit=2) == ["bare", "both"]
+    assert await found(kind="repo") == ["both"]
+    assert await found(kind="data") == []
+    assert await found(kind="repo", owner="ada") == []
+    assert await found(kind="database", owner="bob") == ["both", "w"]
+    assert await found(kind="database", owner="bob", limit=1) == ["both"]
+    assert await found(resource=DB, kind="database") == ["h", "w"]
+    assert await found(resource=DB, kind="repo") == []
+
+    await people.store.cure("default", GiveWay("w"), ("a",))
+    await people.leave("both")
+    assert await found(kind="database", owner="bob") == [], "one gave way, the other is gone"
+    assert await found(kind="repo") == []
 
 
 async def test_the_log_of_a_task_tells_of_its_locks(people: People) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.rate import RateState, available, next_allowed_ms, take
+from ade.core.rate import RateState, available, next_allowed_ms, possible, take
 from tests.core.tasks import NOW
 
 UNTOUCHED = RateState(0)
@@ -37,6 +37,19 @@ def test_a_clock_that_went_back_allows_nothing_early_and_heals_by_itself() -> No
 
     assert available(state, count=4, period_ms=1000, now_ms=NOW - 60_000) == 0
     assert next_allowed_ms(state, count=4, period_ms=1000, now_ms=NOW - 60_000) == NOW + 250
+
+
+def test_a_state_from_before_the_clock_went_back_has_room_for_one_and_is_right_again() -> None:
+    rate = {"count": 4, "period_ms": 1000, "now_ms": NOW - 60_000}
+    full = take(UNTOUCHED, 4, count=4, period_ms=1000, now_ms=NOW)
+    assert possible(full, count=4, period_ms=1000, now_ms=NOW) == full
+
+    believed = possible(full, **rate)
+
+    assert available(believed, **rate) == 1
+    used = take(believed, 1, **rate)
+    assert possible(used, **rate) == used
+    assert next_allowed_ms(used, **rate) == NOW - 60_000 + 250
 
 
 @pytest.mark.parametrize(("count", "period_ms"), [(1500, 1000), (7, 1000), (3, 1), (600, 1), (2_000_000, 1000)])

@@ -11,14 +11,16 @@ from msgspec import Raw, structs
 import ade
 from ade import testing
 from ade.core import task as decisions
+from ade.core.agents import AgentStatus
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
 from ade.core.locks import verbs
 from ade.core.locks.asking import ask
-from ade.core.locks.records import LockMode
-from ade.core.outcome import Failed, Released, Succeeded
+from ade.core.locks.wishes import LockMode
+from ade.core.outcome import Deferred, Failed, Released, Succeeded
 from ade.core.records import Queue, Schedule, Task
+from ade.governance import agents
 from ade.queue import queues, schedules
 from ade.settings import KNOWN, Settings, _rules, load
 from ade.wiring import open_stores
@@ -53,6 +55,8 @@ def decided() -> Iterator[Event]:
         decisions.settle(RUNNING, broken(FailureKind.RAISED), now=NOW, dice=0.5),
         decisions.settle(RUNNING, broken(FailureKind.OUT_OF_MEMORY), now=NOW, dice=0.5),
         decisions.settle(RUNNING, Released("shut down"), now=NOW, dice=0.5),
+        decisions.settle(RUNNING, Deferred(("db:main",), 1_000), now=NOW, dice=0.5),
+        decisions.recall(PENDING, now=NOW),
         decisions.lose_lease(RUNNING, now=NOW),
         decisions.cancel(RUNNING, "enough", now=NOW),
         decisions.miss_deadline(PENDING, now=NOW),
@@ -134,19 +138,23 @@ def test_what_claims_write_is_listed() -> None:
 
 
 async def ordered() -> list[Event]:
-    """The events of what somebody can do to queues and schedules."""
+    """The events of what somebody can do to queues, schedules and agents."""
     stores = await open_stores("memory://")
     for change in (queues.pause, queues.resume, partial(queues.limit, max_depth=7)):
         await change(stores, Queue(name="mail"))
     await schedules.put(stores, Schedule(name="nightly", cron="0 3 * * *", task_name="f"))
     for act in (schedules.pause, schedules.resume, schedules.remove):
         await act(stores, "nightly")
+    await agents.register(stores, "coder", 3)
+    for status in (AgentStatus.DRAINING, AgentStatus.OFFLINE, AgentStatus.ACTIVE):
+        await agents.set_status(stores, "coder", status)
+    await agents.remove(stores, "coder")
     events = await stores.events.read(0, 100)
     await stores.close()
     return events
 
 
-async def test_events_of_queues_and_schedules_have_the_payloads_that_are_listed() -> None:
+async def test_events_of_queues_schedules_and_agents_have_the_payloads_that_are_listed() -> None:
     for event in await ordered():
         assert tuple(sorted(event.payload)) == tuple(sorted(EVENTS[event.type].always)), event.type
 

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
+from ade.core.agents import AgentStatus
 from ade.core.errors import UnknownTask
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
 from ade.core.outcome import Failed
 from ade.core.records import AfterFailure, Definition, Queue, Worker
 from ade.core.task import settle
+from ade.governance import agents
 from ade.insight.explain import explain
 from ade.insight.reasons import span
 from ade.ports import Stores
@@ -75,6 +77,24 @@ async def test_all_places_taken(desk: Desk, stores: Stores) -> None:
     await start_worker(desk, running=10)
     task = await desk.enqueue()
     assert (await explain(stores, task.id)).codes == ["workers_busy"]
+
+
+async def test_all_workers_work_for_agents_that_begin_nothing(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, agent="coder")
+    await start_worker(desk, worker_id="w2", agent="writer")
+    for name in ("coder", "writer", "other"):
+        await agents.register(stores, name, 1)
+    task = await desk.enqueue()
+    assert (await explain(stores, task.id)).codes == ["ready"]
+
+    await stores.agents.take("coder", ["a run"], lease_ms=LEASE_MS)
+    await agents.set_status(stores, "writer", AgentStatus.DRAINING)
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["agent_capacity"]
+    assert answer.reasons[0].facts == {"agents": {"coder": "1 of 1 units in use", "writer": "draining"}}
+    await start_worker(desk, worker_id="w3")
+    assert (await explain(stores, task.id)).codes == ["ready"], "a worker without an agent may take it"
 
 
 async def test_delayed(desk: Desk, stores: Stores) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ade.core.errors import AdeError
-from ade.settings import Settings, SettingsError, StoreSettings, WorkerSettings, load, standard_files
+from ade.settings import LockSettings, Settings, SettingsError, StoreSettings, WorkerSettings, load, standard_files
 
 
 def complaint(
@@ -47,7 +47,9 @@ def test_an_unknown_key_names_the_file_and_the_nearest_known_one(
 
 
 def test_a_key_like_no_other_is_answered_with_the_sections(tmp_path: Path) -> None:
-    assert "Sections are store, redis, worker, task, sweep, limits, log, events." in complaint(tmp_path, "qqqq = 1")
+    assert "Sections are store, redis, worker, task, sweep, limits, locks, log, events." in complaint(
+        tmp_path, "qqqq = 1"
+    )
 
 
 def test_unknown_variables_and_flags_are_named_too(tmp_path: Path) -> None:
@@ -171,3 +173,16 @@ def test_rules_between_fields_also_hold_for_settings_made_in_code() -> None:
 def test_a_limit_may_be_met_exactly() -> None:
     assert Settings(worker=WorkerSettings(lease_s=15)).worker.lease_s == 15
     assert Settings(store=StoreSettings(inline_limit_kb=64 * 1024)).store.payload_limit_mb == 64
+
+
+@pytest.mark.parametrize("rate", ["", "often", "0/s", "10/0s", "10/x", "-1/s", "10"])
+def test_a_rate_that_is_none_names_its_origin(tmp_path: Path, rate: str) -> None:
+    said = complaint(tmp_path, env={"ADE_LOCKS__ACQUIRE_RATE": rate})
+
+    assert said.startswith(f"locks.acquire_rate = {rate!r} does not fit: write a count and a period, such as 100/s")
+    assert said.endswith("(locks.acquire_rate from ADE_LOCKS__ACQUIRE_RATE)")
+
+
+def test_a_rate_given_in_code_is_looked_at_too() -> None:
+    with pytest.raises(SettingsError, match="acquire_rate"):
+        Settings(locks=LockSettings(acquire_rate="fast"))

@@ -1,11 +1,13 @@
 """A fresh store for every story; afterwards its invariants must hold."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from ade.ports import Stores
 from ade.wiring import open_stores
+from tests.conformance.backends import BACKENDS
 from tests.worker.workshop import Workshop
 
 
@@ -21,3 +23,13 @@ async def stores() -> AsyncIterator[Stores]:
 @pytest.fixture
 def workshop(stores: Stores) -> Workshop:
     return Workshop(stores)
+
+
+@pytest.fixture(params=["memory", "sqlite", "valkey", "cluster"])
+async def workshop_anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Workshop]:
+    """On every kind of store, with real time: for what a worker does with more than one port of it."""
+    opened = await BACKENDS[request.param].open(tmp_path, None)
+    yield Workshop(opened)
+    broken = await opened.upkeep.check_invariants()
+    await opened.close()
+    assert broken == []

@@ -165,3 +165,8 @@ def talk_while_a_thread_is_rung(ctx: SyncContext) -> None:
     threading.Thread(target=ring, daemon=True).start()
     while True:
         ctx.progress("x" * 300_000)
+
+
+def lock_and_tell(resource: str, ctx: SyncContext) -> tuple[int, int, int]:
+    with ctx.lock(resource) as lock, ctx.lock("db:main") as again:
+        return ctx.token("db:main"), lock.token(), again.token()

@@ -34,7 +34,7 @@ from ade.wiring import open_stores
 
 if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
     from ade.app.locking import Lock
-    from ade.governance.locks.wishes import Wish
+    from ade.core.locks.wishes import Wish
     from ade.worker.perform import Middleware
     from ade.worker.shutdown import Handover
 
@@ -248,7 +248,8 @@ class Ade:
         refuse_while_imported()
         store = self.settings.store
         stores = await open_stores(url or store.url, self.settings, clock)
-        return Opened(stores, Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20))
+        payloads = Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
+        return Opened(stores, payloads, self.settings)
 
     async def _close(self) -> None:
         await self._opening.close()

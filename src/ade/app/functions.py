@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from ade.app.call import Call, DirectCall
 from ade.app.handle import TaskHandle
 from ade.app.inline import inline_context
+from ade.app.inline_locks import DirectLocks
 from ade.app.options import Options, make_plan
 from ade.core.records import Task
 from ade.queue.handlers import Handler
 from ade.queue.plans import Invocation, Plan, make_tasks
-from ade.worker.context import SyncContext
+from ade.worker.context import Context, SyncContext
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
@@ -112,6 +113,11 @@ class TaskFunction(Generic[P, R]):
         signature = self.handler.signature
         return signature.place(signature.named(args, kwargs), context)
 
+    def _inline(self, *, blocking: bool) -> Context:
+        app = self._app
+        locks = DirectLocks(app, self.name, blocking=blocking)
+        return inline_context(self.name, app.store_tasks_blocking if blocking else app.store_tasks, locks)
+
     def _wants_context(self, kwargs: dict[str, Any]) -> bool:
         name = self.handler.signature.parameters.context
         return name is not None and name not in kwargs
@@ -124,7 +130,7 @@ class AsyncTask(TaskFunction[P, R]):
         """Run it here and now, without the queue."""
         placed: tuple[Any, Any] = args, kwargs
         if self._wants_context(kwargs):
-            placed = self._placed(args, kwargs, inline_context(self.name, self._app.store_tasks))
+            placed = self._placed(args, kwargs, self._inline(blocking=False))
         result: R = await self.function(*placed[0], **placed[1])
         return result
 
@@ -136,7 +142,6 @@ class PlainTask(TaskFunction[P, R]):
         """Run it here and now, without the queue."""
         placed: tuple[Any, Any] = args, kwargs
         if self._wants_context(kwargs):
-            context = inline_context(self.name, self._app.store_tasks_blocking)
-            placed = self._placed(args, kwargs, SyncContext(context))
+            placed = self._placed(args, kwargs, SyncContext(self._inline(blocking=True)))
         result: R = self.function(*placed[0], **placed[1])
         return result

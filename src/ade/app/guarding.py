@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Struct
 
+from ade.core.agents import Agent
 from ade.core.records import Worker
 from ade.logs import configure
 from ade.ports import Renewal
@@ -28,6 +29,7 @@ class About(Struct, frozen=True):
     worker: Worker
     lease_ms: int
     store: str
+    agent: Agent | None = None
 
 
 def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
@@ -36,4 +38,11 @@ def renewer(about: str) -> Callable[[Mapping[str, str]], Renewal]:
     place = msgspec.json.decode(told.store, type=Place)
     configure(place.settings.log.format, place.settings.log.level)  # its lines stand among those of the worker
     stores = asyncio.run(open_stores(place.url, place.settings))
-    return lambda runs: stores.workers.renew(told.worker, runs, lease_ms=told.lease_ms)
+
+    def renew(runs: Mapping[str, str]) -> Renewal:
+        renewal = stores.workers.renew(told.worker, runs, lease_ms=told.lease_ms)
+        if told.agent is not None:
+            stores.agents.renew(told.agent, list(runs), lease_ms=told.lease_ms)
+        return renewal
+
+    return renew

@@ -1,17 +1,33 @@
-"""The context of a task function that is called like any function: it talks to nobody, and nothing is recorded."""
+"""The context of a task function that is called like any function: nothing is recorded, and locks are real."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ade.core.records import Effect, Task
 from ade.logs import Log
 from ade.worker.context import Context
-from ade.worker.wire import Begin, Facts, Ledger, Request, Say, Spawn
+from ade.worker.wire import Begin, Facts, LeaveLock, Ledger, Request, Say, Spawn, TakeLock, TakenLock
+
+if TYPE_CHECKING:
+    from ade.governance.locks.held import HeldLock
 
 _INLINE = "inline"
 
 
-def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]]) -> Context:
+class InlineLocks(Protocol):
+    """Where a function that is called directly takes its locks."""
+
+    scope: str
+    held: "dict[str, HeldLock]"
+
+    async def take(self, wanted: TakeLock) -> TakenLock: ...
+
+    async def leave(self, lock_id: str) -> None: ...
+
+
+def inline_context(
+    name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]], locks: InlineLocks
+) -> Context:
     """Effects are performed, lines are logged, children are enqueued without a parent."""
 
     async def answer(request: Request) -> Any:
@@ -22,9 +38,14 @@ def inline_context(name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list
                 return Ledger(Effect(key=key, run_id=_INLINE), live=False)
             case Spawn(tasks):
                 return await enqueue(tasks)
+            case TakeLock():
+                return await locks.take(request)
+            case LeaveLock(lock_id):
+                await locks.leave(lock_id)
         return None
 
-    return Context(Facts(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE), answer, lambda: False)
+    facts = Facts(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE, scope=locks.scope)
+    return Context(facts, answer, lambda: False, lambda: locks.held)
 
 
 def _log(name: str, line: str) -> None:

@@ -4,45 +4,23 @@ import asyncio
 import os
 import socket
 import threading
-from contextvars import ContextVar, Token
+from contextvars import Token
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from ade.app.call import Call
 from ade.core.errors import InvalidLock
 from ade.core.locks.asking import ask
-from ade.core.locks.records import LockMode
+from ade.core.locks.wishes import LockMode, Wish, wishes_of
 from ade.governance.locks.held import HeldLock
 from ade.governance.locks.keeper import LockKeeper
-from ade.governance.locks.wishes import Wish, wishes_of
+from ade.governance.locks.scopes import Place, Scope, current, scope_at
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
-
-Place = asyncio.Task[object] | int  # what runs in one go: a task of an event loop, or a thread
-
-
-class _Scope:
-    """What one place holds, so that it may ask for it again."""
-
-    def __init__(self, at: Place | None) -> None:
-        self.id = os.urandom(16).hex()
-        self.at = at
-        self.held: list[LockHandle] = []
-
-    def covers(self, namespace: str, wishes: list[Wish]) -> "LockHandle | None":
-        """A lock held here that has all of this: the exclusive one includes the share."""
-        for handle in self.held:
-            grant = handle._held.grant
-            modes = {item.resource: item.mode for item in grant.items}
-            enough = all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in wishes)
-            if grant.namespace == namespace and enough:
-                return handle
-        return None
-
-
-_scope: ContextVar[_Scope | None] = ContextVar("ade_lock_scope", default=None)
 
 
 class LockHandle:
@@ -116,21 +94,24 @@ class Lock:
         self._namespace = namespace
         self._wait_ms = _milliseconds(wait)
         self._entered: list[_Entry] = []
-        self._request = {
-            "owner": owner or _this_program(),
-            "wanted": self._wishes,
-            "namespace": namespace,
-            "priority": priority,
-            "ttl_ms": round(ttl * 1000),
-            "purpose": purpose,
-            "task_id": task_id,
-        }
-        ask(id="x", scope="x", **self._request)  # type: ignore[arg-type]  # what is wrong is told where it was written
+        # Its id and scope are those of each entry; whatever is wrong is told where it was written.
+        self._request = ask(
+            id="x",
+            scope="x",
+            owner=owner or _this_program(),
+            wanted=self._wishes,
+            namespace=namespace,
+            priority=priority,
+            ttl_ms=round(ttl * 1000),
+            purpose=purpose,
+            task_id=task_id,
+        )
 
     async def __aenter__(self) -> LockHandle:
         task = asyncio.current_task()
         entry = _Entry(task)
-        entry.handle = await self._take(entry.scope) if (known := self._known(entry)) is None else known
+        known = self._known(entry)
+        entry.handle = await self._take(entry.scope, known)
         if known is None:
             entry.watch()
         self._entered.append(entry)
@@ -148,7 +129,7 @@ class Lock:
     def __enter__(self) -> LockHandle:
         entry = _Entry(threading.get_ident())
         known = self._known(entry)
-        entry.handle = self._app.portal.run(self._take(entry.scope)) if known is None else known
+        entry.handle = self._app.portal.run(self._take(entry.scope, known))
         entry.own(known is None)
         self._entered.append(entry)
         return entry.handle
@@ -160,13 +141,15 @@ class Lock:
         if entry.leave():
             self._app.portal.run(entry.handle._keeper.release(entry.handle._held))
 
-    def _known(self, entry: "_Entry") -> LockHandle | None:
-        return entry.scope.covers(self._namespace, self._wishes)
+    def _known(self, entry: "_Entry") -> HeldLock | None:
+        return entry.scope.covering(self._namespace, self._wishes)
 
-    async def _take(self, scope: _Scope) -> LockHandle:
-        opened = await self._app.open()
+    async def _take(self, scope: Scope, known: HeldLock | None) -> LockHandle:
+        opened = self._app.opened or await self._app.open()
         keeper = opened.side.locks
-        request = ask(id=os.urandom(16).hex(), scope=scope.id, **self._request)  # type: ignore[arg-type]  # checked
+        if known is not None:
+            return LockHandle(self._app, keeper, known)
+        request = structs.replace(self._request, id=os.urandom(16).hex(), scope=scope.id)
         return LockHandle(self._app, keeper, await keeper.acquire(request, wait_ms=self._wait_ms))
 
 
@@ -176,11 +159,11 @@ class _Entry:
     handle: LockHandle
 
     def __init__(self, at: Place | None) -> None:
-        known = _scope.get()
-        self._token: Token[_Scope | None] | None = None
-        if known is None or known.at != at:
-            known = _Scope(at)
-            self._token = _scope.set(known)
+        known = scope_at(at)
+        self._token: Token[Scope | None] | None = None
+        if known is None:
+            known = Scope(at, os.urandom(16).hex())
+            self._token = current.set(known)
         self.scope = known
         self._owns = False
         self._task = at if isinstance(at, asyncio.Task) else None
@@ -190,7 +173,7 @@ class _Entry:
     def own(self, owns: bool) -> None:
         self._owns = owns
         if owns:
-            self.scope.held.append(self.handle)
+            self.scope.held.append(self.handle._held)
 
     def watch(self) -> None:
         """The block ends when the lock is lost: what it does is not protected any more."""
@@ -200,9 +183,9 @@ class _Entry:
     def leave(self) -> bool:
         """Whether the lock goes with it."""
         if self._owns:
-            self.scope.held.remove(self.handle)
+            self.scope.held.remove(self.handle._held)
         if self._token is not None:
-            _scope.reset(self._token)
+            current.reset(self._token)
         owned, self._owns = self._owns, False
         return owned
 

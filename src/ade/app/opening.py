@@ -16,6 +16,8 @@ from ade.ports import Stores
 from ade.queue.enqueue import store, store_blocking
 from ade.queue.payloads import Payloads
 from ade.queue.waiting import FinishWatch
+from ade.settings import Settings
+from ade.wiring import lock_limits
 
 if TYPE_CHECKING:
     from ade.governance.locks.keeper import LockKeeper
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
 class LoopSide:
     """What belongs to one of the event loops that use the store."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, settings: Settings) -> None:
         self.watch = FinishWatch(stores)
         self._stores = stores
+        self._settings = settings
         self._locks: LockKeeper | None = None
 
     @property
@@ -35,7 +38,8 @@ class LoopSide:
         if self._locks is None:
             from ade.governance.locks.keeper import LockKeeper
 
-            self._locks = LockKeeper(self._stores)
+            limits, finds_rings = lock_limits(self._settings), self._settings.locks.deadlock_detection
+            self._locks = LockKeeper(self._stores, limits=limits, finds_rings=finds_rings)
         return self._locks
 
     async def close(self) -> None:
@@ -47,8 +51,9 @@ class LoopSide:
 class Opened:
     """An open store and what goes with it."""
 
-    def __init__(self, stores: Stores, payloads: Payloads) -> None:
+    def __init__(self, stores: Stores, payloads: Payloads, settings: Settings) -> None:
         self.stores = stores
+        self._settings = settings
         self.payloads = payloads
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSide] = WeakKeyDictionary()
 
@@ -67,7 +72,7 @@ class Opened:
         loop = asyncio.get_running_loop()
         side = self._sides.get(loop)
         if side is None:
-            side = self._sides[loop] = LoopSide(self.stores)
+            side = self._sides[loop] = LoopSide(self.stores, self._settings)
         return side
 
 

@@ -1,7 +1,6 @@
 """What can be said about a task beside its arguments, and what it means for the record."""
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypedDict
@@ -10,6 +9,8 @@ from msgspec import structs
 
 from ade.core.errors import InvalidTask
 from ade.core.ids import is_task_id
+from ade.core.locks.wishes import Wish, merged, wishes_of
+from ade.core.rate import read_rate
 from ade.core.records import AfterFailure, Task
 from ade.core.retry import Backoff
 from ade.queue.plans import Invocation, Plan
@@ -57,6 +58,7 @@ class Options(TypedDict, total=False):
     backoff: Backoff
     result_ttl: Seconds | None
     concurrency_key: str
+    locks: "Sequence[str | Wish]"  # every run has all of them, or does not begin; a bare name is to be written
     parent: "str | HasId"
     author: str
 
@@ -125,17 +127,12 @@ def id_of(name: str, value: object) -> str:
     return task_id
 
 
-_RATE = re.compile(r"([1-9]\d{0,8})\s*/\s*(\d{0,6})\s*([smhd])")
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
 def parse_rate(value: object) -> tuple[int, int]:
     """ "100/m" as (100, 60000): starts and the milliseconds they may take place in."""
-    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
-    period = int(match[2] or 1) * _UNITS_MS[match[3]] if match else 0
-    if match is None or not period:
+    rate = read_rate(value) if isinstance(value, str) else None
+    if rate is None:
         raise InvalidTask(f"rate {value!r} is not valid: write a count and a period, such as 100/m, 5/s or 10/30s")
-    return int(match[1]), period
+    return rate
 
 
 def _after(given: Mapping[str, Any]) -> Sequence[Any]:
@@ -172,6 +169,16 @@ def backoff(name: str, value: object) -> Backoff:
     return value
 
 
+def locks(name: str, value: object) -> tuple[Wish, ...]:
+    if isinstance(value, str | Wish) or not isinstance(value, Iterable):
+        raise InvalidTask(f'{name} must be a list such as [write("repo:app"), read("db:main")], not {value!r}')
+    wanted = tuple(value)
+    for one in wanted:
+        if not isinstance(one, str | Wish):
+            raise InvalidTask(f"{name} must name resources, by read(...), write(...) or as text, not {one!r}")
+    return merged(wishes_of(wanted))
+
+
 _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "queue": ("queue", text),
     "priority": ("priority", whole),
@@ -185,6 +192,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "backoff": ("backoff", backoff),
     "result_ttl": ("result_ttl_ms", milliseconds_or_none),
     "concurrency_key": ("concurrency_key", text),
+    "locks": ("locks", locks),
     "parent": ("parent_id", id_of),
     "author": ("author_id", text),
 }

@@ -12,6 +12,7 @@ from ade.app.auditing import audit_duties
 from ade.app.guarding import RENEWER, Place
 from ade.queue.schedules import declare
 from ade.settings import Settings
+from ade.wiring import lock_limits
 from ade.worker.guardian import GuardianSpec
 from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.probe import Probe
@@ -34,6 +35,10 @@ def worker_options(settings: Settings) -> WorkerOptions:
         heartbeat_s=worker.heartbeat_s,
         poll_s=worker.poll_s,
         grace_s=worker.grace_s,
+        lock_limits=lock_limits(settings),
+        deadlock_detection=settings.locks.deadlock_detection,
+        agent=worker.agent,
+        agent_max_tasks=worker.max_tasks,
     )
 
 

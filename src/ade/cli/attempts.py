@@ -12,6 +12,7 @@ _ENDS = {
     "task.failed": "failed",
     "task.stalled": "worker lost",
     "task.released": "handed back",
+    "task.deferred": "waits for locks",
     "task.cancelled": "cancelled",
 }
 

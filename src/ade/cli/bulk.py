@@ -18,6 +18,7 @@ from ade.cli.session import Session
 from ade.core.admission import check_no_cycle
 from ade.core.errors import AdeError, DependencyCycle, InvalidArguments, InvalidTask, UnknownName
 from ade.core.ids import is_task_id
+from ade.core.locks.wishes import Wish
 from ade.core.records import Task
 from ade.ports import Stores
 from ade.queue.enqueue import enqueue
@@ -47,6 +48,7 @@ class Line(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
     timeout: float | None = None
     result_ttl: float | None = None
     concurrency_key: str | None = None
+    locks: list[str | Wish] | None = None
 
     def options(self) -> Options:
         """What was said, as the options of `with_options`; `after` is settled when all ids are known."""

@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, Place]] = {
         "queues": Place("ade.cli.queues:queues", "List, pause, resume and limit queues."),
         "schedules": Place("ade.cli.schedules:schedules", "Tasks that come again and again by a cron line."),
         "locks": Place("ade.cli.locks:locks", "Who holds and waits for shared resources."),
+        "agents": Place("ade.cli.agents:agents", "Agents, and how much each may do at once."),
         "workers": Place("ade.cli.workers:workers", "List workers and how they are doing."),
         "events": Place("ade.cli.events:events", "Read the event log."),
         "stats": Place("ade.cli.stats:stats", "Show depths, ages, throughput and workers once."),

@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # `--help` comes without them
 @click.option("--description", help="A sentence for people.")
 @click.option("--timeout", type=DURATION, help="The longest its first run may take.")
 @click.option("--max-attempts", type=int, help="How often it is run at most.")
+@click.option("--lock", "locks", multiple=True, metavar="NAME", help="Run with this locked; may be repeated.")
+@click.option("--read-lock", "read_locks", multiple=True, metavar="NAME", help="Share this lock with other readers.")
 @click.option("--allow-unknown", is_flag=True, help="Take a name that no app and no worker has defined.")
 @click.option("--file", "file", type=click.File("rb"), help="Enqueue a task for each line of JSON; - is stdin.")
 @click.option("--wait", is_flag=True, help="Wait until done and print the result.")
@@ -63,8 +65,8 @@ def enqueue(
 
     A value is read as JSON unless the task wants text there; KEY:=JSON is always JSON. Each line of a file is an object
     with `name`, `args` and any of queue, priority, delay, run_at, deadline, key, after, after_failure, tags,
-    description, max_attempts, timeout, result_ttl, concurrency_key. A line may be called `ref`, and others may name it
-    in `after`; such a file is stored all or none.
+    description, max_attempts, timeout, result_ttl, concurrency_key, locks. A line may be called `ref`, and others may
+    name it in `after`; such a file is stored all or none.
     """
     options = _options(given)
     if (name is None) == (file is None):
@@ -83,6 +85,10 @@ def _options(given: dict[str, Any]) -> "Options":
     said = {name: value for name, value in given.items() if value is not None and value != ()}
     if "tags" in said:
         said["tags"] = tuple(tag.strip() for tags in said["tags"] for tag in tags.split(",") if tag.strip())
+    if read_locks := said.pop("read_locks", ()):
+        from ade.core.locks.wishes import read
+
+        said["locks"] = (*said.get("locks", ()), *(read(name) for name in read_locks))
     options: Options = said  # type: ignore[assignment] # each option above is named after the key it sets
     return options
 

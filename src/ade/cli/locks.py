@@ -16,7 +16,7 @@ from ade.insight.locks import LockGraph, LockView, Standing, lock_graph, view_lo
 from ade.insight.reasons import moment
 
 if TYPE_CHECKING:
-    from ade.governance.locks.wishes import Wish
+    from ade.core.locks.wishes import Wish
 
 LOCK_HEAD = ("resource", "mode", "owner", "since", "lease", "token", "waiting", "purpose")
 STANDING_HEAD = ("place", "owner", "mode", "priority", "since", "lease", "token", "beats", "request", "purpose")
@@ -131,7 +131,7 @@ def acquire(
     The command finds the fencing token in ADE_LOCK_TOKEN, and those of several resources as JSON in ADE_LOCK_TOKENS.
     The exit code is that of the command.
     """
-    from ade.governance.locks.wishes import read, write
+    from ade.core.locks.wishes import read, write
 
     wanted = [*(read(name) for name in shared), *(write(name) for name in exclusive)]
     if not wanted:

@@ -106,6 +106,7 @@ def _print_record(out: Output, task: Task, now: int) -> None:
             ("parent", task.parent_id or ""),
             ("key", task.idempotency_key or ""),
             ("limit key", task.concurrency_key or ""),
+            ("locks", ", ".join(f"{wish.resource} ({wish.mode})" for wish in task.locks)),
             ("tags", ", ".join(task.tags)),
             ("source", task.source if task.source != "user" else ""),
             ("author", task.author_id or ""),

@@ -14,6 +14,8 @@ from ade.cli.shared import command, pass_session
 def worker_options(function: Any) -> Any:
     """Options that say how a worker works; each stands for the setting of its name."""
     for option in (
+        click.option("--max-tasks", type=int, help="With --agent: tasks it may have at once in all its workers."),
+        click.option("--agent", metavar="ID", help="Work for this agent, within its capacity."),
         click.option("--cpu-processes", type=int, help="CPU-bound functions at once; 0 is one per core."),
         click.option("--threads", type=int, help="Plain functions at once."),
         click.option("--grace", type=DURATION, help="How long a stopping worker waits for what is running."),

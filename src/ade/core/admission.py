@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from ade.core.errors import DependencyCycle, InvalidTask
 from ade.core.ids import is_task_id
 from ade.core.lifecycle import BIRTHS
+from ade.core.locks.wishes import merged
 from ade.core.records import Task
 
 LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest a time may be
@@ -41,6 +42,8 @@ def check_task(task: Task) -> None:
     check_priority(task.priority)
     _check_identity(task)
     _check_timing(task)
+    if task.locks:
+        merged(task.locks)
 
 
 def _check_identity(task: Task) -> None:

@@ -291,6 +291,16 @@ class TooManyLocks(AdeError):
     code = "too_many_locks"
 
 
+class LockRateLimited(AdeError):
+    """The owner asks for locks more often than it may. Try again after `retry_after_ms` milliseconds."""
+
+    code = "lock_rate_limited"
+
+    def __init__(self, detail: str = "", *, retry_after_ms: int = 1_000) -> None:
+        super().__init__(detail)
+        self.retry_after_ms = retry_after_ms
+
+
 class LockLost(AdeError):
     """The lock is not held any more: its lease ran out or it was taken away. Stop, and take it again if need be."""
 
@@ -323,3 +333,15 @@ class StaleToken(AdeError):
     """The write was refused: its lock has gone to somebody else. Stop; what you were to write is out of date."""
 
     code = "stale_token"
+
+
+class InvalidAgent(AdeError):
+    """The agent's name or max_tasks is not valid. Nothing was stored; correct it and try again."""
+
+    code = "invalid_agent"
+
+
+class UnknownAgent(AdeError):
+    """No agent with this name exists. `ade agents list` shows those that do."""
+
+    code = "unknown_agent"

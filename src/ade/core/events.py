@@ -35,6 +35,8 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
     Verb.HOLD: ("approval.requested",),
     Verb.STALL: ("task.stalled",),
     Verb.RELEASE: ("task.released",),
+    Verb.DEFER: ("task.deferred",),
+    Verb.RECALL: ("task.recalled",),
     Verb.CANCEL: ("task.cancelled",),
     Verb.REPLAY: ("task.replayed",),
     Verb.DISCARD: ("task.discarded",),

@@ -45,6 +45,8 @@ class Verb(StrEnum):
     HOLD = auto()
     STALL = auto()
     RELEASE = auto()
+    DEFER = auto()
+    RECALL = auto()
     CANCEL = auto()
     REPLAY = auto()
     DISCARD = auto()
@@ -84,6 +86,8 @@ RULES: Mapping[Verb, Rule] = {
     Verb.HOLD: _rule((_S.RUNNING,), _S.REVIEWING),
     Verb.STALL: _rule((_S.RUNNING,), _S.STALLED),
     Verb.RELEASE: _rule((_S.RUNNING,), _S.PENDING),
+    Verb.DEFER: _rule((_S.RUNNING,), _S.PENDING),
+    Verb.RECALL: _rule((_S.PENDING,), _S.PENDING),
     Verb.CANCEL: _rule(_LEAVABLE, _S.CANCELLED),
     Verb.REPLAY: _rule((_S.FAILED,), _S.PENDING),
     Verb.DISCARD: _rule((_S.FAILED,), _S.FAILED),

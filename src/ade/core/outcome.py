@@ -21,4 +21,11 @@ class Released(Struct, frozen=True):
     reason: str
 
 
-Outcome = Succeeded | Failed | Released
+class Deferred(Struct, frozen=True):
+    """The task waits for its locks, without a worker, at no cost to it."""
+
+    resources: tuple[str, ...]
+    look_again_ms: int  # somebody calls it when it may go on; by then it looks by itself
+
+
+Outcome = Succeeded | Failed | Released | Deferred

@@ -3,7 +3,12 @@
 After a rest up to `count` starts may come at once; from then on one every `period / count`.
 """
 
+import re
+
 from msgspec import Struct
+
+_RATE = re.compile(r"([1-9]\d{0,8})\s*/\s*(\d{0,6})\s*([smhd])")
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class RateState(Struct, frozen=True):
@@ -15,6 +20,23 @@ class RateState(Struct, frozen=True):
 def _interval_us(count: int, period_ms: int) -> int:
     """Microseconds per start, rounded up: rather a little slower than one start too many."""
     return -(-period_ms * 1000 // count)
+
+
+def read_rate(text: str) -> tuple[int, int] | None:
+    """ "100/m" as (100, 60000): starts and the milliseconds they may take place in; None if it is no rate."""
+    match = _RATE.fullmatch(text.strip())
+    period_ms = int(match[2] or 1) * _UNITS_MS[match[3]] if match else 0
+    return (int(match[1]), period_ms) if match and period_ms else None
+
+
+def possible(state: RateState, *, count: int, period_ms: int, now_ms: int) -> RateState:
+    """The state, unless it is from before the clock was put back: nothing can be used up further than a whole period.
+
+    Such a state has room for one start, which brings it back into what is possible: nobody has to wait for the clock.
+    """
+    interval = _interval_us(count, period_ms)
+    latest = now_ms * 1000 + count * interval
+    return state if state.full_at <= latest else RateState(latest - interval)
 
 
 def available(state: RateState, *, count: int, period_ms: int, now_ms: int) -> int:

@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 
 from ade.core.failure import TaskError
 from ade.core.lifecycle import FINAL, Status
+from ade.core.locks.wishes import Wish
 from ade.core.retry import Backoff
 
 # JSON as it was given, or nothing. msgspec cannot decode a union with Raw, but it leaves an absent field at None.
@@ -58,6 +59,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff = Backoff()
     result_ttl_ms: int | None = None
     concurrency_key: str | None = None
+    locks: tuple[Wish, ...] = ()  # every run has all of them, or does not begin
     # governance
     resources: tuple[dict[str, Any], ...] = ()
     rollback: str | None = None
@@ -143,6 +145,7 @@ class Worker(Struct, frozen=True, kw_only=True, omit_defaults=True):
     progress_at: int = 0  # when its consume loop last went round
     heartbeat_until: int = 0  # silent beyond this: presumed dead
     draining: bool = False
+    agent: str | None = None  # whose capacity its runs use up
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):

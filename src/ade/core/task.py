@@ -10,7 +10,8 @@ from ade.core.errors import IllegalTransition, InvalidTask
 from ade.core.events import ALERT, EVENT_OF, Event
 from ade.core.failure import FAILURES, MAX_THROTTLES, FailureKind, TaskError
 from ade.core.lifecycle import Status, Verb
-from ade.core.outcome import Failed, Outcome, Released, Succeeded
+from ade.core.locks.wishes import merged
+from ade.core.outcome import Deferred, Failed, Outcome, Released, Succeeded
 from ade.core.records import AfterFailure, Task
 from ade.core.retry import grown_timeout_ms
 
@@ -23,6 +24,7 @@ def admit(task: Task, *, now: int) -> Task:
         updated_at=now,
         run_after=max(task.run_after, 0),
         depends_on=tuple(dict.fromkeys(task.depends_on)),  # naming one twice means nothing
+        locks=merged(task.locks) if task.locks else (),
         args_digest=_args_digest(task),
     )
     check_task(admitted)
@@ -56,6 +58,8 @@ def settle(task: Task, outcome: Outcome, *, now: int, dice: float) -> Change:
             return fail_run(task, outcome, now=now, dice=dice)
         case Released():
             return release(task, outcome.reason, now=now)
+        case Deferred():
+            return defer(task, outcome, now=now)
 
 
 def succeed(task: Task, outcome: Succeeded, *, now: int) -> Change:
@@ -148,6 +152,27 @@ def release(task: Task, reason: str, *, now: int) -> Change:
         lease_until=None,
         attempt=task.attempt - 1,
     )
+
+
+def defer(task: Task, outcome: Deferred, *, now: int) -> Change:
+    """Let the task wait for its locks; the run does not count."""
+    return change(
+        task,
+        Verb.DEFER,
+        now=now,
+        guard=Guard(run_id=task.run_id),
+        payload={"run_id": task.run_id, "worker": task.worker_id, "locks": list(outcome.resources)},
+        worker_id=None,
+        lease_until=None,
+        run_after=now + outcome.look_again_ms,
+        attempt=task.attempt - 1,
+    )
+
+
+def recall(task: Task, *, now: int) -> Change:
+    """What it waited for has come: it may be claimed at once."""
+    payload: dict[str, object] = {"locks": [wish.resource for wish in task.locks]}
+    return change(task, Verb.RECALL, now=now, payload=payload, run_after=now)
 
 
 def lose_lease(task: Task, *, now: int) -> Change:

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from ade.core.errors import UnknownTask
 from ade.core.lifecycle import CLAIMABLE, Status
 from ade.core.records import AfterFailure, Definition, Task
+from ade.insight.agents import agents_in_the_way
 from ade.insight.limits import limits_reached
+from ade.insight.lines import locks_in_the_way
 from ade.insight.reasons import Explanation, Reason, listed, moment, span
 from ade.insight.workers import Liveness, WorkerView, serves, view_workers
 from ade.ports import Stores
@@ -34,7 +36,10 @@ async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:
         yield _stalled(task)
     if task.waiting_on:
         yield await _waits_for(stores, task)
-    if task.run_after > now:
+    locked = await locks_in_the_way(stores, task) if task.locks else None
+    if locked is not None:
+        yield locked
+    elif task.run_after > now:
         yield _delayed(task, now)
     if task.deadline is not None and task.deadline <= now:
         yield _overdue(task)
@@ -45,7 +50,7 @@ async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:
             facts={"queue": task.queue},
         )
     views = await view_workers(stores)
-    for reason in _workers(views, task):
+    for reason in await _workers_and_agents(stores, views, task):
         yield reason
     definition = await _definition(stores, task)
     async for reason in limits_reached(stores, task, definition):
@@ -91,6 +96,11 @@ def _stalled(task: Task) -> Reason:
         " any worker may take it over"
     )
     return Reason(code="stalled", sentence=sentence, facts={"worker": task.worker_id, "attempt": task.attempt})
+
+
+async def _workers_and_agents(stores: Stores, views: Sequence[WorkerView], task: Task) -> list[Reason]:
+    capacity = await agents_in_the_way(stores, _willing(views, task))
+    return [*_workers(views, task), *([] if capacity is None else [capacity])]
 
 
 def _workers(views: Sequence[WorkerView], task: Task) -> Iterator[Reason]:

@@ -2,8 +2,9 @@
 
 from msgspec import Struct
 
-from ade.core.locks.deadlocks import Edge, Ring, edges_of, find_ring
-from ade.core.locks.records import LockMode, LockRequest, place_in_line
+from ade.core.locks.deadlocks import Edge, Ring, Waits
+from ade.core.locks.records import LockRequest, kind_of, place_in_line
+from ade.core.locks.wishes import LockMode
 from ade.ports import LockQuery, Stores
 
 MOST_REQUESTS = 10_000
@@ -51,34 +52,42 @@ async def view_locks(
     resource: str | None = None,
     kind: str | None = None,
 ) -> list[LockView]:
-    """Every resource that is locked, by namespace and name; `kind` is the part before the colon of its name."""
-    assert stores.locks is not None
-    requests = await stores.locks.find(LockQuery(namespace=namespace, limit=MOST_REQUESTS))
-    steady = stores.clock.steady()
+    """Every resource that is locked, by namespace and name; `kind` is the part before the colon of its name.
+
+    With an owner: what it holds or waits for, and everybody else who does. A resource is named with its namespace.
+    """
+    query = LockQuery(namespace=namespace, owner=owner, resource=resource, kind=kind, limit=MOST_REQUESTS)
     by_resource: dict[tuple[str, str], list[LockRequest]] = {}
-    for request in sorted(requests, key=place_in_line):
-        for name in request.resources:
-            if (request.is_granted or request.is_waiting) and _is_meant(name, resource, kind):
+    for request in await stores.locks.find(query):
+        for name in request.resources if request.is_granted or request.is_waiting else ():
+            if resource in (None, name) and kind in (None, kind_of(name)):
                 by_resource.setdefault((request.namespace, name), []).append(request)
     views = []
     for (space, name), known in sorted(by_resource.items()):
-        if owner is None or any(one.owner == owner for one in known):
-            holders = [standing(one, name, steady) for one in known if one.is_granted]
-            waiters = [standing(one, name, steady) for one in known if not one.is_granted]
-            views.append(LockView(namespace=space, resource=name, holders=holders, waiters=waiters))
+        if owner is not None:
+            query = LockQuery(namespace=space, resource=name, limit=MOST_REQUESTS)
+            known = await stores.locks.find(query)
+        views.append(_view(space, name, known, stores.clock.steady()))
     return views
+
+
+def _view(namespace: str, resource: str, known: list[LockRequest], steady: int) -> LockView:
+    known = sorted((one for one in known if resource in one.resources), key=place_in_line)
+    holders = [standing(one, resource, steady) for one in known if one.is_granted]
+    waiters = [standing(one, resource, steady) for one in known if not one.is_granted]
+    return LockView(namespace=namespace, resource=resource, holders=holders, waiters=waiters)
 
 
 async def lock_graph(stores: Stores, namespace: str) -> LockGraph:
     assert stores.locks is not None
     found = await stores.locks.find(LockQuery(namespace=namespace, limit=MOST_REQUESTS))
-    edges = edges_of(found)
+    waits = Waits(found)
     rings: dict[frozenset[str], Ring] = {}
-    for scope in sorted({edge.scope for edge in edges}):
-        ring = find_ring(edges, scope)
+    for scope in waits.scopes():
+        ring = waits.ring_of(scope)
         if ring is not None:
             rings.setdefault(frozenset(edge.scope for edge in ring), ring)
-    return LockGraph(requests={one.id: one for one in found}, edges=edges, rings=list(rings.values()))
+    return LockGraph(requests={one.id: one for one in found}, edges=waits.edges(), rings=list(rings.values()))
 
 
 def standing(request: LockRequest, resource: str, steady: int) -> Standing:
@@ -97,7 +106,3 @@ def standing(request: LockRequest, resource: str, steady: int) -> Standing:
         purpose=request.purpose,
         task_id=request.task_id,
     )
-
-
-def _is_meant(name: str, resource: str | None, kind: str | None) -> bool:
-    return (resource is None or name == resource) and (kind is None or name.partition(":")[0] == kind)

@@ -15,6 +15,7 @@ from ade.core.errors import StaleWrite
 from ade.core.events import Event
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
+from ade.ports.agents import AgentStore as AgentStore
 from ade.ports.locks import LockQuery as LockQuery
 from ade.ports.locks import LockStore as LockStore
 
@@ -345,6 +346,7 @@ class Stores:
     schedules: ScheduleStore
     blobs: BlobStore
     locks: LockStore
+    agents: AgentStore
     upkeep: UpkeepStore
     hints: Hints
     clock: Clock
@@ -361,4 +363,4 @@ class Closer(Protocol):
     async def __call__(self) -> None: ...
 
 
-WORK, STOP, DONE, LOCK = "work", "stop", "done", "lock"  # topics of hints
+WORK, STOP, DONE, LOCK, AGENT = "work", "stop", "done", "lock", "agent"  # topics of hints

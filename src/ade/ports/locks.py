@@ -6,16 +6,21 @@ from typing import Protocol
 from msgspec import Struct
 
 from ade.core.locks.deadlocks import Cure
+from ade.core.locks.limits import LockLimits
 from ade.core.locks.records import LockRequest
-from ade.core.locks.verbs import LockLimits
 
 
 class LockQuery(Struct, frozen=True, kw_only=True):
-    """Which lock requests to list. A resource is named together with its namespace."""
+    """Which lock requests to list. A resource is named together with its namespace.
+
+    `kind` is the part of a name before its first colon: those who hold or wait for such a resource. At most `limit`
+    are found; where there are more, which ones these are depends on the store.
+    """
 
     namespace: str | None = None
     owner: str | None = None
     resource: str | None = None
+    kind: str | None = None
     limit: int = 1_000
 
 
@@ -30,7 +35,7 @@ class LockStore(Protocol):
     ) -> LockRequest | None:
         """Granted, or in line for so long (None: for ever); None when it would have to wait and must not (0).
 
-        The same request again changes nothing, but fetches an unattended one. Raises TooManyLocks.
+        The same request again changes nothing, but fetches an unattended one. Raises TooManyLocks, LockRateLimited.
         """
 
     async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:

@@ -9,6 +9,7 @@ from ade.core.task import cancel
 from ade.ports import Stores, TaskQuery
 from ade.queue.decisions import ring_for
 from ade.queue.dependents import settle_broken
+from ade.queue.recalls import leave_lines
 
 _BATCH = 200
 _TRIES = 10
@@ -42,6 +43,7 @@ async def _cancel(stores: Stores, task_ids: Sequence[str], reason: str | None, a
         answers = await stores.tasks.commit_each(changes)
         written = [change for change, stale in zip(changes, answers, strict=True) if stale is None]
         ring_for(stores, *written)
+        await leave_lines(stores, (change.after for change in written))
         cancelled += [change.task_id for change in written]
         task_ids = [change.task_id for change, stale in zip(changes, answers, strict=True) if stale is not None]
     return cancelled

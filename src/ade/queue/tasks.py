@@ -12,6 +12,7 @@ from ade.ports import Stores, TaskQuery
 from ade.queue.decisions import decide, get
 from ade.queue.dependents import settle_broken
 from ade.queue.payloads import Payloads
+from ade.queue.recalls import leave_lines
 
 __all__ = ["cancel", "discard", "edit", "get", "replay"]
 
@@ -31,6 +32,7 @@ async def cancel(stores: Stores, task_id: str, reason: str | None = None, *, act
             None if task.status is Status.CANCELLED else decisions.cancel(task, reason, now=now, actor=actor)
         ),
     )
+    await leave_lines(stores, [cancelled])
     await _cancel_children(stores, cancelled, actor)
     await settle_broken(stores)
     return cancelled
@@ -43,13 +45,14 @@ async def _cancel_children(stores: Stores, parent: Task, actor: str | None) -> N
         page = await stores.tasks.find(TaskQuery(parent_id=parent_id, statuses=_UNFINISHED, limit=_PAGE))
         for child in page.tasks:
             try:
-                await decide(
+                cancelled = await decide(
                     stores,
                     child.id,
                     lambda task, now: decisions.cancel(task, "its parent was cancelled", now=now, actor=actor),
                 )
             except IllegalTransition:
                 continue  # it finished meanwhile
+            await leave_lines(stores, [cancelled])
             parents.append(child.id)
         if page.next is not None:
             parents.append(parent_id)

@@ -33,11 +33,25 @@ from ade.worker.context import Context, SyncContext
 from ade.worker.failures import failed, failure_of
 from ade.worker.forks import ForksEndHere, leave
 from ade.worker.kinship import die_with_parent
-from ade.worker.wire import Answer, Ask, Begin, Call, Ledger, Raised, Refused, Request, Returned, Spawn
+from ade.worker.wire import (
+    Answer,
+    Ask,
+    Begin,
+    Call,
+    Facts,
+    Ledger,
+    Raised,
+    Refused,
+    Request,
+    Returned,
+    Spawn,
+    TakeLock,
+    TakenLock,
+)
 
 PYTHONPATH_BEFORE = "ADE_CHILD_PYTHONPATH"  # the worker hands its sys.path over in PYTHONPATH
 SCRIPT = "__ade_main__"
-_ANSWERS: dict[type, Any] = {Begin: Ledger, Spawn: list[Task]}
+_ANSWERS: dict[type, Any] = {Begin: Ledger, Spawn: list[Task], TakeLock: TakenLock}
 
 
 class Line:
@@ -146,6 +160,8 @@ def _outcome(call: Call, context: SyncContext) -> Raw | Failed:
         args, kwargs = signature.place(signature.decode(call.args), context)
     except InvalidArguments as error:
         return failed(FailureKind.BAD_ARGUMENTS, error)
+    if call.facts.locks:
+        _enter_scope(call.facts)
     try:
         with ForksEndHere():
             value = function(*args, **kwargs)
@@ -155,6 +171,13 @@ def _outcome(call: Call, context: SyncContext) -> Raw | Failed:
         return signature.encode_result(value)
     except InvalidResult as error:
         return failed(FailureKind.BAD_RESULT, error)
+
+
+def _enter_scope(facts: Facts) -> None:
+    """What the function locks in any other way is waited for by the run too: a ring with its own locks is found."""
+    from ade.governance.locks.scopes import Scope, current
+
+    current.set(Scope(threading.get_ident(), facts.scope))
 
 
 @cache

@@ -8,17 +8,22 @@ import asyncio
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Raw, structs
 
 from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
+from ade.core.locks.asking import DEFAULT_TTL_MS
+from ade.core.locks.asking import ask as ask_for
+from ade.core.locks.records import DEFAULT_NAMESPACE
+from ade.core.locks.wishes import Wish, merged, wishes_of
 from ade.core.records import Task
 from ade.queue.coding import CODING_ERRORS, decode_foreign, to_json, to_plain
+from ade.worker.run_lock import ContextLocks, Held, RunLock, SyncRunLock
 from ade.worker.texts import storable
-from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn
+from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn, TakeLock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +46,7 @@ class Context:
 
     __ade_context__ = True
 
-    def __init__(self, facts: Facts, ask: Ask, is_stopped: Callable[[], bool]) -> None:
+    def __init__(self, facts: Facts, ask: Ask, is_stopped: Callable[[], bool], held: Held = dict) -> None:
         self.task_id = facts.task_id
         self.name = facts.name
         self.attempt = facts.attempt
@@ -50,6 +55,8 @@ class Context:
         self._ask = ask
         self._is_stopped = is_stopped
         self._begun: set[str] = set()
+        self._facts = facts
+        self._held = held
 
     @property
     def cancelled(self) -> bool:
@@ -128,6 +135,35 @@ class Context:
         [stored] = await self._ask(Spawn([task]))
         return function.handle_of(stored)
 
+    def lock(
+        self,
+        *wanted: str | Wish,
+        namespace: str = DEFAULT_NAMESPACE,
+        ttl: float = DEFAULT_TTL_MS / 1000,
+        wait: float | None = None,
+        purpose: str | None = None,
+    ) -> RunLock:
+        """Hold locks for a block: `async with ctx.lock("repo:app") as lock`, all or none of what is named.
+
+        A bare name is to be written; read("db:main") shares. With `wait` seconds LockTimeout is raised after them. When
+        a lock is lost, the run is told to end: it is cancelled, and tried again if attempts are left.
+        """
+        wishes = merged(wishes_of(wanted))
+        request = ask_for(id="x", owner="x", scope="x", wanted=wishes, namespace=namespace, ttl_ms=round(ttl * 1000))
+        wait_ms = None if wait is None else round(max(wait, 0) * 1000)
+        taking = TakeLock(
+            wishes=list(wishes), scope="", namespace=namespace, ttl_ms=request.ttl_ms, wait_ms=wait_ms, purpose=purpose
+        )
+        return RunLock(self._locks, taking)
+
+    def token(self, resource: str) -> int:
+        """The fencing token of something this run has locked, its task's locks included. Raises LockLost."""
+        return self._locks.token(resource)
+
+    @cached_property
+    def _locks(self) -> ContextLocks:
+        return ContextLocks(self._facts, self._ask, self._is_stopped, self._held)
+
     def _scoped(self, key: str) -> str:
         return f"{self.name}/{key}"
 
@@ -172,6 +208,22 @@ class SyncContext:
 
     def raise_if_cancelled(self) -> None:
         self._context.raise_if_cancelled()
+
+    def lock(
+        self,
+        *wanted: str | Wish,
+        namespace: str = DEFAULT_NAMESPACE,
+        ttl: float = DEFAULT_TTL_MS / 1000,
+        wait: float | None = None,
+        purpose: str | None = None,
+    ) -> SyncRunLock:
+        """Hold locks for a block: `with ctx.lock("repo:app") as lock`. See Context.lock; look at `cancelled`."""
+        lock = self._context.lock(*wanted, namespace=namespace, ttl=ttl, wait=wait, purpose=purpose)
+        return SyncRunLock(lock, _run_through)
+
+    def token(self, resource: str) -> int:
+        """The fencing token of something this run has locked, its task's locks included. Raises LockLost."""
+        return self._context.token(resource)
 
     progress = _blocking(Context.progress)
     log = _blocking(Context.log)

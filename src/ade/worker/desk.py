@@ -5,23 +5,26 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ade.core.errors import StaleLease
+from ade.core.locks.of_tasks import request_id
 from ade.core.records import Task
 from ade.logs import Log
 from ade.ports import Stores
 from ade.worker.context import Context, SyncContext
+from ade.worker.locking import RunLocks
 from ade.worker.outputs import OutputBuffer
 from ade.worker.run import MUTE, Run, Stop
-from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn
+from ade.worker.wire import Begin, Facts, Finish, Forget, LeaveLock, Ledger, Progress, Request, Say, Spawn, TakeLock
 
 Enqueue = Callable[[Sequence[Task]], Coroutine[Any, Any, list[Task]]]
 log = Log("ade.worker")
 
 
 class Desk:
-    def __init__(self, stores: Stores, enqueue: Enqueue, outputs: OutputBuffer) -> None:
+    def __init__(self, stores: Stores, enqueue: Enqueue, outputs: OutputBuffer, locks: RunLocks) -> None:
         self._stores = stores
         self._enqueue = enqueue
         self._outputs = outputs
+        self._locks = locks
         self.on_lost: Callable[[Run], object] = lambda run: run.end(Stop.LOST)
 
     async def answer(self, run: Run, request: Request) -> Any:
@@ -43,11 +46,17 @@ class Desk:
                 await self._stores.effects.forget(key)
             case Spawn(tasks):
                 return await self._enqueue(tasks)
+            case TakeLock():
+                return await self._locks.take_more(run, request)
+            case LeaveLock(lock_id):
+                await self._locks.leave(run, lock_id)
         return None
 
     def context(self, run: Run) -> Context:
         """For a handler on the loop."""
-        return Context(facts_of(run), lambda request: self.answer(run, request), lambda: run.stop is not None)
+        return Context(
+            facts_of(run), lambda request: self.answer(run, request), lambda: run.stop is not None, lambda: run.locks
+        )
 
     def sync_context(self, run: Run) -> SyncContext:
         """For a handler in a thread: its requests are answered by the loop while the thread waits."""
@@ -56,7 +65,7 @@ class Desk:
         async def ask(request: Request) -> Any:
             return asyncio.run_coroutine_threadsafe(self.answer(run, request), loop).result()
 
-        return SyncContext(Context(facts_of(run), ask, lambda: run.stop is not None))
+        return SyncContext(Context(facts_of(run), ask, lambda: run.stop is not None, lambda: run.locks))
 
     async def _keep_progress(self, run: Run, value: Any) -> None:
         try:
@@ -73,4 +82,12 @@ class Desk:
 
 def facts_of(run: Run) -> Facts:
     task = run.task
-    return Facts(task_id=task.id, name=task.name, attempt=task.attempt, worker=task.worker_id or "", run_id=run.id)
+    return Facts(
+        task_id=task.id,
+        name=task.name,
+        attempt=task.attempt,
+        worker=task.worker_id or "",
+        run_id=run.id,
+        scope=request_id(task),
+        locks=tuple(item for held in run.locks.values() for item in held.grant.items),
+    )

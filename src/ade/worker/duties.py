@@ -51,7 +51,7 @@ def standard_duties(
     effects = partial(sweep.prune_effects, stores, retention_s=options.effect_retention_s)
     return [
         Duty(name="settle", every_s=quick, perform=settle, may_run=may_judge_leases),
-        Duty(name="locks", every_s=quick, perform=partial(stores.locks.bury, sweep.LIMIT)),
+        Duty(name="locks", every_s=quick, perform=partial(sweep.serve_locks, stores)),
         Duty(name="schedules", every_s=quick, perform=fire_schedules),
         Duty(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
         Duty(name="prune", every_s=slow, perform=prune),

@@ -40,6 +40,11 @@ def timed_out(limit_ms: int) -> Failed:
     return Failed(TaskError(kind=FailureKind.TIMED_OUT, type="TimeoutError", message=message))
 
 
+def lock_lost() -> Failed:
+    message = "a lock of this run was lost, so nothing protected what it did; it may run again"
+    return Failed(TaskError(kind=FailureKind.RAISED, type="LockLost", message=message))
+
+
 def died(what: str, **details: object) -> Failed:
     """The process that ran the handler ended without an answer."""
     error = TaskError(kind=FailureKind.RAISED, type="ProcessDied", message=what, details=details or None)

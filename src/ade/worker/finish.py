@@ -7,7 +7,7 @@ from typing import Any
 from ade.core.change import Change
 from ade.core.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
 from ade.core.lifecycle import Status, Verb
-from ade.core.outcome import Failed, Outcome, Released, Succeeded
+from ade.core.outcome import Deferred, Failed, Outcome, Released, Succeeded
 from ade.core.task import settle
 from ade.logs import Log
 from ade.ports import DONE, WORK, Stores
@@ -88,7 +88,7 @@ class Finisher:
     def _change(self, run: Run, outcome: object, now: int) -> Change:
         """What the outcome means. One that means nothing, as middleware may make it, is a failure of its task alone."""
         try:
-            if isinstance(outcome, Succeeded | Failed | Released):
+            if isinstance(outcome, Succeeded | Failed | Released | Deferred):
                 return settle(run.task, outcome, now=now, dice=self._dice())
             reason = f"a run ends in an Outcome, and not in {type(outcome).__name__}"
         except Exception as error:

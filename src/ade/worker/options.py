@@ -1,8 +1,10 @@
 """What a worker is told about itself, apart from the handlers it has."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from ade.core.locks.limits import LockLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,10 @@ class WorkerOptions:
     poll_s: float = 1.0  # the slow look for work whose wake-up was lost
     grace_s: float = 20.0  # how long a stopping worker waits for what is running
     cancel_grace_s: float = 5.0  # how long a handler may take to end once it was told to
+    agent: str | None = None  # whose capacity its runs use up; None: nobody's
+    agent_max_tasks: int | None = None  # None: as the agent is known, or as many as `concurrency`
+    lock_limits: LockLimits = field(default_factory=LockLimits)  # for what its runs lock
+    deadlock_detection: bool = True
     guard_silence_s: float = 900.0  # the guardian keeps a silent worker's runs without a time-out for so long
 
     @property

@@ -1,6 +1,7 @@
 """Runs a handler in its mode and turns whatever happens into an Outcome. It never raises for a task's own fault."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from ade.worker.children import Children, Groups, call_of
 from ade.worker.desk import Desk, facts_of
 from ade.worker.failures import failed, failure_of
 from ade.worker.forks import ForksEndHere
+from ade.worker.locking import enter_scope
 from ade.worker.run import Run
 from ade.worker.threads import HandlerThreads
 
@@ -103,7 +105,14 @@ class Performer:
         context = None if handler.signature.parameters.context is None else self._desk.sync_context(run)
         positional, named = handler.signature.place(arguments, context)
         run.interrupt = _leave_it_to_the_handler
-        return await self._threads.call(lambda: handler.function(*positional, **named))
+        if not run.locks:
+            return await self._threads.call(lambda: handler.function(*positional, **named))
+
+        def with_locks() -> Any:
+            enter_scope(run, threading.get_ident())
+            return handler.function(*positional, **named)
+
+        return await self._threads.call(with_locks)
 
     async def _in_process(self, run: Run, handler: Handler, args: Raw) -> Succeeded | Failed:
         def on_start(kill: Callable[[], None]) -> None:

@@ -9,8 +9,9 @@ from ade.core.errors import AdeError
 from ade.core.rate import RateState, next_allowed_ms
 from ade.core.records import Definition
 from ade.logs import Log
-from ade.ports import WORK, ClaimRequest, Stores
+from ade.ports import AGENT, WORK, ClaimRequest, Stores
 from ade.queue.handlers import Mode, Registry
+from ade.worker.capacity import Capacity
 from ade.worker.options import WorkerOptions
 from ade.worker.probe import CLAIMED, Probe
 from ade.worker.runs import Runs
@@ -32,9 +33,11 @@ class Pump:
         options: WorkerOptions,
         worker_id: str,
         probe: Probe,
+        capacity: Capacity | None = None,  # of the agent it works for, if it works for one
     ) -> None:
         self._stores = stores
         self._runs = runs
+        self._capacity = capacity
         self._timer = timer
         self._options = options
         self._worker_id = worker_id
@@ -48,6 +51,8 @@ class Pump:
         self._stopping = False
         self._starved = False  # some claim brought less than it asked for: new work must wake us
         self._eager = False  # some mode could take more: new room must wake us
+        self._capped = False  # the agent had no more units: one that comes free must wake us
+        self._freed = False  # units came free since the round began
         self._hinted = False  # new work was announced since the round began
         self._fruitful = False  # the round brought something
         self._lingering = False
@@ -59,7 +64,10 @@ class Pump:
 
     async def work(self) -> None:
         """Claim until told to stop."""
-        unfollow = self._stores.hints.follow(WORK, self._on_new_work)
+        hints = self._stores.hints
+        unfollow = [hints.follow(WORK, self._on_new_work)]
+        if self._capacity is not None:
+            unfollow.append(hints.follow(AGENT, self._on_units))
         pause = _FIRST_PAUSE_S
         try:
             while not self._stopping:
@@ -76,7 +84,8 @@ class Pump:
                 await self._rest()
             await self._clear_up()
         finally:
-            unfollow()
+            for leave in unfollow:
+                leave()
 
     def stop(self) -> None:
         """Claim no more."""
@@ -87,7 +96,7 @@ class Pump:
         """Claim for all modes together as far as the scarcest one has room, so that priorities hold across modes;
         then for the others. Every round begins with all that have room, so what is first in line is never passed over.
         """
-        self._starved = self._eager = self._hinted = self._fruitful = False
+        self._starved = self._eager = self._hinted = self._fruitful = self._capped = self._freed = False
         if self._unanswered is not None:
             await self._claim(structs.replace(self._unanswered, may_be_repeated=True))
         modes, with_more = self._modes, list[Mode]()
@@ -100,26 +109,40 @@ class Pump:
                 self._eager = True
             if not open_modes:
                 break
-            claimed = await self._claim(self._request(open_modes, limit))
-            if claimed < limit:
+            run_ids = await self._with_units(self._ids.take(limit))
+            claimed = await self._claim(self._request(open_modes, run_ids)) if run_ids else 0
+            if claimed < len(run_ids):
                 self._appetite = max(_LEAST_APPETITE, claimed * 4)
-                self._starved = True
+                self._starved, self._capped = True, False
                 break
             self._appetite = max(self._appetite, claimed * 4)
             self._eager = True
+            if self._capped:
+                break
             with_more += [mode for mode in open_modes if rooms[mode] == limit]
             modes = tuple(mode for mode in open_modes if rooms[mode] > limit)
         if any(self._runs.room(mode) > 0 for mode in with_more):
             self._wake.set()  # one call hands out only so many: go on while these begin
 
-    def _request(self, modes: tuple[Mode, ...], limit: int) -> ClaimRequest:
+    async def _with_units(self, run_ids: list[str]) -> list[str]:
+        """Those of them that may begin, as far as the agent is concerned."""
+        if self._capacity is None:
+            return run_ids
+        given = await self._capacity.take(run_ids)
+        if len(given) < len(run_ids):
+            self._capped = True
+            if self._capacity.has_over:  # since it was asked
+                self._wake.set()
+        return given
+
+    def _request(self, modes: tuple[Mode, ...], run_ids: list[str]) -> ClaimRequest:
         names = self._names.get(modes)
         if names is None:
             names = frozenset[str]().union(*(self._names[(mode,)] for mode in modes))
             self._names[modes] = names
         return ClaimRequest(
             worker_id=self._worker_id,
-            run_ids=self._ids.take(limit),
+            run_ids=run_ids,
             names=names,
             queues=self._options.queues,
             lease_ms=self._options.lease_ms,
@@ -138,6 +161,9 @@ class Pump:
         elif tasks:
             self._runs.start(tasks)
             self._fruitful = True
+        if self._capacity is not None:
+            self._capacity.claimed()
+        if tasks:
             # They begin before anything else is asked. Short ones are done in the first turn of the loop, and in the
             # second their commit is asked for: the next claim then goes with it into one transaction.
             await asyncio.sleep(0)
@@ -158,6 +184,9 @@ class Pump:
         if self._starved and self._hinted:
             if not self._fruitful:  # announced work may be for others: look often, but not hotly
                 await asyncio.sleep(_LINGER_S)
+            return
+        if self._capped and self._freed:  # others may have been faster
+            await asyncio.sleep(_LINGER_S)
             return
         if self._wake.is_set() or self._stopping:
             return
@@ -198,7 +227,19 @@ class Pump:
         if self._starved:
             self._wake.set()
 
+    def _on_units(self) -> None:
+        """Somebody has given units of the agent back, or it may do more."""
+        self._freed = True
+        if self._capped:
+            self._wake.set()
+
     def _on_room(self) -> None:
+        if self._capacity is not None:
+            self._capacity.look()
+            if self._capped:  # then room is of use only with a unit
+                if self._capacity.has_over:
+                    self._wake.set()
+                return
         if not self._eager or self._wake.is_set():
             return
         performing = self._runs.performing

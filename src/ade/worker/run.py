@@ -3,21 +3,27 @@
 import asyncio
 from collections.abc import Callable
 from enum import StrEnum, auto
+from typing import TYPE_CHECKING
 
 from ade.core.records import Task
 from ade.queue.handlers import Handler, Mode
 from ade.worker.timer import Entry
+
+if TYPE_CHECKING:
+    from ade.governance.locks.held import HeldLock
 
 
 class Stop(StrEnum):
     """Why a run is told to end before it is done."""
 
     TIMED_OUT = auto()  # fails, and may be tried again
+    LOCK_LOST = auto()  # what it does is not protected any more: fails, and may be tried again
     SHUTDOWN = auto()  # is handed back
     CANCELLED = auto()  # somebody ended the task; nothing is written
     LOST = auto()  # the lease is gone; nothing is written
 
 
+_NO_LOCKS: "dict[str, HeldLock]" = {}  # of a run that has none; never written to
 MUTE = frozenset({Stop.CANCELLED, Stop.LOST})
 
 
@@ -27,6 +33,7 @@ class Run:
     __slots__ = (
         "alarm",
         "began",
+        "defers",
         "detached",
         "entry",
         "finishing",
@@ -34,6 +41,7 @@ class Run:
         "id",
         "interrupt",
         "job",
+        "locks",
         "mode",
         "stop",
         "task",
@@ -48,12 +56,19 @@ class Run:
         self.stop: Stop | None = None
         self.began = False  # its job has taken the first step
         self.finishing = False  # performed; its outcome waits to be committed
+        self.defers = False  # it ended because its task waits for locks: the place in their lines stays
         self.detached = False  # did not end when told to; whatever it still does is ignored
         self.job: asyncio.Task[None] | None = None
         self.alarm: Entry | None = None
         self.entry = b""  # its line on the slate, once it is held
         self.until_ms = 0  # monotonic: beyond it the run is hung for certain; 0 without a time-out
+        self.locks: dict[str, HeldLock] = _NO_LOCKS
         self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
+
+    @property
+    def uses_locks(self) -> bool:
+        """Whether there is something to let go of when it is over."""
+        return bool(self.locks or (self.task.locks and not self.defers))
 
     def end(self, why: Stop) -> bool:
         """Tell the run to end. A reason that forbids writing replaces one that does not; True if it is news."""

@@ -3,17 +3,17 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ade.core.lifecycle import Status
-from ade.core.outcome import Outcome, Released, Succeeded
+from ade.core.outcome import Deferred, Outcome, Released, Succeeded
 from ade.core.records import Task
 from ade.core.task import run_timeout_ms
 from ade.logs import Log
 from ade.queue.handlers import Mode, Registry
-from ade.worker.failures import failure_of, timed_out, unwritable
+from ade.worker.failures import failure_of, lock_lost, timed_out, unwritable
 from ade.worker.options import WorkerOptions
 from ade.worker.perform import Performer, own_cancellation
 from ade.worker.probe import PERFORMED, Probe
@@ -47,6 +47,8 @@ class Runs:
         self._emptied = asyncio.Event()
         self.held: dict[str, Run] = {}
         self.finish: Callable[[Run, Outcome], None] = _nobody_finishes
+        self.take_locks: Callable[[Run], Awaitable[Deferred | None]] = _nobody_has_any
+        self.let_go: Callable[[Run], None] = _nobody_locks
         self.on_room: Callable[[], None] = _nobody_waits
         self.on_settled: Callable[[], None] = _nobody_waits
         self.on_change: Callable[[Iterable[Run]], None] = _nobody_watches
@@ -134,10 +136,16 @@ class Runs:
         """Somebody noticed that the run no longer holds its task."""
         self.stop(run, Stop.LOST)
 
+    def lose_lock(self, run: Run) -> None:
+        """Nothing protects any more what the run does."""
+        self.stop(run, Stop.LOCK_LOST)
+
     def settled(self, runs: Sequence[Run]) -> None:
         """Their outcomes are committed, or refused for good."""
         for run in runs:
             self.held.pop(run.id, None)
+            if run.uses_locks:
+                self.let_go(run)
         self._after_release()
         self.on_settled()
 
@@ -160,7 +168,10 @@ class Runs:
         run.began = True
         outcome: Outcome | None = None
         try:
-            outcome = await self._performer.perform(run)
+            if run.task.locks:
+                outcome = await self.take_locks(run)
+            if outcome is None:
+                outcome = await self._performer.perform(run)
         except asyncio.CancelledError:
             if run.stop is None:  # by itself, or with the whole loop: then nobody is left to commit it
                 outcome = own_cancellation()
@@ -179,12 +190,15 @@ class Runs:
         if run.alarm is not None:
             self._timer.cancel(run.alarm)
         verdict = _verdict(run, outcome)
+        run.defers = isinstance(verdict, Deferred)
         if verdict is not None:
             self.finish(run, verdict)
             self.on_room()
             return
         log.info("task.stopped", **_about(run), reason=run.stop)
         self.held.pop(run.id, None)
+        if run.uses_locks:
+            self.let_go(run)
         self._after_release()
 
     def _detach(self, run: Run) -> None:
@@ -208,9 +222,11 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
     """What to commit for a run that ended like this; None when it must write nothing."""
     if run.stop in MUTE:
         return None
+    if run.stop is Stop.LOCK_LOST:  # whatever it says: nothing protected what it did
+        return lock_lost()
     if run.stop is None:
         return outcome or unwritable("the run ended without an outcome; middleware must return one")
-    if isinstance(outcome, Succeeded):
+    if isinstance(outcome, Succeeded | Deferred):
         return outcome
     if run.stop is Stop.SHUTDOWN:
         return Released(HANDED_BACK)
@@ -225,6 +241,13 @@ def _nobody_finishes(run: Run, outcome: Outcome) -> None: ...
 
 
 def _nobody_waits() -> None: ...
+
+
+async def _nobody_has_any(run: Run) -> Deferred | None:
+    return None
+
+
+def _nobody_locks(run: Run) -> None: ...
 
 
 def _nobody_watches(runs: Iterable[Run]) -> None: ...

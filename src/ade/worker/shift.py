@@ -19,11 +19,13 @@ from ade.queue.handlers import Registry
 from ade.queue.payloads import Payloads
 from ade.queue.plans import TaskDefaults
 from ade.version import VERSION
+from ade.worker.capacity import Capacity
 from ade.worker.desk import Desk
 from ade.worker.duties import Duty, standard_duties
 from ade.worker.finish import Finisher
 from ade.worker.guardian import Brief, GuardianProcess, GuardianSpec
 from ade.worker.lease import LeaseThread
+from ade.worker.locking import RunLocks
 from ade.worker.loops import keep_up
 from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.outputs import OutputBuffer
@@ -67,14 +69,22 @@ class Shift:
         stores, options = setup.stores, setup.options
         self._timer = SharedTimer(asyncio.get_running_loop())
         self._outputs = OutputBuffer(stores.outputs, stores.clock)
-        desk = Desk(stores, self._enqueue, self._outputs)
+        self._locks = RunLocks(stores, options)
+        desk = Desk(stores, self._enqueue, self._outputs, self._locks)
         self._slate = Slate.create(2 * options.concurrency)
         self._performer = Performer(desk, setup.payloads, setup.middleware, self._slate)
         self._runs = Runs(setup.registry, self._performer, self._timer, options, setup.probe)
         self._finisher = Finisher(stores, self._outputs, setup.probe, setup.dice, self._runs.settled)
         self._runs.finish = self._finisher.add
+        self._runs.take_locks, self._runs.let_go = self._locks.take, self._locks.end
+        self._locks.on_lost = self._runs.lose_lock
         desk.on_lost = self._runs.lose
-        self._pump = Pump(stores, setup.registry, self._runs, self._timer, options, setup.worker_id, setup.probe)
+        self._capacity: Capacity | None = None
+        if options.agent is not None:
+            self._capacity = Capacity(stores.agents, stores.clock, options, setup.worker_id, self._runs.held)
+        self._pump = Pump(
+            stores, setup.registry, self._runs, self._timer, options, setup.worker_id, setup.probe, self._capacity
+        )
         self._guardian: GuardianProcess | None = None
         self._went_round_ms = _now_ms()
         self._lease = self._make_lease()
@@ -96,10 +106,14 @@ class Shift:
             running=self._runs.performing,
             progress_at=self._pump.progress_at,
             draining=self.draining,
+            agent=setup.options.agent,
         )
 
     async def work(self, stop: asyncio.Event) -> None:
         """Until told to stop. Raises what ended a part that must never end."""
+        if self._capacity is not None:
+            await self._capacity.open()
+            self._spawn("capacity", self._capacity.work())
         self._start_guardian()
         self._lease.start()
         setup = self._setup
@@ -129,6 +143,8 @@ class Shift:
         await drain(self._runs, self._setup.options, self._hurry)
         left_behind = tuple(run.task.id for run in self._runs.held.values())
         await self._take_apart()
+        if self._capacity is not None:
+            await self._capacity.close()
         if not left_behind:
             await self._deregister()
         return Handover(handed_back=tuple(self._finisher.released), left_behind=left_behind)
@@ -138,6 +154,7 @@ class Shift:
             job.cancel()
         await asyncio.gather(*self._background.values(), return_exceptions=True)
         await self._outputs.flush()
+        await self._locks.close()
         await asyncio.to_thread(self._lease.stop)
         await self._performer.close()  # takes its processes off the slate
         if self._guardian is not None:
@@ -154,9 +171,14 @@ class Shift:
     def _make_lease(self) -> LeaseThread:
         loop = asyncio.get_running_loop()
         options, stores, runs, slate = self._setup.options, self._setup.stores, self._runs, self._slate
+        locks = self._locks
 
         def renew(held: Mapping[str, str]) -> Renewal:
-            return stores.workers.renew(self.record(), held, lease_ms=options.lease_ms)
+            renewal = stores.workers.renew(self.record(), held, lease_ms=options.lease_ms)
+            locks.renew_late()
+            if self._capacity is not None:
+                self._capacity.renew(held, loop.call_soon_threadsafe)
+            return renewal
 
         def held() -> Mapping[str, str]:
             now_ms = _now_ms()
@@ -198,7 +220,9 @@ class Shift:
 
     def _new_guardian(self, spec: GuardianSpec) -> GuardianProcess:
         options = self._setup.options
-        about = {"worker": self.record(), "lease_ms": options.lease_ms, "store": spec.store}
+        about: dict[str, object] = {"worker": self.record(), "lease_ms": options.lease_ms, "store": spec.store}
+        if self._capacity is not None:
+            about["agent"] = self._capacity.agent
         brief = Brief(
             worker_pid=os.getpid(),
             descriptor=self._slate.descriptor,

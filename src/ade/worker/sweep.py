@@ -10,6 +10,7 @@ from ade.logs import Log
 from ade.ports import DONE, STOP, WORK, Stores
 from ade.queue.dependents import settle_broken
 from ade.queue.payloads import Payloads
+from ade.queue.recalls import leave_lines, recall_called
 from ade.worker.handed_in import HandedIn, settle_handed_in
 
 LIMIT = 200
@@ -47,6 +48,7 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task]) -> int:
         log.warning(
             "task.worker_lost", task_id=task.id, attempt=task.attempt, worker=task.worker_id, status=change.after.status
         )
+    await leave_lines(stores, (change.before for change in written))
     if written:
         stores.hints.ring(STOP)  # should the worker live after all, let it hear so
     return len(written)
@@ -55,7 +57,14 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task]) -> int:
 async def fail_overdue(stores: Stores, tasks: Sequence[Task]) -> int:
     """Fail what nobody needs any more because its deadline passed before it ran."""
     now = stores.clock.now()
-    return len(await _commit(stores, [miss_deadline(task, now=now) for task in tasks]))
+    written = await _commit(stores, [miss_deadline(task, now=now) for task in tasks])
+    await leave_lines(stores, (change.before for change in written))
+    return len(written)
+
+
+async def serve_locks(stores: Stores, limit: int = LIMIT) -> int:
+    """Remove holders and waiters whose time is over, and recall the tasks that were let in. Answers how many."""
+    return await stores.locks.bury(limit) + await recall_called(stores, limit)
 
 
 async def forget_silent_workers(stores: Stores) -> int:

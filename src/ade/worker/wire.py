@@ -10,6 +10,8 @@ from asyncio import StreamReader, StreamWriter
 import msgspec
 from msgspec import Raw, Struct
 
+from ade.core.locks.records import LockItem
+from ade.core.locks.wishes import Wish
 from ade.core.outcome import Failed
 from ade.core.records import Effect, Task
 
@@ -53,7 +55,24 @@ class Spawn(Struct, frozen=True, tag=True):
     tasks: list[Task]
 
 
-Request = Progress | Say | Begin | Finish | Forget | Spawn
+class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
+    """Take a lock for this run; answered by TakenLock when it is granted."""
+
+    wishes: list[Wish]
+    scope: str
+    namespace: str
+    ttl_ms: int
+    wait_ms: int | None = None
+    purpose: str | None = None
+
+
+class LeaveLock(Struct, frozen=True, tag=True):
+    """Let go of a lock."""
+
+    id: str
+
+
+Request = Progress | Say | Begin | Finish | Forget | Spawn | TakeLock | LeaveLock
 
 
 class Ask(Struct, frozen=True, tag=True):
@@ -69,6 +88,14 @@ class Ledger(Struct, frozen=True):
 
     effect: Effect
     live: bool
+
+
+class TakenLock(Struct, frozen=True):
+    """A lock that is held: its id, and the token of each resource."""
+
+    id: str
+    namespace: str
+    items: tuple[LockItem, ...]
 
 
 class Refused(Struct, frozen=True, tag=True):
@@ -94,6 +121,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     attempt: int
     worker: str
     run_id: str
+    scope: str = ""  # what its locks are held and waited for under
+    locks: tuple[LockItem, ...] = ()  # of its task
 
 
 class Call(Struct, frozen=True, tag=True):

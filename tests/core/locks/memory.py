@@ -6,7 +6,9 @@ from typing import TypeVar
 from ade.core.events import Event
 from ade.core.locks.asking import ask
 from ade.core.locks.book import Book
-from ade.core.locks.records import LockMode, LockRequest, place_in_line
+from ade.core.locks.limits import Crowd
+from ade.core.locks.records import LockRequest, place_in_line
+from ade.core.locks.wishes import LockMode
 
 Result = TypeVar("Result")
 READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE
@@ -16,6 +18,7 @@ class MemoryLocks:
     def __init__(self) -> None:
         self.requests: dict[str, LockRequest] = {}
         self.events: list[Event] = []
+        self.rates: dict[str, int] = {}
         self.steady_ms = 1_000_000
         self.now_us = 1_700_000_000_000_000
         self._newest = (0, 0)
@@ -34,10 +37,17 @@ class MemoryLocks:
     def newest(self) -> tuple[int, int]:
         return self._newest
 
+    def crowd(self, request: LockRequest) -> Crowd:
+        """What there is already, the dead among them."""
+        lines = (list(self.line(resource)) for resource in request.resources)
+        owned = sum(one.owner == request.owner for one in self.requests.values())
+        return Crowd(max(map(len, lines)), owned, self.rates.get(request.owner, 0))
+
     def do(self, verb: Callable[[Book], Result]) -> Result:
         """Carry the verb out and write what it decided."""
         book = Book(self, now_us=self.now_us, steady_ms=self.steady_ms)
         result = verb(book)
+        self.rates.update(book.rates)
         if not book.changed and not book.removed:
             return result
         for request_id in book.removed:

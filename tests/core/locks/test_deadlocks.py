@@ -1,12 +1,14 @@
 """Rings of agents that wait for each other are found and opened; where there is none, nobody gives way."""
 
 import random
+from functools import partial
 
 import pytest
 
-from ade.core.locks.deadlocks import Cure, GiveWay, LetPass, cure_of, edges_of, find_ring
-from ade.core.locks.records import LockMode
+from ade.core.locks.deadlocks import Cure, GiveWay, LetPass, Waits, _against, cure_of
+from ade.core.locks.records import LockRequest
 from ade.core.locks.verbs import acquire, give_way, let_pass, release, upgrade
+from ade.core.locks.wishes import LockMode
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 
@@ -17,7 +19,7 @@ def take(locks: MemoryLocks, request_id: str, resource: str, mode: LockMode, *, 
 
 
 def cure_for(locks: MemoryLocks, scope: str) -> Cure | None:
-    ring = find_ring(edges_of(locks.requests.values()), scope)
+    ring = Waits(locks.requests.values()).ring_of(scope)
     return None if ring is None else cure_of(ring, locks.requests)
 
 
@@ -49,6 +51,19 @@ def test_once_one_gives_way_and_lets_go_the_others_go_on() -> None:
 
     assert locks.requests["wish-2"].is_granted
     assert cure_for(locks, "agent-1") is None
+
+
+def test_one_may_have_to_go_past_several_in_line_and_nobody_gives_way() -> None:
+    locks = MemoryLocks()
+    take(locks, "c-db", "db", WRITE, scope="c")
+    for agent in ("a", "b"):  # both want the database of c, and the repository, all or none
+        request = wanting(agent, ("db", WRITE), ("repo", WRITE))
+        locks.do(lambda book, request=request: acquire(book, request, wait_ms=None))  # type: ignore[misc]  # bound now
+    take(locks, "c-repo", "repo", WRITE, scope="c")  # free, but two stand before it who wait for c
+
+    assert {cure_for(locks, agent) for agent in ("a", "b", "c")} == {LetPass("c-repo", before="a")}
+    locks.do(lambda book: let_pass(book, "c-repo", before="a"))
+    assert locks.requests["c-repo"].is_granted
 
 
 def test_among_equals_who_holds_least_gives_way_and_then_the_youngest() -> None:
@@ -91,23 +106,93 @@ def test_a_reader_that_wants_to_write_in_a_ring_is_found() -> None:
     assert cure.request_id in {"a-up", "b-repo"}
 
 
+class Crowd:
+    """Four agents that take things one by one, in the order of their names, and at last let go of all."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.locks = MemoryLocks()
+        self._dice = dice
+        self._reached = {f"agent-{number}": 0 for number in range(4)}
+        self._asked = 0
+
+    def act(self) -> bool:
+        """Somebody who does not wait takes something or lets go; whether it has to wait now."""
+        waiting = {one.scope for one in self.locks.requests.values() if one.is_waiting}
+        agent = self._dice.choice(sorted(self._reached.keys() - waiting))
+        if self._reached[agent] < 3 and self._dice.random() < 0.8:
+            return not self._take_one_more(agent)
+        for held in [one.id for one in self.locks.requests.values() if one.scope == agent]:
+            self.locks.do(partial(release, request_id=held))
+        self._reached[agent] = 0
+        return False
+
+    def is_in_a_ring(self) -> bool:
+        waits = Waits(self.locks.requests.values())
+        return any(waits.ring_of(scope) for scope in self._reached)
+
+    def _take_one_more(self, agent: str) -> bool:
+        self._reached[agent] += self._dice.randint(1, 2)
+        self._asked += 1
+        thing, mode = f"thing:{self._reached[agent]}", self._dice.choice([READ, WRITE])
+        priority = self._dice.choice([2, 5])
+        return take(self.locks, f"{agent}-{self._asked}", thing, mode, scope=agent, priority=priority)
+
+
 def test_waiting_is_no_deadlock() -> None:
-    """Everybody takes things in the order of their names: there can be no ring, and none is seen."""
-    dice = random.Random(7)
-    for _ in range(300):
-        locks = MemoryLocks()
-        agents = [f"agent-{number}" for number in range(5)]
-        waiting: dict[str, bool] = dict.fromkeys(agents, False)
-        reached = dict.fromkeys(agents, -1)
-        for step in range(40):
-            agent = dice.choice(agents)
-            waiting[agent] = any(one.scope == agent and not one.is_granted for one in locks.requests.values())
-            if not waiting[agent] and reached[agent] < 7 and dice.random() < 0.7:
-                reached[agent] += dice.randint(1, 2)
-                mode = dice.choice([READ, WRITE])
-                take(locks, f"{agent}-{step}", f"thing:{reached[agent]}", mode, scope=agent)
-            elif not waiting[agent]:
-                for one in [one.id for one in locks.requests.values() if one.scope == agent]:
-                    locks.do(lambda book, one=one: release(book, one))  # type: ignore[misc]  # bound now, not later
-                reached[agent] = -1
-            assert all(cure_for(locks, agent) is None for agent in agents)
+    """Ten thousand random orders in which there can be no ring: none is seen, so nobody has to give way."""
+    dice, waits = random.Random(11), 0
+    for _ in range(10_000):
+        crowd = Crowd(dice)
+        for _ in range(8):
+            if crowd.act():
+                waits += 1
+                assert not crowd.is_in_a_ring()
+    assert waits > 10_000, "else there was nothing to see"
+
+
+def rings_by_force(locks: MemoryLocks) -> set[str]:
+    """The scopes that are in some ring, found by walking every edge there is."""
+    following: dict[str, set[str]] = {}
+    for edge in Waits(locks.requests.values()).edges():
+        following.setdefault(edge.scope, set()).add(edge.blocking_scope)
+
+    def reaches(scope: str) -> bool:
+        seen, frontier = set[str](), {scope}
+        while frontier:
+            frontier = {after for here in frontier for after in following.get(here, ())} - seen
+            seen |= frontier
+        return scope in seen
+
+    return {scope for scope in following if reaches(scope)}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_quick_search_finds_exactly_the_rings_there_are(seed: int) -> None:
+    dice = random.Random(seed)
+    locks = MemoryLocks()
+    for number in range(40):
+        wanted = dice.sample(["a", "b", "c", "d"], dice.randint(1, 3))
+        items = [(resource, dice.choice([READ, WRITE])) for resource in wanted]
+        request = wanting(f"r{number}", *items, scope=f"s{dice.randrange(8)}", priority=dice.randrange(10))
+        locks.do(partial(acquire, request=request, wait_ms=None))
+    waits = Waits(locks.requests.values())
+
+    assert {scope for scope in waits.scopes() if waits.ring_of(scope)} == rings_by_force(locks)
+
+
+def test_a_thousand_who_wait_in_one_line_are_passed_once() -> None:
+    locks = MemoryLocks()
+    for number in range(1_000):
+        take(locks, f"r{number}", "thing", WRITE, scope=f"agent-{number}")
+    waits = Waits(locks.requests.values())
+    looked_at = 0
+
+    def counting(waiter: LockRequest, one: LockRequest, resource: str) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return _against(waiter, one, resource)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ade.core.locks.deadlocks._against", counting)
+        assert waits.ring_of("agent-999") is None
+    assert looked_at <= 2_000

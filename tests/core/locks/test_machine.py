@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ade.core.errors import LockLost, UpgradeDeadlock
-from ade.core.locks.records import FRONT, OVERTAKING, LockMode, LockRequest, conflict, place_in_line
+from ade.core.locks.records import FRONT, OVERTAKING, LockRequest, conflict, place_in_line
 from ade.core.locks.verbs import acquire, bury, downgrade, give_way, poll, release, renew, take_away, upgrade
+from ade.core.locks.wishes import LockMode
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 RESOURCES = ("db:a", "db:b", "repo:c")

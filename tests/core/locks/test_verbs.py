@@ -2,12 +2,11 @@
 
 import pytest
 
-from ade.core.errors import InvalidLock, LockLost, TooManyLocks, UpgradeDeadlock
+from ade.core.errors import InvalidLock, LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
 from ade.core.locks.asking import WAITER_LEASE_MS, ask
-from ade.core.locks.records import LockMode, LockState
+from ade.core.locks.limits import Crowd, LockLimits
+from ade.core.locks.records import LockState
 from ade.core.locks.verbs import (
-    Crowd,
-    LockLimits,
     acquire,
     bury,
     downgrade,
@@ -19,6 +18,7 @@ from ade.core.locks.verbs import (
     take_away,
     upgrade,
 )
+from ade.core.locks.wishes import LockMode
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 DB = "database:prod-db-01"
@@ -140,6 +140,36 @@ class TestTheLine:
         of_owner, owners = Crowd(of_owner=7), LockLimits(requests_per_owner=7)
         with pytest.raises(TooManyLocks):
             locks.do(lambda b: acquire(b, wanting("b", (REPO, READ)), wait_ms=None, crowd=of_owner, limits=owners))
+
+
+class TestHowOftenOneMayAsk:
+    LIMITS = LockLimits(acquires=2, acquires_per_ms=1_000)
+
+    def ask(self, locks: MemoryLocks, name: str, wait_ms: int | None = None) -> object:
+        request = ask(id=name, owner="ada", scope=name, wanted=[(DB, WRITE)])
+        crowd = locks.crowd(request)
+        return locks.do(lambda book: acquire(book, request, wait_ms=wait_ms, crowd=crowd, limits=self.LIMITS))
+
+    def test_after_two_at_once_it_is_one_every_half_second(self, locks: MemoryLocks) -> None:
+        self.ask(locks, "a")
+        self.ask(locks, "b", wait_ms=0)
+        before = dict(locks.requests), dict(locks.rates), list(locks.events)
+
+        with pytest.raises(LockRateLimited, match="after 500 ms") as told:
+            self.ask(locks, "c")
+
+        assert told.value.retry_after_ms == 500
+        assert (locks.requests, locks.rates, locks.events) == before
+        locks.pass_time(500)
+        self.ask(locks, "c")
+
+    def test_to_ask_how_one_stands_is_free(self, locks: MemoryLocks) -> None:
+        for _ in range(10):
+            self.ask(locks, "a")
+
+        self.ask(locks, "b")
+        with pytest.raises(LockRateLimited):
+            self.ask(locks, "c")
 
 
 class TestLeases:

@@ -8,11 +8,11 @@ import pytest
 
 from ade.core.errors import DeadlockVictim, LockLost, LockTimeout, StaleToken, StoreUnavailable, UpgradeDeadlock
 from ade.core.locks.asking import ask
-from ade.core.locks.records import LockMode, LockRequest
+from ade.core.locks.records import LockRequest
+from ade.core.locks.wishes import LockMode, Wish, read, wishes_of, write
 from ade.governance.locks.fences import Fence
 from ade.governance.locks.held import HeldLock
 from ade.governance.locks.keeper import LockKeeper
-from ade.governance.locks.wishes import Wish, read, wishes_of, write
 from ade.ports import LockQuery, Stores
 
 DB, REPO = "database:prod-db-01", "repo:app"

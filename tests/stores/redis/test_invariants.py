@@ -76,6 +76,7 @@ MEDDLING: dict[str, Meddling] = {
     "every_run_has_its_lease": lambda at: at.command("ZINCRBY", "ade:queue:leases", 1, at.running[0].id),
     "every_run_holds_its_key": lambda at: at.command("DEL", "ade:queue:key:build/k"),
     "every_task_has_its_place": lambda at: at.command("ZREM", "ade:queue:delayed", in_stage(at, "delayed").id),
+    "every_unit_has_its_agent": lambda at: at.command("ZADD", "ade:agent:units:nobody", 1, "a run"),
     "final_tasks_have_an_end": lambda at: rewrite(at, ended(at).id, FINISHED, False),
     "indexes_match_records": lambda at: at.command("ZREM", "ade:task:all", at.tasks[0].id),
     "levels_match_streams": lambda at: at.command("HINCRBY", "ade:queue:levels", "5:default", 1),
@@ -153,7 +154,15 @@ MORE: dict[str, tuple[str, Meddling]] = {
     ),
     "an owner has a lock that does not exist": (
         "every_lock_has_its_place",
-        lambda at: at.command("SADD", "ade:lock:owner:default:first", "nobody"),
+        lambda at: at.command("ZADD", "ade:lock:owner:default:first", 0, "nobody"),
+    ),
+    "a kind has a lock that does not exist": (
+        "every_lock_has_its_place",
+        lambda at: at.command("ZADD", "ade:lock:kind:default:db", 0, "nobody"),
+    ),
+    "somebody is called who does not exist": (
+        "every_lock_has_its_place",
+        lambda at: at.command("SADD", "ade:lock:called", "default:nobody"),
     ),
     "a request for a lock cannot be read": (
         "every_lock_has_its_place",

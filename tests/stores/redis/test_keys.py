@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from ade.core.agents import Agent
 from ade.core.errors import NotConfirmed, StoreUnavailable
 from ade.core.locks.asking import ask
-from ade.core.locks.records import LockMode
-from ade.core.locks.verbs import LockLimits
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.wishes import LockMode
 from ade.core.records import OutputLine, Queue, Schedule
 from ade.ports import Stores
 from ade.stores.redis.codec import LENGTH, STATE_FIELDS
@@ -123,9 +124,17 @@ async def ledgers(scene: Place) -> None:
 
 
 async def locks(scene: Place) -> None:
-    for holder in ("first", "second"):
-        wanted = ask(id=holder, owner=holder, scope=holder, wanted=[("db:main", LockMode.EXCLUSIVE)])
-        await scene.stores.locks.acquire(wanted, wait_ms=None, limits=LockLimits())
+    limits = LockLimits(acquires=10, acquires_per_ms=1_000)
+    for holder in ("first", "second", "third"):
+        wanted = [("db:main", LockMode.EXCLUSIVE)]
+        request = ask(id=holder, owner=holder, scope=holder, wanted=wanted, unattended=holder == "second")
+        await scene.stores.locks.acquire(request, wait_ms=None, limits=limits)
+    await scene.stores.locks.release("default", ["first"])
+
+
+async def agents(scene: Place) -> None:
+    await scene.stores.agents.register(Agent(id="ada", max_tasks=2))
+    await scene.stores.agents.take("ada", ["run-1"], lease_ms=30_000)
 
 
 async def damage(scene: Place) -> None:
@@ -151,6 +160,7 @@ STORIES: list[Callable[[Place], Coroutine[Any, Any, None]]] = [
     limits_and_settings,
     ledgers,
     locks,
+    agents,
     a_recount_on_its_way,
 ]
 

@@ -8,8 +8,9 @@ import pytest
 from ade.core.errors import StoreCorrupt
 from ade.core.locks.asking import ask
 from ade.core.locks.deadlocks import GiveWay
-from ade.core.locks.records import LockMode, LockRequest
-from ade.core.locks.verbs import LockLimits
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.records import LockRequest
+from ade.core.locks.wishes import LockMode
 from ade.ports import LOCK, LockQuery
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
@@ -44,10 +45,16 @@ class Books:
         self.log = RedisEvents(link, Partitions(link), timing_of(clock))
 
     async def ask(
-        self, who: str, mode: LockMode = WRITE, *, namespace: str = "default", wait_ms: int | None = None
+        self,
+        who: str,
+        mode: LockMode = WRITE,
+        *,
+        namespace: str = "default",
+        wait_ms: int | None = None,
+        limits: LockLimits = MANY,
     ) -> LockRequest | None:
         request = ask(id=who, owner="all", scope=who, wanted=[(DB, mode)], namespace=namespace)
-        return await self.store.acquire(request, wait_ms=wait_ms, limits=MANY)
+        return await self.store.acquire(request, wait_ms=wait_ms, limits=limits)
 
     async def commands(self) -> int:
         """How many commands the server has carried out, those of scripts too."""
@@ -186,7 +193,14 @@ async def test_leases_keep_what_was_left_of_them_when_the_servers_clock_goes_bac
 
 
 @pytest.mark.parametrize(
-    "family", ["held:default:db:main", "line:default:db:main", "request:default", "owner:default:all"]
+    "family",
+    [
+        "held:default:db:main",
+        "line:default:db:main",
+        "request:default",
+        "owner:default:all",
+        "kind:default:db",
+    ],
 )
 async def test_a_key_of_a_wrong_type_is_named_and_nothing_is_written(books: Books, family: str) -> None:
     key = f"{books.link.names[0].prefix}lock:{family}"
@@ -201,6 +215,45 @@ async def test_a_key_of_a_wrong_type_is_named_and_nothing_is_written(books: Book
         await books.store.release("default", ["ada"])
 
     assert await books.told() == told
+
+
+async def test_a_rate_of_a_wrong_type_is_named_and_nothing_is_written(books: Books) -> None:
+    key = f"{books.link.names[0].prefix}lock:rate:default:all"
+    await books.link.ask(0, ("RPUSH", key, "x"))
+
+    with pytest.raises(StoreCorrupt, match=key):
+        await books.ask("ada", limits=LockLimits(acquires=2, acquires_per_ms=1_000))
+
+    assert await books.told() == []
+
+
+async def test_the_rate_of_who_asks_no_more_is_forgotten_by_itself(books: Books) -> None:
+    key = f"{books.link.names[0].prefix}lock:rate:default:all"
+    await books.ask("ada", limits=LockLimits(acquires=2, acquires_per_ms=10_000))
+
+    [left_ms] = await books.link.ask(0, ("PTTL", key))
+
+    assert 60_000 < left_ms <= 65_000, "a minute after all of it is free again"
+
+
+async def test_what_is_found_by_an_index_does_not_cost_what_else_there_is(books: Books) -> None:
+    for number in range(300):
+        request = ask(id=f"r{number:03}", owner=f"o{number % 3}", scope="s", wanted=[(f"db:{number}", WRITE)])
+        await books.store.acquire(request, wait_ms=None, limits=MANY)
+    await books.store.acquire(
+        ask(id="x", owner="o0", scope="s", wanted=[("repo:app", WRITE)]), wait_ms=None, limits=MANY
+    )
+    before = await books.commands()
+
+    [of_kind] = await books.store.find(LockQuery(kind="repo"))
+    [of_both] = await books.store.find(LockQuery(namespace="default", kind="repo", owner="o0"))
+    few = await books.store.find(LockQuery(owner="o1", limit=5))
+    some = await books.store.find(LockQuery(limit=7))
+
+    assert (of_kind.id, of_both.id) == ("x", "x")
+    assert [one.id for one in few] == ["r001", "r004", "r007", "r010", "r013"]
+    assert len(some) == 7
+    assert await books.commands() - before < 30
 
 
 async def test_an_end_without_a_request_is_forgotten_by_the_sweep(books: Books) -> None:

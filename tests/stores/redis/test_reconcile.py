@@ -50,6 +50,7 @@ MADE_ANEW = [
     "lock:held:*",
     "lock:line:*",
     "lock:owner:*",
+    "lock:kind:*",
     "lock:leases",
     "lock:marks",
 ]

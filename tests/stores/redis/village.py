@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ade.core.locks.asking import ask
-from ade.core.locks.records import LockMode
-from ade.core.locks.verbs import LockLimits
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.wishes import LockMode
 from ade.core.records import Definition, Schedule, Task
 from ade.core.task import lose_lease
 from ade.stores.redis.opening import open_redis

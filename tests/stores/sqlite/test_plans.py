@@ -54,6 +54,13 @@ HOT = {  # statement: how it finds the tasks it is about
     "read_task_events": "event_task (task_seq=? AND rowid>?)",
     "read_output": "output_task (task_seq=? AND seq>?)",
     "prune_task": BY_ID,
+    "lock_called": "lock_called",
+    "lock_expired": "lock_lease (lease_until<?)",
+    "lock_standing": "i USING PRIMARY KEY (namespace=? AND resource=? AND granted=?)",
+    "lock_of_owner": "r USING INDEX lock_owner (namespace=? AND owner=?)",
+    "lock_of_kind": "i USING PRIMARY KEY (namespace=? AND resource>? AND resource<?)",
+    "lock_rate_idle": "lock_rate_full (full_at<?)",
+    "lock_rate_drop": "lock_rate USING PRIMARY KEY (namespace=? AND owner=?)",
 }
 LEADERS = {
     "all": "INTEGER PRIMARY KEY (rowid<?)",
@@ -63,10 +70,12 @@ LEADERS = {
 }
 # Steps that look at every row of a table that grows without bound. An index scan is fine here: the scanned ones are
 # partial, so they hold only what runs, waits or is parked now.
-FULL_SCAN = re.compile(r"SCAN (task|t|event|e|dependency|output|task_detail|task_outcome|me|k|p)$")
+FULL_SCAN = re.compile(
+    r"SCAN (task|t|event|e|dependency|output|task_detail|task_outcome|me|k|p|lock_request|lock_item|lock_rate|r|i)$"
+)
 # Sorting what an index could give in order. Batches of one call may be sorted: they are as long as the call.
 SORT = "USE TEMP B-TREE FOR ORDER BY"
-SORTS_ITS_BATCH = {"claim_events"}
+SORTS_ITS_BATCH = {"claim_events", "lock_of_owner"}  # an owner has few requests; of all namespaces they are sorted
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from collections.abc import Iterable
 
 from ade.core.admission import check_priority
 from ade.core.errors import InvalidLock
-from ade.core.locks.records import DEFAULT_NAMESPACE, LockItem, LockMode, LockRequest
+from ade.core.locks.records import DEFAULT_NAMESPACE, LockItem, LockRequest
+from ade.core.locks.wishes import LockMode, Wish, check_lock_name, merged
 from ade.core.records import DEFAULT_PRIORITY
 
 DEFAULT_TTL_MS = 30_000
 LEAST_TTL_MS, LONGEST_TTL_MS = 1_000, 3_600_000
 WAITER_LEASE_MS = 15_000
 UNATTENDED_LEASE_MS = 900_000  # of a waiter that nobody polls for: somebody looks after it now and then
-MOST_ITEMS = 100
-_MOST_BYTES, _MOST_TEXT = 512, 500
+_MOST_TEXT = 500
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -22,7 +22,7 @@ def ask(
     id: str,
     owner: str,
     scope: str,
-    wanted: Iterable[tuple[str, LockMode]],
+    wanted: Iterable[Wish | tuple[str, LockMode]],
     namespace: str = DEFAULT_NAMESPACE,
     priority: int = DEFAULT_PRIORITY,
     purpose: str | None = None,
@@ -60,23 +60,8 @@ def check_ttl(ttl_ms: int) -> None:
         )
 
 
-def check_lock_name(what: str, text: str) -> None:
-    """Names become parts of keys, so they have neither braces nor anything that cannot be printed."""
-    if not text or len(text.encode(errors="replace")) > _MOST_BYTES or not text.isprintable() or set(text) & {"{", "}"}:
-        raise InvalidLock(
-            f"{what} {text[:120]!r} is not valid: use 1 to {_MOST_BYTES} bytes of printable characters without braces"
-        )
-
-
-def _items(wanted: Iterable[tuple[str, LockMode]]) -> tuple[LockItem, ...]:
-    """Sorted, and each resource once: who wants it both shared and exclusive wants it exclusive."""
-    modes: dict[str, LockMode] = {}
-    for resource, mode in wanted:
-        check_lock_name("resource", resource)
-        if modes.get(resource) is not LockMode.EXCLUSIVE:
-            modes[resource] = mode
-    if not modes:
+def _items(wanted: Iterable[Wish | tuple[str, LockMode]]) -> tuple[LockItem, ...]:
+    wishes = merged(Wish(*one) if isinstance(one, tuple) else one for one in wanted)
+    if not wishes:
         raise InvalidLock("name at least one resource, such as 'database:prod-db-01'")
-    if len(modes) > MOST_ITEMS:
-        raise InvalidLock(f"one request may name at most {MOST_ITEMS} resources, not {len(modes)}")
-    return tuple(LockItem(resource, modes[resource]) for resource in sorted(modes))
+    return tuple(LockItem(wish.resource, wish.mode) for wish in wishes)

@@ -1,7 +1,7 @@
 """The book of one namespace as a verb changes it: what a store holds, and over it what was decided so far.
 
-A verb reads as far as it needs, under the store's write lock. What it has decided is in `changed`, `removed` and
-`events`, and is written together. Whoever is found dead on the way is removed, and those behind it are let in.
+A verb reads as far as it needs, under the store's write lock. What it has decided is in `changed`, `removed`, `rates`
+and `events`, and is written together. Whoever is found dead on the way is removed, and those behind it are let in.
 """
 
 import heapq
@@ -11,7 +11,8 @@ from typing import Protocol
 from msgspec import structs
 
 from ade.core.events import Event
-from ade.core.locks.records import FRONT, LockItem, LockMode, LockRequest, LockState, conflict, place_in_line
+from ade.core.locks.records import FRONT, LockItem, LockRequest, LockState, conflict, place_in_line
+from ade.core.locks.wishes import LockMode
 
 ACQUIRED, QUEUED, PROMOTED, UPGRADED = "lock.acquired", "lock.queued", "lock.promoted", "lock.upgraded"
 DOWNGRADED, RELEASED, EXPIRED, LOST, DEADLOCK = (
@@ -53,6 +54,7 @@ class Book:
         self.changed: dict[str, LockRequest] = {}
         self.removed: dict[str, LockRequest] = {}
         self.events: list[Event] = []
+        self.rates: dict[str, int] = {}  # how far owners have used up how often they may ask
         self._freed: set[str] = set()  # resources behind whose line nobody has looked since somebody left them
 
     # what stands in it

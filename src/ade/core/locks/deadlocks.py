@@ -6,12 +6,15 @@ of those who wait in the ring gives way.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from msgspec import structs
 
 from ade.core.locks.records import LockRequest, conflict, place_in_line
+from ade.core.locks.wishes import LockMode
+
+_MOST_PASSED = 20  # in line, that somebody may have to go before so that a ring opens
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,52 +50,93 @@ class GiveWay:
 Cure = LetPass | GiveWay
 
 
-def edges_of(requests: Iterable[LockRequest]) -> list[Edge]:
-    """All edges among the requests of a namespace."""
-    holders: dict[str, list[LockRequest]] = defaultdict(list)
-    lines: dict[str, list[LockRequest]] = defaultdict(list)
-    for request in requests:
-        for resource in request.resources:
-            if request.is_granted:
-                holders[resource].append(request)
-            elif request.is_waiting:
-                lines[resource].append(request)
-    edges = []
-    for resource, line in lines.items():
-        line.sort(key=place_in_line)
-        for at, waiter in enumerate(line):
-            edges += [
-                _edge(waiter, one, resource, True) for one in holders[resource] if _against(waiter, one, resource)
-            ]
-            edges += [_edge(waiter, one, resource, False) for one in line[:at] if _against(waiter, one, resource)]
-    return edges
+class Waits:
+    """Who waits for whom among the requests of a namespace."""
+
+    def __init__(self, requests: Iterable[LockRequest]) -> None:
+        self._holders: dict[str, list[LockRequest]] = defaultdict(list)
+        self._lines: dict[str, list[LockRequest]] = defaultdict(list)
+        self._waiters: dict[str, list[LockRequest]] = defaultdict(list)  # by scope
+        for request in requests:
+            if request.is_waiting:
+                self._waiters[request.scope].append(request)
+            for resource in request.resources:
+                if request.is_granted:
+                    self._holders[resource].append(request)
+                elif request.is_waiting:
+                    self._lines[resource].append(request)
+        self._places: dict[tuple[str, str], int] = {}
+        for resource, line in self._lines.items():
+            line.sort(key=place_in_line)
+            self._places |= {(resource, one.id): place for place, one in enumerate(line)}
+
+    def scopes(self) -> list[str]:
+        """Those that wait for something."""
+        return sorted(self._waiters)
+
+    def edges(self) -> list[Edge]:
+        """All of them: many, where many wait in one line."""
+        return [
+            edge
+            for resource, line in sorted(self._lines.items())
+            for waiter in line
+            for edge in (*self._hard(waiter, resource), *self._soft(waiter, resource, 0))
+        ]
+
+    def ring_of(self, scope: str) -> Ring | None:
+        """A shortest ring that this scope is part of. Whoever was met once in a line is not looked at again, so that
+        long lines cost no more than they are long."""
+        reached: dict[str, Ring] = {scope: ()}
+        frontier, met = [scope], _Met()
+        while frontier:
+            following = []
+            for here in frontier:
+                for edge in self._leaving(here, met):
+                    if edge.blocking_scope == scope:
+                        return (*reached[here], edge)
+                    if edge.blocking_scope not in reached:
+                        reached[edge.blocking_scope] = (*reached[here], edge)
+                        following.append(edge.blocking_scope)
+            frontier = following
+        return None
+
+    def _leaving(self, scope: str, met: "_Met") -> Iterator[Edge]:
+        for waiter in self._waiters[scope]:
+            for resource in waiter.resources:
+                kind = (resource, waiter.mode_of(resource) is LockMode.EXCLUSIVE)
+                if kind not in met.holders:
+                    yield from self._hard(waiter, resource)
+                    if waiter.upgrades is None:  # one that widens its share has passed that over
+                        met.holders.add(kind)
+                yield from self._soft(waiter, resource, met.places.get(kind, 0))
+                met.places[kind] = max(met.places.get(kind, 0), self._places[resource, waiter.id])
+
+    def _hard(self, waiter: LockRequest, resource: str) -> Iterator[Edge]:
+        for one in self._holders[resource]:
+            if _against(waiter, one, resource):
+                yield _edge(waiter, one, resource, True)
+
+    def _soft(self, waiter: LockRequest, resource: str, first: int) -> Iterator[Edge]:
+        line = self._lines[resource]
+        for place in range(first, self._places[resource, waiter.id]):
+            if _against(waiter, line[place], resource):
+                yield _edge(waiter, line[place], resource, False)
 
 
-def find_ring(edges: Sequence[Edge], scope: str) -> Ring | None:
-    """A shortest ring that this scope is part of."""
-    leaving: dict[str, list[Edge]] = defaultdict(list)
-    for edge in edges:
-        leaving[edge.scope].append(edge)
-    reached: dict[str, Ring] = {scope: ()}
-    frontier = [scope]
-    while frontier:
-        following = []
-        for here in frontier:
-            for edge in leaving[here]:
-                if edge.blocking_scope == scope:
-                    return (*reached[here], edge)
-                if edge.blocking_scope not in reached:
-                    reached[edge.blocking_scope] = (*reached[here], edge)
-                    following.append(edge.blocking_scope)
-        frontier = following
-    return None
+class _Met:
+    """What a search has passed: by resource, and whether it was asked for everybody or for writers alone."""
+
+    def __init__(self) -> None:
+        self.holders: set[tuple[str, bool]] = set()
+        self.places: dict[tuple[str, bool], int] = {}  # how far each line was looked at
 
 
 def cure_of(ring: Ring, requests: Mapping[str, LockRequest]) -> Cure:
     """A change of order if one opens the ring without closing another one, else the one who gives way."""
     for edge in ring:
-        if not edge.is_hard and _opens(edge, ring, requests):
-            return LetPass(edge.waiter, edge.blocker)
+        for blocker in () if edge.is_hard else _ahead(edge, requests):
+            if _opens(edge.waiter, blocker, ring, requests):
+                return LetPass(edge.waiter, blocker)
     waiting = {edge.waiter: requests[edge.waiter] for edge in ring}
     held: dict[str, int] = defaultdict(int)
     for request in requests.values():
@@ -101,12 +145,26 @@ def cure_of(ring: Ring, requests: Mapping[str, LockRequest]) -> Cure:
     return GiveWay(max(waiting.values(), key=lambda one: (one.priority, -held[one.scope], one.seq, one.id)).id)
 
 
-def _opens(edge: Edge, ring: Ring, requests: Mapping[str, LockRequest]) -> bool:
-    """Whether no ring is left around those of this ring when the waiter of the edge goes first."""
-    moved = requests[edge.waiter]
-    first = structs.replace(moved, rank=requests[edge.blocker].rank - 0.5)
-    edges = edges_of(first if one.id == moved.id else one for one in requests.values())
-    return all(find_ring(edges, each.scope) is None for each in ring)
+def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
+    """The blocker, and some of those before it in line that block too: one may have to go past several of them."""
+    waiter, blocker = requests[edge.waiter], requests[edge.blocker]
+    before = [
+        one
+        for one in requests.values()
+        if one.is_waiting
+        and place_in_line(one) < place_in_line(blocker)
+        and any(_against(waiter, one, resource) for resource in waiter.resources)
+    ]
+    before.sort(key=place_in_line, reverse=True)
+    return [edge.blocker, *(one.id for one in before[:_MOST_PASSED])]
+
+
+def _opens(waiter: str, blocker: str, ring: Ring, requests: Mapping[str, LockRequest]) -> bool:
+    """Whether no ring is left around those of this ring when the waiter goes before the blocker."""
+    moved = requests[waiter]
+    first = structs.replace(moved, rank=requests[blocker].rank - 0.5)
+    waits = Waits(first if one.id == moved.id else one for one in requests.values())
+    return all(waits.ring_of(each.scope) is None for each in ring)
 
 
 def _against(waiter: LockRequest, other: LockRequest, resource: str) -> bool:

@@ -4,6 +4,7 @@ from enum import StrEnum, auto
 
 from msgspec import Struct
 
+from ade.core.locks.wishes import LockMode
 from ade.core.records import DEFAULT_PRIORITY
 
 DEFAULT_NAMESPACE = "default"
@@ -11,15 +12,8 @@ OVERTAKING = 8  # how many places one step of priority is worth: nobody is overt
 FRONT = -1.0  # the rank of those who hold a share and want the whole: nobody else could go before them
 
 
-class LockMode(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
-
-    SHARED = auto()
-    EXCLUSIVE = auto()
-
-
 class LockState(StrEnum):
-    __hash__ = str.__hash__
+    __hash__ = str.__hash__  # an Enum's own is a Python function
 
     WAITING = auto()
     GRANTED = auto()
@@ -75,8 +69,17 @@ class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Let in, or told to give way, while nobody was there to hear of it."""
         return self.unattended and not self.is_waiting
 
+    def stands_at(self, kind: str) -> bool:
+        """Whether it holds or waits for a resource of this kind."""
+        return self.state is not LockState.VICTIM and any(kind_of(item.resource) == kind for item in self.items)
+
     def mode_of(self, resource: str) -> LockMode | None:
         return next((item.mode for item in self.items if item.resource == resource), None)
+
+
+def kind_of(resource: str) -> str:
+    """The part of its name before the first colon."""
+    return resource.partition(":")[0]
 
 
 def rank_of(seq: int, priority: int) -> float:

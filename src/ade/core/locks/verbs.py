@@ -1,10 +1,8 @@
 """What may be done with locks. Each verb is carried out on a Book, which is then written as a whole."""
 
-from dataclasses import dataclass
-
 from msgspec import structs
 
-from ade.core.errors import LockLost, TooManyLocks, UpgradeDeadlock
+from ade.core.errors import LockLost, UpgradeDeadlock
 from ade.core.locks.asking import UNATTENDED_LEASE_MS, WAITER_LEASE_MS
 from ade.core.locks.book import (
     ACQUIRED,
@@ -16,23 +14,9 @@ from ade.core.locks.book import (
     RELEASED,
     Book,
 )
-from ade.core.locks.records import FRONT, LockItem, LockMode, LockRequest, LockState, rank_of
-
-
-@dataclass(frozen=True, slots=True)
-class LockLimits:
-    """How much one may ask for."""
-
-    waiters_per_resource: int = 1_000
-    requests_per_owner: int = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """How many there are already: in the longest of the lines, and of this owner."""
-
-    waiting: int = 0
-    of_owner: int = 0
+from ade.core.locks.limits import Crowd, LockLimits, has_too_many, rate_after, too_many_wait
+from ade.core.locks.records import FRONT, LockItem, LockRequest, LockState, rank_of
+from ade.core.locks.wishes import LockMode
 
 
 def acquire(
@@ -46,15 +30,18 @@ def acquire(
 ) -> LockRequest | None:
     """Granted at once, or in line for at most `wait_ms`; None when it would have to wait and must not (0).
 
-    The same request again tells how it stands; whoever asks for an unattended one has fetched it. `first_seq` is the age of a request that gave way
-    in a deadlock: it takes up its old place.
+    The same request again tells how it stands and costs nothing; whoever asks for an unattended one has fetched it.
+    `first_seq` is the age of a request that gave way in a deadlock: it takes up its old place.
     """
     known = book.get(request.id)
     if known is not None and not book.is_dead(known):
         return _fetched(book, known)
     crowd, limits = crowd or Crowd(), limits or LockLimits()
+    full_at = rate_after(crowd, limits, request.owner, book.steady_ms)
     if crowd.of_owner >= limits.requests_per_owner:
-        raise TooManyLocks(f"{request.owner} has {crowd.of_owner} locks already, as many as it may have")
+        raise has_too_many(request.owner, crowd.of_owner)
+    if full_at is not None:
+        book.rates[request.owner] = full_at
     book.seq += 1
     seq = first_seq if 0 < first_seq < book.seq else book.seq
     asked = structs.replace(
@@ -71,7 +58,7 @@ def acquire(
     if granted is not None or wait_ms == 0:
         return granted
     if crowd.waiting >= limits.waiters_per_resource:
-        raise TooManyLocks(f"{crowd.waiting} requests wait for {', '.join(asked.resources)} already; try again later")
+        raise too_many_wait(asked.resources, crowd.waiting)
     book.put(asked)
     book.tell(QUEUED, asked)
     return asked

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from ade.core.errors import LockLost
-from ade.core.locks.records import LockMode, LockRequest
+from ade.core.locks.records import LockRequest
+from ade.core.locks.wishes import LockMode
 
 _MARGIN, _LONGEST_MARGIN_S = 0.1, 1.0
 
@@ -20,7 +21,7 @@ class HeldLock:
 
     def __init__(self, grant: LockRequest, asked_at: float, loop: asyncio.AbstractEventLoop) -> None:
         self.grant = grant
-        self._loop = loop
+        self.loop = loop
         self._why_lost: str | None = None
         self._on_lost: list[Callable[[], object]] = []
         self._until = 0.0
@@ -33,7 +34,7 @@ class HeldLock:
 
     @property
     def is_lost(self) -> bool:
-        return self._why_lost is not None or self._loop.time() >= self._until
+        return self._why_lost is not None or self.loop.time() >= self._until
 
     def check(self) -> None:
         """Raise LockLost unless the lock is surely held at this moment. Nobody is asked."""
@@ -66,9 +67,26 @@ class HeldLock:
             return
         self.grant = grant
         self._until = asked_at + certain_for(grant.ttl_ms)
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._loop.call_at(self._until, self.lose, "it was not renewed in time")
+        if self._alarm is None:
+            self._alarm = self.loop.call_at(self._until, self._look)
+
+    def extend_from_thread(self, grant: LockRequest, asked_at: float) -> None:
+        """The same by another thread: its own loop may be blocked. The alarm looks at the time when it goes off."""
+        if self._why_lost is None:
+            self.grant = grant
+            self._until = max(self._until, asked_at + certain_for(grant.ttl_ms))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it should have been renewed some time ago."""
+        return self.loop.time() > self._until - certain_for(self.grant.ttl_ms) / 2
+
+    def _look(self) -> None:
+        self._alarm = None
+        if self.loop.time() >= self._until:
+            self.lose("it was not renewed in time")
+        else:
+            self._alarm = self.loop.call_at(self._until, self._look)
 
     def lose(self, why: str) -> None:
         if self._why_lost is None:

@@ -19,18 +19,33 @@ class Renewals:
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._job: asyncio.Task[None] | None = None
-        self._added = asyncio.Event()
+        self._hurry = asyncio.Event()  # one with a shorter lease than all others was added
+        self._shortest_ms = 0
         self.held: dict[str, HeldLock] = {}
 
     def add(self, held: HeldLock) -> None:
         self.held[held.id] = held
-        self._added.set()
         if self._job is None or self._job.done():
+            self._shortest_ms = held.grant.ttl_ms
             self._job = self._loop.create_task(self._work(), name="ade-lock-renewals")
+        elif held.grant.ttl_ms < self._shortest_ms:
+            self._hurry.set()
 
     def remove(self, held: HeldLock) -> None:
         self.held.pop(held.id, None)
         held.forget()
+
+    def renew_late(self) -> None:
+        """By another thread, for a loop that is blocked: those that should have been renewed by now."""
+        late = [held for held in list(self.held.values()) if held.is_late and not held.is_lost]
+        by_id = {held.id: held for held in late}
+        for namespace, ids in by_namespace(held.grant for held in late).items():
+            asked_at = self._loop.time()
+            for request_id, grant in zip(ids, self._store.renew_blocking(namespace, ids), strict=True):
+                if grant is not None:
+                    by_id[request_id].extend_from_thread(grant, asked_at)
+                else:
+                    self._loop.call_soon_threadsafe(by_id[request_id].lose, "it ran out or was taken away")
 
     async def close(self) -> None:
         if self._job is not None:
@@ -38,14 +53,17 @@ class Renewals:
             await asyncio.gather(self._job, return_exceptions=True)
 
     async def _work(self) -> None:
+        """Locks come and go while this sleeps, and usually need nothing from it."""
         renewed_at = self._loop.time()
-        while self.held:
-            self._added.clear()
-            shortest = min(held.grant.ttl_ms for held in self.held.values()) / 1000
-            pause = renewed_at + shortest / _IN_ONE_LEASE - self._loop.time()
+        while True:
+            self._hurry.clear()
+            self._shortest_ms = min((held.grant.ttl_ms for held in self.held.values()), default=self._shortest_ms)
+            pause = renewed_at + self._shortest_ms / 1000 / _IN_ONE_LEASE - self._loop.time()
             if pause > 0:
-                await _either(self._added, pause)
+                await _either(self._hurry, pause)
                 continue
+            if not self.held:
+                return
             renewed_at = self._loop.time()
             try:
                 await self._renew()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ade.core.locks.deadlocks import Cure, Ring, cure_of, edges_of, find_ring
+from ade.core.locks.deadlocks import Cure, Ring, Waits, cure_of
 from ade.logs import Log
 from ade.ports import LockQuery, LockStore
 
@@ -23,10 +23,10 @@ class RingWatch:
         requests = {
             one.id: one for one in await self._store.find(LockQuery(namespace=self._namespace, limit=MOST_REQUESTS))
         }
-        edges = edges_of(requests.values())
+        waits = Waits(requests.values())
         suspected, is_news = {}, False
         for scope in scopes:
-            ring = find_ring(edges, scope)
+            ring = waits.ring_of(scope)
             if ring is None:
                 continue
             seen = frozenset((edge.waiter, edge.blocker) for edge in ring)

@@ -27,13 +27,20 @@ class _Waiter:
 
 class WaitingRoom:
     def __init__(
-        self, store: LockStore, hints: Hints, *, finds_rings: bool, dice: Callable[[], float] = random.random
+        self,
+        store: LockStore,
+        hints: Hints,
+        *,
+        finds_rings: bool,
+        dice: Callable[[], float] = random.random,
+        time: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._hints = hints
         self._finds_rings = finds_rings
         self._dice = dice
         self._loop = asyncio.get_running_loop()
+        self._time = time or self._loop.time
         self._waiting: dict[str, _Waiter] = {}
         self._watches: dict[str, RingWatch] = {}
         self._job: asyncio.Task[None] | None = None
@@ -41,7 +48,7 @@ class WaitingRoom:
 
     async def wait(self, request: LockRequest) -> LockRequest:
         """Until it is granted; an upgrade, until it is in no line any more. Raises LockTimeout, DeadlockVictim."""
-        waiter = self._waiting[request.id] = _Waiter(request, self._loop.time())
+        waiter = self._waiting[request.id] = _Waiter(request, self._time())
         if self._job is None or self._job.done():
             self._job = self._loop.create_task(self._work(), name="ade-lock-waiters")
         try:
@@ -55,7 +62,7 @@ class WaitingRoom:
             await asyncio.gather(self._job, return_exceptions=True)
 
     async def _work(self) -> None:
-        self._beat_at = self._loop.time() + _BEAT_S
+        self._beat_at = self._time() + _BEAT_S
         while self._waiting:
             seen = self._hints.generation(LOCK)
             try:
@@ -69,11 +76,11 @@ class WaitingRoom:
         pause = _LOOK_S * (0.5 + 0.5 * self._dice())
         if not self._finds_rings:
             return pause
-        soonest = min(waiter.ring_at for waiter in self._waiting.values()) - self._loop.time()
+        soonest = min(waiter.ring_at for waiter in self._waiting.values()) - self._time()
         return max(min(pause, soonest), 0.01)
 
     async def _look(self) -> None:
-        now = self._loop.time()
+        now = self._time()
         await self._store.bury(_MOST_BURIED)
         if now >= self._beat_at:
             self._beat_at = now + _BEAT_S * (0.8 + 0.2 * self._dice())

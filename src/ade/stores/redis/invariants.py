@@ -26,6 +26,8 @@ _STATUS_AFTER = {
     "task.succeeded": "completed",
     "task.retry_scheduled": "pending",
     "task.released": "pending",
+    "task.deferred": "pending",
+    "task.recalled": "pending",
     "task.replayed": "pending",
     "task.queued": "pending",
     "task.stalled": "stalled",

@@ -59,6 +59,8 @@ PLACEHOLDERS: Mapping[str, str] = {  # what a <word> of a pattern can be
     "namespace": r"[A-Za-z0-9._-]+",
     "resource": r".+",
     "owner": r".+",
+    "kind": r"[^:]*",
+    "agent": r"[A-Za-z0-9._:@/-]+",
     "rest": r".+",
 }
 _FOREVER, _WITH_TASK, _AT_COMMIT = "never", "with the task", "when its task goes on"
@@ -163,7 +165,19 @@ KEYS: Sequence[Family] = (
         "who waits for it, as `<seq>:<id>` by rank",
         "with the last who waits",
     ),
-    Family("lock:owner:<namespace>:<owner>", "set", "ids of an owner's requests", "with the last of them"),
+    Family("lock:owner:<namespace>:<owner>", "zset", "ids of an owner's requests", "with the last of them"),
+    Family(
+        "lock:kind:<namespace>:<kind>",
+        "zset",
+        "ids of those who hold or wait for a resource of this kind, the part of its name before the colon",
+        "with the last of them",
+    ),
+    Family(
+        "lock:rate:<namespace>:<owner>",
+        "string",
+        "how far an owner has used up how often it may ask for locks (GCRA)",
+        "a minute after it may ask as often as ever",
+    ),
     Family(
         "lock:called",
         "set",
@@ -182,6 +196,9 @@ KEYS: Sequence[Family] = (
         "of each namespace the newest seq and token, and when its book was last written (MessagePack)",
         _FOREVER,
     ),
+    # agents
+    Family("agents", "hash", "agents and how much each may do at once, by id (MessagePack)", "when they are removed"),
+    Family("agent:units:<agent>", "zset", "who holds a unit of an agent, by the end of the lease", "with the lease"),
     # processes (all in the first partition)
     Family("workers", "hash", "workers as they describe themselves, JSON", "600 s after the last heartbeat"),
     Family("workers:heartbeat", "zset", "workers by the end of their heartbeat", "with the worker"),

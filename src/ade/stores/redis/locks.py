@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from ade.core.errors import AdeError, LockLost, TooManyLocks, UpgradeDeadlock
+from ade.core.errors import AdeError, LockLost, UpgradeDeadlock
 from ade.core.locks.deadlocks import Cure, GiveWay
+from ade.core.locks.limits import LockLimits, asks_too_often, has_too_many, too_many_wait
 from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest
-from ade.core.locks.verbs import LockLimits
 from ade.ports import LOCK, LockQuery
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
@@ -40,13 +40,16 @@ class RedisLocks:
             first_seq=first_seq,
             most_waiting=limits.waiters_per_resource,
             most_of_owner=limits.requests_per_owner,
+            acquires=_or_false(limits.acquires),
+            acquires_per_ms=_or_false(limits.acquires_per_ms),
         )
         match refused:
+            case [b"rate", retry_after_ms]:
+                raise asks_too_often(request.owner, retry_after_ms)
             case [b"of_owner", count]:
-                raise TooManyLocks(f"{request.owner} has {count} locks already, as many as it may have")
+                raise has_too_many(request.owner, count)
             case [b"waiting", count]:
-                wanted = ", ".join(request.resources)
-                raise TooManyLocks(f"{count} requests wait for {wanted} already; try again later")
+                raise too_many_wait(request.resources, count)
         return _only(answers)
 
     async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
@@ -117,6 +120,7 @@ class RedisLocks:
         request = {
             "namespace": _or_false(namespace),
             "owner": _or_false(query.owner),
+            "kind": _or_false(query.kind),
             "resource": _or_false(query.resource),
             "limit": query.limit,
         }
@@ -125,7 +129,7 @@ class RedisLocks:
         found = [_decode(packed) for answer in answers for packed in answer]
         if query.resource is None:
             found.sort(key=lambda one: one.id)
-        return [one for one in found if query.owner in (None, one.owner)][: query.limit]
+        return found[: query.limit]
 
     async def called(self, limit: int) -> list[LockRequest]:
         answers = await self._reach.each(

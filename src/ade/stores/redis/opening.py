@@ -1,6 +1,7 @@
 """Open the store: find the servers, check them, and put the parts together."""
 
 from ade.ports import Clock, Stores
+from ade.stores.redis.agents import RedisAgents
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.checks import check_servers
 from ade.stores.redis.effects import RedisEffects
@@ -54,6 +55,7 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores
         schedules=RedisSchedules(link, timing),
         blobs=blobs,
         locks=RedisLocks(link, timing, hints),
+        agents=RedisAgents(link, timing, hints),
         upkeep=upkeep,
         hints=hints,
         clock=clock or link.clock,

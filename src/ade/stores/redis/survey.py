@@ -29,6 +29,7 @@ _SINGLE = {
     "queue:broken": ("broken", "set"),
     "queue:back": ("back", "stream"),
     "lock:leases": ("lock", "zset"),
+    "lock:called": ("lock", "set"),
 }
 _FAMILIES = {
     "task:index:state:": ("state", "zset"),
@@ -42,7 +43,10 @@ _FAMILIES = {
     "lock:request:": ("lock", "hash"),
     "lock:held:": ("lock", "zset"),
     "lock:line:": ("lock", "zset"),
-    "lock:owner:": ("lock", "set"),
+    "lock:owner:": ("lock", "zset"),
+    "lock:kind:": ("lock", "zset"),
+    "lock:rate:": ("", "string"),
+    "agent:units:": ("agent", "zset"),
 }
 _OTHERS = {
     "meta": "hash",
@@ -58,6 +62,7 @@ _OTHERS = {
     "events": "stream",
     "gone": "set",
     "lock:marks": "hash",
+    "agents": "hash",
 }
 
 
@@ -183,7 +188,9 @@ class Survey:
             self.afar.append(stand)
         if not stand.kind:
             return
-        if stand.type == "string":
+        if stand.kind == "agent":
+            await self._look_at_units(stand)
+        elif stand.type == "string":
             await self._call({"strays": [[stand.kind, stand.key, stand.argument, [""]]]})
         elif stand.type == "stream":
             await self._look_into_stream(stand)
@@ -198,6 +205,11 @@ class Survey:
         request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
         for sentence in await self.link.run("lock_survey", self.partition, request):
             self.findings.note("every_lock_has_its_place", sentence.decode(errors="replace"))
+
+    async def _look_at_units(self, stand: Stand) -> None:
+        request = {"agent": stand.argument, "mend": self.mend}
+        for sentence in await self.link.run("agent_survey", self.partition, request):
+            self.findings.note("every_unit_has_its_agent", sentence.decode(errors="replace"))
 
     async def _members(self, stand: Stand) -> AsyncIterator[list[bytes]]:
         verb, step = {"zset": ("ZSCAN", 2), "hash": ("HSCAN", 2), "set": ("SSCAN", 1)}[stand.type]

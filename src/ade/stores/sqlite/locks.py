@@ -1,6 +1,7 @@
 """LockStore on SQLite: the rules of the core, carried out under the write lock and written as a whole."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import apsw
@@ -9,8 +10,8 @@ import msgspec
 from ade.core.locks import verbs
 from ade.core.locks.book import NEWS_FOR_OTHERS, Book
 from ade.core.locks.deadlocks import Cure, GiveWay
+from ade.core.locks.limits import Crowd, LockLimits
 from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest, LockState
-from ade.core.locks.verbs import Crowd, LockLimits
 from ade.ports import LOCK, Clock, Hints, LockQuery
 from ade.stores.sqlite.codec import packed
 from ade.stores.sqlite.statements import run, sql
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ade.stores.sqlite.writer import Writer
 
 Answer = TypeVar("Answer")
+_RATE_KEPT_MS = 60_000  # after it is all free again: nothing is lost with it, and few writes are needed
 _decode = msgspec.json.Decoder(LockRequest).decode
 
 
@@ -35,10 +37,10 @@ class SqliteLocks:
     ) -> LockRequest | None:
         def verb(connection: apsw.Connection, book: Book) -> LockRequest | None:
             resources = packed(request.resources)
-            [(waiting, of_owner)] = run(
+            [counted] = run(
                 connection, "lock_crowd", namespace=request.namespace, owner=request.owner, resources=resources
             )
-            crowd = Crowd(waiting, of_owner)
+            crowd = Crowd(*counted)
             return verbs.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=limits)
 
         return await self._do(request.namespace, verb)
@@ -91,17 +93,7 @@ class SqliteLocks:
         return await self._do(namespace, verb)
 
     async def find(self, query: LockQuery) -> list[LockRequest]:
-        def read(connection: apsw.Connection) -> list[LockRequest]:
-            if query.resource is None:
-                rows = run(connection, "lock_list", namespace=query.namespace, owner=query.owner, limit=query.limit)
-            else:
-                place = {"namespace": query.namespace or DEFAULT_NAMESPACE, "resource": query.resource}
-                rows = run(connection, "lock_standing", granted=1, **place)
-                rows += run(connection, "lock_standing", granted=0, **place)
-            found = [_decode(text) for (text,) in rows]
-            return [one for one in found if query.owner in (None, one.owner)][: query.limit]
-
-        return await self._readers.call(read)
+        return await self._readers.call(lambda connection: list(islice(_found(connection, query), query.limit)))
 
     async def called(self, limit: int) -> list[LockRequest]:
         rows = await self._readers.call(lambda c: run(c, "lock_called", limit=limit))
@@ -114,9 +106,16 @@ class SqliteLocks:
         by_namespace: dict[str, list[str]] = {}
         for namespace, request_id in rows:
             by_namespace.setdefault(namespace, []).append(request_id)
+        await self._forget_rates((moment - _RATE_KEPT_MS) * 1000, limit)
         for namespace, ids in by_namespace.items():
             await self._do(namespace, lambda _, book, ids=ids: verbs.bury(book, ids))  # type: ignore[misc]  # bound now
         return len(rows)
+
+    async def _forget_rates(self, since: int, limit: int) -> None:
+        """Who may ask as often as ever needs no record of how often it has."""
+        idle = await self._readers.call(lambda c: run(c, "lock_rate_idle", since=since, limit=limit))
+        if idle:
+            await self._writer.call(lambda c: run(c, "lock_rate_drop", owners=packed(idle), since=since))
 
     async def _do(self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]) -> Answer:
         """Carry a verb out and write what it decided; whoever waits is told to look."""
@@ -173,7 +172,26 @@ class _Stored:
         return request
 
 
+def _found(connection: apsw.Connection, query: LockQuery) -> Iterator[LockRequest]:
+    """By the index that tells most, and of that what the query means."""
+    statement, place = "lock_list", {"namespace": query.namespace, "limit": query.limit}
+    if query.resource is not None:
+        statement, place = "lock_standing", {"namespace": query.namespace or DEFAULT_NAMESPACE}
+    elif query.owner is not None:
+        statement, place = "lock_of_owner", {"namespace": query.namespace, "owner": query.owner}
+    elif query.kind is not None:
+        statement, place["kind"] = "lock_of_kind", query.kind
+    at_resource = [{"resource": query.resource, "granted": granted} for granted in (1, 0)]
+    for more in at_resource if query.resource is not None else [{}]:
+        for (text,) in connection.execute(sql(statement), place | more):
+            request = _decode(text)
+            if query.owner in (None, request.owner) and (query.kind is None or request.stands_at(query.kind)):
+                yield request
+
+
 def _write(connection: apsw.Connection, namespace: str, book: Book, view: _Stored) -> None:
+    for owner, full_at in book.rates.items():
+        run(connection, "lock_rate_put", namespace=namespace, owner=owner, full_at=full_at)
     if not book.changed and not book.removed:
         return
     gone = [view.read[each] for each in (*book.changed, *book.removed) if each in view.read]

@@ -12,6 +12,7 @@ import apsw
 
 from ade.core.errors import StoreError, StoreReadOnly
 from ade.ports import Stores
+from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, known_offset
 from ade.stores.sqlite.connection import connect_reader, is_current, translated
@@ -79,7 +80,7 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
     return Stores(
         tasks=SqliteTasks(absent, readers, clock, absent, absent, None),
         sweeps=absent,
-        workers=SqliteWorkers(absent, readers, clock, None),
+        workers=SqliteWorkers(absent, readers, clock, absent),
         queues=SqliteQueues(absent, readers),
         events=SqliteEvents(absent, readers),
         effects=SqliteEffects(absent, readers, clock),
@@ -87,6 +88,7 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
         schedules=SqliteSchedules(absent, readers),
         blobs=SqliteBlobs(blobs, at_once),
         locks=SqliteLocks(absent, readers, clock, absent),
+        agents=SqliteAgents(absent, readers, clock, absent, absent),
         upkeep=absent,
         hints=absent,
         clock=clock,

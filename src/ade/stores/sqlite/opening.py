@@ -10,6 +10,7 @@ import apsw
 
 from ade.core.errors import DiskFull
 from ade.ports import Clock, Stores
+from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, settle_offset
 from ade.stores.sqlite.connection import check_process, connect, translating
@@ -21,6 +22,7 @@ from ade.stores.sqlite.log import SqliteEvents
 from ade.stores.sqlite.places import Place, drop_ballast, place_of, prepare
 from ade.stores.sqlite.queues import SqliteQueues
 from ade.stores.sqlite.readers import FileReaders, MemoryReaders
+from ade.stores.sqlite.renewals import Renewals
 from ade.stores.sqlite.schedules import SqliteSchedules
 from ade.stores.sqlite.sweeps import SqliteSweeps
 from ade.stores.sqlite.tasks import SqliteBlockingAdds, SqliteTasks
@@ -95,8 +97,7 @@ def _assemble(
     hints = FileHints(place.hints) if place else LocalHints()
     folder = (options.blob_dir or place.blobs) if place else None
     blobs = SqliteBlobs(folder, now=timing.now, is_shared=options.blob_dir is not None)
-    renewals = Transactions(new_connection, "the lease renewal", guard) if place else None
-    workers = SqliteWorkers(writer, readers, timing, renewals)
+    renewals = Renewals(writer, Transactions(new_connection, "the lease renewal", guard) if place else None)
     tasks = SqliteTasks(writer, readers, timing, hints, guard, options.queue_depth or None)
     opened_by = os.getpid()
 
@@ -105,7 +106,7 @@ def _assemble(
             check_process(opened_by)
             hints.close()
             readers.close()
-            workers.close()
+            renewals.close()
             writer.close()
 
         await asyncio.to_thread(close_all)
@@ -113,7 +114,7 @@ def _assemble(
     return Stores(
         tasks=tasks,
         sweeps=SqliteSweeps(writer, readers, timing, blobs),
-        workers=workers,
+        workers=SqliteWorkers(writer, readers, timing, renewals),
         queues=SqliteQueues(writer, readers),
         events=SqliteEvents(writer, readers),
         effects=SqliteEffects(writer, readers, timing),
@@ -121,6 +122,7 @@ def _assemble(
         schedules=SqliteSchedules(writer, readers),
         blobs=blobs,
         locks=SqliteLocks(writer, readers, timing, hints),
+        agents=SqliteAgents(writer, readers, timing, hints, renewals),
         upkeep=SqliteUpkeep(
             writer,
             readers,

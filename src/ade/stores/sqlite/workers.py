@@ -1,7 +1,5 @@
-"""WorkerStore on SQLite. Renewals run on a connection of their own, in the thread that asks."""
+"""WorkerStore on SQLite."""
 
-import os
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,31 +7,26 @@ import apsw
 import msgspec
 from msgspec import structs
 
-from ade.core.errors import StoreUnavailable
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Worker
 from ade.ports import Clock, Renewal
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.connection import check_process
 from ade.stores.sqlite.statements import run
-from ade.stores.sqlite.transactions import Call, Transactions
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.renewals import Renewals
     from ade.stores.sqlite.writer import Writer
 
 FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
 
 
 class SqliteWorkers:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, renewals: Transactions | None) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, renewals: "Renewals") -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
         self._renewals = renewals
-        self._pid = os.getpid()
-        self._renewing = threading.Lock()
-        self._closed = False
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         rows = packed([(definition.name, definition, _is_limited(definition)) for definition in definitions])
@@ -54,19 +47,7 @@ class SqliteWorkers:
             found = run(connection, "lost_runs", rows=packed(lost)) if lost else []
             return Renewal(gone={run_id: Status(status) if status else None for run_id, status in found})
 
-        if self._renewals is None:
-            renewal: Renewal = self._writer.call_blocking(write)
-            return renewal
-        check_process(self._pid)
-        operation = Call(write)
-        with self._renewing:
-            if self._closed:
-                raise StoreUnavailable("the store was closed; open a new one")
-            self._renewals.carry_out([operation])
-        if operation.refusal is not None:
-            raise operation.refusal
-        renewed: Renewal = operation.answer
-        return renewed
+        return self._renewals.call(write)
 
     def _write_worker(self, connection: apsw.Connection, worker: Worker, ttl_ms: int) -> None:
         until = self._clock.steady() + ttl_ms
@@ -95,12 +76,6 @@ class SqliteWorkers:
             return [msgspec.json.decode(text, type=Definition) for (text,) in run(connection, "definitions")]
 
         return await self._readers.call(read)
-
-    def close(self) -> None:
-        if self._renewals is not None:
-            with self._renewing:
-                self._closed = True
-                self._renewals.close()
 
 
 def _is_limited(definition: Definition) -> bool:

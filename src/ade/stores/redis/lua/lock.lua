@@ -1,9 +1,9 @@
--- uses: base, types, fields, state, log, memory, lock_places, locks
+-- uses: base, types, fields, state, log, memory, lock_places, lock_book, lock_rules, lock_writing
 -- flags: allow-oom
 -- lock: carry out a verb on the book of request.namespace. It may use memory past the server's limit, so that running work can
---   end. request.verb is one of: acquire (wanted: the request; wait_ms or false; first_seq, most_waiting, most_of_owner), poll,
---   renew, release, bury (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false), downgrade (grant_id, resource),
---   take_away (id, reason, by), give_way (id, cycle), let_pass (id, before).
+--   end. request.verb is one of: acquire (wanted: the request; wait_ms or false; first_seq, most_waiting, most_of_owner; acquires
+--   in acquires_per_ms, or false), poll, renew, release, bury (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false),
+--   downgrade (grant_id, resource), take_away (id, reason, by), give_way (id, cycle), let_pass (id, before).
 -- Answers {whether LOCK was rung, requests (packed, or nil)}, as many as were asked for; or {'refused', code of the error, detail}
 --   and nothing is written. request.token is given with verbs whose repetition would be told of twice.
 
@@ -12,6 +12,8 @@ if known then
   return known
 end
 local refusal
+local RATE_KEPT_MS = 60000 -- after it is all free again, when nothing is lost with it
+local full_at -- when the rate of who asked will be all free again, in microseconds
 
 local function refuse(code, detail)
   refusal = { 'refused', code, detail }
@@ -61,6 +63,25 @@ local function fetched(one)
   return new
 end
 
+-- Note that an owner asks once more, by GCRA as in ade/core/rate.py; or answer after how many milliseconds it may.
+local function use_rate(one)
+  local count = request.acquires
+  if not count then
+    return nil
+  end
+  local interval = math.ceil(request.acquires_per_ms * 1000 / count)
+  local now, known = STEADY * 1000, tonumber(look('GET', rate_key(one)) or '0') or 0
+  local latest = now + count * interval
+  if known > latest then -- from before the clock was put back
+    known = latest - interval
+  end
+  local earliest = known - (count - 1) * interval
+  if earliest > now then
+    return math.ceil(earliest / 1000) - STEADY
+  end
+  full_at = math.max(known, now) + interval
+end
+
 local verbs = {}
 
 function verbs.acquire()
@@ -69,7 +90,11 @@ function verbs.acquire()
   if earlier and not is_dead(earlier) then
     return { fetched(earlier) }
   end
-  local of_owner = look('SCARD', owner_key(wanted))
+  local retry_after = use_rate(wanted)
+  if retry_after then
+    return refuse('rate', retry_after)
+  end
+  local of_owner = look('ZCARD', owner_key(wanted))
   if of_owner >= request.most_of_owner then
     return refuse('of_owner', of_owner)
   end
@@ -257,6 +282,10 @@ if refusal then
   return refusal
 end
 close_book()
+if full_at then
+  local kept = math.ceil(full_at / 1000) - STEADY + RATE_KEPT_MS
+  call('SET', rate_key(request.wanted), whole(full_at), 'PX', whole(kept))
+end
 for place, one in ipairs(answers) do
   answers[place] = one and cmsgpack.pack(one)
 end

@@ -1,39 +1,79 @@
 -- uses: base, lock_places
 -- flags: no-writes
--- lock_find: requests for locks (packed). request.namespace, or false for all; request.owner or false. With request.resource only
---   those that stand there, the holders first and then the line, of each at most request.limit; with an owner, all.
+-- lock_find: requests for locks (packed), at most request.limit. request.namespace, or false for all; request.owner,
+--   request.kind (of a resource that they hold or wait for) and request.resource, each or false. With a resource the holders come
+--   first and then the line; otherwise those of a namespace come by their id where an owner or a kind is given.
 
+local PORTION = math.min(math.max(request.limit, 100), 1000)
+local IS_PICKED = request.owner and request.kind or request.resource and (request.owner or request.kind)
 local found = {}
-local last = request.owner and -1 or request.limit - 1 -- those of one owner are picked out of all by the caller
 
-local function take(namespace, ids)
-  for from = 1, #ids, 1000 do
-    local records = look('HMGET', P .. 'lock:request:' .. namespace, unpack(ids, from, math.min(from + 999, #ids)))
-    for place = 1, #records do
-      if records[place] then
-        found[#found + 1] = records[place]
+local function is_full()
+  return #found >= request.limit
+end
+
+-- Whether it is what was asked for, in what the index it was found by does not tell.
+local function is_meant(packed)
+  if not IS_PICKED then
+    return true
+  end
+  local one = cmsgpack.unpack(packed)
+  local has_kind = not request.kind
+  for _, item in ipairs(one.state ~= 'victim' and one.items or {}) do
+    has_kind = has_kind or kind_of(item.resource) == request.kind
+  end
+  return has_kind and (not request.owner or one.owner == request.owner)
+end
+
+local function take(packed)
+  if packed and not is_full() and is_meant(packed) then
+    found[#found + 1] = packed
+  end
+end
+
+-- Step through an index as far as need be. `skipped`: what stands before the id in a member.
+local function take_from(index, namespace, skipped)
+  local from = 0
+  repeat
+    local members = look('ZRANGE', index, from, from + PORTION - 1)
+    for place, member in ipairs(members) do
+      members[place] = string.sub(member, skipped + 1)
+    end
+    for _, packed in ipairs(members[1] and look('HMGET', P .. 'lock:request:' .. namespace, unpack(members)) or {}) do
+      take(packed)
+    end
+    from = from + PORTION
+  until is_full() or #members < PORTION
+end
+
+-- A whole namespace; stepping through it may show the same one twice.
+local function take_any(namespace)
+  local key, cursor, seen = P .. 'lock:request:' .. namespace, '0', {}
+  repeat
+    local part
+    cursor, part = unpack(look('HSCAN', key, cursor, 'COUNT', PORTION))
+    for place = 1, #part, 2 do
+      if not seen[part[place]] then
+        seen[part[place]] = true
+        take(part[place + 1])
       end
     end
-  end
+  until cursor == '0' or is_full()
 end
 
-if request.resource then
-  local members = {}
-  for _, family in ipairs({ 'lock:held:', 'lock:line:' }) do
-    for _, member in ipairs(look('ZRANGE', P .. family .. request.namespace .. ':' .. request.resource, 0, last)) do
-      members[#members + 1] = string.sub(member, 18)
+for _, namespace in ipairs(request.namespace and { request.namespace } or look('HKEYS', MARKS)) do
+  if is_full() then
+    break
+  elseif request.resource then
+    for _, family in ipairs({ 'lock:held:', 'lock:line:' }) do
+      take_from(P .. family .. namespace .. ':' .. request.resource, namespace, 17)
     end
-  end
-  take(request.namespace, members)
-  return found
-end
-for _, namespace in ipairs(request.namespace and { request.namespace } or look('HKEYS', P .. 'lock:marks')) do
-  if request.owner then
-    take(namespace, look('SMEMBERS', P .. 'lock:owner:' .. namespace .. ':' .. request.owner))
+  elseif request.owner then
+    take_from(owner_key({ namespace = namespace, owner = request.owner }), namespace, 0)
+  elseif request.kind then
+    take_from(P .. 'lock:kind:' .. namespace .. ':' .. request.kind, namespace, 0)
   else
-    for _, record in ipairs(look('HVALS', P .. 'lock:request:' .. namespace)) do
-      found[#found + 1] = record
-    end
+    take_any(namespace)
   end
 end
 return found

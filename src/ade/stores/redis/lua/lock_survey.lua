@@ -21,7 +21,10 @@ end
 
 -- The keys a request stands in: {key, member, score, or false for a set}, ...
 local function stands_of(one)
-  local stands = { { LEASES, lease_member(one), whole(end_of(one)) }, { owner_key(one), one.id, false } }
+  local stands = { { LEASES, lease_member(one), whole(end_of(one)) }, { owner_key(one), one.id, '0' } }
+  for key in pairs(kinds_of(one)) do
+    stands[#stands + 1] = { key, one.id, '0' }
+  end
   if is_called(one) then
     stands[#stands + 1] = { CALLED, lease_member(one), false }
   end
@@ -111,8 +114,8 @@ for _, member in ipairs(request.members) do
     local of, id = string.match(member, '^([^:]*):(.*)$')
     look_at_member(P .. request.key, of or '', id or '', member, family == 'called')
   else
-    local id = family == 'owner' and member or string.sub(member, 18)
-    look_at_member(P .. request.key, namespace, id, member, family == 'owner')
+    local id = (family == 'owner' or family == 'kind') and member or string.sub(member, 18)
+    look_at_member(P .. request.key, namespace, id, member, false)
   end
 end
 return faults

@@ -29,3 +29,12 @@ CREATE TABLE lock_namespace (
     seq   INTEGER NOT NULL,
     token INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- How often owners may ask: when all of it is free again, in microseconds of steady time.
+CREATE TABLE lock_rate (
+    namespace TEXT    NOT NULL,
+    owner     TEXT    NOT NULL,
+    full_at   INTEGER NOT NULL,
+    PRIMARY KEY (namespace, owner)
+) WITHOUT ROWID;
+CREATE INDEX lock_rate_full ON lock_rate (full_at);

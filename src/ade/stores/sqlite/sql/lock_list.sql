@@ -1,4 +1,6 @@
--- Requests of one namespace or of all, those of one owner or of all.
-SELECT request FROM lock_request
- WHERE (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner)
- ORDER BY id LIMIT :limit
+-- Requests of one namespace or of all.
+SELECT r.request
+  FROM lock_namespace n
+ CROSS JOIN lock_request r INDEXED BY lock_owner ON r.namespace = n.name
+ WHERE :namespace IS NULL OR n.name = :namespace
+ ORDER BY r.id LIMIT :limit

@@ -32,6 +32,24 @@ local function owner_key(one)
   return P .. 'lock:owner:' .. one.namespace .. ':' .. one.owner
 end
 
+local function rate_key(one)
+  return P .. 'lock:rate:' .. one.namespace .. ':' .. one.owner
+end
+
+-- The part of a resource's name before its first colon.
+local function kind_of(resource)
+  return string.match(resource, '^[^:]*')
+end
+
+-- The keys of the kinds of its resources, as a set; a victim stands nowhere.
+local function kinds_of(one)
+  local keys = {}
+  for _, item in ipairs(one.state ~= 'victim' and one.items or {}) do
+    keys[P .. 'lock:kind:' .. one.namespace .. ':' .. kind_of(item.resource)] = true
+  end
+  return keys
+end
+
 -- When its time is over: that of its lease, or of its wait.
 local function end_of(one)
   if one.wait_until and one.state ~= 'granted' then

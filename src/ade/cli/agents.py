@@ -1,0 +1,159 @@
+"""`ade agents`: how much each agent may do at once, and which of them begin nothing new."""
+
+from typing import Any
+
+import click
+
+from ade.cli.output import Cell, Row
+from ade.cli.session import Session
+from ade.cli.shared import group, pass_session
+from ade.cli.times import distance, short_span
+from ade.cli.views import view as fields_of
+from ade.core.agents import Agent, AgentStatus
+from ade.core.errors import UnknownAgent
+from ade.governance import agents as use_cases
+from ade.insight.agents import AgentView, view_agents
+from ade.insight.reasons import moment
+
+AGENT_HEAD = ("agent", "status", "used", "max tasks", "last seen", "registered")
+UNIT_HEAD = ("run", "lease")
+_STYLES = {AgentStatus.ACTIVE: "green", AgentStatus.DRAINING: "yellow", AgentStatus.OFFLINE: "bold red"}
+
+
+@group("agents", bare="list")
+def agents() -> None:
+    """Agents and their capacity: list, show, register, drain. `ade agents` alone lists them."""
+
+
+@agents.command("list")
+@pass_session
+def list_agents(session: Session) -> None:
+    """List all agents, how they stand, and how many of their units are in use."""
+    session.look(_list(session))
+
+
+async def _list(session: Session) -> None:
+    async with session.stores() as stores:
+        seen = await view_agents(stores)
+        now = stores.clock.now()
+    if session.out.as_json:
+        session.out.document({"agents": [_document(agent) for agent in seen]})
+        return
+    session.out.table(AGENT_HEAD, [_row(agent, now) for agent in seen])
+    if not seen:
+        session.out.note("No agent is known. `ade agents register ID --max-tasks N` makes one, or a worker's --agent.")
+
+
+def _row(agent: AgentView, now: int) -> Row:
+    return (
+        agent.id,
+        Cell(str(agent.status), _STYLES[agent.status]),
+        str(agent.used),
+        str(agent.max_tasks),
+        f"{short_span(agent.silent_ms)} ago" if agent.silent_ms else "now",
+        distance(agent.registered_at, now=now),
+    )
+
+
+@agents.command("show")
+@click.argument("agent_id", metavar="ID")
+@pass_session
+def show(session: Session, agent_id: str) -> None:
+    """Show an agent and the runs that hold its units."""
+    session.look(_show(session, agent_id))
+
+
+async def _show(session: Session, agent_id: str) -> None:
+    async with session.stores() as stores:
+        known = {agent.id: agent for agent in await view_agents(stores)}
+        now = stores.clock.now()
+    if agent_id not in known:
+        raise _unknown(agent_id, list(known))
+    agent = known[agent_id]
+    if session.out.as_json:
+        session.out.document(_document(agent))
+        return
+    session.out.table(AGENT_HEAD, [_row(agent, now)])
+    if agent.units:
+        session.out.line("")
+        session.out.table(UNIT_HEAD, [(unit.run_id, short_span(unit.expires_in_ms)) for unit in agent.units])
+
+
+def _unknown(agent_id: str, known: list[str]) -> UnknownAgent:
+    from difflib import get_close_matches  # slow to load, and only needed here
+
+    nearest = get_close_matches(agent_id, known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else "`ade agents list` shows those that do"
+    return UnknownAgent(f"no agent {agent_id[:100]!r} exists; {hint}")
+
+
+@agents.command("register")
+@click.argument("agent_id", metavar="ID")
+@click.option("--max-tasks", type=int, required=True, help="Tasks it may have at once, in all its workers together.")
+@pass_session
+def register(session: Session, agent_id: str, max_tasks: int) -> None:
+    """Make an agent known, or change how many tasks it may have at once. What runs goes on either way."""
+    session.run(_register(session, agent_id, max_tasks))
+
+
+async def _register(session: Session, agent_id: str, max_tasks: int) -> None:
+    async with session.stores(must_exist=False) as stores:
+        _tell(session, await use_cases.register(stores, agent_id, max_tasks, actor=session.actor))
+
+
+@agents.command("drain")
+@click.argument("agent_id", metavar="ID")
+@pass_session
+def drain(session: Session, agent_id: str) -> None:
+    """Let an agent begin nothing new, in none of its workers; what it runs goes on."""
+    session.run(_set_status(session, agent_id, AgentStatus.DRAINING))
+
+
+@agents.command("activate")
+@click.argument("agent_id", metavar="ID")
+@pass_session
+def activate(session: Session, agent_id: str) -> None:
+    """Let an agent begin tasks again."""
+    session.run(_set_status(session, agent_id, AgentStatus.ACTIVE))
+
+
+@agents.command("offline")
+@click.argument("agent_id", metavar="ID")
+@pass_session
+def offline(session: Session, agent_id: str) -> None:
+    """Mark an agent as not there: it begins nothing, and is not expected to be heard of."""
+    session.run(_set_status(session, agent_id, AgentStatus.OFFLINE))
+
+
+async def _set_status(session: Session, agent_id: str, status: AgentStatus) -> None:
+    async with session.stores() as stores:
+        _tell(session, await use_cases.set_status(stores, agent_id, status, actor=session.actor))
+
+
+@agents.command("remove")
+@click.argument("agent_id", metavar="ID")
+@pass_session
+def remove(session: Session, agent_id: str) -> None:
+    """Forget an agent. Workers that still run under its name make it known again."""
+    session.run(_remove(session, agent_id))
+
+
+async def _remove(session: Session, agent_id: str) -> None:
+    async with session.stores() as stores:
+        await use_cases.remove(stores, agent_id, actor=session.actor)
+    if session.out.as_json:
+        session.out.document({"removed": agent_id})
+    else:
+        session.out.line(f"{agent_id}: removed")
+
+
+def _tell(session: Session, agent: Agent) -> None:
+    if session.out.as_json:
+        known: dict[str, Any] = {"id": agent.id, "status": agent.status, "max_tasks": agent.max_tasks}
+        session.out.document({**known, "registered_at": moment(agent.registered_at)})
+    else:
+        session.out.line(f"{agent.id}: {agent.status}, at most {agent.max_tasks} tasks at once")
+
+
+def _document(agent: AgentView) -> dict[str, Any]:
+    return {**fields_of(agent), "registered_at": moment(agent.registered_at), "free": agent.free}

@@ -1,0 +1,32 @@
+"""What somebody does to an agent as a whole. It is told in the log, as everything that changes what runs."""
+
+from ade.core.agents import AGENT_REMOVED, EVENT_OF_STATUS, Agent, AgentStatus, check_agent, registration
+from ade.core.errors import UnknownAgent
+from ade.core.events import Event
+from ade.ports import Stores
+
+
+async def register(stores: Stores, agent_id: str, max_tasks: int, *, actor: str | None = None) -> Agent:
+    """Make an agent known, or change how many tasks it may have at once. Raises InvalidAgent."""
+    check_agent(agent_id, max_tasks)
+    now = stores.clock.now()
+    agent = Agent(id=agent_id, max_tasks=max_tasks, registered_at=now)
+    return await stores.agents.register(agent, event=registration(agent, at=now, actor=actor))
+
+
+async def set_status(stores: Stores, agent_id: str, status: AgentStatus, *, actor: str | None = None) -> Agent:
+    """Let an agent begin new tasks, or no more; what it runs goes on. Raises UnknownAgent."""
+    agent = await stores.agents.set_status(agent_id, status, _event(stores, EVENT_OF_STATUS[status], agent_id, actor))
+    if agent is None:
+        raise UnknownAgent(f"no agent {agent_id[:100]!r} exists; `ade agents list` shows those that do")
+    return agent
+
+
+async def remove(stores: Stores, agent_id: str, *, actor: str | None = None) -> None:
+    """Forget an agent. Raises UnknownAgent."""
+    if not await stores.agents.remove(agent_id, _event(stores, AGENT_REMOVED, agent_id, actor)):
+        raise UnknownAgent(f"no agent {agent_id[:100]!r} exists; `ade agents list` shows those that do")
+
+
+def _event(stores: Stores, kind: str, agent_id: str, actor: str | None) -> Event:
+    return Event(type=kind, at=stores.clock.now(), actor=actor, payload={"agent": agent_id})

@@ -1,0 +1,89 @@
+"""AgentStore on Redis: an agent is in one partition, with all its units."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from ade.core.agents import Agent, AgentStatus, AgentUse, registration
+from ade.core.events import Event
+from ade.ports import AGENT
+from ade.stores.redis.codec import packed_event
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.link import Link
+from ade.stores.redis.spreading import spread
+from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
+
+_decode = msgspec.msgpack.Decoder(Agent).decode
+
+
+class RedisAgents:
+    def __init__(self, link: Link, timing: Timing, hints: RedisHints) -> None:
+        self._link = link
+        self._timing = timing
+        self._hints = hints
+
+    async def register(self, agent: Agent, *, keep: bool = False, event: Event | None = None) -> Agent:
+        about = {"record": structs.asdict(agent), "keep": keep, "event": _told(event), "token": new_token()}
+        [record] = await self._do("agent_register", agent.id, about)
+        return _decode(record)
+
+    async def set_status(self, agent_id: str, status: AgentStatus, event: Event | None = None) -> Agent | None:
+        about = {"status": status, "event": _told(event), "token": new_token()}
+        found = await self._do("agent_status", agent_id, about)
+        return _decode(found[0]) if found else None
+
+    async def take(
+        self, agent_id: str, holders: Sequence[str], *, lease_ms: int, over: Sequence[str] = ()
+    ) -> list[str]:
+        [given] = await self._do("agent_take", agent_id, {"holders": holders, "lease_ms": lease_ms, "over": over})
+        return [holder.decode() for holder in given]
+
+    def renew(self, agent: Agent, holders: Sequence[str], *, lease_ms: int) -> Agent:
+        now = self._timing().get("now") or self._link.clock.now()
+        request = {
+            **self._timing(),
+            "agent": agent.id,
+            "holders": holders,
+            "lease_ms": lease_ms,
+            "record": structs.asdict(agent),
+            "event": packed_event(registration(agent, at=now)),
+        }
+        return _decode(self._link.run_blocking("agent_renew", self._partition(agent.id), request))
+
+    async def release(self, agent_id: str, holders: Sequence[str]) -> None:
+        await self.take(agent_id, (), lease_ms=0, over=holders)
+
+    async def list_agents(self) -> list[AgentUse]:
+        places = range(self._link.partitions)
+        answers = await asyncio.gather(*(self._link.run("agent_list", place, self._timing()) for place in places))
+        found = [
+            AgentUse(agent=_decode(record), leases=_leases(units)) for answer in answers for record, units in answer
+        ]
+        return sorted(found, key=lambda use: use.agent.id)
+
+    async def remove(self, agent_id: str, event: Event | None = None) -> bool:
+        request = {**self._timing(), "agent": agent_id, "event": _told(event), "token": new_token()}
+        return bool(await self._link.run("agent_remove", self._partition(agent_id), request))
+
+    async def _do(self, script: str, agent_id: str, about: dict[str, Any]) -> list[Any]:
+        """What the script answers. Whoever waits for a unit is told, if it says so."""
+        request = {**self._timing(), "agent": agent_id, **about}
+        rung, *answer = await self._link.run(script, self._partition(agent_id), request)
+        if rung:
+            self._hints.published(AGENT)
+        return list(answer)
+
+    def _partition(self, agent_id: str) -> int:
+        return spread(agent_id, self._link.partitions)
+
+
+def _told(event: Event | None) -> Any:
+    return event is not None and packed_event(event)
+
+
+def _leases(units: Sequence[bytes]) -> dict[str, int]:
+    return {holder.decode(): int(end) for holder, end in zip(units[::2], units[1::2], strict=True)}

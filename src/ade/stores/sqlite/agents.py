@@ -1,0 +1,151 @@
+"""AgentStore on SQLite: the rule of the core, carried out under the write lock."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import apsw
+from msgspec import structs
+
+from ade.core.agents import Agent, AgentStatus, AgentUse, granted, registration
+from ade.core.events import Event
+from ade.ports import AGENT, Clock, Hints
+from ade.stores.sqlite.codec import packed
+from ade.stores.sqlite.log import enter
+from ade.stores.sqlite.statements import run
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.renewals import Renewals
+    from ade.stores.sqlite.writer import Writer
+
+Answer = TypeVar("Answer")
+
+
+class SqliteAgents:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Hints, renewals: "Renewals") -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+        self._hints = hints
+        self._renewals = renewals
+
+    async def register(self, agent: Agent, *, keep: bool = False, event: Event | None = None) -> Agent:
+        def change(connection: apsw.Connection) -> Agent:
+            steady = self._clock.steady()
+            known = _get(connection, agent.id)
+            after = structs.replace(known or agent, seen_until=max((known or agent).seen_until, steady))
+            if known is not None and not keep:
+                after = structs.replace(after, max_tasks=agent.max_tasks)
+            _put(connection, after)
+            if known is None or known.max_tasks != after.max_tasks:
+                enter(connection, event)
+            return after
+
+        return await self._opening_up(agent.id, change)
+
+    async def set_status(self, agent_id: str, status: AgentStatus, event: Event | None = None) -> Agent | None:
+        def change(connection: apsw.Connection) -> Agent | None:
+            known = _get(connection, agent_id)
+            if known is None or known.status is status:
+                return known
+            after = structs.replace(known, status=status)
+            _put(connection, after)
+            enter(connection, event)
+            return after
+
+        return await self._opening_up(agent_id, change)
+
+    async def take(
+        self, agent_id: str, holders: Sequence[str], *, lease_ms: int, over: Sequence[str] = ()
+    ) -> list[str]:
+        def change(connection: apsw.Connection) -> list[str]:
+            steady = self._clock.steady()
+            run(connection, "agent_end", agent_id=agent_id, steady=steady, holders=packed(list(over)))
+            agent = _get(connection, agent_id)
+            if agent is None:
+                return []
+            live = _live(connection, agent_id, steady)
+            given = granted(agent, holders, live)
+            _lend(connection, agent_id, [each for each in given if each not in live], steady + lease_ms)
+            return given
+
+        return await self._opening_up(agent_id, change)
+
+    def renew(self, agent: Agent, holders: Sequence[str], *, lease_ms: int) -> Agent:
+        def change(connection: apsw.Connection) -> Agent:
+            steady = self._clock.steady()
+            known = _get(connection, agent.id)
+            if known is None:
+                enter(connection, registration(agent, at=self._clock.now()))
+            after = structs.replace(known or agent, seen_until=steady + lease_ms)
+            _put(connection, after)
+            _lend(connection, agent.id, holders, steady + lease_ms)
+            return after
+
+        return self._renewals.call(change)
+
+    async def release(self, agent_id: str, holders: Sequence[str]) -> None:
+        await self.take(agent_id, (), lease_ms=0, over=holders)
+
+    async def list_agents(self) -> list[AgentUse]:
+        def read(connection: apsw.Connection) -> list[AgentUse]:
+            uses = {row[0]: AgentUse(agent=_agent(row), leases={}) for row in run(connection, "agent_list")}
+            for agent_id, holder, until in run(connection, "agent_leases", steady=self._clock.steady()):
+                if agent_id in uses:
+                    uses[agent_id].leases[holder] = until
+            return list(uses.values())
+
+        return await self._readers.call(read)
+
+    async def remove(self, agent_id: str, event: Event | None = None) -> bool:
+        def change(connection: apsw.Connection) -> bool:
+            run(connection, "agent_clear", agent_id=agent_id)
+            is_gone = bool(run(connection, "agent_remove", id=agent_id))
+            if is_gone:
+                enter(connection, event)
+            return is_gone
+
+        removed: bool = await self._writer.call(change)
+        return removed
+
+    async def _opening_up(self, agent_id: str, change: Callable[[apsw.Connection], Answer]) -> Answer:
+        """Write a change; if units can be had that could not before, those who wait for one are told."""
+
+        def write(connection: apsw.Connection) -> tuple[Answer, bool]:
+            had_room = bool(run(connection, "agent_has_room", id=agent_id))
+            answer = change(connection)
+            return answer, not had_room and bool(run(connection, "agent_has_room", id=agent_id))
+
+        answer, is_news = await self._writer.call(write)
+        if is_news:
+            self._hints.ring(AGENT)
+        return answer  # type: ignore[no-any-return]  # what the change answers
+
+
+def _get(connection: apsw.Connection, agent_id: str) -> Agent | None:
+    rows = run(connection, "agent_get", id=agent_id)
+    return _agent(rows[0]) if rows else None
+
+
+def _agent(row: tuple[str, int, str, int, int]) -> Agent:
+    agent_id, max_tasks, status, registered_at, seen_until = row
+    return Agent(
+        id=agent_id,
+        max_tasks=max_tasks,
+        status=AgentStatus(status),
+        registered_at=registered_at,
+        seen_until=seen_until,
+    )
+
+
+def _put(connection: apsw.Connection, agent: Agent) -> None:
+    run(connection, "agent_put", **structs.asdict(agent))
+
+
+def _live(connection: apsw.Connection, agent_id: str, steady: int) -> set[str]:
+    return {holder for (holder,) in run(connection, "agent_live", agent_id=agent_id, steady=steady)}
+
+
+def _lend(connection: apsw.Connection, agent_id: str, holders: Sequence[str], until: int) -> None:
+    if holders:
+        run(connection, "agent_lend", agent_id=agent_id, holders=packed(list(holders)), until=until)

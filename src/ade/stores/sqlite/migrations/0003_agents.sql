@@ -1,0 +1,16 @@
+-- Agents, and the units of their capacity that are in use: one lease for each holder.
+
+CREATE TABLE agent (
+    id            TEXT PRIMARY KEY,
+    max_tasks     INTEGER NOT NULL CHECK (max_tasks > 0),
+    status        TEXT    NOT NULL CHECK (status IN ('active', 'draining', 'offline')),
+    registered_at INTEGER NOT NULL,
+    seen_until    INTEGER NOT NULL  -- steady time: its last sign of life counts until then
+) WITHOUT ROWID;
+
+CREATE TABLE agent_lease (
+    agent_id    TEXT    NOT NULL,
+    holder      TEXT    NOT NULL,
+    lease_until INTEGER NOT NULL,
+    PRIMARY KEY (agent_id, holder)
+) WITHOUT ROWID;

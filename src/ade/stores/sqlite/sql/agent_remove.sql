@@ -1,0 +1,2 @@
+-- Forget an agent.
+DELETE FROM agent WHERE id = :id RETURNING id

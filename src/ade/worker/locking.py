@@ -1,0 +1,158 @@
+"""The locks of this worker's runs: those that their tasks name, and those they ask for while they run."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ade.core.errors import AdeError, StoreError
+from ade.core.locks.asking import ask
+from ade.core.locks.of_tasks import request_id, request_of
+from ade.core.outcome import Deferred
+from ade.logs import Log
+from ade.ports import LOCK, Stores
+from ade.queue.recalls import recall_called
+from ade.worker.options import WorkerOptions
+from ade.worker.run import Run, Stop
+from ade.worker.wire import TakeLock, TakenLock
+
+if TYPE_CHECKING:
+    from ade.governance.locks.held import HeldLock
+    from ade.governance.locks.keeper import LockKeeper
+    from ade.governance.locks.scopes import Place
+
+_LOOK_AGAIN_MS = 300_000  # of a task that waits: normally it is recalled as soon as it is let in
+_STANDS_NOWHERE_MS = 15_000  # one that could not even get into the line
+_BREATH_S = 0.005  # between two looks for tasks that were let in, however often there is news
+log = Log("ade.worker")
+
+
+class RunLocks:
+    def __init__(self, stores: Stores, options: WorkerOptions) -> None:
+        self._stores = stores
+        self._options = options
+        self._keeper: LockKeeper | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._recalling: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._unfollow: Callable[[], None] | None = None
+        self.on_lost: Callable[[Run], object] = lambda run: run.end(Stop.LOCK_LOST)
+
+    async def take(self, run: Run) -> Deferred | None:
+        """Everything the task of this run names, or how it waits for that."""
+        resources = tuple(wish.resource for wish in run.task.locks)
+        try:
+            held = await self._keep().take(request_of(run.task, ttl_ms=self._options.lease_ms))
+        except AdeError as error:  # too many wait already, or the store is away
+            log.warning("locks.not_asked_for", task_id=run.task.id, resources=resources, error=str(error))
+            return Deferred(resources, _STANDS_NOWHERE_MS)
+        if held is None:
+            self._attend()
+            return Deferred(resources, _LOOK_AGAIN_MS)
+        self._hold(run, held)
+        enter_scope(run, asyncio.current_task())
+        return None
+
+    async def take_more(self, run: Run, wanted: TakeLock) -> TakenLock:
+        """For a run that asks while it runs. Raises LockTimeout, DeadlockVictim, TooManyLocks, InvalidLock."""
+        task = run.task
+        request = ask(
+            id=os.urandom(16).hex(),
+            owner=f"task:{task.id}",
+            scope=wanted.scope,
+            wanted=wanted.wishes,
+            namespace=wanted.namespace,
+            priority=task.priority,
+            purpose=wanted.purpose or task.name,
+            task_id=task.id,
+            ttl_ms=wanted.ttl_ms,
+        )
+        held = await self._keep().acquire(request, wait_ms=wanted.wait_ms)
+        self._hold(run, held)
+        return TakenLock(held.id, wanted.namespace, held.grant.items)
+
+    async def leave(self, run: Run, lock_id: str) -> None:
+        """The run lets go of what it asked for."""
+        held = run.locks.pop(lock_id, None)
+        if held is not None:
+            await self._keep().release(held)
+
+    def end(self, run: Run) -> None:
+        """The run is over: what it has goes to those who wait. What its task names is let go of even if it is not
+        known to be held: the answer may have been lost."""
+        job = asyncio.get_running_loop().create_task(self._end(run))
+        self._leaving.add(job)
+        job.add_done_callback(self._leaving.discard)
+
+    async def all_left(self) -> None:
+        """What runs that are over had has gone to others."""
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    def renew_late(self) -> None:
+        """By the lease thread: a blocked event loop loses no lock."""
+        if self._keeper is None:
+            return
+        try:
+            self._keeper.renew_late()
+        except StoreError as error:
+            log.warning("locks.not_renewed", error=str(error))
+
+    async def close(self) -> None:
+        if self._unfollow is not None:
+            self._unfollow()
+        if self._recalling is not None:
+            self._recalling.cancel()
+            await asyncio.gather(self._recalling, return_exceptions=True)
+        await self.all_left()
+        if self._keeper is not None:
+            await self._keeper.close()
+
+    def _keep(self) -> "LockKeeper":
+        if self._keeper is None:
+            from ade.governance.locks.keeper import LockKeeper
+
+            options = self._options
+            self._keeper = LockKeeper(self._stores, limits=options.lock_limits, finds_rings=options.deadlock_detection)
+        return self._keeper
+
+    def _hold(self, run: Run, held: "HeldLock") -> None:
+        if not run.locks:
+            run.locks = {}
+        run.locks[held.id] = held
+        held.when_lost(partial(self.on_lost, run))
+
+    async def _end(self, run: Run) -> None:
+        keeper = self._keep()
+        own, run.locks = list(run.locks.values()), {}
+        for held in own:
+            await keeper.release(held)
+        named = request_id(run.task)
+        if run.task.locks and all(held.id != named for held in own):
+            await keeper.leave(request_of(run.task))
+
+    def _attend(self) -> None:
+        """From now on some task waits: hear of locks that become free."""
+        if self._unfollow is None:
+            self._unfollow = self._stores.hints.follow(LOCK, self._news.set)
+            self._recalling = asyncio.get_running_loop().create_task(self._recall(), name="ade-recalls")
+        self._news.set()  # it may have been let in before we heard anything
+
+    async def _recall(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await recall_called(self._stores)
+            except AdeError as error:  # the sweep looks too
+                log.warning("tasks.not_recalled", error=str(error))
+            await asyncio.sleep(_BREATH_S)
+
+
+def enter_scope(run: Run, at: "Place | None") -> None:
+    """From here on, in this context: what the handler locks in any other way is held and waited for by the run too."""
+    from ade.governance.locks.scopes import Scope, current
+
+    scope = Scope(at, request_id(run.task))
+    scope.held += run.locks.values()
+    current.set(scope)

@@ -1,0 +1,164 @@
+"""Locks as a handler has them: those of its task, and those it takes for a block with `ctx.lock`."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from ade.core.errors import InvalidLock, LockLost
+from ade.core.locks.records import DEFAULT_NAMESPACE, LockItem
+from ade.core.locks.wishes import LockMode, Wish
+from ade.worker.wire import Facts, LeaveLock, Request, TakeLock, TakenLock
+
+if TYPE_CHECKING:
+    from ade.governance.locks.held import HeldLock
+    from ade.governance.locks.scopes import Place, Scope
+
+Held = Callable[[], "Mapping[str, HeldLock]"]
+
+
+class ContextLocks:
+    """What a run holds, as its context knows it. `held` is what is held in this very process: a child has nothing
+    there, and is killed when a lock is lost."""
+
+    def __init__(
+        self, facts: Facts, ask: Callable[[Request], Awaitable[Any]], is_stopped: Callable[[], bool], held: Held
+    ) -> None:
+        self._scope_id = facts.scope
+        self._ask = ask
+        self._is_stopped = is_stopped
+        self._held = held
+        self._taken = [TakenLock(facts.scope, DEFAULT_NAMESPACE, facts.locks)] if facts.locks else []
+
+    def check(self) -> None:
+        """Raise LockLost unless everything is surely held at this moment. Nobody is asked."""
+        for held in list(self._held().values()):
+            held.check()
+        if self._is_stopped():
+            raise LockLost("this run was told to end: what it holds may go to others at any moment")
+
+    def token(self, resource: str) -> int:
+        """The fencing token of something this run has locked."""
+        tokens = {item.resource: item.token for lock in self._taken for item in lock.items}
+        if resource not in tokens:
+            raise InvalidLock(f"this run has no lock on {resource!r}; it has {', '.join(tokens) or 'none'}")
+        self.check()
+        return tokens[resource]
+
+    def covering(self, namespace: str, wishes: Sequence[Wish]) -> TakenLock | None:
+        """A lock that has all of this already: the exclusive one includes the share."""
+        for lock in self._taken:
+            modes = {item.resource: item.mode for item in lock.items}
+            enough = all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in wishes)
+            if lock.namespace == namespace and enough:
+                return lock
+        return None
+
+    async def take(self, wanted: TakeLock) -> TakenLock:
+        lock: TakenLock = await self._ask(wanted)
+        self._taken.append(lock)
+        return lock
+
+    async def leave(self, lock: TakenLock) -> None:
+        self._taken.remove(lock)
+        await self._ask(LeaveLock(lock.id))
+
+    def scope(self, at: "Place | None") -> "Scope":
+        """Of this place: whatever it waits for, and in whichever way it asks, one waits."""
+        from ade.governance.locks.scopes import Scope, scope_at
+
+        return scope_at(at) or Scope(at, self._scope_id)
+
+    def in_this_process(self, lock: TakenLock) -> "list[HeldLock]":
+        held = self._held().get(lock.id)
+        return [] if held is None else [held]
+
+
+class RunLock:
+    """`async with ctx.lock("repo:app") as lock`. In a block that has it already, taking it again is free."""
+
+    def __init__(self, locks: ContextLocks, wanted: TakeLock) -> None:
+        self._locks = locks
+        self._wanted = wanted
+        self._lock: TakenLock | None = None
+        self._entered: tuple[Scope, Token[Scope | None]] | None = None  # None: it was there already
+
+    def token(self, resource: str | None = None) -> int:
+        """The fencing token to give to the resource with every write. Raises LockLost."""
+        items = self._items()
+        tokens = {item.resource: item.token for item in items}
+        name = items[0].resource if resource is None and len(items) == 1 else resource
+        if name not in tokens:
+            raise InvalidLock(f"name one of the resources that are locked: {', '.join(tokens)}")
+        self._locks.check()
+        return tokens[name]
+
+    def check(self) -> None:
+        """Raise LockLost unless it is surely held at this moment."""
+        self._items()
+        self._locks.check()
+
+    async def __aenter__(self) -> "RunLock":
+        await self.enter(asyncio.current_task())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+    async def enter(self, at: "Place | None") -> None:
+        from ade.governance.locks.scopes import current
+
+        if self._lock is not None:
+            raise InvalidLock("this lock is entered already; ctx.lock(...) makes another one")
+        self._lock = self._locks.covering(self._wanted.namespace, self._wanted.wishes)
+        if self._lock is None:
+            scope = self._locks.scope(at)
+            self._lock = await self._locks.take(structs.replace(self._wanted, scope=scope.id))
+            scope.held += self._locks.in_this_process(self._lock)
+            self._entered = (scope, current.set(scope))
+
+    async def leave(self) -> None:
+        from ade.governance.locks.scopes import current
+
+        lock, self._lock = self._lock, None
+        if lock is not None and self._entered is not None:
+            (scope, token), self._entered = self._entered, None
+            scope.held = [held for held in scope.held if held.id != lock.id]
+            current.reset(token)
+            await self._locks.leave(lock)
+
+    def _items(self) -> tuple[LockItem, ...]:
+        if self._lock is None:
+            raise InvalidLock("a lock has a token only in the block that holds it")
+        return self._lock.items
+
+
+class SyncRunLock:
+    """`with ctx.lock("repo:app") as lock`, for plain functions."""
+
+    def __init__(self, lock: RunLock, run_through: Callable[[Any], Any]) -> None:
+        self._lock = lock
+        self._run_through = run_through
+
+    def token(self, resource: str | None = None) -> int:
+        """The fencing token to give to the resource with every write. Raises LockLost."""
+        return self._lock.token(resource)
+
+    def check(self) -> None:
+        """Raise LockLost unless it is surely held at this moment."""
+        self._lock.check()
+
+    def __enter__(self) -> "SyncRunLock":
+        self._run_through(self._lock.enter(threading.get_ident()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run_through(self._lock.leave())

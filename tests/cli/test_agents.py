@@ -1,0 +1,133 @@
+"""`ade agents`: what an operator sees of agents and does to them; and a worker that works for one."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from ade.ports import Stores
+from tests.cli.conftest import Call, with_stores
+from tests.cli.processes import call, call_json, ended, eventually, started
+
+WORKERS = """
+import time
+
+from ade import Ade
+
+ade = Ade("sqlite:///agents.db")
+
+
+@ade.task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+"""
+
+
+def take(agent_id: str, *runs: str) -> None:
+    async def taking(stores: Stores) -> None:
+        assert await stores.agents.take(agent_id, runs, lease_ms=60_000) == list(runs)
+
+    with_stores(taking)
+
+
+@pytest.fixture
+def staff(shop: Call) -> Call:
+    """Two agents, one of them at work."""
+    shop("agents", "register", "coder", "--max-tasks", "3")
+    shop("agents", "register", "writer", "--max-tasks", "1")
+    take("coder", "run-1", "run-2")
+    return shop
+
+
+def test_agents_are_listed_with_what_they_do_and_may_do(staff: Call) -> None:
+    listed = {agent["id"]: agent for agent in staff("agents", "--json").json["agents"]}
+
+    assert {name: (agent["used"], agent["free"]) for name, agent in listed.items()} == {
+        "coder": (2, 1),
+        "writer": (0, 1),
+    }
+    assert listed["coder"]["status"] == "active"
+    assert staff("agents").lines[0].split()[:3] == ["AGENT", "STATUS", "USED"]
+    assert staff("agents", "list").lines[1].split()[:4] == ["coder", "active", "2", "3"]
+
+
+def test_an_agent_is_shown_with_its_runs(staff: Call) -> None:
+    assert [unit["run_id"] for unit in staff("agents", "show", "coder", "--json").json["units"]] == ["run-1", "run-2"]
+    assert [line.split()[0] for line in staff("agents", "show", "coder").lines[-2:]] == ["run-1", "run-2"]
+    assert len(staff("agents", "show", "writer").lines) == 2
+
+
+def test_a_store_without_agents_says_how_to_make_one(shop: Call) -> None:
+    answer = shop("agents")
+
+    assert answer.out == ""
+    assert "ade agents register ID --max-tasks N" in answer.err
+
+
+def test_an_operator_drains_an_agent_and_lets_it_go_on(staff: Call) -> None:
+    assert staff("agents", "drain", "coder").out == "coder: draining, at most 3 tasks at once\n"
+    assert staff("agents", "offline", "coder").out == "coder: offline, at most 3 tasks at once\n"
+    assert staff("agents", "activate", "coder", "--json").json["status"] == "active"
+    assert staff("agents", "register", "coder", "--max-tasks", "5", "--json").json["max_tasks"] == 5
+    assert staff("agents", "remove", "writer").out == "writer: removed\n"
+
+    told = staff("events", "tail", "--after", "0", "--json").json_lines
+
+    assert [event["type"] for event in told] == [
+        *("agent.registered", "agent.registered", "agent.draining", "agent.offline", "agent.active"),
+        *("agent.registered", "agent.removed"),
+    ]
+    assert all(event["actor"].startswith("cli:") for event in told)
+    assert told[5]["payload"] == {"agent": "coder", "max_tasks": 5}
+
+
+@pytest.mark.parametrize("verb", ["show", "drain", "activate", "offline", "remove"])
+def test_an_agent_that_nobody_knows_is_not_found(staff: Call, verb: str) -> None:
+    answer = staff("agents", verb, "codr", "--json")
+
+    assert (answer.code, answer.error["code"]) == (3, "unknown_agent")
+
+
+def test_a_name_that_is_nearly_right_is_guessed(staff: Call) -> None:
+    assert "did you mean coder?" in staff("agents", "show", "codr").err
+    assert "`ade agents list` shows" in staff("agents", "show", "quite-other").err
+
+
+@pytest.mark.parametrize(("agent_id", "max_tasks"), [("no good", "1"), ("coder", "0"), ("coder", "many")])
+def test_what_no_agent_may_be_is_refused(shop: Call, agent_id: str, max_tasks: str) -> None:
+    assert shop("agents", "register", agent_id, "--max-tasks", max_tasks).code == 2
+    assert shop("agents", "--json").json["agents"] == []
+
+
+def test_a_limit_without_an_agent_is_a_mistake(shop: Call) -> None:
+    answer = shop("worker", "--max-tasks", "3")
+
+    assert answer.code == 2
+    assert "worker.max_tasks (3) needs worker.agent" in answer.err
+
+
+@pytest.mark.slow
+def test_a_worker_works_for_an_agent_and_its_units_come_back_when_it_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "naps.py").write_text(WORKERS)
+    app = ("--app", "naps:ade")
+    quick = {"ADE_WORKER__LEASE_S": "1.5", "ADE_WORKER__HEARTBEAT_S": "0.4", "ADE_WORKER__POLL_S": "0.1"}
+    for seconds in ("600", "600", "0"):
+        assert call(tmp_path, "enqueue", "nap", f"seconds={seconds}", *app).returncode == 0
+
+    def is_used(count: int) -> bool:
+        agents = call_json(tmp_path, "agents", *app)["agents"]
+        return [agent["used"] for agent in agents] == [count]
+
+    def are_waiting(count: int) -> bool:
+        return len(call_json(tmp_path, "tasks", "--status", "pending", *app)["tasks"]) == count
+
+    with started(tmp_path, "worker", "--agent", "napper", "--max-tasks", "2", *app, **quick) as doomed:
+        eventually(lambda: is_used(2) and are_waiting(1), "two naps of three")
+        doomed.kill()
+        doomed.wait()
+    eventually(lambda: is_used(0), "the end of the leases")
+    with started(tmp_path, "worker", "--agent", "napper", "--grace", "0", *app, **quick) as worker:
+        eventually(lambda: is_used(2), "naps of the next worker, within the same limit")
+        code, _, _ = ended(worker, signal.SIGTERM)
+    assert code == 0
+    assert is_used(0)

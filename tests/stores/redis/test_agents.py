@@ -1,0 +1,151 @@
+"""Capacity of agents on servers: repeated calls, a clock that goes back, keys that are lost or spoiled."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ade.core.agents import EVENT_OF_STATUS, Agent, AgentStatus, registration
+from ade.core.errors import StoreCorrupt
+from ade.core.events import Event
+from ade.ports import AGENT
+from ade.stores.redis.agents import RedisAgents
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.invariants import broken_invariants
+from ade.stores.redis.link import Link
+from ade.stores.redis.log import RedisEvents
+from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.places import Partitions
+from ade.stores.redis.survey import Survey
+from ade.stores.redis.timing import Timing, timing_of
+from ade.stores.redis.urls import parse_url
+from tests.conformance.clock import StoryClock
+from tests.servers.binaries import Binary
+from tests.servers.pool import Pool
+from tests.stores.redis.ports import RepeatingLink
+
+OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
+CODER = Agent(id="coder", max_tasks=2)
+
+
+class Office:
+    """The agents of one store, and a link to it whose calls can be repeated."""
+
+    def __init__(self, link: RepeatingLink) -> None:
+        self.link = link
+        self.clock = StoryClock()
+        self.hints = RedisHints(link)
+        self.store = self.at(timing_of(self.clock))
+        self.log = RedisEvents(link, Partitions(link), timing_of(self.clock))
+        self.units = f"{link.names[0].prefix}agent:units:coder"
+
+    def at(self, timing: Timing) -> RedisAgents:
+        return RedisAgents(self.link, timing, self.hints)
+
+    async def told(self) -> list[str]:
+        return [event.type for event in await self.log.read(0, 1_000)]
+
+    async def close(self) -> None:
+        self.hints.close()
+        await self.link.close()
+
+
+@pytest.fixture
+async def office(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Office]:
+    server = server_pool.standalone(server_binary.kind)
+    opened = Office(RepeatingLink(parse_url(server.url), OPTIONS))
+    yield opened
+    await opened.close()
+
+
+async def test_a_call_whose_answer_was_lost_does_no_harm_when_it_comes_again(office: Office) -> None:
+    office.link.loses_answers = True
+    draining = Event(type=EVENT_OF_STATUS[AgentStatus.DRAINING], at=1)
+
+    await office.store.register(CODER, event=registration(CODER, at=1))
+    assert await office.store.take("coder", ["a", "b", "c"], lease_ms=1_000) == ["a", "b"]
+    assert await office.store.take("coder", ["c"], lease_ms=1_000, over=["a"]) == ["c"]
+    drained = await office.store.set_status("coder", AgentStatus.DRAINING, draining)
+    assert drained is not None
+    await office.store.release("coder", ["b"])
+    assert await office.store.remove("coder", Event(type="agent.removed", at=1)) is True
+
+    assert await office.told() == ["agent.registered", "agent.draining", "agent.removed"]
+
+
+async def test_a_late_repetition_does_not_undo_what_was_set_since(office: Office) -> None:
+    await office.store.register(CODER)
+    await office.store.set_status("coder", AgentStatus.DRAINING)
+    await office.store.set_status("coder", AgentStatus.ACTIVE)
+
+    await office.link.send_again("agent_status", 0)
+    await office.link.send_again("agent_register")
+
+    [use] = await office.store.list_agents()
+    assert use.agent.status is AgentStatus.ACTIVE
+
+
+async def test_units_from_before_the_clock_went_back_last_no_longer_than_new_ones(office: Office) -> None:
+    await office.store.register(CODER)
+    await office.store.take("coder", ["dead", "dead too"], lease_ms=30_000)
+    now = office.clock.steady() - 3_600_000
+
+    assert await office.at(lambda: {"now": now, "steady": now}).take("coder", ["a"], lease_ms=30_000) == []
+    later = now + 30_000
+    assert await office.at(lambda: {"now": later, "steady": later}).take("coder", ["a"], lease_ms=30_000) == ["a"]
+
+
+async def test_an_agent_that_the_server_has_lost_is_there_again_with_the_next_renewal(office: Office) -> None:
+    known = await office.store.register(CODER)
+    await office.store.take("coder", ["a"], lease_ms=30_000)
+    await office.link.ask(0, ("FLUSHALL",))
+    assert await office.store.take("coder", ["b"], lease_ms=30_000) == []
+
+    await asyncio.to_thread(office.store.renew, known, ["a"], lease_ms=30_000)
+
+    assert await office.store.take("coder", ["b", "c"], lease_ms=30_000) == ["b"]
+    assert await office.told() == ["agent.registered"]
+
+
+async def test_units_of_an_agent_that_is_not_known_are_found_and_taken_away(office: Office) -> None:
+    await office.store.register(CODER)
+    await office.store.take("coder", ["a"], lease_ms=30_000)
+    assert await broken_invariants(office.link, Partitions(office.link)) == []
+    await office.link.ask(0, ("DEL", f"{office.link.names[0].prefix}agents"))
+
+    [sentence] = await broken_invariants(office.link, Partitions(office.link))
+    await Survey(office.link, 0, dict, mend=True).everything()
+
+    assert sentence == "every_unit_has_its_agent: there are units of agent coder, which is not known"
+    assert await broken_invariants(office.link, Partitions(office.link)) == []
+
+
+async def test_a_key_of_a_wrong_type_is_named_and_nothing_is_written(office: Office) -> None:
+    await office.store.register(CODER)
+    await office.link.ask(0, ("SET", office.units, "x"))
+
+    with pytest.raises(StoreCorrupt, match=office.units):
+        await office.store.take("coder", ["a"], lease_ms=30_000)
+    with pytest.raises(StoreCorrupt, match=office.units):
+        await office.store.set_status("coder", AgentStatus.OFFLINE)
+
+    assert await office.told() == []
+
+
+async def test_another_process_hears_of_a_unit_that_is_free(office: Office) -> None:
+    other = Link(office.link.place, OPTIONS)
+    hints = RedisHints(other)
+    try:
+        await hints.wait(AGENT, hints.generation(AGENT), 5)  # the subscription is there
+        await office.store.register(CODER)
+        await hints.wait(AGENT, hints.generation(AGENT) - 1, 5)
+        await office.store.take("coder", ["a", "b"], lease_ms=30_000)
+        seen = hints.generation(AGENT)
+
+        await office.store.release("coder", ["a"])
+        await hints.wait(AGENT, seen, 5)
+
+        assert hints.generation(AGENT) > seen
+    finally:
+        hints.close()
+        await other.close()

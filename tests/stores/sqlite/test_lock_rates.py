@@ -1,0 +1,49 @@
+"""How often owners ask for locks is kept for those who do, and not for ever."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ade.core.locks.asking import ask
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.wishes import LockMode
+from ade.ports import Stores
+from ade.stores.sqlite.locks import SqliteLocks
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from tests.conformance.clock import StoryClock
+
+LIMITS = LockLimits(acquires=2, acquires_per_ms=10_000)
+
+
+@pytest.fixture
+def clock() -> StoryClock:
+    return StoryClock()
+
+
+@pytest.fixture
+async def stores(clock: StoryClock) -> AsyncIterator[Stores]:
+    opened = await open_sqlite("memory://", StoreOptions(), clock)
+    yield opened
+    await opened.close()
+
+
+async def rates(stores: Stores) -> list[str]:
+    assert isinstance(stores.locks, SqliteLocks)
+    statement = "SELECT owner FROM lock_rate ORDER BY owner"
+    rows = await stores.locks._writer.call(lambda connection: connection.execute(statement).fetchall())
+    return [owner for (owner,) in rows]
+
+
+async def test_the_sweep_forgets_who_has_not_asked_for_a_while(stores: Stores, clock: StoryClock) -> None:
+    for owner in ("ada", "bob"):
+        request = ask(id=owner, owner=owner, scope=owner, wanted=[(f"repo:{owner}", LockMode.EXCLUSIVE)])
+        await stores.locks.acquire(request, wait_ms=0, limits=LIMITS)
+        clock.advance(40)
+    assert await rates(stores) == ["ada", "bob"]
+
+    await stores.locks.bury(100)
+    assert await rates(stores) == ["bob"], "ada's has been free for more than a minute"
+
+    clock.advance(40)
+    await stores.locks.bury(100)
+    assert await rates(stores) == []
