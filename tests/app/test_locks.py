@@ -1,9 +1,11 @@
 """Locks as people write them: around a block, on an event loop or without one."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,3 +172,9 @@ class TestWithoutAnEventLoop:
     def test_what_is_wrong_is_told_where_it_is_written(self, app: Ade, wrong: dict[str, object]) -> None:
         with pytest.raises(AdeError, match="not"):
             app.lock(REPO, **wrong)  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize("wrong", [{"ttl": math.nan}, {"wait": -1}, {"wait": math.nan}, {"owner": ""}])
+def test_who_asks_for_something_impossible_is_told_where_it_is_written(app: Ade, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidLock):
+        app.lock(REPO, **wrong)

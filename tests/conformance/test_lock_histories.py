@@ -103,6 +103,26 @@ class LockHistories(RuleBasedStateMachine):
         if (request := self.some(number)) and request.upgrades is None:
             self._ask(request, None, 0, allowed)
 
+    @rule(wish=wishes, wait_ms=waits, allowed=limits)
+    def ask_without_a_loop(self, wish: dict[str, LockMode], wait_ms: int | None, allowed: LockLimits) -> None:
+        number = next(self.numbers)
+        request = ask(id=f"r{number}", owner=f"o{number % 3}", scope=f"s{number}", wanted=wish.items())
+        crowd = self.model.crowd(request)
+
+        async def acquire() -> LockRequest | None:
+            return await asyncio.to_thread(self.store.acquire_blocking, request, wait_ms=wait_ms, limits=allowed)
+
+        self.both(acquire(), lambda book: verbs.acquire(book, request, wait_ms=wait_ms, crowd=crowd, limits=allowed))
+
+    @rule(number=pick)
+    def let_go_without_a_loop(self, number: int) -> None:
+        ids = [request.id for request in [self.some(number)] if request]
+
+        async def release() -> list[LockRequest | None]:
+            return await asyncio.to_thread(self.store.release_blocking, "default", ids)
+
+        self.both(release(), lambda book: [verbs.release(book, each) for each in ids])
+
     def _ask(self, request: LockRequest, wait_ms: int | None, first_seq: int, allowed: LockLimits) -> None:
         crowd = self.model.crowd(request)
         self.both(

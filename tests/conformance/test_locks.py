@@ -1,6 +1,9 @@
 """Locks on every store: one at a time, in turn, and whoever dies is in nobody's way."""
 
+import asyncio
+
 import pytest
+from msgspec import structs
 
 from ade.core.errors import LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
 from ade.core.locks.asking import ask
@@ -8,7 +11,7 @@ from ade.core.locks.deadlocks import GiveWay, LetPass
 from ade.core.locks.limits import LockLimits
 from ade.core.locks.records import LockRequest
 from ade.core.locks.wishes import LockMode
-from ade.ports import LockQuery, LockStore
+from ade.ports import LockNews, LockQuery, LockStore
 from tests.conformance.scene import Scene
 
 READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE
@@ -382,13 +385,13 @@ class TestHowOftenOneMayAsk:
         await people.hold("a4", ("repo:a4", WRITE), owner="ada", limits=self.LIMITS)
 
 
-async def test_asking_again_changes_nothing(people: People) -> None:
+async def test_asking_again_changes_nothing_but_that_a_lease_begins_anew(people: People) -> None:
     held = await people.hold("ada")
     queued = await people.ask("bob")
     before = await people.events()
     people.scene.clock.advance(1)
 
-    assert await people.ask("ada") == held
+    assert await people.ask("ada") == structs.replace(held, lease_until=held.lease_until + 1_000)
     assert await people.ask("bob") == queued
     assert await people.events() == before
 
@@ -464,3 +467,21 @@ async def test_the_log_of_a_task_tells_of_its_locks(people: People) -> None:
     told = await people.scene.event_types(task.id)
 
     assert told == ["task.created", "task.claimed", "lock.acquired", "lock.released", "task.succeeded"]
+
+
+async def test_whoever_follows_hears_who_was_let_in_or_that_somebody_was(people: People) -> None:
+    heard = asyncio.Event()
+
+    def tell(news: LockNews | None) -> None:
+        if news is None or any(one.id == "bob" and one.is_granted for one in news.settled):
+            heard.set()
+
+    unfollow = people.store.follow(tell)
+    try:
+        await people.hold("ada")
+        await people.ask("bob")
+        await people.leave("ada")
+        async with asyncio.timeout(10):
+            await heard.wait()
+    finally:
+        unfollow()

@@ -170,3 +170,10 @@ def talk_while_a_thread_is_rung(ctx: SyncContext) -> None:
 def lock_and_tell(resource: str, ctx: SyncContext) -> tuple[int, int, int]:
     with ctx.lock(resource) as lock, ctx.lock("db:main") as again:
         return ctx.token("db:main"), lock.token(), again.token()
+
+
+def die_in_line(resource: str, ctx: SyncContext) -> None:
+    """Killed while it waits for a lock that somebody else has, as a process is that uses too much memory."""
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    with ctx.lock(resource):
+        raise AssertionError("it was free")

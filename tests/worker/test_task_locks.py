@@ -9,10 +9,11 @@ from ade.core import task as decisions
 from ade.core.lifecycle import Status
 from ade.core.locks.of_tasks import request_id, request_of
 from ade.core.locks.wishes import Wish, read, write
-from ade.core.records import Task
+from ade.core.records import Queue, Task
 from ade.governance.locks.keeper import LockKeeper
 from ade.insight.explain import explain
 from ade.ports import ClaimRequest, LockQuery, Stores
+from ade.queue.queues import pause, resume
 from ade.queue.tasks import cancel
 from ade.worker.context import Context, SyncContext
 from ade.worker.sweep import serve_locks, stall_lost
@@ -258,6 +259,31 @@ async def test_the_sweep_recalls_what_nobody_else_does(workshop: Workshop) -> No
     assert await serve_locks(stores) == 0, "once is enough"
     async with workshop.worker():
         assert (await workshop.final(task)).status is Status.COMPLETED
+
+
+async def test_a_task_of_a_paused_queue_keeps_no_lock_from_others(workshop: Workshop) -> None:
+    async def work() -> None: ...
+
+    workshop.handle(work)
+    stores = workshop.stores
+    ada = Outsider(stores, write(REPO))
+    await ada.take()
+    async with workshop.worker():
+        paused = await workshop.enqueue("work", locks=WRITE_REPO, queue="slow")
+        await deferred(workshop, paused)
+        await pause(stores, Queue(name="slow"))
+        other = await workshop.enqueue("work", locks=WRITE_REPO)
+        await deferred(workshop, other)
+        await ada.leave()
+
+        async def swept() -> bool:
+            await serve_locks(stores)
+            return (await workshop.get(other)).is_final
+
+        await eventually(swept)
+        assert (await workshop.get(paused)).status is Status.PENDING
+        await resume(stores, Queue(name="slow"))
+        assert (await workshop.final(paused)).status is Status.COMPLETED
 
 
 async def test_a_plain_function_has_its_locks_too(workshop: Workshop) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from contextvars import Token
 from functools import cache
 from types import TracebackType
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from ade.app.call import Call
-from ade.core.errors import InvalidLock
-from ade.core.locks.asking import ask
+from ade.app.portal import is_loop_running
+from ade.core.errors import InvalidLock, WouldBlock
+from ade.core.locks.asking import ask, ttl_ms_of, wait_ms_of
+from ade.core.locks.records import LockRequest
 from ade.core.locks.wishes import LockMode, Wish, wishes_of
 from ade.governance.locks.held import HeldLock
 from ade.governance.locks.keeper import LockKeeper
@@ -57,7 +60,7 @@ class LockHandle:
         upgrade_id = os.urandom(16).hex()
         named = self._named(resource)
         return Call(
-            self._keeper.upgrade(self._held, named, upgrade_id=upgrade_id, wait_ms=_milliseconds(wait)),
+            self._keeper.upgrade(self._held, named, upgrade_id=upgrade_id, wait_ms=wait_ms_of(wait)),
             self._app.portal,
         )
 
@@ -92,17 +95,17 @@ class Lock:
         self._app = app
         self._wishes = wishes_of(wanted)
         self._namespace = namespace
-        self._wait_ms = _milliseconds(wait)
+        self._wait_ms = wait_ms_of(wait)
         self._entered: list[_Entry] = []
         # Its id and scope are those of each entry; whatever is wrong is told where it was written.
         self._request = ask(
             id="x",
             scope="x",
-            owner=owner or _this_program(),
+            owner=_this_program() if owner is None else owner,
             wanted=self._wishes,
             namespace=namespace,
             priority=priority,
-            ttl_ms=round(ttl * 1000),
+            ttl_ms=ttl_ms_of(ttl),
             purpose=purpose,
             task_id=task_id,
         )
@@ -129,7 +132,7 @@ class Lock:
     def __enter__(self) -> LockHandle:
         entry = _Entry(threading.get_ident())
         known = self._known(entry)
-        entry.handle = self._app.portal.run(self._take(entry.scope, known))
+        entry.handle = self._take_blocking(entry.scope, known)
         entry.own(known is None)
         self._entered.append(entry)
         return entry.handle
@@ -139,7 +142,7 @@ class Lock:
     ) -> None:
         entry = self._entered.pop()
         if entry.leave():
-            self._app.portal.run(entry.handle._keeper.release(entry.handle._held))
+            entry.handle._keeper.release_blocking(entry.handle._held)
 
     def _known(self, entry: "_Entry") -> HeldLock | None:
         return entry.scope.covering(self._namespace, self._wishes)
@@ -149,8 +152,38 @@ class Lock:
         keeper = opened.side.locks
         if known is not None:
             return LockHandle(self._app, keeper, known)
-        request = structs.replace(self._request, id=os.urandom(16).hex(), scope=scope.id)
-        return LockHandle(self._app, keeper, await keeper.acquire(request, wait_ms=self._wait_ms))
+        held = await keeper.acquire(self._new_request(scope), wait_ms=self._wait_ms)
+        return LockHandle(self._app, keeper, held)
+
+    def _take_blocking(self, scope: Scope, known: HeldLock | None) -> LockHandle:
+        """By this thread itself; only to wait in line it needs the app's event loop."""
+        if is_loop_running():
+            raise WouldBlock
+        keeper = _keeper_of_threads(self._app)
+        if known is not None:
+            return LockHandle(self._app, keeper, known)
+        request, asked_at = self._new_request(scope), time.monotonic()
+        held = keeper.acquire_blocking(request, wait_ms=self._wait_ms)
+        if isinstance(held, LockRequest):
+            held = self._app.portal.run(keeper.wait_in_line(held, asked_at))
+        return LockHandle(self._app, keeper, held)
+
+    def _new_request(self, scope: Scope) -> LockRequest:
+        return structs.replace(self._request, id=os.urandom(16).hex(), scope=scope.id)
+
+
+def _keeper_of_threads(app: "Ade") -> LockKeeper:
+    """Where threads without an event loop take their locks: on the one the app has for them."""
+    opened = app.opened
+    if opened is not None and opened.blocking_locks is not None:
+        return opened.blocking_locks
+    return app.portal.run(_open_for_threads(app))
+
+
+async def _open_for_threads(app: "Ade") -> LockKeeper:
+    opened = await app.open()
+    opened.blocking_locks = opened.side.locks
+    return opened.blocking_locks
 
 
 class _Entry:
@@ -204,9 +237,3 @@ class _Entry:
 @cache
 def _this_program() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    if seconds is not None and not 0 <= seconds < 1e9:
-        raise InvalidLock(f"wait is the number of seconds to wait, or None for ever; not {seconds!r}")
-    return None if seconds is None else round(seconds * 1000)

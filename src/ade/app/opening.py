@@ -56,6 +56,7 @@ class Opened:
         self._settings = settings
         self.payloads = payloads
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSide] = WeakKeyDictionary()
+        self.blocking_locks: LockKeeper | None = None  # of the portal's loop, for threads without one
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
         """Store admitted tasks; the store wakes a worker."""

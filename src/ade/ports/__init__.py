@@ -16,6 +16,7 @@ from ade.core.events import Event
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
 from ade.ports.agents import AgentStore as AgentStore
+from ade.ports.locks import LockNews as LockNews
 from ade.ports.locks import LockQuery as LockQuery
 from ade.ports.locks import LockStore as LockStore
 

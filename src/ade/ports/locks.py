@@ -1,6 +1,6 @@
 """The seam for locks: books of who holds what and who waits for it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,6 +24,13 @@ class LockQuery(Struct, frozen=True, kw_only=True):
     limit: int = 1_000
 
 
+class LockNews(Struct, frozen=True):
+    """What became of requests that somebody may be waiting for."""
+
+    settled: tuple[LockRequest, ...] = ()  # let in, or told to give way
+    gone: tuple[str, ...] = ()  # ids of those that are in the book no more
+
+
 class LockStore(Protocol):
     """Books of locks, one for each namespace. Every verb is one write, with the events that tell of it.
 
@@ -35,7 +42,8 @@ class LockStore(Protocol):
     ) -> LockRequest | None:
         """Granted, or in line for so long (None: for ever); None when it would have to wait and must not (0).
 
-        The same request again changes nothing, but fetches an unattended one. Raises TooManyLocks, LockRateLimited.
+        The same request again changes nothing, but has the whole lease if it is granted. Raises TooManyLocks,
+        LockRateLimited.
         """
 
     async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
@@ -49,6 +57,12 @@ class LockStore(Protocol):
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """The same as renew, for a thread that goes on while an event loop is blocked."""
+
+    def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None, limits: LockLimits) -> LockRequest | None:
+        """The same as acquire, by a thread that runs no event loop."""
+
+    def release_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        """The same as release, by a thread that runs no event loop."""
 
     async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         """Let go of grants, or leave the line; None for those that are gone already."""
@@ -69,6 +83,13 @@ class LockStore(Protocol):
 
     async def find(self, query: LockQuery) -> list[LockRequest]:
         """What stands in the books, dead ones that nobody has met yet included."""
+
+    def follow(self, tell: Callable[[LockNews | None], None]) -> Callable[[], None]:
+        """Call back on the running loop when requests were let in, gave way or are gone, until what this answers is
+        called: with these requests, or with None where it is only known that something has happened.
+
+        News may be lost, as hints may.
+        """
 
     async def called(self, limit: int) -> list[LockRequest]:
         """Unattended requests that were let in or gave way: somebody must fetch whom they are for."""

@@ -91,7 +91,7 @@ class LocalHints:
             state = self._topics[topic]
             state.generation += 1
             waiters, state.waiters = state.waiters, []
-        here = _running_loop() if waiters or state.followers else None
+        here = running_loop() if waiters or state.followers else None
         for follower in state.followers:
             follower.tell(here)
         for loop, future in waiters:
@@ -116,7 +116,7 @@ class LocalHints:
             self._wake(topic)
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -91,13 +91,24 @@ class Child:
                     return Succeeded(message.result)
                 if isinstance(message, Raised):
                     return message.failure
-                await wire.write_frame(self._writer, wire.encode(await _respond(respond, message)))
+                await wire.write_frame(self._writer, wire.encode(await self._answer_to(message, respond)))
         except (asyncio.IncompleteReadError, ConnectionError):
             await asyncio.wait({self._ended}, timeout=_LAST_WORDS_S)
             self.kill()
             return _how_it_died(await self._ended)
         except DecodeError:
             return await self._distrust("the process answered what nobody can read, so it was killed")
+
+    async def _answer_to(self, ask: Ask, respond: Respond) -> Answer | Refused:
+        """Some answers take long, that to who waits for a lock. A process that has died meanwhile waits for none."""
+        answering = asyncio.ensure_future(_respond(respond, ask))
+        try:
+            await asyncio.wait({answering, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise ConnectionResetError("the process is gone")
+            return answering.result()
+        finally:
+            answering.cancel()
 
     def kill(self) -> None:
         """End it and whatever it has started."""

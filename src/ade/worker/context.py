@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
-from ade.core.locks.asking import DEFAULT_TTL_MS
+from ade.core.locks.asking import DEFAULT_TTL_MS, ttl_ms_of, wait_ms_of
 from ade.core.locks.asking import ask as ask_for
 from ade.core.locks.records import DEFAULT_NAMESPACE
 from ade.core.locks.wishes import Wish, merged, wishes_of
@@ -149,10 +149,11 @@ class Context:
         a lock is lost, the run is told to end: it is cancelled, and tried again if attempts are left.
         """
         wishes = merged(wishes_of(wanted))
-        request = ask_for(id="x", owner="x", scope="x", wanted=wishes, namespace=namespace, ttl_ms=round(ttl * 1000))
-        wait_ms = None if wait is None else round(max(wait, 0) * 1000)
+        ttl_ms, wait_ms = ttl_ms_of(ttl), wait_ms_of(wait)
+        # Its names are those of each entry; whatever else is wrong is told where it was written.
+        ask_for(id="x", owner="x", scope="x", wanted=wishes, namespace=namespace, ttl_ms=ttl_ms, purpose=purpose)
         taking = TakeLock(
-            wishes=list(wishes), scope="", namespace=namespace, ttl_ms=request.ttl_ms, wait_ms=wait_ms, purpose=purpose
+            wishes=list(wishes), scope="", namespace=namespace, ttl_ms=ttl_ms, wait_ms=wait_ms, purpose=purpose
         )
         return RunLock(self._locks, taking)
 

@@ -29,7 +29,7 @@ class Desk:
 
     async def answer(self, run: Run, request: Request) -> Any:
         """Do what a run asks. A run that has lost its lease gets StaleLease and changes nothing."""
-        if not isinstance(request, Say) and (run.detached or run.stop in MUTE):
+        if not isinstance(request, Say | LeaveLock) and (run.detached or run.stop in MUTE):
             raise StaleLease(f"run {run.id} no longer holds task {run.task.id}")
         match request:
             case Progress(value):
@@ -55,7 +55,7 @@ class Desk:
     def context(self, run: Run) -> Context:
         """For a handler on the loop."""
         return Context(
-            facts_of(run), lambda request: self.answer(run, request), lambda: run.stop is not None, lambda: run.locks
+            facts_of(run), lambda request: self.answer(run, request), lambda: run.is_ending, lambda: run.locks
         )
 
     def sync_context(self, run: Run) -> SyncContext:
@@ -65,7 +65,7 @@ class Desk:
         async def ask(request: Request) -> Any:
             return asyncio.run_coroutine_threadsafe(self.answer(run, request), loop).result()
 
-        return SyncContext(Context(facts_of(run), ask, lambda: run.stop is not None, lambda: run.locks))
+        return SyncContext(Context(facts_of(run), ask, lambda: run.is_ending, lambda: run.locks))
 
     async def _keep_progress(self, run: Run, value: Any) -> None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ade.core.errors import AdeError, StoreError
+from ade.core.errors import AdeError, RunOver, StoreError
 from ade.core.locks.asking import ask
 from ade.core.locks.of_tasks import request_id, request_of
 from ade.core.outcome import Deferred
@@ -55,7 +55,8 @@ class RunLocks:
         return None
 
     async def take_more(self, run: Run, wanted: TakeLock) -> TakenLock:
-        """For a run that asks while it runs. Raises LockTimeout, DeadlockVictim, TooManyLocks, InvalidLock."""
+        """For a run that asks while it runs. Raises LockTimeout, DeadlockVictim, TooManyLocks, InvalidLock, RunOver."""
+        _check_goes_on(run)
         task = run.task
         request = ask(
             id=os.urandom(16).hex(),
@@ -69,6 +70,11 @@ class RunLocks:
             ttl_ms=wanted.ttl_ms,
         )
         held = await self._keep().acquire(request, wait_ms=wanted.wait_ms)
+        try:
+            _check_goes_on(run)  # a thread waits on when its run was let go of; nobody would release that
+        except RunOver:
+            await self._keep().release(held)
+            raise
         self._hold(run, held)
         return TakenLock(held.id, wanted.namespace, held.grant.items)
 
@@ -78,10 +84,10 @@ class RunLocks:
         if held is not None:
             await self._keep().release(held)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Run, then: Callable[[], None]) -> None:
         """The run is over: what it has goes to those who wait. What its task names is let go of even if it is not
         known to be held: the answer may have been lost."""
-        job = asyncio.get_running_loop().create_task(self._end(run))
+        job = asyncio.get_running_loop().create_task(self._end(run, then))
         self._leaving.add(job)
         job.add_done_callback(self._leaving.discard)
 
@@ -122,14 +128,17 @@ class RunLocks:
         run.locks[held.id] = held
         held.when_lost(partial(self.on_lost, run))
 
-    async def _end(self, run: Run) -> None:
+    async def _end(self, run: Run, then: Callable[[], None]) -> None:
         keeper = self._keep()
         own, run.locks = list(run.locks.values()), {}
-        for held in own:
-            await keeper.release(held)
-        named = request_id(run.task)
-        if run.task.locks and all(held.id != named for held in own):
-            await keeper.leave(request_of(run.task))
+        owes, run.owes_locks = run.owes_locks, False
+        try:
+            for held in own:
+                await keeper.release(held)
+            if owes and all(held.id != request_id(run.task) for held in own):
+                await keeper.leave(request_of(run.task))
+        finally:
+            then()
 
     def _attend(self) -> None:
         """From now on some task waits: hear of locks that become free."""
@@ -147,6 +156,11 @@ class RunLocks:
             except AdeError as error:  # the sweep looks too
                 log.warning("tasks.not_recalled", error=str(error))
             await asyncio.sleep(_BREATH_S)
+
+
+def _check_goes_on(run: Run) -> None:
+    if run.is_over:
+        raise RunOver(f"run {run.id} of task {run.task.id} is over: it gets no more locks")
 
 
 def enter_scope(run: Run, at: "Place | None") -> None:

@@ -33,7 +33,6 @@ class Run:
     __slots__ = (
         "alarm",
         "began",
-        "defers",
         "detached",
         "entry",
         "finishing",
@@ -43,6 +42,7 @@ class Run:
         "job",
         "locks",
         "mode",
+        "owes_locks",
         "stop",
         "task",
         "until_ms",
@@ -56,19 +56,29 @@ class Run:
         self.stop: Stop | None = None
         self.began = False  # its job has taken the first step
         self.finishing = False  # performed; its outcome waits to be committed
-        self.defers = False  # it ended because its task waits for locks: the place in their lines stays
         self.detached = False  # did not end when told to; whatever it still does is ignored
         self.job: asyncio.Task[None] | None = None
         self.alarm: Entry | None = None
         self.entry = b""  # its line on the slate, once it is held
         self.until_ms = 0  # monotonic: beyond it the run is hung for certain; 0 without a time-out
+        self.owes_locks = bool(task.locks)  # what its task names must be let go of: it is held, or may be
         self.locks: dict[str, HeldLock] = _NO_LOCKS
         self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
 
     @property
     def uses_locks(self) -> bool:
         """Whether there is something to let go of when it is over."""
-        return bool(self.locks or (self.task.locks and not self.defers))
+        return bool(self.locks or self.owes_locks)
+
+    @property
+    def is_ending(self) -> bool:
+        """Told to end, or performed."""
+        return self.stop is not None or self.finishing
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing that it asks for from now on is its own."""
+        return self.finishing or self.detached or self.stop in MUTE
 
     def end(self, why: Stop) -> bool:
         """Tell the run to end. A reason that forbids writing replaces one that does not; True if it is news."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
@@ -33,6 +34,7 @@ class ContextLocks:
         self._is_stopped = is_stopped
         self._held = held
         self._taken = [TakenLock(facts.scope, DEFAULT_NAMESPACE, facts.locks)] if facts.locks else []
+        self._users = Counter({lock.id: 1 for lock in self._taken})  # blocks inside; the run itself is one
 
     def check(self) -> None:
         """Raise LockLost unless everything is surely held at this moment. Nobody is asked."""
@@ -49,23 +51,29 @@ class ContextLocks:
         self.check()
         return tokens[resource]
 
-    def covering(self, namespace: str, wishes: Sequence[Wish]) -> TakenLock | None:
-        """A lock that has all of this already: the exclusive one includes the share."""
+    def use(self, namespace: str, wishes: Sequence[Wish]) -> TakenLock | None:
+        """A lock that has all of this already, kept until this use of it ends too; the exclusive one includes the
+        share."""
         for lock in self._taken:
             modes = {item.resource: item.mode for item in lock.items}
             enough = all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in wishes)
             if lock.namespace == namespace and enough:
+                self._users[lock.id] += 1
                 return lock
         return None
 
     async def take(self, wanted: TakeLock) -> TakenLock:
         lock: TakenLock = await self._ask(wanted)
         self._taken.append(lock)
+        self._users[lock.id] = 1
         return lock
 
     async def leave(self, lock: TakenLock) -> None:
-        self._taken.remove(lock)
-        await self._ask(LeaveLock(lock.id))
+        """Let go of it, unless somebody else in this run is still in a block that relies on it."""
+        self._users[lock.id] -= 1
+        if not self._users[lock.id]:
+            self._taken.remove(lock)
+            await self._ask(LeaveLock(lock.id))
 
     def scope(self, at: "Place | None") -> "Scope":
         """Of this place: whatever it waits for, and in whichever way it asks, one waits."""
@@ -116,7 +124,7 @@ class RunLock:
 
         if self._lock is not None:
             raise InvalidLock("this lock is entered already; ctx.lock(...) makes another one")
-        self._lock = self._locks.covering(self._wanted.namespace, self._wanted.wishes)
+        self._lock = self._locks.use(self._wanted.namespace, self._wanted.wishes)
         if self._lock is None:
             scope = self._locks.scope(at)
             self._lock = await self._locks.take(structs.replace(self._wanted, scope=scope.id))
@@ -127,11 +135,13 @@ class RunLock:
         from ade.governance.locks.scopes import current
 
         lock, self._lock = self._lock, None
-        if lock is not None and self._entered is not None:
+        if lock is None:
+            return
+        if self._entered is not None:
             (scope, token), self._entered = self._entered, None
             scope.held = [held for held in scope.held if held.id != lock.id]
             current.reset(token)
-            await self._locks.leave(lock)
+        await self._locks.leave(lock)
 
     def _items(self) -> tuple[LockItem, ...]:
         if self._lock is None:

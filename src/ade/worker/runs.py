@@ -48,7 +48,7 @@ class Runs:
         self.held: dict[str, Run] = {}
         self.finish: Callable[[Run, Outcome], None] = _nobody_finishes
         self.take_locks: Callable[[Run], Awaitable[Deferred | None]] = _nobody_has_any
-        self.let_go: Callable[[Run], None] = _nobody_locks
+        self.let_go: Callable[[Run, Callable[[], None]], None] = _nobody_locks
         self.on_room: Callable[[], None] = _nobody_waits
         self.on_settled: Callable[[], None] = _nobody_waits
         self.on_change: Callable[[Iterable[Run]], None] = _nobody_watches
@@ -102,6 +102,7 @@ class Runs:
         """Claimed when it was too late to start them."""
         for task in tasks:
             run = Run(task, None)
+            run.owes_locks = False  # its place in their lines is for the next run
             self._hold(run)
             self.finish(run, Released(HANDED_BACK))
 
@@ -145,7 +146,7 @@ class Runs:
         for run in runs:
             self.held.pop(run.id, None)
             if run.uses_locks:
-                self.let_go(run)
+                self.let_go(run, _nobody_waits)
         self._after_release()
         self.on_settled()
 
@@ -190,16 +191,26 @@ class Runs:
         if run.alarm is not None:
             self._timer.cancel(run.alarm)
         verdict = _verdict(run, outcome)
-        run.defers = isinstance(verdict, Deferred)
+        if isinstance(verdict, Deferred):
+            run.owes_locks = False  # the place in their lines stays
         if verdict is not None:
-            self.finish(run, verdict)
+            self._finish(run, verdict)
             self.on_room()
             return
         log.info("task.stopped", **_about(run), reason=run.stop)
         self.held.pop(run.id, None)
         if run.uses_locks:
-            self.let_go(run)
+            self.let_go(run, _nobody_waits)
         self._after_release()
+
+    def _finish(self, run: Run, verdict: Outcome) -> None:
+        """What was done under locks is committed under them. A run that did nothing lets go first: the next one may ask
+        under the same name as soon as the commit is there, and must not lose what it gets to a release that is late."""
+        if isinstance(verdict, Succeeded) or not run.uses_locks:
+            self.finish(run, verdict)
+        else:
+            run.finishing = True
+            self.let_go(run, partial(self.finish, run, verdict))
 
     def _detach(self, run: Run) -> None:
         if run.stop is None or run.finishing or run.detached or self.held.get(run.id) is not run:
@@ -247,7 +258,8 @@ async def _nobody_has_any(run: Run) -> Deferred | None:
     return None
 
 
-def _nobody_locks(run: Run) -> None: ...
+def _nobody_locks(run: Run, then: Callable[[], None]) -> None:
+    then()
 
 
 def _nobody_watches(runs: Iterable[Run]) -> None: ...

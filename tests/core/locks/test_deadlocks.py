@@ -66,6 +66,44 @@ def test_one_may_have_to_go_past_several_in_line_and_nobody_gives_way() -> None:
     assert locks.requests["c-repo"].is_granted
 
 
+def test_however_many_stand_before_it_who_hold_nothing_one_who_holds_something_goes_past_them() -> None:
+    locks = MemoryLocks()
+    take(locks, "c-db", "db", WRITE, scope="c")
+    in_line(locks, 150, "db", "repo")
+    take(locks, "c-repo", "repo", WRITE, scope="c")
+
+    cure = cure_for(locks, "c")
+
+    assert cure == LetPass("c-repo", before="w-0")
+    locks.do(lambda book: let_pass(book, "c-repo", before="w-0"))
+    assert locks.requests["c-repo"].is_granted
+
+
+def test_of_two_rings_in_one_the_one_who_holds_nothing_is_not_told_to_give_way() -> None:
+    """It would come back to its old place, and nothing would be free: so it went on for ever."""
+    locks = MemoryLocks()
+    for agent in ("a", "b"):  # a ring of two, that no change of order opens
+        take(locks, f"{agent}-held", f"thing:{agent}", WRITE, scope=agent)
+    in_line(locks, 1, "thing:a", "zone")
+    take(locks, "a-zone", "zone", WRITE, scope="a")  # behind one who waits for a
+    take(locks, "a-wish", "thing:b", WRITE, scope="a")
+    take(locks, "b-wish", "thing:a", WRITE, scope="b")
+
+    for scope in ("w-0", "a"):
+        ring = Waits(locks.requests.values()).ring_of(scope)
+        assert ring is not None
+        cure = cure_of(ring, locks.requests)
+        held = {one.scope for one in locks.requests.values() if one.is_granted}
+        assert isinstance(cure, LetPass) or locks.requests[cure.request_id].scope in held
+
+
+def in_line(locks: MemoryLocks, count: int, *resources: str) -> None:
+    """Tasks that want all of these or nothing."""
+    for number in range(count):
+        request = wanting(f"w-{number}", *((resource, WRITE) for resource in resources))
+        locks.do(partial(acquire, request=request, wait_ms=None))
+
+
 def test_among_equals_who_holds_least_gives_way_and_then_the_youngest() -> None:
     locks = MemoryLocks()
     take(locks, "extra", "thing:x", WRITE, scope="rich")

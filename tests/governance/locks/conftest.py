@@ -1,24 +1,18 @@
-"""Agents that want locks, on a store in memory and on a file."""
+"""Agents that want locks, on every kind of store, in real time."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from ade.governance.locks.keeper import LockKeeper
 from ade.ports import Stores
-from ade.settings import Settings, StoreSettings
-from ade.wiring import open_stores
-
-PLACES: Mapping[str, Callable[[Path], str]] = {
-    "memory": lambda _: "memory://",
-    "file": lambda folder: f"sqlite:///{folder / 'ade.db'}",
-}
+from tests.conformance.backends import BACKENDS
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=["memory", "sqlite", "valkey", "cluster"])
 async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
-    opened = await open_stores(PLACES[request.param](tmp_path), Settings(store=StoreSettings(ballast_mb=0)))
+    opened = await BACKENDS[request.param].open(tmp_path, None)
     yield opened
     await opened.close()
 

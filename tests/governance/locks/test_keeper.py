@@ -2,18 +2,22 @@
 
 import asyncio
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ade.core.errors import DeadlockVictim, LockLost, LockTimeout, StaleToken, StoreUnavailable, UpgradeDeadlock
 from ade.core.locks.asking import ask
+from ade.core.locks.limits import LockLimits
 from ade.core.locks.records import LockRequest
 from ade.core.locks.wishes import LockMode, Wish, read, wishes_of, write
 from ade.governance.locks.fences import Fence
 from ade.governance.locks.held import HeldLock
 from ade.governance.locks.keeper import LockKeeper
-from ade.ports import LockQuery, Stores
+from ade.ports import LockQuery, LockStore, Stores
 
 DB, REPO = "database:prod-db-01", "repo:app"
 
@@ -219,3 +223,105 @@ async def test_a_store_that_is_away_is_told_and_nothing_is_held(stores: Stores) 
 
     with pytest.raises(StoreUnavailable):
         await keeper.acquire(wanting(DB), wait_ms=0)
+
+
+class SlowToAnswer:
+    """A store whose answer to a request comes only when much has happened since."""
+
+    def __init__(self, store: LockStore) -> None:
+        self._store = store
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def acquire(self, request: LockRequest, **more: Any) -> LockRequest | None:
+        answer = await self._store.acquire(request, **more)
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return answer
+
+
+async def test_one_who_is_let_in_before_it_knows_that_it_has_to_wait_has_the_lock(stores: Stores) -> None:
+    slow: Any = SlowToAnswer(stores.locks)
+    keeper = LockKeeper(replace(stores, locks=slow))
+    held = await keeper.acquire(wanting(DB), wait_ms=0)
+    other = asyncio.create_task(keeper.acquire(wanting(DB), wait_ms=None))  # so that somebody listens already
+    await waiting_for(stores, DB, 1)
+
+    async def everybody_leaves() -> None:
+        await keeper.release(held)
+        await keeper.release(await other)
+
+    slow.meanwhile = everybody_leaves
+    async with asyncio.timeout(10):
+        late = await keeper.acquire(wanting(DB), wait_ms=None)
+    late.check()
+    await keeper.close()
+
+
+async def test_threads_without_a_loop_have_it_one_after_the_other(stores: Stores, keeper: LockKeeper) -> None:
+    loop, tokens = asyncio.get_running_loop(), list[int]()
+
+    def agent() -> None:
+        request, asked_at = wanting(DB), time.monotonic()
+        held = keeper.acquire_blocking(request, wait_ms=None)
+        if isinstance(held, LockRequest):
+            held = asyncio.run_coroutine_threadsafe(keeper.wait_in_line(held, asked_at), loop).result(20)
+        tokens.append(held.token())
+        keeper.release_blocking(held)
+
+    await asyncio.gather(*(asyncio.to_thread(agent) for _ in range(12)))
+    assert len(tokens) == 12
+    assert tokens == sorted(set(tokens))
+    assert await stores.locks.find(LockQuery()) == []
+
+
+async def test_what_a_thread_holds_is_renewed(stores: Stores, keeper: LockKeeper) -> None:
+    held = await asyncio.to_thread(keeper.acquire_blocking, wanting(DB, ttl_ms=1_000), wait_ms=0)
+    assert isinstance(held, HeldLock)
+
+    async with asyncio.timeout(10):
+        while True:
+            [found] = await stores.locks.look("default", [held.id])
+            assert found is not None, "it must not run out"
+            if found.heartbeats >= 4:  # longer than its lease
+                break
+            await asyncio.sleep(0.05)
+    held.check()
+    await asyncio.to_thread(keeper.release_blocking, held)
+
+
+async def test_a_thread_that_must_not_wait_is_told_so(keeper: LockKeeper) -> None:
+    held = await keeper.acquire(wanting(DB), wait_ms=0)
+    with pytest.raises(LockTimeout):
+        await asyncio.to_thread(keeper.acquire_blocking, wanting(DB), wait_ms=0)
+    await keeper.release(held)
+
+
+async def test_who_waits_when_the_store_is_closed_is_told_so(stores: Stores, keeper: LockKeeper) -> None:
+    held = await keeper.acquire(wanting(DB), wait_ms=0)
+    waiting = asyncio.create_task(keeper.acquire(wanting(DB), wait_ms=None))
+    await waiting_for(stores, DB, 1)
+
+    await keeper.close()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await waiting
+    assert held.id not in [one.id for one in await stores.locks.find(LockQuery())]
+
+
+async def test_a_grant_whose_answer_was_lost_is_had_for_a_whole_lease(stores: Stores, keeper: LockKeeper) -> None:
+    request = wanting(DB, ttl_ms=60_000)
+    await stores.locks.acquire(request, wait_ms=0, limits=LockLimits())
+    before = stores.clock.steady()
+
+    held = await keeper.take(request)
+
+    assert held is not None
+    [found] = await stores.locks.look("default", [request.id])
+    assert found is not None
+    assert found.lease_until >= before + 60_000
+    await keeper.release(held)

@@ -37,17 +37,14 @@ class Looks:
 
 
 class Passing:
-    """Hints that never come: whoever waits for them finds that its time has passed, until the story is over."""
+    """News never come: whoever waits for them finds that its time has passed, until the story is over."""
 
     def __init__(self, clock: StoryClock, seconds: float) -> None:
         self._clock = clock
         self._end = clock.steady() + seconds * 1000
         self.is_over = asyncio.Event()
 
-    def generation(self, _topic: str) -> int:
-        return 0
-
-    async def wait(self, _topic: str, _seen: int, timeout_s: float) -> None:
+    async def __call__(self, _news: asyncio.Event, timeout_s: float) -> None:
         if self._clock.steady() >= self._end:
             self.is_over.set()
             await asyncio.Event().wait()
@@ -70,8 +67,7 @@ def room(looks: Looks, passing: Passing, *, finds_rings: bool = True) -> Waiting
         return looks.clock.steady() / 1000
 
     store: Any = looks
-    hints: Any = passing
-    return WaitingRoom(store, hints, finds_rings=finds_rings, dice=lambda: 1.0, time=time)
+    return WaitingRoom(store, finds_rings=finds_rings, dice=lambda: 1.0, time=time, rest=passing)
 
 
 async def asked(looks: Looks, scope: str, resource: str, *, wait_ms: int | None = None) -> LockRequest:
@@ -107,7 +103,7 @@ async def test_three_hundred_who_wait_for_a_minute_cause_a_dozen_looks(looks: Lo
     waiting_room = room(looks, passing)
     await asked(looks, "holder", "db:a")
     requests = [await asked(looks, f"w{number}", "db:a") for number in range(300)]
-    waiting = [asyncio.create_task(waiting_room.wait(one)) for one in requests]
+    waiting = [asyncio.create_task(waiting_room.wait(waiting_room.expect(one))) for one in requests]
 
     async with asyncio.timeout(30):
         await passing.is_over.wait()
@@ -125,7 +121,7 @@ async def test_newcomers_cause_one_look_a_second_at_most(looks: Looks) -> None:
     async with asyncio.timeout(30):
         while not passing.is_over.is_set():
             request = await asked(looks, f"w{len(waiting)}", "db:a")
-            waiting.append(asyncio.create_task(waiting_room.wait(request)))
+            waiting.append(asyncio.create_task(waiting_room.wait(waiting_room.expect(request))))
 
     assert min(pauses(looks)) >= 0.99
     await sent_home(waiting_room, waiting)
@@ -135,7 +131,9 @@ async def test_a_ring_is_opened_after_a_second_and_a_second_look(looks: Looks) -
     passing = Passing(looks.clock, 60)
     began = looks.clock.steady() / 1000
     waiting_room = room(looks, passing)
-    waiting = [asyncio.create_task(waiting_room.wait(one)) for one in await a_ring(looks, wait_ms=20_000)]
+    waiting = [
+        asyncio.create_task(waiting_room.wait(waiting_room.expect(one))) for one in await a_ring(looks, wait_ms=20_000)
+    ]
 
     async with asyncio.timeout(30):
         ends = await asyncio.gather(*waiting, return_exceptions=True)
@@ -149,7 +147,9 @@ async def test_a_ring_stays_where_nobody_is_to_look_for_one(looks: Looks) -> Non
     """Those who wait for a while only are let go when it is over."""
     passing = Passing(looks.clock, 60)
     waiting_room = room(looks, passing, finds_rings=False)
-    waiting = [asyncio.create_task(waiting_room.wait(one)) for one in await a_ring(looks, wait_ms=20_000)]
+    waiting = [
+        asyncio.create_task(waiting_room.wait(waiting_room.expect(one))) for one in await a_ring(looks, wait_ms=20_000)
+    ]
 
     async with asyncio.timeout(30):
         ends = await asyncio.gather(*waiting, return_exceptions=True)

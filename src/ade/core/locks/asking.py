@@ -13,6 +13,7 @@ DEFAULT_TTL_MS = 30_000
 LEAST_TTL_MS, LONGEST_TTL_MS = 1_000, 3_600_000
 WAITER_LEASE_MS = 15_000
 UNATTENDED_LEASE_MS = 900_000  # of a waiter that nobody polls for: somebody looks after it now and then
+_LONGEST_S = 1e9
 _MOST_TEXT = 500
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -31,12 +32,10 @@ def ask(
     unattended: bool = False,
 ) -> LockRequest:
     """A request as a book takes it. Raises InvalidLock."""
-    if not _NAMESPACE.fullmatch(namespace):
-        raise InvalidLock(f"namespace {namespace[:120]!r} is not valid: use letters, digits, '.', '_' and '-'")
+    _check_namespace(namespace)
     for what, text in (("owner", owner), ("scope", scope), ("id", id)):
         check_lock_name(what, text)
-    if purpose is not None and (not purpose or len(purpose) > _MOST_TEXT):
-        raise InvalidLock(f"the purpose must have 1 to {_MOST_TEXT} characters")
+    _check_purpose(purpose)
     check_priority(priority)
     check_ttl(ttl_ms)
     return LockRequest(
@@ -51,6 +50,37 @@ def ask(
         ttl_ms=ttl_ms,
         unattended=unattended,
     )
+
+
+def _check_namespace(namespace: object) -> None:
+    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
+        raise InvalidLock(f"namespace {namespace!r:.120} is not valid: use letters, digits, '.', '_' and '-'")
+
+
+def _check_purpose(purpose: object) -> None:
+    if purpose is not None and (not isinstance(purpose, str) or not 1 <= len(purpose) <= _MOST_TEXT):
+        raise InvalidLock(f"the purpose must be text of 1 to {_MOST_TEXT} characters")
+
+
+def ttl_ms_of(seconds: float) -> int:
+    """The lease as callers write it. Raises InvalidLock."""
+    if not _is_span(seconds):
+        raise InvalidLock(f"a lock's ttl is a number of seconds, 1 to 3600, not {seconds!r:.120}")
+    return round(seconds * 1000)
+
+
+def wait_ms_of(seconds: float | None) -> int | None:
+    """How long to wait as callers write it: 0 is not at all, None for ever. Raises InvalidLock."""
+    if seconds is None:
+        return None
+    if not _is_span(seconds):
+        raise InvalidLock(f"wait is the number of seconds to wait, or None for ever; not {seconds!r:.120}")
+    return round(seconds * 1000)
+
+
+def _is_span(seconds: object) -> bool:
+    """Nothing compares to what is not a number."""
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= _LONGEST_S
 
 
 def check_ttl(ttl_ms: int) -> None:

@@ -14,8 +14,6 @@ from msgspec import structs
 from ade.core.locks.records import LockRequest, conflict, place_in_line
 from ade.core.locks.wishes import LockMode
 
-_MOST_PASSED = 20  # in line, that somebody may have to go before so that a ring opens
-
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -132,21 +130,30 @@ class _Met:
 
 
 def cure_of(ring: Ring, requests: Mapping[str, LockRequest]) -> Cure:
-    """A change of order if one opens the ring without closing another one, else the one who gives way."""
-    for edge in ring:
-        for blocker in () if edge.is_hard else _ahead(edge, requests):
-            if _opens(edge.waiter, blocker, ring, requests):
-                return LetPass(edge.waiter, blocker)
-    waiting = {edge.waiter: requests[edge.waiter] for edge in ring}
+    """A change of order if one opens the ring without closing another one, else the one who gives way.
+
+    Whoever holds nothing does not give way: that would set nothing free, and it would come back to its old place, and
+    the ring with it. It is passed by one who holds something, which makes each such ring one less even where others
+    are left.
+    """
     held: dict[str, int] = defaultdict(int)
     for request in requests.values():
         if request.is_granted:
             held[request.scope] += len(request.items)
+    for edge in ring:
+        for blocker in () if edge.is_hard else _ahead(edge, requests):
+            if _opens(edge.waiter, blocker, ring, requests):
+                return LetPass(edge.waiter, blocker)
+    for edge in ring:
+        if held[edge.scope] and not held[edge.blocking_scope]:
+            return LetPass(edge.waiter, edge.blocker)
+    waiting = {edge.waiter: requests[edge.waiter] for edge in ring}
     return GiveWay(max(waiting.values(), key=lambda one: (one.priority, -held[one.scope], one.seq, one.id)).id)
 
 
 def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
-    """The blocker, and some of those before it in line that block too: one may have to go past several of them."""
+    """The blocker, and some of those before it in line that block too, up to the first: one may have to go past many
+    of them, and should not go past more than twice as many as it must."""
     waiter, blocker = requests[edge.waiter], requests[edge.blocker]
     before = [
         one
@@ -156,7 +163,8 @@ def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
         and any(_against(waiter, one, resource) for resource in waiter.resources)
     ]
     before.sort(key=place_in_line, reverse=True)
-    return [edge.blocker, *(one.id for one in before[:_MOST_PASSED])]
+    some = [before[2**power - 1] for power in range(len(before).bit_length())]
+    return list(dict.fromkeys([edge.blocker, *(one.id for one in (*some, *before[-1:]))]))
 
 
 def _opens(waiter: str, blocker: str, ring: Ring, requests: Mapping[str, LockRequest]) -> bool:

@@ -46,6 +46,7 @@ def acquire(
     seq = first_seq if 0 < first_seq < book.seq else book.seq
     asked = structs.replace(
         request,
+        state=LockState.WAITING,
         seq=seq,
         rank=rank_of(seq, request.priority),
         asked_at=book.now_ms,
@@ -57,7 +58,7 @@ def acquire(
     book.settle()
     if granted is not None or wait_ms == 0:
         return granted
-    if crowd.waiting >= limits.waiters_per_resource:
+    if crowd.waiting >= limits.waiters_per_resource and not asked.unattended:
         raise too_many_wait(asked.resources, crowd.waiting)
     book.put(asked)
     book.tell(QUEUED, asked)
@@ -65,14 +66,18 @@ def acquire(
 
 
 def _fetched(book: Book, known: LockRequest) -> LockRequest:
-    """Somebody is there for it now; in line it lives on for as long again."""
-    if not known.unattended:
+    """Somebody is there for it now: the lease of a grant begins anew, and an unattended one in line lives on."""
+    if known.is_granted:
+        lease_until = max(known.lease_until, book.steady_ms + known.ttl_ms)
+        fetched = structs.replace(known, unattended=False, lease_until=lease_until)
+    elif not known.unattended:
         return known
-    if known.is_waiting:
+    elif known.is_waiting:
         fetched = structs.replace(known, lease_until=_waits_until(book, known))
     else:
         fetched = structs.replace(known, unattended=False)
-    book.put(fetched)
+    if fetched != known:
+        book.put(fetched)
     return fetched
 
 

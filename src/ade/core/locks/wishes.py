@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum, auto
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -34,8 +35,16 @@ def write(resource: str) -> Wish:
 
 
 def wishes_of(wanted: Iterable[str | Wish]) -> list[Wish]:
-    """A bare name is to be written."""
-    return [write(one) if isinstance(one, str) else one for one in wanted]
+    """A bare name is to be written. Raises InvalidLock for what is no name at all."""
+    return [_wish(one) for one in wanted]
+
+
+def _wish(one: object) -> Wish:
+    if isinstance(one, str):
+        return write(one)
+    if not isinstance(one, Wish):
+        raise InvalidLock(f"name resources as text, by read(...) or by write(...), not as {one!r:.120}")
+    return one
 
 
 def merged(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
@@ -43,6 +52,8 @@ def merged(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
     modes: dict[str, LockMode] = {}
     for wish in wishes:
         check_lock_name("resource", wish.resource)
+        if not isinstance(wish.mode, LockMode):
+            raise InvalidLock(f"{wish.resource} is to be read(...) or to be written with write(...), not {wish.mode!r}")
         if modes.get(wish.resource) is not LockMode.EXCLUSIVE:
             modes[wish.resource] = wish.mode
     if len(modes) > MOST_WISHES:
@@ -50,9 +61,17 @@ def merged(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
     return tuple(Wish(resource, modes[resource]) for resource in sorted(modes))
 
 
-def check_lock_name(what: str, text: str) -> None:
+def check_lock_name(what: str, text: object) -> None:
     """Names become parts of keys, so they have neither braces nor anything that cannot be printed."""
-    if not text or len(text.encode(errors="replace")) > _MOST_BYTES or not text.isprintable() or set(text) & {"{", "}"}:
+    if not isinstance(text, str):
+        raise InvalidLock(f"{what} must be text, not {text!r:.120}")
+    if not _is_sound(text):
         raise InvalidLock(
             f"{what} {text[:120]!r} is not valid: use 1 to {_MOST_BYTES} bytes of printable characters without braces"
         )
+
+
+@lru_cache(4_096)
+def _is_sound(text: str) -> bool:
+    is_short = 0 < len(text.encode(errors="replace")) <= _MOST_BYTES
+    return is_short and text.isprintable() and not set(text) & {"{", "}"}

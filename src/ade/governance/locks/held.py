@@ -19,12 +19,15 @@ def certain_for(ttl_ms: int) -> float:
 class HeldLock:
     """Granted. Use it from the event loop that asked for it; `check` and the tokens from any thread."""
 
-    def __init__(self, grant: LockRequest, asked_at: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, grant: LockRequest, asked_at: float, loop: asyncio.AbstractEventLoop, *, is_told: bool = True
+    ) -> None:
         self.grant = grant
         self.loop = loop
         self._why_lost: str | None = None
         self._on_lost: list[Callable[[], object]] = []
         self._until = 0.0
+        self._is_told = is_told  # whether somebody is to be told when it is lost, and does not look by himself
         self._alarm: asyncio.TimerHandle | None = None
         self.extend(grant, asked_at)
 
@@ -67,7 +70,7 @@ class HeldLock:
             return
         self.grant = grant
         self._until = asked_at + certain_for(grant.ttl_ms)
-        if self._alarm is None:
+        if self._alarm is None and self._is_told:
             self._alarm = self.loop.call_at(self._until, self._look)
 
     def extend_from_thread(self, grant: LockRequest, asked_at: float) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from msgspec import structs
+
 from ade.core.errors import InvalidLock, LockLost, LockRateLimited, LockTimeout, StoreError, TooManyLocks
 from ade.core.locks.limits import LockLimits
 from ade.core.locks.records import LockRequest, LockState
@@ -14,6 +16,7 @@ from ade.logs import Log
 from ade.ports import Stores
 
 Answer = TypeVar("Answer")
+_FRESH = 3  # a lease of which at most this part may be over needs no renewal before it is used
 log = Log("ade.locks")
 
 
@@ -25,25 +28,68 @@ class LockKeeper:
         self._loop = asyncio.get_running_loop()
         self._renewals = Renewals(self._store)
         self._leaving: set[asyncio.Task[None]] = set()
-        self._waiting = WaitingRoom(self._store, stores.hints, finds_rings=finds_rings)
+        self._waiting = WaitingRoom(self._store, finds_rings=finds_rings)
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0) -> HeldLock:
         """Wait until it is granted. Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited."""
+        waiter = self._waiting.expect(request)
+        try:
+            asking = self._store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=self._limits)
+            answer = await self._or_leave(request, asking)
+            if answer is None:
+                raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
+            if not answer.is_granted:
+                answer = await self._or_leave(request, self._waiting.wait(waiter))
+        finally:
+            self._waiting.forget(waiter)
+        return await self._held(answer, waiter.waited_at)
+
+    async def _held(self, grant: LockRequest, since: float) -> HeldLock:
+        """It was granted after this moment, so its lease is good for so long from then on, or longer."""
+        if self._loop.time() - since > grant.ttl_ms / 1000 / _FRESH:
+            since = self._loop.time()
+            [renewed] = await self._or_leave(grant, self._store.renew(grant.namespace, [grant.id]))
+            if renewed is None:
+                raise LockLost(f"{', '.join(grant.resources)} was granted, but ran out before anybody noticed")
+            grant = renewed
+        held = HeldLock(grant, since, self._loop)
+        self._renewals.add(held)
+        return held
+
+    def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> HeldLock | LockRequest:
+        """By another thread: held, or how it stands in line; then `wait_in_line` is next. Raises as acquire does."""
         asked_at = self._loop.time()
-        asking = self._store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=self._limits)
-        answer = await self._or_leave(request, asking)
+        try:
+            answer = self._store.acquire_blocking(request, wait_ms=wait_ms, limits=self._limits)
+        except (TooManyLocks, LockRateLimited):
+            raise
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._leave_later, request)
+            raise
         if answer is None:
             raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
         if not answer.is_granted:
-            await self._or_leave(request, self._waiting.wait(answer))
-            # It may have been granted a while ago: only a renewal tells how long the lease is still good for.
-            asked_at = self._loop.time()
-            [answer] = await self._or_leave(request, self._store.renew(request.namespace, [request.id]))
-        if answer is None:
-            raise LockLost(f"{', '.join(request.resources)} was granted, but ran out before anybody noticed")
-        held = HeldLock(answer, asked_at, self._loop)
-        self._renewals.add(held)
+            return answer
+        held = HeldLock(answer, asked_at, self._loop, is_told=False)
+        self._renewals.add_from_thread(held)
         return held
+
+    async def wait_in_line(self, request: LockRequest, asked_at: float) -> HeldLock:
+        """For one that another thread has asked for at this moment, and that stands in line."""
+        waiter = self._waiting.expect(request, asked_at)
+        try:
+            answer = await self._or_leave(request, self._waiting.wait(waiter, look_at_once=True))
+        finally:
+            self._waiting.forget(waiter)
+        return await self._held(answer, waiter.waited_at)
+
+    def release_blocking(self, held: HeldLock) -> None:
+        """By another thread."""
+        self._renewals.remove(held)
+        try:
+            self._store.release_blocking(held.grant.namespace, [held.id])
+        except StoreError as error:  # its lease runs out by itself
+            log.warning("lock.not_released", request_id=held.id, error=str(error))
 
     async def take(self, request: LockRequest) -> HeldLock | None:
         """Granted, or None: then it stands in line unattended. One that gave way in a ring keeps its age."""
@@ -53,9 +99,6 @@ class LockKeeper:
             await self._store.release(request.namespace, [request.id])
             asked_at = self._loop.time()
             answer = await self._store.acquire(request, wait_ms=None, first_seq=answer.seq, limits=self._limits)
-        if answer is not None and answer.is_granted and answer.granted_at != answer.asked_at:
-            asked_at = self._loop.time()  # it was granted a while ago: only a renewal tells how long that is good for
-            [answer] = await self._store.renew(request.namespace, [request.id])
         if answer is None or not answer.is_granted:
             return None
         held = HeldLock(answer, asked_at, self._loop)
@@ -83,10 +126,16 @@ class LockKeeper:
         self._check_is_here(held)
         held.check()
         grant, asked_at = held.grant, self._loop.time()
-        asking = self._store.upgrade(grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
-        answer: LockRequest | None = await asking
-        if answer is not None and answer.id != grant.id:
-            await self._or_leave(answer, self._waiting.wait(answer))
+        waiter = self._waiting.expect(structs.replace(grant, id=upgrade_id, upgrades=grant.id))
+        try:
+            asking = self._store.upgrade(grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
+            answer: LockRequest | None = await asking
+            is_to_wait = answer is not None and answer.id != grant.id
+            if is_to_wait:
+                await self._or_leave(waiter.request, self._waiting.wait(waiter))
+        finally:
+            self._waiting.forget(waiter)
+        if is_to_wait:
             asked_at = self._loop.time()
             [answer] = await self._store.renew(grant.namespace, [grant.id])
             if answer is None:
@@ -131,7 +180,10 @@ class LockKeeper:
         except StoreError as error:  # its lease runs out by itself
             log.warning("lock.not_released", request_id=request.id, error=str(error))
         except asyncio.CancelledError:  # nobody waits for that any more, but others wait for the lock
-            job = self._loop.create_task(self._leave(request))
-            self._leaving.add(job)
-            job.add_done_callback(self._leaving.discard)
+            self._leave_later(request)
             raise
+
+    def _leave_later(self, request: LockRequest) -> None:
+        job = self._loop.create_task(self._leave(request))
+        self._leaving.add(job)
+        job.add_done_callback(self._leaving.discard)

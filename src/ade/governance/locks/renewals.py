@@ -25,11 +25,21 @@ class Renewals:
 
     def add(self, held: HeldLock) -> None:
         self.held[held.id] = held
+        self._look_after(held)
+
+    def _look_after(self, held: HeldLock) -> None:
         if self._job is None or self._job.done():
             self._shortest_ms = held.grant.ttl_ms
             self._job = self._loop.create_task(self._work(), name="ade-lock-renewals")
         elif held.grant.ttl_ms < self._shortest_ms:
             self._hurry.set()
+
+    def add_from_thread(self, held: HeldLock) -> None:
+        """The same by another thread. Usually the job is there, and has nothing to do for a while."""
+        self.held[held.id] = held
+        job = self._job
+        if job is None or job.done() or held.grant.ttl_ms < self._shortest_ms:
+            self._loop.call_soon_threadsafe(self._look_after, held)
 
     def remove(self, held: HeldLock) -> None:
         self.held.pop(held.id, None)
@@ -57,13 +67,16 @@ class Renewals:
         renewed_at = self._loop.time()
         while True:
             self._hurry.clear()
-            self._shortest_ms = min((held.grant.ttl_ms for held in self.held.values()), default=self._shortest_ms)
+            self._shortest_ms = min((held.grant.ttl_ms for held in list(self.held.values())), default=self._shortest_ms)
             pause = renewed_at + self._shortest_ms / 1000 / _IN_ONE_LEASE - self._loop.time()
             if pause > 0:
-                await _either(self._hurry, pause)
+                await either(self._hurry, pause)
                 continue
             if not self.held:
-                return
+                self._job = None  # first: who comes now from another thread finds nobody at work
+                if not self.held:
+                    return
+                self._job = asyncio.current_task()
             renewed_at = self._loop.time()
             try:
                 await self._renew()
@@ -71,7 +84,7 @@ class Renewals:
                 log.warning("lock.not_renewed", locks=len(self.held), error=str(error))
 
     async def _renew(self) -> None:
-        for namespace, ids in by_namespace(held.grant for held in self.held.values()).items():
+        for namespace, ids in by_namespace(held.grant for held in list(self.held.values())).items():
             asked_at = self._loop.time()
             for request_id, grant in zip(ids, await self._store.renew(namespace, ids), strict=True):
                 held = self.held.get(request_id)
@@ -90,7 +103,7 @@ def by_namespace(requests: Iterable[LockRequest]) -> dict[str, list[str]]:
     return ids
 
 
-async def _either(event: asyncio.Event, seconds: float) -> None:
+async def either(event: asyncio.Event, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

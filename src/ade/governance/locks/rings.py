@@ -19,24 +19,25 @@ class RingWatch:
         self._suspected: dict[str, frozenset[tuple[str, str]]] = {}  # scope -> the ring it was in at the last look
 
     async def look(self, scopes: Iterable[str]) -> bool:
-        """Open a ring that was there at the last look too; True if one is seen for the first time: look again soon."""
+        """Open rings that were there at the last look too; True if some are seen for the first time, or were opened and
+        others may be behind them: look again soon."""
         requests = {
             one.id: one for one in await self._store.find(LockQuery(namespace=self._namespace, limit=MOST_REQUESTS))
         }
         waits = Waits(requests.values())
-        suspected, is_news = {}, False
+        suspected, opened = dict[str, frozenset[tuple[str, str]]](), set[str]()
         for scope in scopes:
             ring = waits.ring_of(scope)
-            if ring is None:
+            if ring is None or not opened.isdisjoint(edge.scope for edge in ring):  # who was in an opened one has moved
                 continue
             seen = frozenset((edge.waiter, edge.blocker) for edge in ring)
             if self._suspected.get(scope) == seen:
                 await self._open(ring, cure_of(ring, requests))
-                break  # the book has changed
-            suspected[scope] = seen
-            is_news = True
+                opened.update(edge.scope for edge in ring)
+            else:
+                suspected[scope] = seen
         self._suspected = suspected
-        return is_news
+        return bool(suspected or opened)
 
     async def _open(self, ring: Ring, cure: Cure) -> None:
         scopes = tuple(edge.scope for edge in ring)

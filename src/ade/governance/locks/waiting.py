@@ -2,14 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from ade.core.errors import DeadlockVictim, LockTimeout, StoreError
+from ade.core.errors import DeadlockVictim, LockTimeout, StoreError, StoreUnavailable
 from ade.core.locks.records import LockRequest, LockState
-from ade.governance.locks.renewals import by_namespace
+from ade.governance.locks.renewals import by_namespace, either
 from ade.governance.locks.rings import RingWatch
 from ade.logs import Log
-from ade.ports import LOCK, Hints, LockStore
+from ade.ports import LockNews, LockStore
 
 _LOOK_S = 1.0  # at the latest: the wake-up may have been lost, or whoever holds the lock may have died
 _BEAT_S = 5.0
@@ -18,59 +18,89 @@ _MOST_BURIED = 100
 log = Log("ade.locks")
 
 
-class _Waiter:
+class Waiter:
+    """A request on its way into a line, or in it."""
+
     def __init__(self, request: LockRequest, now: float) -> None:
         self.request = request
         self.answer: asyncio.Future[LockRequest] = asyncio.get_running_loop().create_future()
+        self.is_in_line = False
         self.ring_at = now + _FIRST_RING_S
+        self.waited_at = now  # it was not granted before this moment: then a call began that found it waiting
 
 
 class WaitingRoom:
     def __init__(
         self,
         store: LockStore,
-        hints: Hints,
         *,
         finds_rings: bool,
         dice: Callable[[], float] = random.random,
         time: Callable[[], float] | None = None,
+        rest: Callable[[asyncio.Event, float], Awaitable[None]] = either,
     ) -> None:
         self._store = store
-        self._hints = hints
+        self._rest = rest
         self._finds_rings = finds_rings
         self._dice = dice
         self._loop = asyncio.get_running_loop()
         self._time = time or self._loop.time
-        self._waiting: dict[str, _Waiter] = {}
+        self._waiting: dict[str, Waiter] = {}
         self._watches: dict[str, RingWatch] = {}
         self._job: asyncio.Task[None] | None = None
-        self._beat_at = 0.0
+        self._news = asyncio.Event()  # something has happened, nobody knows to whom
+        self._beat_at = self._look_at = 0.0
 
-    async def wait(self, request: LockRequest) -> LockRequest:
-        """Until it is granted; an upgrade, until it is in no line any more. Raises LockTimeout, DeadlockVictim."""
-        waiter = self._waiting[request.id] = _Waiter(request, self._time())
+    def expect(self, request: LockRequest, asked_at: float | None = None) -> Waiter:
+        """Before it is asked for: it may be let in before the caller knows that it has to wait."""
+        waiter = self._waiting[request.id] = Waiter(request, self._time() if asked_at is None else asked_at)
+        return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        self._waiting.pop(waiter.request.id, None)
+
+    async def wait(self, waiter: Waiter, *, look_at_once: bool = False) -> LockRequest:
+        """Until it is granted; an upgrade, until it is in no line any more. Raises LockTimeout, DeadlockVictim.
+
+        One that was not expected before it was asked for must be looked at, lest it was let in unheard.
+        """
+        if look_at_once:
+            self._news.set()
+        waiter.is_in_line = True
         if self._job is None or self._job.done():
             self._job = self._loop.create_task(self._work(), name="ade-lock-waiters")
-        try:
-            return await waiter.answer
-        finally:
-            self._waiting.pop(request.id, None)
+        return await waiter.answer
 
     async def close(self) -> None:
         if self._job is not None:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)
+        for waiter in list(self._waiting.values()):
+            if not waiter.answer.done():
+                waiter.answer.set_exception(StoreUnavailable("the store was closed while this waited for a lock"))
 
     async def _work(self) -> None:
+        """Those who were let in are told of it by the store. Now and then everybody is looked at all the same."""
         self._beat_at = self._time() + _BEAT_S
-        while self._waiting:
-            seen = self._hints.generation(LOCK)
-            try:
-                await self._look()
-            except StoreError as error:
-                log.warning("lock.store_away", waiting=len(self._waiting), error=str(error))
-            if self._waiting:
-                await self._hints.wait(LOCK, seen, self._pause())
+        unfollow = self._store.follow(self._hear)
+        try:
+            while self._waiting:
+                self._news.clear()
+                try:
+                    await self._look()
+                except StoreError as error:
+                    log.warning("lock.store_away", waiting=len(self._waiting), error=str(error))
+                if self._waiting:
+                    await self._rest(self._news, self._pause())
+        finally:
+            unfollow()
+
+    def _hear(self, news: LockNews | None) -> None:
+        if news is None:
+            self._news.set()
+            return
+        self._tell((request.id, request) for request in news.settled if request.id in self._waiting)
+        self._tell((request_id, None) for request_id in news.gone if request_id in self._waiting)
 
     def _pause(self) -> float:
         pause = _LOOK_S * (0.5 + 0.5 * self._dice())
@@ -81,25 +111,31 @@ class WaitingRoom:
 
     async def _look(self) -> None:
         now = self._time()
-        await self._store.bury(_MOST_BURIED)
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S / 2
+            await self._store.bury(_MOST_BURIED)
+        ask = self._store.look
         if now >= self._beat_at:
             self._beat_at = now + _BEAT_S * (0.8 + 0.2 * self._dice())
-            for namespace, ids in self._ids():
-                self._tell(zip(ids, await self._store.poll(namespace, ids), strict=True))
-        else:
-            for namespace, ids in self._ids():
-                self._tell(zip(ids, await self._store.look(namespace, ids), strict=True))
+            ask = self._store.poll
+        for namespace, ids in self._ids():
+            began = self._time()
+            self._tell(zip(ids, await ask(namespace, ids), strict=True), began)
         if self._finds_rings:
             await self._find_rings(now)
 
     def _ids(self) -> Iterable[tuple[str, Sequence[str]]]:
-        requests: Mapping[str, Sequence[str]] = by_namespace(waiter.request for waiter in self._waiting.values())
+        in_line = (waiter.request for waiter in self._waiting.values() if waiter.is_in_line)
+        requests: Mapping[str, Sequence[str]] = by_namespace(in_line)
         return list(requests.items())
 
-    def _tell(self, answers: Iterable[tuple[str, LockRequest | None]]) -> None:
+    def _tell(self, answers: Iterable[tuple[str, LockRequest | None]], began: float = 0.0) -> None:
         for request_id, answer in answers:
             waiter = self._waiting.get(request_id)
-            if waiter is None or waiter.answer.done() or (answer is not None and answer.is_waiting):
+            if waiter is None or waiter.answer.done():
+                continue
+            if answer is not None and answer.is_waiting:
+                waiter.waited_at = max(waiter.waited_at, began)
                 continue
             resources = ", ".join(waiter.request.resources)
             if answer is not None and answer.state is LockState.VICTIM:

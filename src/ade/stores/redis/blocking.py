@@ -24,12 +24,12 @@ class BlockingAdds:
         if len(tasks) > 1 and (len(tasks) > _MOST or sum(len(task.args) for task in tasks) > _MOST_BYTES):
             return None
         try:
-            return _run_to_its_end(self._adding.add(tasks))
+            return run_to_its_end(self._adding.add(tasks))
         except NotAnswered:
             return None
 
 
-def _run_to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+def run_to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
     """What never waits needs no event loop."""
     try:
         work.send(None)

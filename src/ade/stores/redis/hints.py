@@ -9,17 +9,18 @@ from contextlib import suppress
 
 from ade.core.errors import StoreError
 from ade.logs import Log
-from ade.ports import WORK
+from ade.ports import LOCK, WORK
 from ade.stores.redis.failures import FAILURES, reason
 from ade.stores.redis.link import Link
 from ade.stores.redis.wire import Line, ServerError
-from ade.stores.wakeups import TOPICS, LocalHints
+from ade.stores.wakeups import TOPICS, LocalHints, running_loop
 
 PING_EVERY_S = 2.0
 DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
 _SEND_S = 2.0
 _SAME_NEWS_S = 0.05  # whoever writes and then rings tells the news of the write, once
 _PUBLISH_PATIENCE_S = 2.0
+_OF_LOCKS = b"lock "  # and what became of which requests, MessagePack
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 _log = Log(__name__)
@@ -40,6 +41,7 @@ class RedisHints(LocalHints):
         self._unsent: set[str] = set()
         self._publishing = False
         self._published_at: dict[str, float] = {}
+        self._readers: tuple[_Reader, ...] = ()
         self._listening: Future[None] | None = None
         self._attending = 0
         self._heard_at = 0.0
@@ -77,6 +79,26 @@ class RedisHints(LocalHints):
         self._link.check_process()
         self._listen()
         return super().follow(topic, callback)
+
+    def follow_locks(self, tell: Callable[[bytes | None], None]) -> Callable[[], None]:
+        """Call back on the running loop with what scripts tell of locks; with None when something may be missed."""
+        self._link.check_process()
+        self._listen()
+        reader = _Reader(tell)
+        with self._lock:
+            self._readers += (reader,)
+
+        def unfollow() -> None:
+            with self._lock:
+                self._readers = tuple(each for each in self._readers if each is not reader)
+
+        return unfollow
+
+    def tell_of_locks(self, told: bytes | None) -> None:
+        """For those in this process; others hear it from the server."""
+        here = running_loop() if self._readers else None
+        for reader in self._readers:
+            reader.tell(told, here)
 
     async def attend(self) -> None:
         with self._lock:
@@ -147,6 +169,7 @@ class RedisHints(LocalHints):
             raise
         for topic in TOPICS:
             self._wake(topic)
+        self.tell_of_locks(None)
         return line
 
     async def _hear(self, line: Line) -> None:
@@ -166,6 +189,26 @@ class RedisHints(LocalHints):
             topic = self._words.get(message[2])
             if topic is not None:
                 self._wake(topic)
+            elif message[2].startswith(_OF_LOCKS):
+                self.tell_of_locks(message[2][len(_OF_LOCKS) :])
+                self._wake(LOCK)
+
+
+class _Reader:
+    """Somebody who is told about locks on his own loop."""
+
+    __slots__ = ("_loop", "_tell")
+
+    def __init__(self, tell: Callable[[bytes | None], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tell = tell
+
+    def tell(self, told: bytes | None, here: asyncio.AbstractEventLoop | None) -> None:
+        if self._loop is here:
+            self._tell(told)
+            return
+        with suppress(RuntimeError):  # that loop is closed
+            self._loop.call_soon_threadsafe(self._tell, told)
 
 
 def _pauses() -> Iterator[float]:

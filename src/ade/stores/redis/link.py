@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from ade.stores.redis.urls import Address, Kind, Place, parse_url
 from ade.stores.redis.wire import Command, Line, ServerError
 from ade.stores.redis.wrong_types import spoiled_keys
 
+Answer = TypeVar("Answer")
 BLOCKING_PATIENCE_S = 4.0  # less than a heartbeat: the caller tries again itself
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -107,7 +108,10 @@ class Link:
     def run_blocking(self, name: str, partition: int, request: dict[str, Any], *, confirm: bool = False) -> Any:
         """The same for a thread without an event loop, on connections of its own; gives up within a heartbeat."""
         self.check_process()
-        work = self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S)
+        return self.wait_for(self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S))
+
+    def wait_for(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """What comes of work that needs an event loop, for a thread without one."""
         try:
             return self.aside.submit(work).result()
         except CancelledError:

@@ -1,8 +1,8 @@
 """LockStore on Redis: a namespace is in one partition, and a verb is one call of lua/lock.lua, the rules once more."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,7 +10,9 @@ from ade.core.errors import AdeError, LockLost, UpgradeDeadlock
 from ade.core.locks.deadlocks import Cure, GiveWay
 from ade.core.locks.limits import LockLimits, asks_too_often, has_too_many, too_many_wait
 from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest
-from ade.ports import LOCK, LockQuery
+from ade.ports import LOCK, LockNews, LockQuery
+from ade.stores.redis.blocking import run_to_its_end
+from ade.stores.redis.direct import NotAnswered
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
 from ade.stores.redis.reach import Reach
@@ -19,12 +21,19 @@ from ade.stores.redis.timing import Timing
 from ade.stores.redis.tokens import new_token
 
 _decode = msgspec.msgpack.Decoder(LockRequest).decode
-_FIELDS = LockRequest.__struct_fields__
+Answer = TypeVar("Answer")
+Run = Callable[[str, int, dict[str, Any]], Coroutine[Any, Any, Any]]
+_news = msgspec.msgpack.Decoder(LockNews).decode
 
 
 class RedisLocks:
-    def __init__(self, link: Link, timing: Timing, hints: RedisHints) -> None:
+    """With `run`, verbs are carried out by the calling thread, and never wait on an event loop."""
+
+    def __init__(self, link: Link, timing: Timing, hints: RedisHints, run: Run | None = None) -> None:
         self._link = link
+        self._run = run or link.run
+        direct = link.direct if run is None else None
+        self._direct = None if direct is None else RedisLocks(link, timing, hints, direct.run)
         self._timing = timing
         self._hints = hints
         self._reach = Reach(link)
@@ -35,7 +44,7 @@ class RedisLocks:
         refused, answers = await self._do(
             "acquire",
             request.namespace,
-            wanted=_written(request),
+            wanted=request,
             wait_ms=_or_false(wait_ms),
             first_seq=first_seq,
             most_waiting=limits.waiters_per_resource,
@@ -67,11 +76,13 @@ class RedisLocks:
         return await self._of_each("renew", namespace, request_ids)
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        request = {**self._timing(), "verb": "renew", "namespace": namespace, "ids": request_ids}
-        rung, answers = self._link.run_blocking("lock", self._partition(namespace), request)
-        if rung:
-            self._hints.published(LOCK)
-        return _requests(answers)
+        return self._blocking(lambda locks: locks.renew(namespace, request_ids))
+
+    def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None, limits: LockLimits) -> LockRequest | None:
+        return self._blocking(lambda locks: locks.acquire(request, wait_ms=wait_ms, limits=limits))
+
+    def release_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return self._blocking(lambda locks: locks.release(namespace, request_ids))
 
     async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._of_each("release", namespace, request_ids)
@@ -131,6 +142,9 @@ class RedisLocks:
             found.sort(key=lambda one: one.id)
         return found[: query.limit]
 
+    def follow(self, tell: Callable[[LockNews | None], None]) -> Callable[[], None]:
+        return self._hints.follow_locks(lambda told: tell(None if told is None else _news(told)))
+
     async def called(self, limit: int) -> list[LockRequest]:
         answers = await self._reach.each(
             range(self._link.partitions),
@@ -159,23 +173,32 @@ class RedisLocks:
         return _requests(answers)
 
     async def _do(self, verb: str, namespace: str, **wanted: Any) -> tuple[list[Any], list[Any]]:
-        """Why it was refused, if it was, and the answers. Whoever waits is told to look."""
+        """Why it was refused, if it was, and the answers. Whoever waits is told."""
         request = {**self._timing(), "verb": verb, "namespace": namespace, **wanted}
-        rung, *answer = await self._link.run("lock", self._partition(namespace), request)
-        if rung == b"refused":
+        told, *answer = await self._run("lock", self._partition(namespace), request)
+        if told == b"refused":
             return answer, []
-        if rung:
-            self._hints.published(LOCK)
+        self._tell(told)
         return [], answer[0]
+
+    def _blocking(self, verb: "Callable[[RedisLocks], Coroutine[Any, Any, Answer]]") -> Answer:
+        """By this thread itself where that is possible, else by the link's own loop."""
+        self._link.check_process()
+        if self._direct is not None:
+            try:
+                return run_to_its_end(verb(self._direct))
+            except NotAnswered:  # perhaps it was carried out: asked once more, it is found to be done
+                pass
+        return self._link.wait_for(verb(self))
+
+    def _tell(self, told: bytes | None) -> None:
+        """Whoever waits in this process hears it at once; everybody else was told by the script."""
+        if told is not None:
+            self._hints.tell_of_locks(told)
+            self._hints.published(LOCK)
 
     def _partition(self, namespace: str) -> int:
         return spread(namespace, self._link.partitions)
-
-
-def _written(request: LockRequest) -> dict[str, Any]:
-    """With its defaults, which scripts do not know; what it has nothing of is left out."""
-    fields = ((name, getattr(request, name)) for name in _FIELDS)
-    return {name: value for name, value in fields if value is not None and value is not False}
 
 
 def _requests(answers: Sequence[bytes | None]) -> list[LockRequest | None]:

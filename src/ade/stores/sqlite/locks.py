@@ -12,7 +12,7 @@ from ade.core.locks.book import NEWS_FOR_OTHERS, Book
 from ade.core.locks.deadlocks import Cure, GiveWay
 from ade.core.locks.limits import Crowd, LockLimits
 from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest, LockState
-from ade.ports import LOCK, Clock, Hints, LockQuery
+from ade.ports import LOCK, Clock, Hints, LockNews, LockQuery
 from ade.stores.sqlite.codec import packed
 from ade.stores.sqlite.statements import run, sql
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ade.stores.sqlite.writer import Writer
 
 Answer = TypeVar("Answer")
+_Asking = Callable[[apsw.Connection, Book], LockRequest | None]
 _RATE_KEPT_MS = 60_000  # after it is all free again: nothing is lost with it, and few writes are needed
 _decode = msgspec.json.Decoder(LockRequest).decode
 
@@ -35,6 +36,15 @@ class SqliteLocks:
     async def acquire(
         self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
     ) -> LockRequest | None:
+        return await self._do(request.namespace, self._asking(request, wait_ms, first_seq, limits))
+
+    def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None, limits: LockLimits) -> LockRequest | None:
+        return self._do_blocking(request.namespace, self._asking(request, wait_ms, 0, limits))
+
+    def release_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
+        return self._do_blocking(namespace, lambda _, book: [verbs.release(book, each) for each in request_ids])
+
+    def _asking(self, request: LockRequest, wait_ms: int | None, first_seq: int, limits: LockLimits) -> _Asking:
         def verb(connection: apsw.Connection, book: Book) -> LockRequest | None:
             resources = packed(request.resources)
             [counted] = run(
@@ -43,7 +53,7 @@ class SqliteLocks:
             crowd = Crowd(*counted)
             return verbs.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=limits)
 
-        return await self._do(request.namespace, verb)
+        return verb
 
     async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._do(namespace, lambda _, book: [verbs.poll(book, each) for each in request_ids])
@@ -60,13 +70,7 @@ class SqliteLocks:
         return await self._do(namespace, lambda _, book: [verbs.renew(book, each) for each in request_ids])
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        def verb(_: apsw.Connection, book: Book) -> list[LockRequest | None]:
-            return [verbs.renew(book, each) for each in request_ids]
-
-        answer, is_news = self._writer.call_blocking(self._carrying_out(namespace, verb))
-        if is_news:
-            self._hints.ring(LOCK)
-        return answer  # type: ignore[no-any-return]  # what the verb answers
+        return self._do_blocking(namespace, lambda _, book: [verbs.renew(book, each) for each in request_ids])
 
     async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         return await self._do(namespace, lambda _, book: [verbs.release(book, each) for each in request_ids])
@@ -95,6 +99,9 @@ class SqliteLocks:
     async def find(self, query: LockQuery) -> list[LockRequest]:
         return await self._readers.call(lambda connection: list(islice(_found(connection, query), query.limit)))
 
+    def follow(self, tell: Callable[[LockNews | None], None]) -> Callable[[], None]:
+        return self._hints.follow(LOCK, lambda: tell(None))
+
     async def called(self, limit: int) -> list[LockRequest]:
         rows = await self._readers.call(lambda c: run(c, "lock_called", limit=limit))
         return [_decode(text) for (text,) in rows]
@@ -120,6 +127,12 @@ class SqliteLocks:
     async def _do(self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]) -> Answer:
         """Carry a verb out and write what it decided; whoever waits is told to look."""
         answer, is_news = await self._writer.call(self._carrying_out(namespace, verb))
+        if is_news:
+            self._hints.ring(LOCK)
+        return answer  # type: ignore[no-any-return]  # what the verb answers
+
+    def _do_blocking(self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]) -> Answer:
+        answer, is_news = self._writer.call_blocking(self._carrying_out(namespace, verb))
         if is_news:
             self._hints.ring(LOCK)
         return answer  # type: ignore[no-any-return]  # what the verb answers

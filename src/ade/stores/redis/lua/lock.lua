@@ -1,20 +1,18 @@
--- uses: base, types, fields, state, log, memory, lock_places, lock_book, lock_rules, lock_writing
+-- uses: base, lock_short
 -- flags: allow-oom
 -- lock: carry out a verb on the book of request.namespace. It may use memory past the server's limit, so that running work can
 --   end. request.verb is one of: acquire (wanted: the request; wait_ms or false; first_seq, most_waiting, most_of_owner; acquires
 --   in acquires_per_ms, or false), poll, renew, release, bury (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false),
 --   downgrade (grant_id, resource), take_away (id, reason, by), give_way (id, cycle), let_pass (id, before).
--- Answers {whether LOCK was rung, requests (packed, or nil)}, as many as were asked for; or {'refused', code of the error, detail}
---   and nothing is written. request.token is given with verbs whose repetition would be told of twice.
+-- Answers {what others were told (packed), or nil, requests (packed, or nil)}, as many as were asked for; or {'refused', code of
+--   the error, detail} and nothing is written. request.token is given with verbs whose repetition would be told of twice.
 
+-- uses: types, fields, log, memory, state, lock_places, lock_words, lock_book, lock_rules, lock_writing
 local known = request.token and remembered()
 if known then
   return known
 end
 local refusal
-local RATE_KEPT_MS = 60000 -- after it is all free again, when nothing is lost with it
-local full_at -- when the rate of who asked will be all free again, in microseconds
-
 local function refuse(code, detail)
   refusal = { 'refused', code, detail }
 end
@@ -36,10 +34,6 @@ local function look_after(one)
   settle()
 end
 
-local function wait_end(wait_ms)
-  return wait_ms and STEADY + wait_ms or nil
-end
-
 local function longest_line(one)
   local longest = 0
   for _, item in ipairs(one.items) do
@@ -48,38 +42,21 @@ local function longest_line(one)
   return longest
 end
 
-local function waits_until(one)
-  return STEADY + (one.unattended and UNATTENDED_LEASE_MS or WAITER_LEASE_MS)
-end
-
--- Somebody is there for it now; in line it lives on for as long again.
+-- Somebody is there for it now: the lease of a grant begins anew, and an unattended one in line lives on.
 local function fetched(one)
-  if not one.unattended then
+  local lease_until = one.lease_until
+  if one.state == 'granted' then
+    lease_until = math.max(lease_until, STEADY + one.ttl_ms)
+  elseif one.state == 'waiting' and one.unattended then
+    lease_until = waits_until(one)
+  end
+  local unattended = one.unattended and one.state == 'waiting'
+  if lease_until == one.lease_until and unattended == one.unattended then
     return one
   end
-  local changes = one.state == 'waiting' and { lease_until = waits_until(one) } or { unattended = false }
-  local new = copy(one, changes)
+  local new = copy(one, { lease_until = lease_until, unattended = unattended })
   put(new)
   return new
-end
-
--- Note that an owner asks once more, by GCRA as in ade/core/rate.py; or answer after how many milliseconds it may.
-local function use_rate(one)
-  local count = request.acquires
-  if not count then
-    return nil
-  end
-  local interval = math.ceil(request.acquires_per_ms * 1000 / count)
-  local now, known = STEADY * 1000, tonumber(look('GET', rate_key(one)) or '0') or 0
-  local latest = now + count * interval
-  if known > latest then -- from before the clock was put back
-    known = latest - interval
-  end
-  local earliest = known - (count - 1) * interval
-  if earliest > now then
-    return math.ceil(earliest / 1000) - STEADY
-  end
-  full_at = math.max(known, now) + interval
 end
 
 local verbs = {}
@@ -98,11 +75,7 @@ function verbs.acquire()
   if of_owner >= request.most_of_owner then
     return refuse('of_owner', of_owner)
   end
-  seq = seq + 1
-  local age = first > 0 and first < seq and first or seq
-  local asked = copy(wanted, { seq = age, rank = age + OVERTAKING * wanted.priority, asked_at = NOW,
-    lease_until = waits_until(wanted) })
-  asked.wait_until = wait_end(wait_ms)
+  local asked = entering(wanted, wait_ms, first)
   look_after(asked)
   local granted = is_free_for(asked) and grant(copy(asked, { unattended = false }), 'lock.acquired')
   settle()
@@ -110,7 +83,7 @@ function verbs.acquire()
     return { granted }
   end
   local longest = longest_line(asked)
-  if longest >= request.most_waiting then
+  if longest >= request.most_waiting and not asked.unattended then
     return refuse('waiting', longest)
   end
   put(asked)
@@ -211,7 +184,7 @@ function verbs.upgrade()
   local asked = copy(held, { id = request.upgrade_id, items = { { resource = request.resource, mode = 'exclusive' } },
     upgrades = held.id, state = 'waiting', seq = seq, rank = FRONT, asked_at = NOW, lease_until = STEADY + WAITER_LEASE_MS,
     heartbeats = 0 })
-  asked.granted_at, asked.wait_until = nil, wait_end(request.wait_ms)
+  asked.granted_at, asked.wait_until = nil, request.wait_ms and STEADY + request.wait_ms or nil
   local widened = is_free_for(asked) and grant(asked, 'lock.acquired')
   settle()
   if widened or request.wait_ms == 0 then
@@ -282,12 +255,9 @@ if refusal then
   return refusal
 end
 close_book()
-if full_at then
-  local kept = math.ceil(full_at / 1000) - STEADY + RATE_KEPT_MS
-  call('SET', rate_key(request.wanted), whole(full_at), 'PX', whole(kept))
-end
+keep_rate()
 for place, one in ipairs(answers) do
   answers[place] = one and cmsgpack.pack(one)
 end
-local answer = { stirred and 1 or 0, answers }
+local answer = { news or false, answers }
 return request.token and remember(answer) or answer

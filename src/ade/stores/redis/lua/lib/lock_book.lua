@@ -1,18 +1,7 @@
 -- Reading the book of one namespace of locks, as a verb changes it: with lock_rules and lock_writing these are the rules of
 -- ade/core/locks/book.py once more, equal in every step. What is stored is read as far as somebody looks, and not touched before
--- the end: what was decided is in `changed`, `removed` and the events. A request is a map with the fields of LockRequest, and never
--- changed but copied. request.namespace names the book.
-local NAMESPACE = request.namespace
-local REQUESTS = P .. 'lock:request:' .. NAMESPACE
-local HELD, LINE = P .. 'lock:held:' .. NAMESPACE .. ':', P .. 'lock:line:' .. NAMESPACE .. ':'
-local NOW_US = request.now and request.now * 1000 or SERVER_US
+-- the end: what was decided is in `changed`, `removed` and the events.
 local FIRST_PORTION, MOST_PORTION = 4, 256 -- how many of a line are read at once
-
-local seq, token, looked = 0, 0, 0 -- the highest that were given, and when somebody last wrote here
-local marks = look('HGET', MARKS, NAMESPACE)
-if marks then
-  seq, token, looked = unpack(cmsgpack.unpack(marks))
-end
 
 local stored, changed, removed = {}, {}, {} -- requests by id; `false` is stored where there is none
 local waiting = {} -- those of `changed` that wait
@@ -82,11 +71,6 @@ local function get(id)
     read_all({ id })
   end
   return changed[id] or stored[id] or nil
-end
-
-local function is_dead(one)
-  local out_of_time = one.wait_until and one.wait_until <= STEADY and one.state ~= 'granted'
-  return one.lease_until <= STEADY or out_of_time
 end
 
 local remove -- see lock_rules

@@ -1,36 +1,10 @@
 -- Deciding: who is let in, who leaves, and what is told of it. Every verb ends with settle().
-local FRONT, OVERTAKING, WAITER_LEASE_MS, UNATTENDED_LEASE_MS = -1, 8, 15000, 900000
-
 local freed = {} -- resources behind whose line nobody has looked since somebody left them
 local tasks_told = {} -- tasks that an event tells of
 local stirred = false -- somebody else than the caller should hear of it
 
-local function copy(one, changes)
-  local new = {}
-  for field, value in pairs(one) do
-    new[field] = value
-  end
-  for field, value in pairs(changes) do
-    new[field] = value
-  end
-  return new
-end
-
-local function conflict(mode, other)
-  return mode == 'exclusive' or other == 'exclusive'
-end
-
 local function announce(event, one, more)
-  local items = {}
-  for place, item in ipairs(one.items) do
-    items[place] = { resource = item.resource, mode = item.mode, token = item.token or 0 }
-  end
-  local payload = { namespace = one.namespace, request_id = one.id, state = one.state, items = items, scope = one.scope,
-    purpose = one.purpose }
-  for field, value in pairs(more or {}) do
-    payload[field] = value
-  end
-  tell(string.char(149) .. cmsgpack.pack(event, NOW, one.task_id, one.owner, payload)) -- an array of five
+  tell_of(event, one, more)
   if one.task_id then
     tasks_told[one.task_id] = true
   end
@@ -122,11 +96,6 @@ local function is_free_for(one)
   return true
 end
 
-local function next_token()
-  token = math.max(token + 1, NOW_US)
-  return token
-end
-
 -- The share becomes exclusive, under a new token; the request for it is done.
 local function widen(one)
   local grant, items = get(one.upgrades), {}
@@ -146,12 +115,7 @@ local function grant(one, event)
   if one.upgrades then
     return widen(one)
   end
-  local items = {}
-  for place, item in ipairs(one.items) do
-    items[place] = { resource = item.resource, mode = item.mode, token = next_token() }
-  end
-  local granted = copy(one, { items = items, state = 'granted', lease_until = STEADY + one.ttl_ms, granted_at = NOW })
-  granted.wait_until = nil
+  local granted = as_granted(one)
   put(granted)
   announce(event, granted)
   return granted

@@ -1,6 +1,5 @@
 -- Writing what was decided, all of it together; and first of all what a clock that went back makes necessary.
 local MOST_NOTED = 3400 -- bytes: a task with hundreds of locks is told of by the log alone, its record must not grow for ever
-local CLOCK_WENT_BACK_MS = 5000
 
 local function is_moved(old, new)
   return old.state ~= new.state or old.rank ~= new.rank or old.seq ~= new.seq or #old.items ~= #new.items
@@ -80,6 +79,23 @@ local function enter(one, to)
   end
 end
 
+local news -- what others were told, packed
+
+-- Those who were let in or gave way, and those who are gone.
+local function tell_news()
+  local settled, gone = {}, {}
+  for id, one in pairs(changed) do
+    local old = stored[id]
+    if one.state ~= 'waiting' and (not old or old.state ~= one.state) then
+      settled[#settled + 1] = one
+    end
+  end
+  for id in pairs(removed) do
+    gone[#gone + 1] = id
+  end
+  news = publish_news(settled, gone)
+end
+
 -- Write what was decided. Nothing is written before every key is known to be what it should be.
 local function close_book()
   if not next(changed) and not next(removed) then
@@ -117,10 +133,10 @@ local function close_book()
     note(state)
     write_state(id, state)
   end
-  call('HSET', MARKS, NAMESPACE, cmsgpack.pack({ seq, token, math.max(looked, STEADY) }))
+  keep_marks()
   close_log()
   if stirred then
-    ring('lock')
+    tell_news()
   end
 end
 

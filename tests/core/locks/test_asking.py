@@ -1,0 +1,55 @@
+"""What may be asked for: whatever is wrong is told by name, whoever asks."""
+
+import math
+from typing import Any
+
+import pytest
+
+from ade.core.errors import InvalidLock
+from ade.core.locks.asking import ask, ttl_ms_of, wait_ms_of
+from ade.core.locks.wishes import LockMode, Wish, merged, read, wishes_of, write
+
+NO_SPANS: list[Any] = [-1, math.nan, math.inf, -math.inf, 10**400, "30", True, [1]]
+
+
+@pytest.mark.parametrize("seconds", [*NO_SPANS, None])
+def test_a_lease_is_a_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(InvalidLock, match="ttl"):
+        ttl_ms_of(seconds)
+
+
+@pytest.mark.parametrize("seconds", NO_SPANS)
+def test_and_so_is_a_wait(seconds: Any) -> None:
+    with pytest.raises(InvalidLock, match="wait"):
+        wait_ms_of(seconds)
+
+
+def test_spans_are_milliseconds_inside() -> None:
+    assert (ttl_ms_of(1.5), wait_ms_of(0), wait_ms_of(0.25), wait_ms_of(None)) == (1500, 0, 250, None)
+
+
+@pytest.mark.parametrize("one", [5, None, ["repo:app"], ("repo:app", LockMode.SHARED), b"repo:app"])
+def test_a_resource_is_named_as_text_or_by_read_or_write(one: Any) -> None:
+    with pytest.raises(InvalidLock, match="as text"):
+        wishes_of([one])
+
+
+@pytest.mark.parametrize("wish", [read(5), Wish("", LockMode.SHARED), write("a{b}"), write("x" * 513)])  # type: ignore[arg-type]  # wrong on purpose
+def test_a_name_is_text_of_some_length_without_braces(wish: Wish) -> None:
+    with pytest.raises(InvalidLock, match="resource"):
+        merged([wish])
+
+
+def test_a_mode_is_one_of_two() -> None:
+    """One that only looks like a mode would conflict with nothing."""
+    with pytest.raises(InvalidLock, match="read"):
+        merged([Wish("repo:app", "exclusive")])  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"owner": ""}, {"owner": 5}, {"namespace": 5}, {"namespace": "a b"}, {"purpose": 5}, {"purpose": ""}]
+)
+def test_names_and_purposes_are_text(wrong: dict[str, Any]) -> None:
+    usual = {"id": "x", "owner": "ada", "scope": "x", "wanted": [write("repo:app")]}
+    with pytest.raises(InvalidLock, match=next(iter(wrong))):
+        ask(**(usual | wrong))
