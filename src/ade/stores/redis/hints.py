@@ -83,14 +83,17 @@ class RedisHints(LocalHints):
     def follow_locks(self, tell: Callable[[bytes | None], None]) -> Callable[[], None]:
         """Call back on the running loop with what scripts tell of locks; with None when something may be missed."""
         self._link.check_process()
-        self._listen()
         reader = _Reader(tell)
         with self._lock:
             self._readers += (reader,)
+            hosts = not self._attending
+        hosting = asyncio.get_running_loop().create_task(self.attend(), name="ade-lock-news") if hosts else None
 
         def unfollow() -> None:
             with self._lock:
                 self._readers = tuple(each for each in self._readers if each is not reader)
+            if hosting is not None:
+                hosting.cancel()
 
         return unfollow
 
