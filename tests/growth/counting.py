@@ -51,13 +51,14 @@ class SqliteSteps:
 
 
 class ServerCommands:
-    """Commands the server has carried out, those inside scripts included."""
+    """Commands the server has carried out, those inside scripts included, and kilobytes it has sent."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def total(self) -> int:
-        return sum(int(command["calls"]) for command in self._server.info("commandstats").values())
+        calls = sum(int(command["calls"]) for command in self._server.info("commandstats").values())
+        return calls + int(self._server.info("stats")["total_net_output_bytes"]) // 1_000
 
 
 @asynccontextmanager

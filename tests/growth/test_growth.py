@@ -88,6 +88,14 @@ async def look_for_what_is_ripe(place: Place) -> None:
     assert (await place.stores.sweeps.ripe(100)).expired == []
 
 
+async def read_the_newest_events(place: Place) -> None:
+    assert len(await place.stores.events.newest(20)) == 20
+
+
+async def look_for_old_events(place: Place) -> None:
+    assert await place.stores.events.trim(0, 5_000) == 0
+
+
 STORY: tuple[Act, ...] = (
     add,
     claim,
@@ -97,6 +105,8 @@ STORY: tuple[Act, ...] = (
     list_a_queue,
     count_all,
     look_for_what_is_ripe,
+    read_the_newest_events,
+    look_for_old_events,
 )
 
 

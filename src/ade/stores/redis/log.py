@@ -97,15 +97,16 @@ class RedisEvents:
 
     async def _newest_of(self, partition: int, limit: int) -> list[Event]:
         events: list[Event] = []
-        end = "+"
+        end, portion = "+", min(limit, _FIRST_PORTION)
         while len(events) < limit:
-            command = ("XREVRANGE", self._key(partition, "events"), end, "-", "COUNT", min(limit, _PORTION))
+            command = ("XREVRANGE", self._key(partition, "events"), end, "-", "COUNT", portion)
             [entries] = await self._link.ask(partition, command)
             for entry_id, fields in entries:
                 events += self._events(entry_id, fields)
-            if len(entries) < min(limit, _PORTION):
+            if len(entries) < portion:
                 break
             end = f"({entries[-1][0].decode()}"
+            portion = min(2 * portion, _PORTION)
         return events
 
     async def last_seq(self) -> int:
@@ -141,17 +142,19 @@ class RedisEvents:
 
     async def _trim(self, partition: int, before_ms: int, seen: int, limit: int) -> int:
         key, start, trimmed = self._key(partition, "events"), "-", 0
+        portion = _FIRST_PORTION  # usually the first ones are young, and nothing else need be read
         while trimmed < limit:
-            [entries] = await self._link.ask(partition, ("XRANGE", key, start, f"{seen}-0", "COUNT", _PORTION))
+            [entries] = await self._link.ask(partition, ("XRANGE", key, start, f"{seen}-0", "COUNT", portion))
             told = ((entry_id, self._events(entry_id, fields)) for entry_id, fields in entries)
             old = [each for each in told if all(event.seq <= seen and event.at < before_ms for event in each[1])]
             doomed, count = await self._doomed(partition, old, limit - trimmed)
             if doomed:
                 await self._link.run("trim", partition, {**self._timing(), "entries": doomed})
                 trimmed += count
-            if not old or len(entries) < _PORTION:  # the log is in the order of time, so what follows is young too
+            if not old or len(entries) < portion:  # the log is in the order of time, so what follows is young too
                 break
             start = f"({entries[-1][0].decode()}"
+            portion = min(2 * portion, _PORTION)
         return trimmed
 
     async def _doomed(

@@ -1,0 +1,258 @@
+"""A gate: what must be decided by people before a task goes on, and what their votes mean so far.
+
+Nothing is counted up and kept: `evaluate` is asked whenever a vote, an edit, a delegation, a role or the clock may have
+changed something, inside the write that changes it.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.core.approvals.delegations import Chain, Delegation, Subject, chains_to
+from ade.core.approvals.people import Account, Directory
+from ade.core.approvals.policies import Policy, Recheck, Rule
+from ade.core.approvals.slots import fill
+
+
+class GateState(StrEnum):
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    OPEN = auto()
+    BLOCKED = auto()  # nobody is left who could meet the rules: it never passes by itself
+    CHANGES_REQUESTED = auto()
+    APPROVED = auto()
+    REJECTED = auto()
+    EXPIRED = auto()
+    CANCELLED = auto()
+    SUPERSEDED = auto()  # the task was edited: another digest, another gate
+    CONSUMED = auto()  # the task was started under it
+    STALE = auto()  # what was previewed has changed since
+    REVOKED = auto()
+
+
+UNDECIDED = frozenset({GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED})
+
+
+class Decision(StrEnum):
+    __hash__ = str.__hash__
+
+    APPROVE = auto()
+    REJECT = auto()
+    REQUEST_CHANGES = auto()
+
+
+class Vote(Struct, frozen=True, kw_only=True):
+    """What somebody said about one digest; `seq` is the order in which the store took the votes."""
+
+    seq: int
+    voter: str
+    decision: Decision
+    digest: str
+    at: int
+    chain: Chain = ()  # for whom, if not for himself: from whose slot it is to the voter
+    roles: frozenset[str] = frozenset()  # those the voter had, for the record
+    is_dismissed: bool = False
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    id: str
+    task_id: str
+    digest: str
+    subject: Subject
+    policy: Policy
+    conflicts: frozenset[str]  # author, editors since the last digest, owners of the agent or token: accounts
+    opened_at: int
+    state: GateState = GateState.OPEN
+    decided_at: int | None = None
+
+    @property
+    def expires_at(self) -> int:
+        return self.opened_at + self.policy.expires_after_ms
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """What the votes mean now. Slots are told by the names of their rules."""
+
+    state: GateState
+    approved_by: tuple[str, ...] = ()  # people whose approvals fill a slot
+    rejected_by: tuple[str, ...] = ()
+    changes_asked_by: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    may_vote: tuple[str, ...] = ()  # accounts that could still fill a slot
+
+
+def evaluate(
+    gate: Gate, votes: Sequence[Vote], directory: Directory, delegations: Sequence[Delegation], now: int
+) -> Standing:
+    """Pure: the same votes, people and time always mean the same."""
+    if gate.state not in UNDECIDED:
+        return Standing(state=gate.state)
+    room = _Room(gate, directory, delegations)
+    newest = room.counted(votes)
+    rejecting = [who for who, vote in newest.items() if vote.decision is Decision.REJECT]
+    asking = [who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES]
+    approving = {who: room.rules_for(vote) for who, vote in newest.items() if vote.decision is Decision.APPROVE}
+    needed = [rule.needed for rule in gate.policy.rules]
+    filled = fill(needed, approving)
+    able = room.able(now)
+    state = _state(gate, room, newest, rejecting, asking, len(filled) == sum(needed), able, now)
+    return Standing(
+        state=state,
+        approved_by=tuple(sorted(set(filled.values()))),
+        rejected_by=tuple(sorted(rejecting)),
+        changes_asked_by=tuple(sorted(asking)),
+        missing=_missing(gate.policy.rules, filled),
+        may_vote=tuple(sorted(account for account, who in room.accounts(able) if who not in newest)),
+    )
+
+
+def _state(
+    gate: Gate,
+    room: "_Room",
+    newest: Mapping[str, Vote],
+    rejecting: Sequence[str],
+    asking: Sequence[str],
+    is_met: bool,
+    able: Mapping[str, frozenset[int]],
+    now: int,
+) -> GateState:
+    """A no goes before a yes; nothing that is late counts; and what cannot be met never passes."""
+    vetoed = any(room.has_veto(newest[who]) for who in rejecting)
+    if vetoed or len(rejecting) >= gate.policy.deny_threshold:
+        return GateState.REJECTED
+    if asking:
+        return GateState.EXPIRED if now >= gate.expires_at else GateState.CHANGES_REQUESTED
+    if is_met:
+        return GateState.APPROVED
+    if now >= gate.expires_at:
+        return GateState.EXPIRED
+    needed = [rule.needed for rule in gate.policy.rules]
+    can_be_met = len(fill(needed, able)) == sum(needed)
+    return GateState.OPEN if can_be_met else GateState.BLOCKED
+
+
+def still_stands(gate: Gate, votes: Sequence[Vote], directory: Directory, now: int) -> bool:
+    """At the start: whether the approval is still good. Those who gave it must be there, and have their roles where the
+    policy wants that; and it must not be older than it may be."""
+    if gate.state is not GateState.APPROVED or gate.decided_at is None:
+        return False
+    if now >= gate.decided_at + gate.policy.valid_for_ms:
+        return False
+    room = _Room(gate, directory, (), keeps_roles=gate.policy.recheck is not Recheck.ROLES)
+    approving = {
+        who: room.rules_for(vote) for who, vote in room.counted(votes).items() if vote.decision is Decision.APPROVE
+    }
+    needed = [rule.needed for rule in gate.policy.rules]
+    return len(fill(needed, approving)) == sum(needed)
+
+
+def rules_in_force(gate: Gate, now: int) -> tuple[Rule, ...]:
+    """Those of the policy; every escalation step that is due adds people to each of them, and takes nobody away."""
+    due = [step for step in gate.policy.steps if now >= gate.opened_at + step.after_ms]
+    users = frozenset[str]().union(*(step.users for step in due))
+    roles = frozenset[str]().union(*(step.roles for step in due))
+    return tuple(
+        Rule(needed=rule.needed, users=rule.users | users, roles=rule.roles | roles, name=rule.name)
+        for rule in gate.policy.rules
+    )
+
+
+class _Room:
+    """Who may answer at this gate, and for which of its rules."""
+
+    def __init__(
+        self, gate: Gate, directory: Directory, delegations: Sequence[Delegation], *, keeps_roles: bool = False
+    ) -> None:
+        self._gate = gate
+        self._directory = directory
+        self._delegations = delegations
+        self._keeps_roles = keeps_roles
+        self._conflicts = {directory.who(account) for account in gate.conflicts}
+
+    def counted(self, votes: Sequence[Vote]) -> dict[str, Vote]:
+        """The newest vote of each person that counts at all."""
+        newest: dict[str, Vote] = {}
+        for vote in sorted(votes, key=lambda vote: vote.seq):
+            if self._counts(vote):
+                newest[self._directory.who(vote.voter)] = vote
+        return newest
+
+    def rules_for(self, vote: Vote) -> frozenset[int]:
+        """The rules this vote may help to meet, as they were when it was given."""
+        voter = self._directory.get(vote.voter)
+        if voter is None:
+            return frozenset()
+        if self._keeps_roles:
+            voter = Account(id=voter.id, person=voter.person, roles=vote.roles, is_active=voter.is_active)
+        return self._admitting(voter, vote.chain or (vote.voter,), vote.at)
+
+    def able(self, now: int) -> dict[str, frozenset[int]]:
+        """Every person that could answer, and for which rules."""
+        found: dict[str, frozenset[int]] = {}
+        for account in self._directory.everybody():
+            if self._may(account):
+                chains = self._chains(account, now)
+                rules = frozenset[int]().union(*(self._admitting(account, chain, now) for chain in chains))
+                if rules:
+                    found[account.who] = found.get(account.who, frozenset()) | rules
+        return found
+
+    def accounts(self, able: Mapping[str, frozenset[int]]) -> list[tuple[str, str]]:
+        return [
+            (account.id, account.who)
+            for account in self._directory.everybody()
+            if account.who in able and self._may(account)
+        ]
+
+    def has_veto(self, vote: Vote) -> bool:
+        voter = self._directory.get(vote.voter)
+        return voter is not None and not self._gate.policy.veto_roles.isdisjoint(voter.roles)
+
+    def _counts(self, vote: Vote) -> bool:
+        voter = self._directory.get(vote.voter)
+        if voter is None or vote.is_dismissed or vote.digest != self._gate.digest or vote.at >= self._gate.expires_at:
+            return False
+        if not self._may(voter) or any(self._is_conflicted(member) for member in vote.chain):
+            return False
+        return bool(self.rules_for(vote)) or (vote.decision is Decision.REJECT and self.has_veto(vote))
+
+    def _may(self, account: Account) -> bool:
+        return account.is_active and account.is_human and not self._is_conflicted(account.id)
+
+    def _is_conflicted(self, account_id: str) -> bool:
+        return not self._gate.policy.authors_may_vote and self._directory.who(account_id) in self._conflicts
+
+    def _chains(self, account: Account, now: int) -> list[Chain]:
+        chains = chains_to(account.id, self._delegations, self._gate.subject, now)
+        return [chain for chain in chains if not any(self._is_conflicted(member) for member in chain)]
+
+    def _admitting(self, voter: Account, chain: Chain, at: int) -> frozenset[int]:
+        """By whose slot it is: a role must be the voter's own, unless the policy lets it travel."""
+        owner = self._directory.get(chain[0])
+        if owner is None or not owner.is_active:
+            return frozenset()
+        rules = rules_in_force(self._gate, at)
+        is_own = owner.id == voter.id
+        admitted = set()
+        for number, rule in enumerate(rules):
+            by_name = owner.id in rule.users
+            by_role = not rule.roles.isdisjoint(voter.roles if is_own else owner.roles)
+            travels = is_own or self._gate.policy.roles_travel or not rule.roles.isdisjoint(voter.roles)
+            if by_name or (by_role and travels):
+                admitted.add(number)
+        return frozenset(admitted)
+
+
+def _missing(rules: Sequence[Rule], filled: Mapping[tuple[int, int], str]) -> tuple[str, ...]:
+    lacking = []
+    for number, rule in enumerate(rules):
+        have = sum(slot[0] == number for slot in filled)
+        if have < rule.needed:
+            lacking.append(f"{rule.needed - have} of {rule.name or _described(rule)}")
+    return tuple(lacking)
+
+
+def _described(rule: Rule) -> str:
+    named = [*sorted(rule.users), *(f"role {role}" for role in sorted(rule.roles))]
+    return ", ".join(named)
