@@ -79,7 +79,6 @@ def _view(namespace: str, resource: str, known: list[LockRequest], steady: int) 
 
 
 async def lock_graph(stores: Stores, namespace: str) -> LockGraph:
-    assert stores.locks is not None
     found = await stores.locks.find(LockQuery(namespace=namespace, limit=MOST_REQUESTS))
     waits = Waits(found)
     rings: dict[frozenset[str], Ring] = {}

@@ -1,11 +1,10 @@
 """Tasks that waited for their locks and were let in: they stand in line again, to be claimed at once."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from ade.core.lifecycle import Status
 from ade.core.locks.of_tasks import request_id
-from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest
+from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest, by_namespace
 from ade.core.records import Task
 from ade.core.task import recall
 from ade.ports import WORK, Stores
@@ -34,7 +33,7 @@ async def recall_called(stores: Stores, limit: int = LIMIT) -> int:
     if recalled:
         stores.hints.ring(WORK)
     in_vain += await _of_paused_queues(stores, unclaimed)
-    for namespace, ids in _by_namespace(in_vain).items():
+    for namespace, ids in by_namespace(in_vain).items():
         await stores.locks.release(namespace, ids)
     return recalled + len(in_vain)
 
@@ -45,13 +44,6 @@ async def _of_paused_queues(stores: Stores, unclaimed: list[tuple[LockRequest, T
         return []
     paused = {queue.name for queue in await stores.queues.list_queues() if queue.paused}
     return [request for request, task in unclaimed if task.queue in paused]
-
-
-def _by_namespace(requests: Iterable[LockRequest]) -> dict[str, list[str]]:
-    ids = defaultdict[str, list[str]](list)
-    for request in requests:
-        ids[request.namespace].append(request.id)
-    return ids
 
 
 async def leave_lines(stores: Stores, tasks: Iterable[Task]) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from ade.core.errors import InvalidLock, LockLost
-from ade.core.locks.records import DEFAULT_NAMESPACE, LockItem
-from ade.core.locks.wishes import LockMode, Wish
+from ade.core.locks.records import DEFAULT_NAMESPACE, LockItem, covers
+from ade.core.locks.wishes import Wish
 from ade.worker.wire import Facts, LeaveLock, Request, TakeLock, TakenLock
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ class ContextLocks:
         """A lock that has all of this already, kept until this use of it ends too; the exclusive one includes the
         share."""
         for lock in self._taken:
-            modes = {item.resource: item.mode for item in lock.items}
-            enough = all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in wishes)
-            if lock.namespace == namespace and enough:
+            if lock.namespace == namespace and covers(lock.items, wishes):
                 self._users[lock.id] += 1
                 return lock
         return None

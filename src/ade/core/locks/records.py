@@ -1,10 +1,12 @@
 """What a lock book holds: requests, each for one resource or for several at once, that wait or are granted."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from enum import StrEnum, auto
 
 from msgspec import Struct
 
-from ade.core.locks.wishes import LockMode
+from ade.core.locks.wishes import LockMode, Wish
 from ade.core.records import DEFAULT_PRIORITY
 
 DEFAULT_NAMESPACE = "default"
@@ -94,3 +96,17 @@ def conflict(one: LockMode, other: LockMode) -> bool:
 def place_in_line(request: LockRequest) -> tuple[float, int, str]:
     """No two are the same: one that takes up its old place may find a rank and seq that another one has too."""
     return (request.rank, request.seq, request.id)
+
+
+def by_namespace(requests: Iterable[LockRequest]) -> dict[str, list[str]]:
+    """The ids of the requests, for calls that are about one namespace."""
+    ids = defaultdict[str, list[str]](list)
+    for request in requests:
+        ids[request.namespace].append(request.id)
+    return ids
+
+
+def covers(items: Iterable[LockItem], wishes: Iterable[Wish]) -> bool:
+    """Whether somebody who has these items has all of that: the exclusive lock includes the share."""
+    modes = {item.resource: item.mode for item in items}
+    return all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in wishes)

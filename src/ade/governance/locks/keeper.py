@@ -22,7 +22,6 @@ log = Log("ade.locks")
 
 class LockKeeper:
     def __init__(self, stores: Stores, *, limits: LockLimits | None = None, finds_rings: bool = True) -> None:
-        assert stores.locks is not None
         self._store = stores.locks
         self._limits = limits or LockLimits()
         self._loop = asyncio.get_running_loop()

@@ -1,11 +1,9 @@
 """Keeps what one event loop holds: every lease is set anew three times in its length."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterable
 
 from ade.core.errors import StoreError
-from ade.core.locks.records import LockRequest
+from ade.core.locks.records import by_namespace
 from ade.governance.locks.held import HeldLock
 from ade.logs import Log
 from ade.ports import LockStore
@@ -93,14 +91,6 @@ class Renewals:
                 elif held is not None:
                     self.remove(held)
                     held.lose("it ran out or was taken away")
-
-
-def by_namespace(requests: Iterable[LockRequest]) -> dict[str, list[str]]:
-    """The ids of the requests, for calls that are about one namespace."""
-    ids: dict[str, list[str]] = defaultdict(list)
-    for request in requests:
-        ids[request.namespace].append(request.id)
-    return ids
 
 
 async def either(event: asyncio.Event, seconds: float) -> None:

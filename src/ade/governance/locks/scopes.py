@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from contextvars import ContextVar
 
-from ade.core.locks.wishes import LockMode, Wish
+from ade.core.locks.records import covers
+from ade.core.locks.wishes import Wish
 from ade.governance.locks.held import HeldLock
 
 Place = asyncio.Task[object] | int  # a task of an event loop, or a thread
@@ -19,9 +20,7 @@ class Scope:
     def covering(self, namespace: str, wishes: Iterable[Wish]) -> HeldLock | None:
         """A lock held here that has all of this: the exclusive one includes the share."""
         for held in self.held:
-            modes = {item.resource: item.mode for item in held.grant.items}
-            enough = all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in wishes)
-            if held.grant.namespace == namespace and enough:
+            if held.grant.namespace == namespace and covers(held.grant.items, wishes):
                 return held
         return None
 

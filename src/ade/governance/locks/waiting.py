@@ -5,8 +5,8 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from ade.core.errors import DeadlockVictim, LockTimeout, StoreError, StoreUnavailable
-from ade.core.locks.records import LockRequest, LockState
-from ade.governance.locks.renewals import by_namespace, either
+from ade.core.locks.records import LockRequest, LockState, by_namespace
+from ade.governance.locks.renewals import either
 from ade.governance.locks.rings import RingWatch
 from ade.logs import Log
 from ade.ports import LockNews, LockStore
@@ -76,7 +76,7 @@ class WaitingRoom:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)
         for waiter in list(self._waiting.values()):
-            if not waiter.answer.done():
+            if waiter.is_in_line and not waiter.answer.done():
                 waiter.answer.set_exception(StoreUnavailable("the store was closed while this waited for a lock"))
 
     async def _work(self) -> None:
