@@ -1,7 +1,9 @@
 """Locks on servers: what a hand-over costs, what a repeated call does, and what is left when everything is lost."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from ade.core.locks.records import LockRequest
 from ade.core.locks.wishes import LockMode
 from ade.ports import LOCK, LockQuery
 from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import Link
+from ade.stores.redis.link import BLOCKING_PATIENCE_S, Link
 from ade.stores.redis.locks import RedisLocks
 from ade.stores.redis.log import RedisEvents
 from ade.stores.redis.options import RedisOptions
@@ -299,3 +301,21 @@ async def test_namespaces_are_spread_over_the_partitions_of_a_cluster(server_bin
         assert await books.store.look("ns3", ["holder-of-ns3", "holder-of-ns4"]) != [None, None]
     finally:
         await books.close()
+
+
+async def test_a_renewal_by_the_lease_thread_has_the_patience_of_a_heartbeat(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It renews runs too: while the books are out of reach, those must not wait for them."""
+    await books.ask("ada")
+    run, patience = books.link.run, list[float | None]()
+
+    def noting(*call: Any, **more: Any) -> Any:
+        patience.append(more.get("patience_s"))
+        return run(*call, **more)
+
+    monkeypatch.setattr(books.link, "run", noting)
+    [renewed] = await asyncio.to_thread(books.store.renew_blocking, "default", ["ada"])
+
+    assert renewed is not None
+    assert patience == [BLOCKING_PATIENCE_S]

@@ -6,7 +6,6 @@ local HELD, LINE = P .. 'lock:held:' .. NAMESPACE .. ':', P .. 'lock:line:' .. N
 local NOW_US = request.now and request.now * 1000 or SERVER_US
 local FRONT, OVERTAKING, WAITER_LEASE_MS, UNATTENDED_LEASE_MS = -1, 8, 15000, 900000
 local CLOCK_WENT_BACK_MS = 5000
-local MARKS_KEPT_MS = 1000 -- when nothing was given, only the time in them grows older
 local RATE_KEPT_MS = 60000 -- after it is all free again, when nothing is lost with it
 
 local seq, token, looked = 0, 0, 0 -- the highest that were given, and when somebody last wrote here
