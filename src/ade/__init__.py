@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from ade.core.errors import AdeError as AdeError
     from ade.core.errors import DeadlockVictim as DeadlockVictim
     from ade.core.errors import LockLost as LockLost
+    from ade.core.errors import LockRateLimited as LockRateLimited
     from ade.core.errors import LockTimeout as LockTimeout
     from ade.core.errors import StaleToken as StaleToken
     from ade.core.errors import TaskCancelled as TaskCancelled
     from ade.core.errors import TaskFailed as TaskFailed
+    from ade.core.errors import TooManyLocks as TooManyLocks
+    from ade.core.errors import UpgradeDeadlock as UpgradeDeadlock
     from ade.core.lifecycle import Status as Status
     from ade.core.locks.wishes import read as read
     from ade.core.locks.wishes import write as write
@@ -31,6 +34,9 @@ _HOMES = {
     "Backoff": "ade.core.retry",
     "Context": "ade.worker.context",
     "DeadlockVictim": "ade.core.errors",
+    "UpgradeDeadlock": "ade.core.errors",
+    "TooManyLocks": "ade.core.errors",
+    "LockRateLimited": "ade.core.errors",
     "Fence": "ade.governance.locks.fences",
     "LockHandle": "ade.app.locking",
     "LockLost": "ade.core.errors",
@@ -58,6 +64,7 @@ __all__ = [
     "Fence",
     "LockHandle",
     "LockLost",
+    "LockRateLimited",
     "LockTimeout",
     "RateLimited",
     "Retry",
@@ -68,7 +75,9 @@ __all__ = [
     "TaskCancelled",
     "TaskFailed",
     "TaskHandle",
+    "TooManyLocks",
     "Unrecoverable",
+    "UpgradeDeadlock",
     "read",
     "write",
 ]
