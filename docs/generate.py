@@ -24,6 +24,7 @@ BLOCKS: Mapping[str, Block] = {
     "failures": lifecycle.failures,
     "backoff": lifecycle.backoff,
     "settings": settings.settings_tables,
+    "run-time-settings": settings.run_time_tables,
     "event-types": events.event_types,
     "event-fields": events.event_fields,
     "reasons": explain.reasons,

@@ -1,26 +1,24 @@
 """Every type of event and the fields of its payload."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from ade.core import agents, events
+from ade.core.accounts import sessions, tokens, users
+from ade.core.approvals import delegations
 from ade.core.events import ALERT, EVENT_OF, RECLAIMED
 from ade.core.locks import book
+from ade.governance import rulebook, runtime
+from docs.generators.approval_events import APPROVAL_EVENTS, APPROVAL_FIELDS
 from docs.generators.tables import listed, table
-
-
-class Told(NamedTuple):
-    """When an event of a type is written, and what its payload holds. Fields in `sometimes` may be absent."""
-
-    when: str
-    always: tuple[str, ...] = ()
-    sometimes: tuple[str, ...] = ()
-
+from docs.generators.told import Told
 
 _RUN = ("attempt", "run_id", "worker")
 _END = ("attempt", "run_id", "kind", "error")
 _LOCK, _LOCK_MAYBE = ("namespace", "request_id", "state", "items", "scope"), ("purpose",)
-_LATER = "approvals: the verb is in the state table, nothing leads to it yet"
+_SESSION, _DELEGATION = (
+    ("account", "session"),
+    ("delegation", "delegator", "delegate", "starts_at", "ends_at", "conditions"),
+)
 
 EVENTS: Mapping[str, Told] = {
     "task.created": Told("a task was stored", ("queue", "name", "status"), ("parent_id",)),
@@ -69,49 +67,89 @@ EVENTS: Mapping[str, Told] = {
     book.EXPIRED: Told("a lease or a wait ran out", _LOCK, (*_LOCK_MAYBE, "reason")),
     book.LOST: Told("an operator took a lock, or a place in line, away", (*_LOCK, "reason", "by"), _LOCK_MAYBE),
     book.DEADLOCK: Told("agents waited in a ring and this one gave way", (*_LOCK, "cycle"), _LOCK_MAYBE),
-    "task.submitted": Told(_LATER),
-    "task.assessed": Told(_LATER),
-    "task.approved": Told(_LATER),
-    "task.rejected": Told(_LATER),
-    "task.queued": Told(_LATER),
-    "approval.requested": Told(_LATER),
-    "approval.changes_requested": Told(_LATER),
-    "approval.expired": Told(_LATER),
+    users.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner",)),
+    users.USER_CHANGED: Told(
+        "an account was changed; what it holds of secrets is never told",
+        ("account", "fields"),
+        ("roles", "roles_before", "is_active"),
+    ),
+    tokens.TOKEN_CREATED: Told("an access token was made", ("account", "token", "scopes", "expires_at")),
+    tokens.TOKEN_REVOKED: Told("an access token was taken back", ("account", "token", "reason")),
+    sessions.SESSION_OPENED: Told("somebody has signed in", _SESSION, ("ip",)),
+    sessions.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, ("ip",)),
+    sessions.SESSION_ENDED: Told(
+        "login sessions were ended; those that run out are not told", ("account", "sessions", "reason")
+    ),
+    rulebook.RULEBOOK_CHANGED: Told("another rulebook is in force", ("version", "digest")),
+    rulebook.SELF_REVIEW_ALLOWED: Told(
+        "beside `rulebook.changed`: under some of its policies authors may approve their own tasks",
+        ("version", "policies"),
+    ),
+    runtime.SETTING_CHANGED: Told("a run-time setting was changed, or taken back", ("name", "old", "new")),
+    runtime.FEATURE_CHANGED: Told("a feature was switched, or that was taken back", ("name", "old", "new")),
+    delegations.DELEGATION_CREATED: Told("somebody lets another one answer in his place", _DELEGATION),
+    delegations.DELEGATION_REVOKED: Told("that was taken back", _DELEGATION),
+    delegations.RING_FOUND: Told("two delegations made at once have closed a ring; one should be revoked", _DELEGATION),
+    **APPROVAL_EVENTS,
 }
 
 FIELDS: Mapping[str, str] = {
+    "account": "the account it is about",
     "agent": "its name",
     "attempt": "number of the run within its generation, from 1",
     "by": "who did it",
+    "conditions": "what the delegation is limited to",
     "cron": "when it fires",
     "cycle": "the scopes that waited for each other",
     "delay_ms": "milliseconds until the next attempt",
+    "delegate": "the account that answers",
+    "delegation": "its id",
+    "delegator": "the account in whose place it answers",
+    "digest": "SHA-256 over what it says, or over what is to be approved",
     "edited": "whether the arguments were changed",
+    "ends_at": "when it is over, in ms UTC",
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
+    "expires_at": "when it is over by itself, in ms UTC",
     "fields": "names of the fields that were changed",
     "generation": "the generation that begins",
+    "ip": "the address the request came from",
+    "is_active": "whether the account may be used",
+    "is_human": "whether it is a person and no program",
     "items": "the resources, each with its mode and its fencing token (0: not granted)",
     "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures)",
     "locks": "the resources it waits or waited for",
     "max_depth": "how many unfinished tasks the queue may have; null for no limit",
     "max_tasks": "how many tasks the agent may have at once",
-    "name": "the task's name",
+    "name": "the name of the task, the setting or the feature",
     "namespace": "where the lock's name counts",
+    "new": "the value from then on; null: nothing is in the store, so files and defaults count",
     "new_worker": "the worker that took the task over",
+    "old": "the value until then; null: nothing was in the store",
+    "owner": "the person who answers for the program",
     "parent_id": "the task that enqueued this one",
+    "policies": "their ids",
     "previous_worker": "the worker that went silent",
     "purpose": "what the lock is for, as its holder said",
     "queue": "the queue, or the task's queue",
     "reason": "the reason somebody gave, or ADE has",
     "request_id": "the lock request, which is also the grant",
+    "roles": "all its roles from then on",
+    "roles_before": "all its roles until then",
     "run_id": "the mark of the run",
     "schedule": "its name",
     "scope": "what holds and waits in one go, such as a run",
+    "scopes": "the permissions that it is for",
+    "session": "the beginning of the hash of the session's secret",
+    "sessions": "the same of each session",
+    "starts_at": "when it begins, in ms UTC",
     "state": "how the request stood: granted, waiting or victim",
     "status": "the status the task begins with",
     "timezone": "where the clock of its cron line hangs",
+    "token": "the id of the token",
+    "version": "its number, from 1",
     "worker": "id of the worker",
+    **APPROVAL_FIELDS,
 }
 
 

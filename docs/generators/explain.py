@@ -29,9 +29,12 @@ REASONS: Mapping[str, str] = {
     "attempts_used_up": "it failed, and all its attempts are used up",
     "final": "it has ended: completed, cancelled, rejected, or failed in a way that no further attempt could help",
     "draft": "it is still being written",
-    "submitted": "it is being validated and assessed",
-    "waits_for_approval": "it waits for people",
-    "waits_for_start": "it was approved and waits for its start",
+    "changes_requested": "somebody asked for changes before it can be approved; the facts say who, and which",
+    "sent_back": "it could not be assessed and went back to its author; the facts say why",
+    "submitted": "it is being validated and assessed; the facts name the task that makes its preview",
+    "waits_for_approval": "it waits for people; the facts say who may answer, what is missing and when it expires",
+    "approval_blocked": "it waits for people, but nobody is left who could meet the rules",
+    "waits_for_start": "it was approved and waits for a hand, or for the window it may start in",
 }
 
 

@@ -23,20 +23,24 @@ STATUS_MEANS: Mapping[Status, str] = {
     Status.CANCELLED: "a person or another task stopped it",
 }
 VERB_MEANS: Mapping[Verb, str] = {
-    Verb.CREATE: "comes in as pending, as a draft, or waiting for approval",
+    Verb.CREATE: "comes in as pending, as a draft, to be previewed, or waiting for approval",
     Verb.EDIT: "a draft is changed and checked again",
     Verb.SUBMIT: "the draft is frozen",
     Verb.ASSESS: "waits for people, is approved by policy, or goes back with what is wrong",
-    Verb.APPROVE: "the quorum is met",
+    Verb.REVIEW: "somebody says something that decides nothing yet: a vote, a comment; the status stays",
+    Verb.APPROVE: "the quorum is met; it joins its queue in the same write unless it is started by hand",
     Verb.REJECT: "people say no",
     Verb.REQUEST_CHANGES: "back to its author; votes given so far no longer count",
+    Verb.REOPEN: "whoever asked for changes thinks again, or is overruled, while the draft is unchanged",
+    Verb.REVOKE: "an approval is taken back before the run: people are asked anew",
+    Verb.BREAK_GLASS: "it runs without approval, in the open; people look at it after the fact",
     Verb.EXPIRE: "nobody answered, or the approval grew stale",
     Verb.START: "an approved task joins its queue",
     Verb.CLAIM: "a worker takes it with a lease; the attempt counts from here",
     Verb.SUCCEED: "the run reports its result",
     Verb.RETRY: "the run failed and is worth repeating; `run_after` moves on by the backoff",
     Verb.FAIL: "the end without success; from pending only by a broken dependency or a deadline",
-    Verb.HOLD: "a run meets a gate, gives up its lease and waits for people",
+    Verb.HOLD: "a run meets a gate, gives up its lease and waits for people, or for a new preview",
     Verb.STALL: "the lease ran out",
     Verb.RELEASE: "a worker that shuts down hands it back; no attempt is used up",
     Verb.DEFER: "its locks are not free, so it waits for them without a worker; no attempt is used up",
@@ -57,6 +61,7 @@ FAILURE_MEANS: Mapping[FailureKind, str] = {
     FailureKind.RATE_LIMITED: "the handler raised `RateLimited`",
     FailureKind.OUT_OF_MEMORY: "the run ran out of memory",
     FailureKind.DEPENDENCY_FAILED: "a task it waits for did not complete, and it asked to fail then",
+    FailureKind.DENIED: "a guard rule forbids it",
     FailureKind.DEADLINE_PASSED: "its deadline passed before it ran",
 }
 
@@ -69,7 +74,13 @@ def statuses() -> str:
 def verbs() -> str:
     def row(verb: Verb) -> list[str]:
         sources = [status for status in Status if status in RULES[verb].sources]
-        return [f"`{verb}`", listed(sources), listed(RULES[verb].targets), listed(EVENT_OF[verb]), VERB_MEANS[verb]]
+        return [
+            f"`{verb}`",
+            listed(sources),
+            listed(RULES[verb].targets) if RULES[verb].targets else "stays",
+            listed(EVENT_OF[verb]),
+            VERB_MEANS[verb],
+        ]
 
     return table(["verb", "from", "to", "events", "what happens"], map(row, RULES))
 

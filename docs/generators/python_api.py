@@ -11,6 +11,7 @@ from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
 from ade.app.locking import LockHandle
 from ade.app.options import Declared, Options
+from ade.core.approvals.subjects import Preview
 from ade.core.control import RateLimited, Retry, Unrecoverable
 from ade.core.errors import AdeError, TaskCancelled, TaskFailed
 from ade.core.events import Event
@@ -48,6 +49,7 @@ CLASSES: Mapping[str, Shown] = {
             "middleware",
             "enqueue",
             "enqueue_many",
+            "draft",
             "lock",
             "handle",
             "worker",
@@ -62,22 +64,52 @@ CLASSES: Mapping[str, Shown] = {
     ),
     "task-function": Shown(
         TaskFunction,
-        ("name", "function", "enqueue", "call", "with_options", "handle"),
+        ("name", "function", "enqueue", "call", "draft", "preview", "rollback", "with_options", "handle"),
         ("plan", "make_task", "handle_of"),
     ),
-    "task-handle": Shown(TaskHandle, ("result", "wait", "get", "status", "cancel", "explain", "events", "output")),
+    "task-handle": Shown(
+        TaskHandle,
+        (
+            "result",
+            "wait",
+            "get",
+            "status",
+            "cancel",
+            "submit",
+            "vote",
+            "start",
+            "roll_back",
+            "explain",
+            "events",
+            "output",
+        ),
+    ),
     "call": Shown(Call, ("__await__", "wait"), ("send", "throw", "close")),
     "stream": Shown(Stream, ("__aiter__", "__iter__")),
     "context": Shown(
         Context,
-        ("cancelled", "raise_if_cancelled", "progress", "log", "once", "settle", "forget", "enqueue", "lock", "token"),
+        (
+            "cancelled",
+            "raise_if_cancelled",
+            "progress",
+            "log",
+            "once",
+            "settle",
+            "forget",
+            "enqueue",
+            "hold",
+            "guard",
+            "lock",
+            "token",
+        ),
     ),
     "sync-context": Shown(
         SyncContext,
         ("cancelled", "raise_if_cancelled"),
         # The page says so: those of Context.
-        ("progress", "log", "once", "settle", "forget", "enqueue", "lock", "token"),
+        ("progress", "log", "once", "settle", "forget", "enqueue", "hold", "guard", "lock", "token"),
     ),
+    "preview": Shown(Preview),
     "lock-handle": Shown(LockHandle, ("is_lost", "check", "token", "mode", "upgrade", "downgrade")),
     "run-lock": Shown(RunLock, ("check", "token"), ("enter", "leave")),
     "fence": Shown(Fence, ("__init__", "check")),

@@ -33,6 +33,9 @@ TABLES: Mapping[str, str] = {
     "lock_rate": "how far owners have used up how often they may ask for locks",
     "agent": "agents, how much each may do at once, and until when it was heard of",
     "agent_lease": "who holds a unit of an agent's capacity, and for how long",
+    "document": "people, rules and settings as JSON, by kind and id",
+    "document_mark": "the highest version of each kind that was removed; new documents begin above it",
+    "document_rate": "how far somebody has used up how often he may try, such as to log in",
     "meta": "facts about the store itself: the boot it was last used in, the offset of the steady clock",
 }
 

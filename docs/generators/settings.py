@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import FieldInfo
 
+from ade.governance.runtime_names import FEATURES, SETTINGS
 from ade.settings import ENV_PREFIX, KNOWN, Settings
 from docs.generators.tables import table
 
@@ -66,3 +67,17 @@ def _shown(value: object) -> str:
             return f'"{value}"'
         case _:
             return f"{value:g}" if isinstance(value, float) and value < 1e6 else f"{value:.0f}"
+
+
+def run_time_tables() -> str:
+    """What is kept in the store."""
+    values = (
+        [f"`{name}`", f"`{known.default:.10g}`", f"from {known.least:.10g} to {known.most:.10g}", known.about]
+        for name, known in SETTINGS.items()
+    )
+    switches = ([f"`{name}`", "on" if known.default else "off", known.about] for name, known in FEATURES.items())
+    tables = (
+        table(["setting", "default", "bounds", "meaning"], values),
+        table(["feature", "default", "meaning"], switches),
+    )
+    return "\n\n".join(tables)

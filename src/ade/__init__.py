@@ -5,6 +5,13 @@ if TYPE_CHECKING:
     from ade.app.ade import Ade as Ade
     from ade.app.handle import TaskHandle as TaskHandle
     from ade.app.locking import LockHandle as LockHandle
+    from ade.core.approvals.refusals import ConflictOfInterest as ConflictOfInterest
+    from ade.core.approvals.refusals import Denied as Denied
+    from ade.core.approvals.refusals import DigestMismatch as DigestMismatch
+    from ade.core.approvals.refusals import GateClosed as GateClosed
+    from ade.core.approvals.refusals import NotEligible as NotEligible
+    from ade.core.approvals.refusals import RunHeld as RunHeld
+    from ade.core.approvals.subjects import Preview as Preview
     from ade.core.control import RateLimited as RateLimited
     from ade.core.control import Retry as Retry
     from ade.core.control import Unrecoverable as Unrecoverable
@@ -33,6 +40,13 @@ _HOMES = {
     "AdeError": "ade.core.errors",
     "Backoff": "ade.core.retry",
     "Context": "ade.worker.context",
+    "ConflictOfInterest": "ade.core.approvals.refusals",
+    "Denied": "ade.core.approvals.refusals",
+    "DigestMismatch": "ade.core.approvals.refusals",
+    "GateClosed": "ade.core.approvals.refusals",
+    "NotEligible": "ade.core.approvals.refusals",
+    "RunHeld": "ade.core.approvals.refusals",
+    "Preview": "ade.core.approvals.subjects",
     "DeadlockVictim": "ade.core.errors",
     "UpgradeDeadlock": "ade.core.errors",
     "TooManyLocks": "ade.core.errors",
@@ -59,15 +73,22 @@ __all__ = [
     "Ade",
     "AdeError",
     "Backoff",
+    "ConflictOfInterest",
     "Context",
     "DeadlockVictim",
+    "Denied",
+    "DigestMismatch",
     "Fence",
+    "GateClosed",
     "LockHandle",
     "LockLost",
     "LockRateLimited",
     "LockTimeout",
+    "NotEligible",
+    "Preview",
     "RateLimited",
     "Retry",
+    "RunHeld",
     "Settings",
     "StaleToken",
     "Status",

@@ -13,15 +13,19 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from ade.app.ade import Ade
 from ade.app.opening import Opened
 from ade.core.records import Task, Worker
+from ade.governance.approvals.tending import tend_reviews
+from ade.governance.runtime import default_timeout_ms
 from ade.ports import WORK, ClaimRequest, Stores
 from ade.queue.schedules import declare, fire_due
 from ade.version import VERSION
 from ade.worker.desk import Desk
 from ade.worker.finish import Finisher
+from ade.worker.gatekeeping import Gatekeeper
 from ade.worker.locking import RunLocks
 from ade.worker.options import WorkerOptions
 from ade.worker.outputs import OutputBuffer
@@ -91,7 +95,9 @@ class TestKit:
         self.clock.advance(by)
         await settle_ripe(self.stores)
         await serve_locks(self.stores)
-        await fire_due(self.stores, self._opened.payloads, self.app.defaults)
+        limit = partial(default_timeout_ms, self.stores)
+        await fire_due(self.stores, self._opened.payloads, self.app.defaults, limit)
+        await tend_reviews(self.stores, self._opened.payloads)
         await expire_results(self.stores)
 
     async def finish(self, within: float | timedelta = timedelta(days=30)) -> int:
@@ -115,16 +121,20 @@ class _Shift:
         self._timer = SharedTimer(asyncio.get_running_loop())
         self._outputs = OutputBuffer(self._stores.outputs, self._stores.clock)
         self._locks = RunLocks(self._stores, self._options)
-        desk = Desk(self._stores, app.store_tasks, self._outputs, self._locks)
+        self._gates = Gatekeeper(self._stores, opened.payloads, app.registry)
+        desk = Desk(self._stores, self._gates.enqueue, self._outputs, self._locks, self._gates)
         self._performer = Performer(desk, opened.payloads, app.middlewares)
+        self._gates.perform = self._performer.attempt
         self._runs = Runs(app.registry, self._performer, self._timer, self._options, Probe())
         self._finisher = Finisher(self._stores, self._outputs, Probe(), lambda: 0.5, self._runs.settled)
-        self._runs.finish = self._finisher.add
+        self._runs.finish, self._finisher.prepare = self._finisher.add, self._gates.prepare
+        self._runs.check, self._runs.after = self._gates.check, self._gates.after
         self._runs.take_locks, self._runs.let_go = self._locks.take, self._locks.end
         self._locks.on_lost = self._runs.lose_lock
 
     async def work(self) -> int:
         await self._register()
+        await self._gates.open()
         committing = asyncio.create_task(self._finisher.work(), name="ade-test-finisher")
         runs = 0
         try:
@@ -142,13 +152,15 @@ class _Shift:
             await asyncio.gather(committing, return_exceptions=True)
             await self._outputs.flush()
             await self._locks.close()
+            self._gates.close()
             await self._performer.close()
             self._timer.close()
 
     async def _settle(self) -> int:
         """Whatever is done on a timer, or waits for locks that were let go of."""
         await self._locks.all_left()
-        return await settle_ripe(self._stores) + await serve_locks(self._stores)
+        moved = await settle_ripe(self._stores) + await serve_locks(self._stores)
+        return moved + await tend_reviews(self._stores, self._opened.payloads)
 
     async def _register(self) -> None:
         """A worker like any other: known to the store with its tasks, their limits and schedules."""

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ade import Ade, LockTimeout
+from ade import Ade, Context, LockTimeout
 from ade.app.working import worker_options
-from ade.core.errors import LockRateLimited, TooManyLocks
+from ade.core.errors import InvalidLock, LockRateLimited, TooManyLocks
 from ade.core.locks.limits import LockLimits
+from ade.governance.runtime import set_value
+from ade.ports import LockQuery
 from ade.settings import LockSettings, Settings, StoreSettings
+from ade.testing import harness
 from ade.wiring import lock_limits
 
 REPO, DB = "repo:app", "database:main"
@@ -78,3 +81,41 @@ async def test_without_detection_a_ring_ends_by_waiting_no_longer(tmp_path: Path
 
     assert set(ends) == {"waited in vain"}
     assert "lock.deadlock" not in {event.type for event in told}
+
+
+async def leases(app: Ade) -> list[int]:
+    return [held.ttl_ms for held in await (await app.open()).stores.locks.find(LockQuery())]
+
+
+async def test_blocks_and_runs_have_the_lease_that_the_store_says(tmp_path: Path) -> None:
+    seen: list[list[int]] = []
+    async with app_with(tmp_path, LockSettings()) as app, harness(app) as kit:
+
+        @app.task
+        async def works(ctx: Context) -> None:
+            async with ctx.lock(DB):
+                seen.append(await leases(app))
+
+        await set_value(kit.stores, "lock.default_ttl_s", 12, actor="ada")
+        await set_value(kit.stores, "lock.max_ttl_s", 20, actor="ada")
+        async with app.lock(REPO):
+            seen.append(await leases(app))
+        await works.enqueue()
+        await kit.drain()
+
+        assert seen == [[12_000], [12_000]]
+        with pytest.raises(InvalidLock, match=r"at most 20 s here \(lock.max_ttl_s\)"):
+            await app.lock(REPO, ttl=21).__aenter__()
+
+
+def test_a_thread_learns_the_lease_before_its_first_lock(tmp_path: Path) -> None:
+    app = app_with(tmp_path, LockSettings())
+    stores = app.portal.run(app.open()).stores
+    app.portal.run(set_value(stores, "lock.default_ttl_s", 12, actor="ada"))
+    app.portal.run(set_value(stores, "lock.max_ttl_s", 20, actor="ada"))
+
+    with app.lock(REPO):
+        assert app.portal.run(leases(app)) == [12_000]
+    with pytest.raises(InvalidLock, match="at most 20 s"), app.lock(REPO, ttl=21):
+        pass
+    app.close().wait()

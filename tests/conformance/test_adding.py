@@ -37,7 +37,7 @@ async def test_a_task_comes_back_as_it_was_given(scene: Scene) -> None:
         backoff=Backoff(base_ms=5, multiplier=3.0, cap_ms=99, jitter=0.5),
         result_ttl_ms=1000,
         concurrency_key="c1",
-        resources=({"type": "file", "id": "x", "mode": "write"},),
+        resources=("file:x",),
         rollback="manual",
         digest="d",
         risk={"score": 1},

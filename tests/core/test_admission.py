@@ -32,7 +32,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"id": "not-an-id"}, "task id 'not-an-id' is not a UUID in its lower-case text form"),
     ({"id": TASK_ID.upper()}, "lower-case"),
     ({"id": TASK_ID + "\n"}, "is not a UUID"),
-    ({"status": Status.RUNNING}, "a new task cannot be running; it begins as pending, draft, reviewing"),
+    ({"status": Status.RUNNING}, "a new task cannot be running; it begins as pending, draft, submitted, reviewing"),
     ({"idempotency_key": ""}, "idempotency_key must have 1 to 500 printable characters"),
     ({"idempotency_key": "k" * 501}, "idempotency_key must have 1 to 500 printable characters"),
     ({"concurrency_key": "a\x00b"}, "concurrency_key must have 1 to 500 printable characters"),

@@ -32,7 +32,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
     [
         new_task(),
         running_task(args=raw('{"a":[1,{"b":null}]}'), tags=("x", "y"), depends_on=(TASK_ID,), progress=raw("0.5")),
-        failed_task(error=failure(FailureKind.TIMED_OUT).error, resources=({"type": "repo", "id": "r1"},)),
+        failed_task(error=failure(FailureKind.TIMED_OUT).error, resources=("repo:r1",)),
         new_task(status=Status.COMPLETED, result=raw('"done"'), result_ttl_ms=5, finished_at=NOW),
     ],
     ids=lambda task: str(task.status),

@@ -12,6 +12,7 @@ import ade
 from ade import testing
 from ade.core import task as decisions
 from ade.core.agents import AgentStatus
+from ade.core.approvals.rulebook_reading import read_rulebook
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import Status
@@ -20,11 +21,13 @@ from ade.core.locks.asking import ask
 from ade.core.locks.wishes import LockMode
 from ade.core.outcome import Deferred, Failed, Released, Succeeded
 from ade.core.records import Queue, Schedule, Task
-from ade.governance import agents
+from ade.governance import agents, rulebook, runtime
+from ade.governance.runtime_names import FEATURES, SETTINGS
 from ade.queue import queues, schedules
 from ade.settings import KNOWN, Settings, _rules, load
 from ade.wiring import open_stores
 from docs.generate import DOCS
+from docs.generators.approval_events import APPROVAL_EVENTS
 from docs.generators.events import EVENTS
 from docs.generators.explain import REASONS
 from docs.generators.python_api import CLASSES
@@ -33,6 +36,8 @@ from docs.generators.settings import variable
 from docs.generators.stubs import public_members
 from tests.architecture.repository import ROOT, SOURCE
 from tests.core.locks.memory import MemoryLocks
+from tests.docs.approvals import of_approvals
+from tests.docs.people import of_people
 
 NOW = 1_900_000_000_000
 PENDING = Task(id="01900000-0000-7000-8000-000000000001", name="f", parent_id="01900000-0000-7000-8000-000000000002")
@@ -105,6 +110,14 @@ def test_the_page_says_which_settings_nothing_uses_yet() -> None:
     assert told == [name for name in KNOWN if not re.search(rf"\.{name.partition('.')[2]}\b", source)]
 
 
+def test_the_page_says_which_run_time_settings_nothing_uses_yet() -> None:
+    text = (DOCS / "reference" / "run-time-settings.md").read_text()
+    told = re.findall(r"`([\w.]+)`", text.partition("Nothing uses these yet:")[2].partition(". ")[0])
+    source = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "runtime_names.py")
+
+    assert told == [name for name in (*SETTINGS, *FEATURES) if f'"{name}"' not in source]
+
+
 def test_every_rule_between_settings_is_told() -> None:
     text = " ".join((DOCS / "reference" / "settings.md").read_text().split())
     told = text.partition("These must fit together:")[2].partition(". ")[0]
@@ -138,7 +151,7 @@ def test_what_claims_write_is_listed() -> None:
 
 
 async def ordered() -> list[Event]:
-    """The events of what somebody can do to queues, schedules and agents."""
+    """The events of what somebody can do to queues, schedules, agents, rules and settings."""
     stores = await open_stores("memory://")
     for change in (queues.pause, queues.resume, partial(queues.limit, max_depth=7)):
         await change(stores, Queue(name="mail"))
@@ -149,6 +162,10 @@ async def ordered() -> list[Event]:
     for status in (AgentStatus.DRAINING, AgentStatus.OFFLINE, AgentStatus.ACTIVE):
         await agents.set_status(stores, "coder", status)
     await agents.remove(stores, "coder")
+    policy = {"id": "own", "rules": [{"roles": ["reviewer"]}], "authors_may_vote": True}
+    await rulebook.apply(stores, read_rulebook({"policy": [policy]}), actor="ada")
+    await runtime.set_value(stores, "risk.high", 60, actor="ada")
+    await runtime.switch(stores, "batch_approvals", False, actor="ada")
     events = await stores.events.read(0, 100)
     await stores.close()
     return events
@@ -159,10 +176,26 @@ async def test_events_of_queues_schedules_and_agents_have_the_payloads_that_are_
         assert tuple(sorted(event.payload)) == tuple(sorted(EVENTS[event.type].always)), event.type
 
 
-async def test_every_event_type_that_is_not_for_later_was_looked_at() -> None:
-    seen = {event.type for event in (*decided(), *await ordered())} | {"task.claimed", "task.reclaimed"}
+async def test_events_of_people_have_the_payloads_that_are_listed() -> None:
+    for kind, payloads in (await of_people()).items():
+        told = EVENTS[kind]
+        assert set.intersection(*payloads) == set(told.always), kind
+        assert set.union(*payloads) == {*told.always, *told.sometimes}, kind
 
-    assert {kind for kind, told in EVENTS.items() if told.always} == seen
+
+async def test_events_of_approvals_have_the_payloads_that_are_listed() -> None:
+    for kind, payloads in (await of_approvals()).items():
+        if kind in APPROVAL_EVENTS:
+            told = EVENTS[kind]
+            assert all(payload >= set(told.always) for payload in payloads), kind
+            assert set.union(*payloads) <= {*told.always, *told.sometimes}, kind
+
+
+async def test_every_event_type_was_looked_at() -> None:
+    seen = {event.type for event in (*decided(), *await ordered())} | {"task.claimed", "task.reclaimed"}
+    seen |= (await of_people()).keys() | (await of_approvals()).keys()
+
+    assert seen >= EVENTS.keys()
 
 
 def test_every_reason_is_listed() -> None:

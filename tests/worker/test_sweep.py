@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from ade.core.documents import DocumentWrite
 from ade.core.failure import FailureKind, TaskError
 from ade.core.ids import uuid7
 from ade.core.lifecycle import Status
@@ -253,6 +254,13 @@ class TestRetention:
         assert await sweep.expire_results(scene.stores) == 1
         kept = await scene.get(task)
         assert (kept.status, kept.result, kept.result_expired) == (Status.COMPLETED, None, True)
+
+    async def test_documents_go_after_their_time(self, scene: Scene) -> None:
+        session = DocumentWrite(kind="session", id="s1", body=Raw(b"{}"), expires_at=scene.clock.now() + 1_000)
+        await scene.stores.documents.write([session])
+        assert await sweep.expire_documents(scene.stores) == 0
+        scene.clock.advance(2)
+        assert await sweep.expire_documents(scene.stores) == 1
 
     async def test_events_stay_until_every_reader_has_passed_and_their_task_is_gone(self, scene: Scene) -> None:
         await scene.finish()

@@ -17,12 +17,13 @@ from ade.app.opening import Opened, Opening
 from ade.app.options import Options, make_plan
 from ade.app.portal import Portal
 from ade.core.errors import InvalidSchedule, InvalidTask
+from ade.core.lifecycle import Status
 from ade.core.records import Definition, Schedule, Task
 from ade.core.retry import Backoff
 from ade.core.schedule import next_fire_ms
+from ade.core.task import admit
 from ade.core.urls import without_password
 from ade.ports import Clock
-from ade.queue.enqueue import enqueue, keep
 from ade.queue.handlers import Handler, Registry
 from ade.queue.names import arguments_by_name
 from ade.queue.payloads import Payloads
@@ -118,6 +119,18 @@ class Ade:
         """Enqueue a task by name. Raises UnknownName unless it is defined here or some worker has defined it."""
         return Call(self._enqueue_by_name(name, dict(arguments or {}), allow_unknown, options), self.portal)
 
+    def draft(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        allow_unknown: bool = False,
+        **options: Unpack[Options],
+    ) -> Call[TaskHandle[Any]]:
+        """Store a task by name that does not run before it is submitted and approved."""
+        return Call(self._draft(name, dict(arguments or {}), allow_unknown, options), self.portal)
+
     def enqueue_many(self, calls: Iterable[Invocation[R]]) -> Call[list[TaskHandle[R]]]:
         """Enqueue calls written down with `f.call(...)` in one step: all or none."""
         listed = list(calls)
@@ -129,15 +142,15 @@ class Ade:
         owner: str | None = None,
         namespace: str = "default",
         priority: int = 5,
-        ttl: float = 30.0,
+        ttl: float | None = None,
         wait: float | None = None,
         purpose: str | None = None,
     ) -> "Lock":
         """Hold resources, all or none, for a block: `async with app.lock("repo:app")`, or a plain `with`.
 
         A bare name is locked for writing; `read(name)` shares it with other readers. Waits for ever unless `wait` is
-        given, fairly and by priority. The lease of `ttl` seconds is renewed while the block lasts; when that fails,
-        the block is cancelled and LockLost raised.
+        given, fairly and by priority. The lease of `ttl` seconds (None: the store's default, usually 30) is renewed
+        while the block lasts; when that fails, the block is cancelled and LockLost raised.
         """
         from ade.app.locking import Lock
 
@@ -228,7 +241,8 @@ class Ade:
     async def store_tasks(self, tasks: Sequence[Task]) -> list[Task]:
         """Check and store tasks as they are."""
         opened = await self.open()
-        return await enqueue(opened.stores, opened.payloads, tasks)
+        now = opened.stores.clock.now()
+        return await opened.keep([admit(task, now=now) for task in tasks])
 
     async def store_tasks_blocking(self, tasks: Sequence[Task]) -> list[Task]:
         """The same for code that cannot wait: never suspends."""
@@ -259,7 +273,7 @@ class Ade:
         _check_calls(calls)
         opened = await self.open()
         tasks = make_tasks(calls, now=opened.stores.clock.now())
-        return self._handles(calls, await keep(opened.stores, opened.payloads, tasks) if tasks else [])
+        return self._handles(calls, await opened.keep(tasks) if tasks else [])
 
     def _enqueue_many_blocking(self, calls: Sequence[Invocation[R]]) -> list[TaskHandle[R]]:
         _check_calls(calls)
@@ -281,6 +295,20 @@ class Ade:
         plan = make_plan(self.template_of(definition), options)
         invocation: Invocation[Any] = Invocation(plan, args)
         return (await self._enqueue_many([invocation]))[0]
+
+    async def _draft(
+        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
+    ) -> TaskHandle[Any]:
+        handler = self.registry.by_name.get(name)
+        if handler is not None:
+            function: TaskFunction[..., Any] = TaskFunction(self, handler)
+            return await function.with_options(**options).draft(**arguments)
+        opened = await self.open()
+        definition, args = await arguments_by_name(opened.stores, name, arguments, allow_unknown=allow_unknown)
+        plan = make_plan(self.template_of(definition), options)
+        [task] = make_tasks([Invocation(plan, args)], now=opened.stores.clock.now())
+        [stored] = await opened.keep([structs.replace(task, status=Status.DRAFT)])
+        return TaskHandle(self, stored.id)
 
     async def _enqueue_here(self, handler: Handler, arguments: dict[str, Any], options: Options) -> TaskHandle[Any]:
         function: TaskFunction[..., Any] = TaskFunction(self, handler)

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from msgspec import structs
+
 from ade.app.call import Call, DirectCall
+from ade.app.governed import PREVIEW, ROLLBACK, with_part
 from ade.app.handle import TaskHandle
 from ade.app.inline import inline_context
 from ade.app.inline_locks import DirectLocks
 from ade.app.options import Options, make_plan
+from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.queue.handlers import Handler
 from ade.queue.plans import Invocation, Plan, make_tasks
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TaskFunction(Generic[P, R]):
@@ -64,6 +69,23 @@ class TaskFunction(Generic[P, R]):
         changed.plan = changed._make_plan()  # now, so that a wrong option is reported where it was written
         return changed
 
+    def draft(self, *args: P.args, **kwargs: P.kwargs) -> Call[TaskHandle[R]]:
+        """Store a call that does not run before it is submitted and approved; until then it may be edited."""
+        return Call(self._draft(args, kwargs), self._app.portal)
+
+    def preview(self, function: F, /) -> F:
+        """Let a function tell what a call would do, without doing it: it returns an `ade.Preview`.
+
+        From then on people approve every call, after they have seen that. It takes the arguments of the task.
+        """
+        self._add_part(PREVIEW, function)
+        return function
+
+    def rollback(self, function: F, /) -> F:
+        """Let a function undo a call; it takes the arguments of the task."""
+        self._add_part(ROLLBACK, function)
+        return function
+
     def handle(self, task_id: str) -> TaskHandle[R]:
         """A handle on a task of this function that was enqueued earlier."""
         return TaskHandle(self._app, task_id, self.handler.signature)
@@ -80,6 +102,15 @@ class TaskFunction(Generic[P, R]):
 
     def handle_of(self, task: Task) -> TaskHandle[R]:
         return TaskHandle(self._app, task.id, self.handler.signature)
+
+    def _add_part(self, part: str, function: Callable[..., Any]) -> None:
+        self.handler = with_part(self._app.registry, self.handler, part, function)
+        self.__dict__.pop("plan", None)  # what was planned knew nothing of it
+
+    async def _draft(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
+        opened = self._app.opened or await self._app.open()
+        [stored] = await opened.store([structs.replace(self._made(opened, args, kwargs), status=Status.DRAFT)])
+        return TaskHandle(self._app, stored.id, self.handler.signature)
 
     def _make_plan(self) -> Plan:
         return make_plan(self._app.template_of(self.handler.definition), self._options)

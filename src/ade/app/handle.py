@@ -1,11 +1,12 @@
 """A handle on an enqueued task: its result, status, events, output; cancel and explain it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from ade.app.call import Call, Stream
+from ade.core.approvals.records import Decision
 from ade.core.errors import ResultExpired, TaskCancelled, TaskFailed
 from ade.core.events import Event
 from ade.core.lifecycle import Status
@@ -66,6 +67,27 @@ class TaskHandle(Generic[R_co]):
         """Stop it, whatever it is doing; its unfinished children too. A late result is refused."""
         return Call(self._cancel(reason), self._app.portal)
 
+    def submit(self, *, by: str | None = None) -> Call[Task]:
+        """Put a draft before people: it is previewed, scored and frozen. `by` is the account that does so."""
+        return Call(self._submit(by), self._app.portal)
+
+    def vote(
+        self, decision: Literal["approve", "reject", "request_changes"], *, by: str, digest: str, reason: str = ""
+    ) -> Call[Task]:
+        """Answer in the name of an account, about what has this digest: `(await handle.get()).digest`.
+
+        Raises DigestMismatch, GateClosed, NotEligible and its kinds, with nothing changed.
+        """
+        return Call(self._vote(Decision(decision), by, digest, reason), self._app.portal)
+
+    def start(self, *, by: str) -> Call[Task]:
+        """Let an approved task that waits for a hand join its queue."""
+        return Call(self._start(by), self._app.portal)
+
+    def roll_back(self, *, by: str | None = None) -> "Call[TaskHandle[Any]]":
+        """Enqueue the rollback of a task that has ended; once, however often it is asked for."""
+        return Call(self._roll_back(by), self._app.portal)
+
     def explain(self) -> Call[Explanation]:
         """Why it is not running, or what became of it."""
         return Call(self._explain(), self._app.portal)
@@ -111,6 +133,30 @@ class TaskHandle(Generic[R_co]):
 
     async def _cancel(self, reason: str | None) -> Task:
         return await tasks.cancel((await self._app.open()).stores, self.id, reason)
+
+    async def _submit(self, by: str | None) -> Task:
+        from ade.governance.approvals.submitting import submit
+
+        opened = await self._app.open()
+        return await submit(opened.stores, opened.payloads, self.id, actor=by)
+
+    async def _vote(self, decision: Decision, by: str, digest: str, reason: str) -> Task:
+        from ade.core.approvals.voting import Ballot
+        from ade.governance.approvals.voting import vote
+
+        ballot = Ballot(voter=by, decision=decision, digest=digest, reason=reason, via="app")
+        return await vote((await self._app.open()).stores, self.id, ballot)
+
+    async def _start(self, by: str) -> Task:
+        from ade.governance.approvals.voting import start
+
+        return await start((await self._app.open()).stores, self.id, actor=by)
+
+    async def _roll_back(self, by: str | None) -> "TaskHandle[Any]":
+        from ade.governance.approvals.rolling_back import roll_back
+
+        opened = await self._app.open()
+        return TaskHandle(self._app, (await roll_back(opened.stores, opened.payloads, self.id, actor=by)).id)
 
     async def _explain(self) -> Explanation:
         return await explain((await self._app.open()).stores, self.id)

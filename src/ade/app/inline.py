@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ade.core.errors import InvalidTask
 from ade.core.records import Effect, Task
 from ade.logs import Log
 from ade.worker.context import Context
-from ade.worker.wire import Begin, Facts, LeaveLock, Ledger, Request, Say, Spawn, TakeLock, TakenLock
+from ade.worker.wire import Begin, Facts, Hold, LeaveLock, Ledger, Request, Say, Spawn, TakeLock, TakenLock
 
 if TYPE_CHECKING:
     from ade.governance.locks.held import HeldLock
@@ -42,6 +43,8 @@ def inline_context(
                 return await locks.take(request)
             case LeaveLock(lock_id):
                 await locks.leave(lock_id)
+            case Hold():
+                raise InvalidTask("a function that is called directly cannot wait for approval; enqueue it instead")
         return None
 
     facts = Facts(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE, scope=locks.scope)

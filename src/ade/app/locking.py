@@ -87,7 +87,7 @@ class Lock:
         owner: str | None,
         namespace: str,
         priority: int,
-        ttl: float,
+        ttl: float | None,
         wait: float | None,
         purpose: str | None,
         task_id: str | None = None,
@@ -162,6 +162,8 @@ class Lock:
         keeper = _keeper_of_threads(self._app)
         if known is not None:
             return LockHandle(self._app, keeper, known)
+        if not keeper.is_up_to_date:
+            self._app.portal.run(keeper.learn())
         request, asked_at = self._new_request(scope), time.monotonic()
         held = keeper.acquire_blocking(request, wait_ms=self._wait_ms)
         if isinstance(held, LockRequest):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ade.app.portal import Portal
+from ade.core.approvals.rulebook import Rulebook, passes
 from ade.core.records import Task
+from ade.governance.rulebook import RulebookCache
+from ade.governance.runtime import Runtime, RuntimeCache
 from ade.ports import Stores
-from ade.queue.enqueue import store, store_blocking
+from ade.queue.enqueue import check_rings, store, store_blocking
 from ade.queue.payloads import Payloads
 from ade.queue.waiting import FinishWatch
 from ade.settings import Settings
@@ -21,6 +25,9 @@ from ade.wiring import lock_limits
 
 if TYPE_CHECKING:
     from ade.governance.locks.keeper import LockKeeper
+
+
+_OLDEST_RULES_S = 1.0  # as old as any cache of them may be
 
 
 class LoopSide:
@@ -31,6 +38,8 @@ class LoopSide:
         self._stores = stores
         self._settings = settings
         self._locks: LockKeeper | None = None
+        self.rules = RulebookCache(stores)
+        self.runtime = RuntimeCache(stores)
 
     @property
     def locks(self) -> "LockKeeper":
@@ -44,6 +53,8 @@ class LoopSide:
 
     async def close(self) -> None:
         """Let go of what is locked; for code that runs on this loop."""
+        self.rules.close()
+        self.runtime.close()
         if self._locks is not None:
             await self._locks.close()
 
@@ -56,14 +67,55 @@ class Opened:
         self._settings = settings
         self.payloads = payloads
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSide] = WeakKeyDictionary()
+        self._rules: tuple[Rulebook, Runtime] | None = None
+        self._noted_at = 0.0
         self.blocking_locks: LockKeeper | None = None  # of the portal's loop, for threads without one
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
-        """Store admitted tasks; the store wakes a worker."""
+        """Store admitted tasks that the guard lets through, or holds; the store wakes a worker. Raises Denied."""
+        rulebook, runtime = await self._current_rules()
+        tasks = runtime.limited(tasks)
+        for task in tasks:
+            if not passes(task, rulebook):
+                return await self._store_guarded(tasks, rulebook)
         return await store(self.stores, self.payloads, tasks)
+
+    async def keep(self, tasks: Sequence[Task]) -> list[Task]:
+        """The same, checked for rings first."""
+        check_rings(tasks)
+        return await self.store(tasks)
+
+    async def _store_guarded(self, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
+        # Most programs have no such tasks, and do without all that these load.
+        from ade.governance.approvals.admitting import admitted
+        from ade.governance.approvals.submitting import follow_up
+
+        held = await admitted(self.stores, self.payloads, tasks, rulebook)
+        stored = await store(self.stores, self.payloads, held)
+        await follow_up(self.stores, self.payloads, stored)
+        return stored
+
+    async def _current_rules(self) -> tuple[Rulebook, Runtime]:
+        """Noted for threads, which may store plain tasks by themselves for the next moment."""
+        side = self.side
+        rulebook, runtime = side.rules.fresh(), side.runtime.fresh()
+        if rulebook is not None and runtime is not None:
+            rules = rulebook, runtime
+        else:
+            rules = await asyncio.gather(side.rules.current(), side.runtime.current())
+        self._rules, self._noted_at = rules, time.monotonic()
+        return rules
 
     def store_blocking(self, tasks: Sequence[Task], portal: Portal) -> list[Task]:
         """The same for a thread that runs no event loop: by itself if it can, else through the portal."""
+        rules = self._rules
+        if rules is None or time.monotonic() - self._noted_at > _OLDEST_RULES_S:
+            return portal.run(self.store(tasks))
+        rulebook, runtime = rules
+        tasks = runtime.limited(tasks)
+        for task in tasks:
+            if not passes(task, rulebook):
+                return portal.run(self.store(tasks))
         stored = store_blocking(self.stores, self.payloads, tasks)
         return portal.run(self.store(tasks)) if stored is None else stored
 

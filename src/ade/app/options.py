@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from msgspec import structs
 
+from ade.core.approvals.records import Review, StartMode
 from ade.core.errors import InvalidTask
 from ade.core.ids import is_task_id
 from ade.core.locks.wishes import Wish, merged, wishes_of
@@ -16,6 +17,7 @@ from ade.core.retry import Backoff
 from ade.queue.plans import Invocation, Plan
 
 Seconds = float | timedelta
+ROLLBACKS = ("automatic", "manual", "none")
 
 
 class HasId(Protocol):
@@ -61,6 +63,13 @@ class Options(TypedDict, total=False):
     locks: "Sequence[str | Wish]"  # every run has all of them, or does not begin; a bare name is to be written
     parent: "str | HasId"
     author: str
+    team: str
+    ticket: str
+    approval: str | Sequence[str]  # policies of the rulebook that must be met before it runs
+    resources: Iterable[str]  # what it changes, by the names that locks have too
+    rollback: Literal["automatic", "manual", "none"]
+    start: Literal["at_once", "by_hand"]  # once it is approved
+    window: tuple[datetime, datetime]  # between which it may start
 
 
 def make_plan(template: Task, options: Options) -> Plan:
@@ -75,6 +84,9 @@ def make_plan(template: Task, options: Options) -> Plan:
         fields["deadline"] = _moment("deadline", given["deadline"])
     elif "deadline" in given:
         deadline_in_ms = milliseconds("deadline", given["deadline"])
+    review = reviewed(template.review, given)
+    if review is not None:
+        fields["review"] = review
     after = tuple(other if isinstance(other, Invocation) else id_of("after", other) for other in _after(given))
     in_batch = any(isinstance(other, Invocation) for other in after)
     if not in_batch:
@@ -142,6 +154,45 @@ def _after(given: Mapping[str, Any]) -> Sequence[Any]:
     return tuple(after)
 
 
+def reviewed(before: Review | None, given: Mapping[str, Any]) -> Review | None:
+    """What the options say about the approval of a task; None where nobody needs to approve it."""
+    fields: dict[str, Any] = {}
+    if "approval" in given:
+        named = given["approval"]
+        fields["policies"] = tuple(text("approval", each) for each in ((named,) if isinstance(named, str) else named))
+    if "start" in given:
+        fields["start"] = _start("start", given["start"])
+    if "window" in given:
+        fields["not_before"], fields["not_after"] = _window("window", given["window"])
+    return structs.replace(before or Review(), **fields) if fields else before
+
+
+def _start(name: str, value: object) -> StartMode:
+    try:
+        return StartMode(value)  # type: ignore[arg-type] # anything else is the error below
+    except ValueError:
+        raise InvalidTask(f"{name} must be one of {', '.join(StartMode)}, not {value!r}") from None
+
+
+def _window(name: str, value: object) -> tuple[int, int]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InvalidTask(f"{name} must be two datetimes: from when and until when the task may start, not {value!r}")
+    begin, end = (_moment(name, each) for each in value)
+    if begin >= end:
+        raise InvalidTask(f"{name} must end after it begins")
+    return begin, end
+
+
+def _resources(name: str, value: object) -> tuple[str, ...]:
+    return tuple(wish.resource for wish in locks(name, value))
+
+
+def _rollback(name: str, value: object) -> str:
+    if value not in ROLLBACKS:
+        raise InvalidTask(f"{name} must be one of {', '.join(ROLLBACKS)}, not {value!r}")
+    return str(value)
+
+
 def _moment(name: str, value: object) -> int:
     if not isinstance(value, datetime):
         raise InvalidTask(f"{name} must be a datetime, not {value!r}")
@@ -195,4 +246,8 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "locks": ("locks", locks),
     "parent": ("parent_id", id_of),
     "author": ("author_id", text),
+    "team": ("team", text),
+    "ticket": ("ticket_ref", text),
+    "resources": ("resources", _resources),
+    "rollback": ("rollback", _rollback),
 }

@@ -12,6 +12,7 @@ from ade.cli.parsing import PLACE
 from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
+from ade.core.approvals.proof import Proof
 from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, cut_off, verify
 from ade.ports import Stores
 from ade.wiring import audit_exists, open_audit
@@ -41,21 +42,30 @@ async def _opened(session: Session) -> "AsyncIterator[tuple[Stores, AuditCopy]]"
 @audit.command("verify")
 @pass_session
 def verify_chain(session: Session) -> None:
-    """Walk the whole chain of hashes. Exit code 1 and the first wrong entry if it does not hold."""
+    """Walk the whole chain of hashes, and compute again that every run that needed an approval had it.
+
+    Exit code 1 and the first wrong entry if it does not hold.
+    """
     session.run(_verify(session))
 
 
 async def _verify(session: Session) -> None:
     async with _opened(session) as (stores, copy):
-        checked = 0
+        checked, proof = 0, Proof()
         with progress(session, "Verifying") as bar:
-            async for checked, total in verify(stores.events, copy):
+            async for checked, total in verify(stores.events, copy, proof):
                 bar.move(checked, total)
         head = await copy.head()
     if session.out.as_json:
-        session.out.document({"holds": True, "entries": checked, "seq": head.seq, "hash": head.hash})
-    else:
-        session.out.line(f"The chain holds: {_entries(checked)} up to seq {head.seq}, hash {head.hash}")
+        approvals = {"starts": proof.starts, "unknown": proof.unknown}
+        document = {"holds": True, "entries": checked, "seq": head.seq, "hash": head.hash, "approvals": approvals}
+        session.out.document(document)
+        return
+    session.out.line(f"The chain holds: {_entries(checked)} up to seq {head.seq}, hash {head.hash}")
+    if proof.starts:
+        session.out.line(f"Approvals computed again: {proof.starts}, each with its digest and quorum")
+    if proof.unknown:
+        session.out.line(f"Approvals that are older than this copy, and not computed again: {proof.unknown}")
 
 
 @audit.command("export")

@@ -12,6 +12,7 @@ from ade.app.ade import Ade
 from ade.app.functions import TaskFunction
 from ade.app.options import Options, make_plan
 from ade.cli.finishing import wait_for
+from ade.cli.identity import acting
 from ade.cli.naming import unknown_name
 from ade.cli.progress import progress
 from ade.cli.session import Session
@@ -21,7 +22,6 @@ from ade.core.ids import is_task_id
 from ade.core.locks.wishes import Wish
 from ade.core.records import Task
 from ade.ports import Stores
-from ade.queue.enqueue import enqueue
 from ade.queue.names import arguments_by_name
 from ade.queue.plans import Invocation, make_tasks
 
@@ -49,6 +49,10 @@ class Line(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
     result_ttl: float | None = None
     concurrency_key: str | None = None
     locks: list[str | Wish] | None = None
+    approval: str | list[str] | None = None
+    resources: list[str] | None = None
+    rollback: str | None = None
+    start: str | None = None
 
     def options(self) -> Options:
         """What was said, as the options of `with_options`; `after` is settled when all ids are known."""
@@ -72,7 +76,7 @@ async def enqueue_file(session: Session, file: IO[bytes], *, allow_unknown: bool
         if not tasks:
             session.out.note("The file has no lines.")
             return 0
-        stored = await _store(session, stores, tasks, all_or_none=maker.has_refs)
+        stored = await _store(session, app, tasks, all_or_none=maker.has_refs)
         return await wait_for(session, stores, [task.id for task in stored], None) if wait else 0
 
 
@@ -107,7 +111,7 @@ class _Maker:
         return self._linked(lines, make_tasks(invocations, now=self._stores.clock.now()))
 
     async def _invocation(self, line: Line) -> Invocation[Any]:
-        options: Options = {**line.options(), "author": self._session.actor}
+        options: Options = {**line.options(), "author": acting(self._session)}
         handler = self._app.registry.by_name.get(line.name)
         if handler is not None:
             function: TaskFunction[..., Any] = TaskFunction(self._app, handler)
@@ -150,15 +154,15 @@ def _id_of(name: str, ids: dict[str, str], number: int) -> str:
     raise InvalidTask(f"line {number}: `after` names {name[:80]!r}, which is no `ref` of this file and no task id")
 
 
-async def _store(session: Session, stores: Stores, tasks: Sequence[Task], *, all_or_none: bool) -> list[Task]:
+async def _store(session: Session, app: Ade, tasks: Sequence[Task], *, all_or_none: bool) -> list[Task]:
     """In batches, so that others get their turn; as one if the tasks refer to each other."""
-    payloads, size = session.payloads(stores), len(tasks) if all_or_none else _BATCH
+    size = len(tasks) if all_or_none else _BATCH
     stored: list[Task] = []
     with progress(session, "Enqueuing", len(tasks)) as bar:
         for start in range(0, len(tasks), size):
             batch = tasks[start : start + size]
             try:
-                kept = await enqueue(stores, payloads, batch)
+                kept = await app.store_tasks(batch)  # the guard is asked, as for any other task
             except AdeError as error:
                 if stored:
                     raise retold(error, f"{error.detail} (the first {len(stored):,} tasks are stored)") from None

@@ -18,6 +18,8 @@ SECTIONS: dict[str, dict[str, Place]] = {
     },
     "Tasks": {
         "enqueue": Place("ade.cli.enqueue:enqueue", "Enqueue a task, or all tasks of a file."),
+        "draft": Place("ade.cli.draft:draft", "Write a task that people approve before it runs."),
+        "submit": Place("ade.cli.submit:submit", "Put a draft before people."),
         "tasks": Place("ade.cli.tasks:tasks", "List tasks, newest first."),
         "show": Place("ade.cli.show:show", "Show all about one task: record, attempts, timeline, outcome."),
         "logs": Place("ade.cli.logs:logs", "Print the lines a task has written."),
@@ -37,9 +39,17 @@ SECTIONS: dict[str, dict[str, Place]] = {
         "stats": Place("ade.cli.stats:stats", "Show depths, ages, throughput and workers once."),
         "top": Place("ade.cli.top:top", "Watch depths, throughput and running tasks live."),
     },
+    "People": {
+        "approvals": Place("ade.cli.approvals:approvals", "What waits for people: look, approve, reject, start."),
+        "users": Place("ade.cli.users:users", "Accounts of people and programs, and what they may do."),
+        "tokens": Place("ade.cli.tokens:tokens", "Access tokens of accounts."),
+        "delegations": Place("ade.cli.delegations:delegations", "Who answers reviews for whom."),
+        "policies": Place("ade.cli.policies:policies", "The rulebook: guard rules, and who must approve what."),
+    },
     "Look after": {
         "doctor": Place("ade.cli.doctor:doctor", "Check settings, store, workers and every invariant."),
         "config": Place("ade.cli.config:config", "Show the settings in force and where they come from."),
+        "features": Place("ade.cli.features:features", "Switch features on and off while all goes on."),
         "backup": Place("ade.cli.backup:backup", "Copy the store to a new file while it is in use."),
         "archive": Place("ade.cli.archive:archive", "Archive and prune finished tasks now."),
         "audit": Place("ade.cli.audit:audit", "Verify and export the tamper-evident copy of the event log."),

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ade.cli.arguments import parse_pairs
-from ade.cli.ids import find_ids
+from ade.cli.identity import acting
 from ade.cli.naming import schema_of, unknown_name
-from ade.cli.parsing import DURATION, JSON_OBJECT, MOMENT
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
+from ade.cli.task_options import chosen_options, said_options, task_options
 from ade.cli.views import task_view
 from ade.core.errors import UnknownName
-from ade.core.records import AfterFailure
 from ade.ports import Stores
 from ade.queue.tasks import get
 
@@ -24,24 +23,7 @@ if TYPE_CHECKING:  # `--help` comes without them
 @command("enqueue")
 @click.argument("name", required=False)
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="The arguments as one JSON object.")
-@click.option("--queue", help="Another queue than the task's own.")
-@click.option("--priority", type=int, help="0 goes first, 9 last; 5 is usual.")
-@click.option("--delay", type=DURATION, help="Not before so long from now (30s, 5m).")
-@click.option("--at", "run_at", type=MOMENT, metavar="TIME", help="Not before this date and time.")
-@click.option("--deadline", type=DURATION, help="Of no use if it has not begun so long from now.")
-@click.option("--key", help="Idempotency key: of all tasks with the same key, name and queue one is stored.")
-@click.option("--after", multiple=True, metavar="ID", help="Wait for this task; may be repeated.")
-@click.option(
-    "--after-failure", type=click.Choice([str(way) for way in AfterFailure]), help="If such a task does not complete."
-)
-@click.option("--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas.")
-@click.option("--description", help="A sentence for people.")
-@click.option("--timeout", type=DURATION, help="The longest its first run may take.")
-@click.option("--max-attempts", type=int, help="How often it is run at most.")
-@click.option("--lock", "locks", multiple=True, metavar="NAME", help="Run with this locked; may be repeated.")
-@click.option("--read-lock", "read_locks", multiple=True, metavar="NAME", help="Share this lock with other readers.")
-@click.option("--allow-unknown", is_flag=True, help="Take a name that no app and no worker has defined.")
+@task_options
 @click.option("--file", "file", type=click.File("rb"), help="Enqueue a task for each line of JSON; - is stdin.")
 @click.option("--wait", is_flag=True, help="Wait until done and print the result.")
 @pass_session
@@ -65,10 +47,10 @@ def enqueue(
 
     A value is read as JSON unless the task wants text there; KEY:=JSON is always JSON. Each line of a file is an object
     with `name`, `args` and any of queue, priority, delay, run_at, deadline, key, after, after_failure, tags,
-    description, max_attempts, timeout, result_ttl, concurrency_key, locks. A line may be called `ref`, and others may
-    name it in `after`; such a file is stored all or none.
+    description, max_attempts, timeout, result_ttl, concurrency_key, locks, approval, resources, rollback, start. A line
+    may be called `ref`, and others may name it in `after`; such a file is stored all or none.
     """
-    options = _options(given)
+    options = said_options(given)
     if (name is None) == (file is None):
         raise click.UsageError("Give the NAME of a task, or a --file of tasks.")
     if file is not None:
@@ -80,19 +62,6 @@ def enqueue(
     return session.run(_enqueue(session, name or "", pairs, arguments, options, allow_unknown, wait))
 
 
-def _options(given: dict[str, Any]) -> "Options":
-    """Only what was said; `()` means that a repeatable option was not given."""
-    said = {name: value for name, value in given.items() if value is not None and value != ()}
-    if "tags" in said:
-        said["tags"] = tuple(tag.strip() for tags in said["tags"] for tag in tags.split(",") if tag.strip())
-    if read_locks := said.pop("read_locks", ()):
-        from ade.core.locks.wishes import read
-
-        said["locks"] = (*said.get("locks", ()), *(read(name) for name in read_locks))
-    options: Options = said  # type: ignore[assignment] # each option above is named after the key it sets
-    return options
-
-
 async def _enqueue(
     session: Session,
     name: str,
@@ -102,14 +71,13 @@ async def _enqueue(
     allow_unknown: bool,
     wait: bool,
 ) -> int:
+    author = acting(session)
     if not allow_unknown and not session.has_store() and session.any_app.signature_of(name) is None:
         raise await unknown_name(session.any_app, None, name)  # a mistake makes no store
     async with session.open_app() as app:
         stores = (await app.open()).stores
         chosen = {**(arguments or {}), **parse_pairs(pairs, await schema_of(app, stores, name))}
-        if "after" in options:
-            options["after"] = await find_ids(stores, [str(task_id) for task_id in options["after"]])
-        options["author"] = session.actor
+        options = await chosen_options(stores, options, author)
         task_id = await _stored(app, stores, name, chosen, options, allow_unknown)
         await _tell(session, stores, task_id)
         if not wait:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from ade.core import errors
+from ade.core.accounts import errors as account_errors
+from ade.core.approvals import refusals
 from ade.core.errors import AdeError
 from ade.settings import SettingsError
 
@@ -16,6 +18,7 @@ class ExitCode(IntEnum):
     CONFLICT = 4
     REFUSED = 5
     STORE = 6
+    DENIED = 7
     INTERNAL = 70
     TIMED_OUT = 124
     INTERRUPTED = 130
@@ -27,10 +30,12 @@ MEANS: Mapping[ExitCode, str] = {
     ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, a duty of `sweep --once`"
     " failed, `doctor` or `audit verify` complains",
     ExitCode.USAGE: "the command, its options, the settings, the app or the task were not valid; nothing was stored",
-    ExitCode.NOT_FOUND: "the task, name, queue, schedule, agent or fingerprint does not exist",
+    ExitCode.NOT_FOUND: "the task, name, queue, schedule, agent, account, token, delegation or fingerprint does not"
+    " exist",
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
-    ExitCode.REFUSED: "refused for now, because a queue or the disk is full; try again later",
+    ExitCode.REFUSED: "refused for now: a queue or the disk is full, or somebody asks too often; try again later",
     ExitCode.STORE: "the store cannot be used: missing, damaged, not writable, of a newer version, out of reach",
+    ExitCode.DENIED: "not allowed: who asks is not known or has not the permission, or a guard rule forbids it",
     ExitCode.INTERNAL: "a fault of ADE itself; `ADE_DEBUG=1` shows where",
     ExitCode.TIMED_OUT: "what was waited for did not happen in the time given",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",
@@ -47,9 +52,14 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.InvalidUrl: ExitCode.USAGE,
     errors.InvalidLock: ExitCode.USAGE,
     errors.InvalidAgent: ExitCode.USAGE,
-    errors.InvalidPolicy: ExitCode.USAGE,
-    errors.InvalidDelegation: ExitCode.USAGE,
-    errors.InvalidSubject: ExitCode.USAGE,
+    refusals.InvalidPolicy: ExitCode.USAGE,
+    refusals.InvalidRulebook: ExitCode.USAGE,
+    refusals.InvalidSetting: ExitCode.USAGE,
+    account_errors.InvalidDelegation: ExitCode.USAGE,
+    refusals.InvalidSubject: ExitCode.USAGE,
+    account_errors.InvalidAccount: ExitCode.USAGE,
+    account_errors.InvalidToken: ExitCode.USAGE,
+    account_errors.WeakPassword: ExitCode.USAGE,
     errors.DependencyCycle: ExitCode.USAGE,
     errors.PayloadTooLarge: ExitCode.USAGE,
     errors.UnknownTask: ExitCode.NOT_FOUND,
@@ -57,7 +67,11 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.UnknownQueue: ExitCode.NOT_FOUND,
     errors.UnknownSchedule: ExitCode.NOT_FOUND,
     errors.UnknownAgent: ExitCode.NOT_FOUND,
+    refusals.UnknownSetting: ExitCode.NOT_FOUND,
     errors.UnknownDependency: ExitCode.NOT_FOUND,
+    account_errors.UnknownAccount: ExitCode.NOT_FOUND,
+    account_errors.UnknownToken: ExitCode.NOT_FOUND,
+    account_errors.UnknownDelegation: ExitCode.NOT_FOUND,
     errors.IllegalTransition: ExitCode.CONFLICT,
     errors.StaleWrite: ExitCode.CONFLICT,
     errors.IdempotencyConflict: ExitCode.CONFLICT,
@@ -66,7 +80,21 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.UpgradeDeadlock: ExitCode.CONFLICT,
     errors.DeadlockVictim: ExitCode.CONFLICT,
     errors.StaleToken: ExitCode.CONFLICT,
+    account_errors.AccountExists: ExitCode.CONFLICT,
+    account_errors.LastAdmin: ExitCode.CONFLICT,
     errors.QueueFull: ExitCode.REFUSED,
+    account_errors.TooManyRequests: ExitCode.REFUSED,
+    account_errors.NotAuthenticated: ExitCode.DENIED,
+    refusals.NotPermitted: ExitCode.DENIED,
+    refusals.NotEligible: ExitCode.DENIED,
+    refusals.ConflictOfInterest: ExitCode.DENIED,
+    refusals.ReauthenticationNeeded: ExitCode.DENIED,
+    refusals.Denied: ExitCode.DENIED,
+    refusals.NoGate: ExitCode.CONFLICT,
+    refusals.GateClosed: ExitCode.CONFLICT,
+    refusals.DigestMismatch: ExitCode.CONFLICT,
+    refusals.ApprovalNotGood: ExitCode.CONFLICT,
+    refusals.RunHeld: ExitCode.CONFLICT,
     errors.DiskFull: ExitCode.REFUSED,
     errors.TooManyLocks: ExitCode.REFUSED,
     errors.LockRateLimited: ExitCode.REFUSED,

@@ -118,7 +118,7 @@ def _standing_row(place: str, one: Standing, now: int) -> Row:
 @click.option("--owner", help="Who asks; otherwise this machine and process.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Their namespace.")
 @click.option("--priority", type=int, default=5, show_default=True, help="0 goes first, 9 last.")
-@click.option("--ttl", type=DURATION, default=30.0, show_default=True, help="The lease; it is renewed meanwhile.")
+@click.option("--ttl", type=DURATION, help="The lease, renewed meanwhile; otherwise `lock.default_ttl_s`.")
 @click.option("--wait", type=DURATION, help="How long to wait at most; otherwise for ever.")
 @click.option("--purpose", help="What for; others see it.")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")

@@ -1,5 +1,6 @@
 """`ade schedules`: tasks that come again and again."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -166,9 +167,12 @@ def fire(session: Session, name: str) -> None:
 
 
 async def _fire(session: Session, name: str) -> None:
+    from ade.governance.runtime import default_timeout_ms
+
     async with session.open_app() as app:
         opened = await app.open()
-        task = await use_cases.fire_now(opened.stores, opened.payloads, app.defaults, name)
+        limit = partial(default_timeout_ms, opened.stores)
+        task = await use_cases.fire_now(opened.stores, opened.payloads, app.defaults, name, limit)
     if session.out.as_json:
         session.out.document(task_view(task))
     else:

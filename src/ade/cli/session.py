@@ -31,6 +31,7 @@ class Choices:
     config: str | None = None
     json: bool = False
     quiet: bool = False
+    acting_as: str | None = None
 
 
 class Session:

@@ -1,6 +1,6 @@
 """`ade show`: all about one task."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -21,7 +21,11 @@ from ade.ports import Stores
 from ade.queue.payloads import Payloads
 from ade.queue.tasks import get
 
+if TYPE_CHECKING:
+    from ade.insight.gates import ReviewView
+
 _PAGE = 1_000
+_UNTOLD = ("run_id", "gate", "vote", "digest")  # too long for a line, or of no use to people
 _MOST_PAYLOAD = 4_000  # characters; --full shows all
 
 
@@ -44,19 +48,37 @@ async def _show(session: Session, text: str, full: bool) -> None:
         payloads = session.payloads(stores)
         args, result = await _payload(payloads, task.args), await _payload(payloads, task.result)
         now = stores.clock.now()
+        review = await _review(stores, task, now)
     attempts = attempts_of(events)
     if session.out.as_json:
         document = {**task_view(task), "args": args}
         if result is not None:
             document["result"] = result
+        if review is not None:
+            from ade.cli.approval_views import review_document
+
+            document["review"] = review_document(review)
         told = {"attempts": [view(attempt) for attempt in attempts], "events": [event_view(event) for event in events]}
         session.out.document({**document, **told})
         return
     _print_record(session.out, task, now)
     _print_payload(session.out, "arguments", args, full)
+    if review is not None:
+        from ade.cli.approval_views import print_review
+
+        print_review(session.out, review, now=now)
     _print_attempts(session.out, attempts)
     _print_timeline(session.out, events)
     _print_outcome(session.out, task, result, full)
+
+
+async def _review(stores: Stores, task: Task, now: int) -> "ReviewView | None":
+    if task.review is None:
+        return None
+    from ade.insight.gates import view_review  # most tasks do without
+    from ade.insight.people import load_people
+
+    return view_review(task, await load_people(stores), now=now)
 
 
 async def events_of(stores: Stores, task_id: str) -> list[Event]:
@@ -106,6 +128,8 @@ def _print_record(out: Output, task: Task, now: int) -> None:
             ("parent", task.parent_id or ""),
             ("key", task.idempotency_key or ""),
             ("limit key", task.concurrency_key or ""),
+            ("resources", ", ".join(task.resources)),
+            ("rollback", task.rollback or ""),
             ("locks", ", ".join(f"{wish.resource} ({wish.mode})" for wish in task.locks)),
             ("tags", ", ".join(task.tags)),
             ("source", task.source if task.source != "user" else ""),
@@ -150,7 +174,7 @@ def _print_timeline(out: Output, events: list[Event]) -> None:
     rows: list[Row] = []
     before = events[0].at
     for event in events:
-        told = ", ".join(f"{name}={value}" for name, value in event.payload.items() if value and name != "run_id")
+        told = ", ".join(f"{name}={value}" for name, value in event.payload.items() if value and name not in _UNTOLD)
         rows.append((clock_time(event.at), f"+{short_span(event.at - before)}", event.type, event.actor or "", told))
         before = event.at
     out.table(("at", "after", "event", "by", "about"), rows)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # of use to few commands, and not free to load
 _MOMENTS = (
     *("run_after", "deadline", "created_at", "updated_at", "submitted_at", "approved_at", "started_at", "finished_at"),
     *("at", "next_at", "last_at", "progress_at", "first_at", "ended_at"),
+    *("opened_at", "decided_at", "expires_at", "valid_until", "due_at", "not_before", "not_after"),
 )
 _INSIDE = ("lease_until", "heartbeat_until", "args_digest", "waiting_on")  # of no meaning outside the store
 
@@ -36,7 +37,17 @@ def task_view(task: Task) -> dict[str, Any]:
         del shown["discarded"]
     if not task.result_expired:
         del shown["result_expired"]
+    shown.pop("review", None)
+    if task.risk is not None:
+        shown["risk"] = risk_view(task.risk)
+    gate = task.review.gate if task.review is not None else None
+    if gate is not None:
+        shown["approval"] = {"id": gate.id, "state": gate.state, "expires_at": moment(gate.expires_at)}
     return shown
+
+
+def risk_view(risk: dict[str, Any]) -> dict[str, Any]:
+    return {**risk, "assessed_at": moment(risk["assessed_at"])} if "assessed_at" in risk else risk
 
 
 def event_view(event: Event) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def change(
     target: Status | None = None,
     actor: str | None = None,
     payload: dict[str, object] | None = None,
+    first_events: tuple[Event, ...] = (),
     more_events: tuple[Event, ...] = (),
     also: Mapping[str, object] | None = None,
     **fields: object,
@@ -60,5 +61,5 @@ def change(
         after=after,
         fields=frozenset(fields),
         guard=guard or Guard(version=task.version),
-        events=(*events, *more_events),
+        events=(*first_events, *events, *more_events),
     )

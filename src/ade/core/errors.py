@@ -36,24 +36,6 @@ class InvalidResult(AdeError):
     code = "invalid_result"
 
 
-class InvalidSubject(AdeError):
-    """What is to be approved cannot be written down in one way only, so nobody could tell later what was approved."""
-
-    code = "invalid_subject"
-
-
-class InvalidPolicy(AdeError):
-    """The review policy is not valid. Nothing was stored; correct it and try again."""
-
-    code = "invalid_policy"
-
-
-class InvalidDelegation(AdeError):
-    """The delegation is not valid. Nothing was stored; correct it and try again."""
-
-    code = "invalid_delegation"
-
-
 class UnknownTask(AdeError):
     """No task with this id exists. It may have been pruned; `ade tasks` lists what is kept."""
 

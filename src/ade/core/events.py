@@ -23,16 +23,20 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
     Verb.EDIT: ("task.edited",),
     Verb.SUBMIT: ("task.submitted",),
     Verb.ASSESS: ("task.assessed",),
+    Verb.REVIEW: (),  # what was said is told by an event of its own
     Verb.APPROVE: ("task.approved",),
     Verb.REJECT: ("task.rejected",),
     Verb.REQUEST_CHANGES: ("approval.changes_requested",),
+    Verb.REOPEN: ("approval.reopened",),
+    Verb.REVOKE: ("approval.revoked",),
+    Verb.BREAK_GLASS: ("approval.bypassed",),
     Verb.EXPIRE: ("approval.expired",),
     Verb.START: ("task.queued",),
     Verb.CLAIM: ("task.claimed",),
     Verb.SUCCEED: ("task.succeeded",),
     Verb.RETRY: ("task.retry_scheduled",),
     Verb.FAIL: ("task.failed", "task.dlq"),
-    Verb.HOLD: ("approval.requested",),
+    Verb.HOLD: ("task.held",),
     Verb.STALL: ("task.stalled",),
     Verb.RELEASE: ("task.released",),
     Verb.DEFER: ("task.deferred",),
@@ -42,6 +46,18 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
     Verb.DISCARD: ("task.discarded",),
 }
 
+APPROVAL_REQUESTED, APPROVAL_APPROVED, APPROVAL_REJECTED = (
+    "approval.requested",
+    "approval.approved",
+    "approval.rejected",
+)
+APPROVAL_COMMENTED, APPROVAL_DISMISSED = "approval.commented", "approval.dismissed"
+APPROVAL_ESCALATED, APPROVAL_BLOCKED, APPROVAL_UNBLOCKED = (
+    "approval.escalated",
+    "approval.blocked",
+    "approval.unblocked",
+)
+(QUEUED,) = EVENT_OF[Verb.START]
 RECLAIMED = "task.reclaimed"  # beside task.claimed when the task was taken over from a silent worker
 ALERT = "alert"
 QUEUE_PAUSED, QUEUE_RESUMED, QUEUE_LIMITED = "queue.paused", "queue.resumed", "queue.limited"

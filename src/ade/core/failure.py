@@ -19,6 +19,7 @@ class FailureKind(StrEnum):
     OUT_OF_MEMORY = auto()
     DEPENDENCY_FAILED = auto()
     DEADLINE_PASSED = auto()
+    DENIED = auto()  # a guard rule forbids it
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True):
@@ -41,6 +42,7 @@ FAILURES: Mapping[FailureKind, FailurePolicy] = {
     FailureKind.OUT_OF_MEMORY: FailurePolicy(retry=False, alert=True),
     FailureKind.DEPENDENCY_FAILED: FailurePolicy(retry=False),
     FailureKind.DEADLINE_PASSED: FailurePolicy(retry=False),
+    FailureKind.DENIED: FailurePolicy(retry=False),
 }
 
 MAX_THROTTLES = 20  # after so many uncounted retries a rate limit counts like any failure

@@ -33,9 +33,13 @@ class Verb(StrEnum):
     EDIT = auto()
     SUBMIT = auto()
     ASSESS = auto()
+    REVIEW = auto()
     APPROVE = auto()
     REJECT = auto()
     REQUEST_CHANGES = auto()
+    REOPEN = auto()
+    REVOKE = auto()
+    BREAK_GLASS = auto()
     EXPIRE = auto()
     START = auto()
     CLAIM = auto()
@@ -54,7 +58,8 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """From which statuses a verb may be used, and where it may lead. The first target is the usual one."""
+    """From which statuses a verb may be used, and where it may lead. The first target is the usual one; a verb without
+    any leaves the status as it is."""
 
     sources: frozenset[Status]
     targets: tuple[Status, ...]
@@ -67,23 +72,29 @@ def _rule(sources: tuple[Status, ...], *targets: Status) -> Rule:
 _S = Status
 _LEAVABLE = (_S.DRAFT, _S.SUBMITTED, _S.REVIEWING, _S.APPROVED, _S.PENDING, _S.RUNNING, _S.STALLED)
 
-BIRTHS: tuple[Status, ...] = (_S.PENDING, _S.DRAFT, _S.REVIEWING)
+_RESTING = tuple(status for status in Status if status not in (_S.RUNNING, _S.STALLED))
+
+BIRTHS: tuple[Status, ...] = (_S.PENDING, _S.DRAFT, _S.SUBMITTED, _S.REVIEWING)
 
 RULES: Mapping[Verb, Rule] = {
     Verb.CREATE: _rule((), *BIRTHS),
     Verb.EDIT: _rule((_S.DRAFT,), _S.DRAFT),
     Verb.SUBMIT: _rule((_S.DRAFT,), _S.SUBMITTED),
-    Verb.ASSESS: _rule((_S.SUBMITTED,), _S.REVIEWING, _S.APPROVED, _S.DRAFT),
-    Verb.APPROVE: _rule((_S.REVIEWING,), _S.APPROVED),
-    Verb.REJECT: _rule((_S.REVIEWING,), _S.REJECTED),
+    Verb.ASSESS: _rule((_S.SUBMITTED,), _S.REVIEWING, _S.APPROVED, _S.PENDING, _S.DRAFT),
+    Verb.REVIEW: _rule(_RESTING),  # a vote that decides nothing yet, a comment
+    Verb.APPROVE: _rule((_S.REVIEWING,), _S.APPROVED, _S.PENDING),
+    Verb.REJECT: _rule((_S.REVIEWING, _S.DRAFT), _S.REJECTED),  # a draft: after changes were asked for
     Verb.REQUEST_CHANGES: _rule((_S.REVIEWING,), _S.DRAFT),
+    Verb.REOPEN: _rule((_S.DRAFT,), _S.REVIEWING, _S.APPROVED, _S.PENDING),
+    Verb.REVOKE: _rule((_S.APPROVED, _S.PENDING), _S.REVIEWING),
+    Verb.BREAK_GLASS: _rule((_S.REVIEWING,), _S.PENDING),
     Verb.EXPIRE: _rule((_S.REVIEWING, _S.APPROVED), _S.REJECTED),
     Verb.START: _rule((_S.APPROVED,), _S.PENDING),
     Verb.CLAIM: _rule((_S.PENDING, _S.STALLED), _S.RUNNING),
     Verb.SUCCEED: _rule((_S.RUNNING,), _S.COMPLETED),
     Verb.RETRY: _rule((_S.RUNNING,), _S.PENDING),
     Verb.FAIL: _rule((_S.RUNNING, _S.STALLED, _S.PENDING), _S.FAILED),
-    Verb.HOLD: _rule((_S.RUNNING,), _S.REVIEWING),
+    Verb.HOLD: _rule((_S.RUNNING,), _S.REVIEWING, _S.SUBMITTED),
     Verb.STALL: _rule((_S.RUNNING,), _S.STALLED),
     Verb.RELEASE: _rule((_S.RUNNING,), _S.PENDING),
     Verb.DEFER: _rule((_S.RUNNING,), _S.PENDING),
@@ -93,7 +104,7 @@ RULES: Mapping[Verb, Rule] = {
     Verb.DISCARD: _rule((_S.FAILED,), _S.FAILED),
 }
 
-_REPAIRS = frozenset({Verb.REPLAY, Verb.DISCARD})  # an operator's verbs on what is otherwise final
+_REPAIRS = frozenset({Verb.REPLAY, Verb.DISCARD, Verb.REVIEW})  # verbs on what is otherwise final
 
 FINAL: frozenset[Status] = frozenset(
     status
@@ -114,6 +125,8 @@ def step(status: Status, verb: Verb, target: Status | None = None) -> Status:
     if status not in rule.sources:
         allowed = ", ".join(verbs_from(status)) or "nothing"
         raise IllegalTransition(f"cannot {verb} a task that is {status}; allowed from here: {allowed}")
+    if not rule.targets:
+        return status
     if target is None:
         return rule.targets[0]
     if target not in rule.targets:

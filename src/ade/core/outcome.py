@@ -1,8 +1,12 @@
 """How a run ended, as data. `perform` makes one of these; `settle` decides what it means."""
 
+from collections.abc import Mapping
+
 from msgspec import Raw, Struct
 
+from ade.core.events import Event
 from ade.core.failure import TaskError
+from ade.core.lifecycle import Status
 
 
 class Succeeded(Struct, frozen=True):
@@ -28,4 +32,13 @@ class Deferred(Struct, frozen=True):
     look_again_ms: int  # somebody calls it when it may go on; by then it looks by itself
 
 
-Outcome = Succeeded | Failed | Released | Deferred
+class Withheld(Struct, frozen=True, kw_only=True):
+    """The task must not run before people have agreed: it waits for them, or for its preview, without a worker."""
+
+    reason: str
+    status: Status = Status.REVIEWING
+    events: tuple[Event, ...] = ()
+    fields: Mapping[str, object] = {}
+
+
+Outcome = Succeeded | Failed | Released | Deferred | Withheld

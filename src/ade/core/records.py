@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
+from ade.core.approvals.records import Review
 from ade.core.failure import TaskError
 from ade.core.lifecycle import FINAL, Status
 from ade.core.locks.wishes import Wish
@@ -18,6 +19,7 @@ else:
     MaybeRaw = Raw
 
 DEFAULT_QUEUE = "default"
+SYSTEM = "system"  # the source of tasks that serve others, and the actor where a policy decides
 DEFAULT_PRIORITY = 5
 
 
@@ -61,11 +63,12 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency_key: str | None = None
     locks: tuple[Wish, ...] = ()  # every run has all of them, or does not begin
     # governance
-    resources: tuple[dict[str, Any], ...] = ()
+    resources: tuple[str, ...] = ()  # what it changes, by the names that locks have too
     rollback: str | None = None
     digest: str | None = None
     risk: dict[str, Any] | None = None
     preview: MaybeRaw = None
+    review: Review | None = None
     # state
     status: Status = Status.PENDING
     version: int = 1
@@ -120,6 +123,8 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int | None = None
     backoff: Backoff | None = None
     result_ttl_ms: int | None = None
+    has_preview: bool = False  # its tasks are previewed and approved before they run
+    has_rollback: bool = False
 
 
 class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,14 +5,15 @@ import hashlib
 from msgspec import Raw, structs
 
 from ade.core.admission import LAST_MOMENT, check_task
+from ade.core.approvals.records import GateState, closed_review, edited
 from ade.core.change import Change, Guard, change
 from ade.core.errors import IllegalTransition, InvalidTask
-from ade.core.events import ALERT, EVENT_OF, Event
+from ade.core.events import ALERT, APPROVAL_BLOCKED, EVENT_OF, Event
 from ade.core.failure import FAILURES, MAX_THROTTLES, FailureKind, TaskError
 from ade.core.lifecycle import Status, Verb
 from ade.core.locks.wishes import merged
-from ade.core.outcome import Deferred, Failed, Outcome, Released, Succeeded
-from ade.core.records import AfterFailure, Task
+from ade.core.outcome import Deferred, Failed, Outcome, Released, Succeeded, Withheld
+from ade.core.records import SYSTEM, AfterFailure, Task
 from ade.core.retry import grown_timeout_ms
 
 
@@ -44,6 +45,24 @@ def creation_event(task: Task) -> Event:
     return Event(type=kind, at=task.created_at, task_id=task.id, actor=task.author_id, payload=payload)
 
 
+def birth_events(task: Task) -> tuple[Event, ...]:
+    """All that is told when a task is stored: that it came in, and who must approve it, if anybody must."""
+    created = creation_event(task)
+    if task.review is None or task.review.gate is None:
+        return (created,)
+    # Most programs store no such task, and do without the rules of reviews.
+    from ade.core.approvals.opening import escalated, requested, told
+    from ade.core.approvals.voting import queued
+
+    gate = task.review.gate
+    asked = requested(gate, now=task.created_at)
+    if gate.state is GateState.APPROVED:
+        return created, asked, queued(task, gate, now=task.created_at, actor=SYSTEM)
+    now, is_blocked = task.created_at, gate.state is GateState.BLOCKED
+    steps = tuple(escalated(gate, number, now=now) for number in gate.fired)
+    return created, asked, *steps, *((told(gate, APPROVAL_BLOCKED, now=now),) if is_blocked else ())
+
+
 def run_timeout_ms(task: Task) -> int | None:
     """How long this run may take; longer after every run that was too slow."""
     return None if task.timeout_ms is None else grown_timeout_ms(task.timeout_ms, task.timeouts)
@@ -60,6 +79,8 @@ def settle(task: Task, outcome: Outcome, *, now: int, dice: float) -> Change:
             return release(task, outcome.reason, now=now)
         case Deferred():
             return defer(task, outcome, now=now)
+        case Withheld():
+            return withhold(task, outcome, now=now)
 
 
 def succeed(task: Task, outcome: Succeeded, *, now: int) -> Change:
@@ -169,6 +190,23 @@ def defer(task: Task, outcome: Deferred, *, now: int) -> Change:
     )
 
 
+def withhold(task: Task, outcome: Withheld, *, now: int) -> Change:
+    """The task waits for people, without a lease; the run does not count."""
+    return change(
+        task,
+        Verb.HOLD,
+        now=now,
+        target=outcome.status,
+        guard=Guard(run_id=task.run_id),
+        payload={"run_id": task.run_id, "worker": task.worker_id, "reason": outcome.reason},
+        more_events=outcome.events,
+        worker_id=None,
+        lease_until=None,
+        attempt=task.attempt - 1,
+        also=outcome.fields,
+    )
+
+
 def recall(task: Task, *, now: int) -> Change:
     """What it waited for has come: it may be claimed at once."""
     payload: dict[str, object] = {"locks": [wish.resource for wish in task.locks]}
@@ -204,6 +242,7 @@ def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None
         lease_until=None,
         finished_at=now,
         reason=reason,
+        also={} if task.review is None else {"review": closed_review(task.review, GateState.CANCELLED, now)},
     )
 
 
@@ -263,6 +302,8 @@ def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) ->
     """Change a draft. The result is checked like a new task; what it waits for stays as it was."""
     if fields.keys() & {"depends_on", "after_failure"}:
         raise InvalidTask("what a draft waits for cannot be changed; make a new draft instead")
-    edited = change(task, Verb.EDIT, now=now, actor=actor, payload={"fields": sorted(fields)}, also=fields)
-    check_task(edited.after)
-    return edited
+    about: dict[str, object] = {"fields": sorted(fields)}
+    also = {**fields, **edited(task.review, actor, now), "preview": None, "digest": None, "risk": None}
+    after_edit = change(task, Verb.EDIT, now=now, actor=actor, payload=about, also=also)
+    check_task(after_edit.after)
+    return after_edit

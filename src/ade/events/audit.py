@@ -1,7 +1,7 @@
 """The audit copy: every event once, in order, in a chain of hashes apart from the records it tells of."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -9,6 +9,9 @@ from ade.core.audit import AuditEntry, AuditHead, first_break
 from ade.core.errors import AuditBroken
 from ade.core.events import Event
 from ade.ports import EventLog
+
+if TYPE_CHECKING:
+    from ade.core.approvals.proof import Proof
 
 CURSOR = "audit"
 _PAGE = 1_000
@@ -71,19 +74,29 @@ async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
     return head
 
 
-async def verify(log: EventLog, copy: AuditCopy) -> AsyncIterator[tuple[int, int]]:
+async def verify(log: EventLog, copy: AuditCopy, proof: "Proof | None" = None) -> AsyncIterator[tuple[int, int]]:
     """Walk the whole chain, telling (checked, total). Raises AuditBroken and names the first entry that is wrong.
 
-    Events that are still in the log are compared with their entries too.
+    Events that are still in the log are compared with their entries too; with a `proof`, it is also computed again that
+    people had approved every run they had to approve.
     """
     await _checked_head(log, copy)
     total, checked, head = await copy.count(), 0, AuditHead()
     yield checked, total
     while entries := await copy.entries(head.seq, _PAGE):
         await _check(log, head, entries)
+        if proof is not None:
+            _prove(proof, entries)
         checked += len(entries)
         head = AuditHead(entries[-1].seq, entries[-1].hash)
         yield checked, max(total, checked)
+
+
+def _prove(proof: "Proof", entries: Sequence[AuditEntry]) -> None:
+    for entry in entries:
+        fault = proof.add(_event_in(entry.body))
+        if fault is not None:
+            raise AuditBroken(f"entry {entry.seq}: {fault}")
 
 
 async def look_at_end(log: EventLog, copy: AuditCopy) -> AuditHead:

@@ -22,8 +22,12 @@ async def explain(stores: Stores, task_id: str) -> Explanation:
         reasons = [reason async for reason in _why_waiting(stores, task)] or [await _ready(stores, task)]
     elif task.status is Status.RUNNING:
         reasons = await _running(stores, task)
-    else:
+    elif task.is_final:
         reasons = [_settled(task)]
+    else:
+        from ade.insight.reviews import why_in_review  # not needed where nobody is asked, and not free to load
+
+        reasons = [await why_in_review(stores, task)]
     first = reasons[0].sentence
     sentence = f"It is {task.status}: {first}" if task.status in CLAIMABLE else first[0].upper() + first[1:]
     return Explanation(task_id=task.id, status=task.status, sentence=sentence, reasons=reasons)
@@ -189,7 +193,7 @@ async def _running(stores: Stores, task: Task) -> list[Reason]:
 
 
 def _settled(task: Task) -> Reason:
-    """Final statuses, and those in which people are to act."""
+    """For every final status."""
     at = f" at {moment(task.finished_at)}" if task.finished_at is not None else ""
     because = f": {task.reason}" if task.reason else ""
     match task.status:
@@ -197,16 +201,8 @@ def _settled(task: Task) -> Reason:
             return Reason(code="final", sentence=f"it completed{at}", facts={"finished_at": task.finished_at})
         case Status.FAILED:
             return _failed(task, at)
-        case Status.CANCELLED | Status.REJECTED:
-            return Reason(code="final", sentence=f"it was {task.status}{at}{because}", facts={"reason": task.reason})
-        case Status.DRAFT:
-            return Reason(code="draft", sentence="it is still being written and was not submitted")
-        case Status.SUBMITTED:
-            return Reason(code="submitted", sentence="it is being validated and assessed")
-        case Status.REVIEWING:
-            return Reason(code="waits_for_approval", sentence="it waits for people to approve it")
         case _:
-            return Reason(code="waits_for_start", sentence="it was approved and waits for its start")
+            return Reason(code="final", sentence=f"it was {task.status}{at}{because}", facts={"reason": task.reason})
 
 
 def _failed(task: Task, at: str) -> Reason:

@@ -16,6 +16,7 @@ from ade.core.events import Event
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
 from ade.ports.agents import AgentStore as AgentStore
+from ade.ports.documents import DocumentStore as DocumentStore
 from ade.ports.locks import LockNews as LockNews
 from ade.ports.locks import LockQuery as LockQuery
 from ade.ports.locks import LockStore as LockStore
@@ -348,6 +349,7 @@ class Stores:
     blobs: BlobStore
     locks: LockStore
     agents: AgentStore
+    documents: DocumentStore
     upkeep: UpkeepStore
     hints: Hints
     clock: Clock
@@ -364,4 +366,4 @@ class Closer(Protocol):
     async def __call__(self) -> None: ...
 
 
-WORK, STOP, DONE, LOCK, AGENT = "work", "stop", "done", "lock", "agent"  # topics of hints
+WORK, STOP, DONE, LOCK, AGENT, RULES = "work", "stop", "done", "lock", "agent", "rules"  # topics of hints

@@ -23,9 +23,11 @@ def unknown(task_id: str) -> UnknownTask:
     return UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
 
 
-async def decide(stores: Stores, task_id: str, decision: Callable[[Task, int], Change | None]) -> Task:
+async def decide(
+    stores: Stores, task_id: str, decision: Callable[[Task, int], Change | None], *, tries: int = _TRIES
+) -> Task:
     """Carry out a decision on the newest version of the task. A decision of None leaves it as it is."""
-    for tries_left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(tries)):
         task = await get(stores, task_id)
         change = decision(task, stores.clock.now())
         if change is None:

@@ -22,7 +22,7 @@ async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> 
 
 async def keep(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
     """Store tasks that were admitted already; the store wakes a worker."""
-    _check_rings(admitted)
+    check_rings(admitted)
     return await store(stores, payloads, admitted)
 
 
@@ -41,7 +41,7 @@ def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task])
 
     That is so for large arguments, for very many tasks, and while servers are away.
     """
-    _check_rings(admitted)
+    check_rings(admitted)
     if stores.blocking is None or len(admitted) > MOST_TOGETHER:
         return None
     for task in admitted:
@@ -50,7 +50,8 @@ def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task])
     return stores.blocking.add(admitted)
 
 
-def _check_rings(admitted: Sequence[Task]) -> None:
+def check_rings(admitted: Sequence[Task]) -> None:
+    """Raises DependencyCycle."""
     for task in admitted:
         if task.depends_on:
             check_no_cycle(admitted)
@@ -78,4 +79,6 @@ async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[
 
 
 async def _spilled(payloads: Payloads, task: Task) -> Task:
+    if payloads.is_kept(task.id, task.args):  # the guard had to keep it first
+        return task
     return structs.replace(task, args=await payloads.spill(task.id, "args", task.args))

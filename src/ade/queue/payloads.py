@@ -37,6 +37,10 @@ class Payloads:
         """Whether this stays in the record. JSON that looks like a reference never does, so none can be forged."""
         return len(raw) <= self.inline_limit and not _is_reference(raw)
 
+    def is_kept(self, task_id: str, raw: Raw) -> bool:
+        """Whether this is a reference to what was spilled for the arguments of this very task."""
+        return _is_reference(raw) and _decode(raw).blob == f"{task_id}.args"
+
     async def spill(self, task_id: str, kind: str, raw: Raw) -> Raw:
         """What to keep in the record: the JSON itself or, once the blob is durable, a reference to it."""
         if self.fits(raw):

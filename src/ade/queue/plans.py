@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Raw, Struct, structs
 
+from ade.core.approvals.records import Review
 from ade.core.errors import InvalidTask
 from ade.core.ids import uuid7
 from ade.core.records import Definition, Task
@@ -43,6 +44,7 @@ def template_of(definition: Definition, defaults: TaskDefaults) -> Task:
         max_attempts=first(definition.max_attempts, defaults.max_attempts),
         backoff=first(definition.backoff, defaults.backoff),
         result_ttl_ms=first(definition.result_ttl_ms, defaults.result_ttl_ms) or None,
+        review=Review(has_preview=True) if definition.has_preview else None,
     )
 
 

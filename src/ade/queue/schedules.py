@@ -1,5 +1,7 @@
 """Tasks that come again and again. A firing makes one task, however many processes look after the clock."""
 
+from collections.abc import Awaitable, Callable
+
 from msgspec import structs
 
 from ade.core import events
@@ -13,6 +15,7 @@ from ade.queue.enqueue import keep
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Plan, TaskDefaults, template_of
 
+Limit = Callable[[], Awaitable[int | None]]  # of a run in ms, for tasks that have none of their own
 _ABOUT = ("cron", "timezone", "task_name", "queue", "args", "priority")
 log = Log("ade.schedules")
 
@@ -70,20 +73,26 @@ async def remove(stores: Stores, name: str, *, actor: str | None = None) -> None
         raise _unknown(name)
 
 
-async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults) -> list[Task]:
+async def no_limit() -> None:
+    """Tasks that have no limit of their own run for as long as they like."""
+
+
+async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults, limit: Limit = no_limit) -> list[Task]:
     """Enqueue a task for every schedule that is due. Missed firings are made up for by one; what fails stays due.
 
-    Safe to run anywhere at any time: a firing's idempotency key makes one task of however many attempts.
+    `limit` is asked only when something is due. Safe to run anywhere at any time: a firing's idempotency key makes one
+    task of however many attempts.
     """
     due = await stores.schedules.due_schedules(stores.clock.now())
     if not due:
         return []
+    limit_ms = await limit()
     definitions = {definition.name: definition for definition in await stores.workers.definitions()}
     tasks = []
     for schedule in due:
         definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
         try:
-            task = await _fire(stores, payloads, schedule, template_of(definition, defaults))
+            task = await _fire(stores, payloads, schedule, _template(definition, defaults, limit_ms))
         except AdeError as error:  # a full queue, say: it stays due, and must not hold up those behind it
             log.error("schedule.failed", schedule=schedule.name, code=error.code, error=error.detail)
             continue
@@ -92,12 +101,14 @@ async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults) -
     return tasks
 
 
-async def fire_now(stores: Stores, payloads: Payloads, defaults: TaskDefaults, name: str) -> Task:
+async def fire_now(
+    stores: Stores, payloads: Payloads, defaults: TaskDefaults, name: str, limit: Limit = no_limit
+) -> Task:
     """Enqueue its task once more by hand; the firings to come stay as they are. Raises UnknownSchedule."""
     schedule = await get(stores, name)
     definitions = {definition.name: definition for definition in await stores.workers.definitions()}
     definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
-    template = _from_schedule(template_of(definition, defaults), schedule)
+    template = _from_schedule(_template(definition, defaults, await limit()), schedule)
     [task] = await keep(stores, payloads, [Plan(template=template).make(schedule.args, now=stores.clock.now())])
     return task
 
@@ -112,6 +123,11 @@ async def _fire(stores: Stores, payloads: Payloads, schedule: Schedule, template
         return None
     moved = await stores.schedules.advance_schedule(schedule, fired(schedule, task.id, now=now))
     return task if moved else None
+
+
+def _template(definition: Definition, defaults: TaskDefaults, limit_ms: int | None) -> Task:
+    template = template_of(definition, defaults)
+    return structs.replace(template, timeout_ms=limit_ms) if template.timeout_ms is None else template
 
 
 def _from_schedule(template: Task, schedule: Schedule) -> Task:

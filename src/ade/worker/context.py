@@ -15,15 +15,15 @@ import msgspec
 from msgspec import Raw, structs
 
 from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
-from ade.core.locks.asking import DEFAULT_TTL_MS, ttl_ms_of, wait_ms_of
 from ade.core.locks.asking import ask as ask_for
+from ade.core.locks.asking import ttl_ms_of, wait_ms_of
 from ade.core.locks.records import DEFAULT_NAMESPACE
 from ade.core.locks.wishes import Wish, merged, wishes_of
 from ade.core.records import Task
 from ade.queue.coding import CODING_ERRORS, decode_foreign, to_json, to_plain
 from ade.worker.run_lock import ContextLocks, Held, RunLock, SyncRunLock
 from ade.worker.texts import storable
-from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Progress, Request, Say, Spawn, TakeLock
+from ade.worker.wire import Begin, Facts, Finish, Forget, Hold, Ledger, Progress, Request, Say, Spawn, TakeLock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +31,7 @@ H = TypeVar("H")
 H_co = TypeVar("H_co", covariant=True)
 Ask = Callable[[Request], Awaitable[Any]]
 _LINE_LIMIT = 8_000
+_LONGEST_STEP = 200
 
 
 class Enqueueable(Protocol[P, H_co]):
@@ -135,11 +136,26 @@ class Context:
         [stored] = await self._ask(Spawn([task]))
         return function.handle_of(stored)
 
+    async def hold(self, step: str, /, about: object = None, *, policy: str | None = None, reason: str = "") -> None:
+        """Go on only once people have agreed to this step, and to what it is `about`.
+
+        Until then the task waits without a worker. It begins again from the start when they have agreed, so do what
+        comes before in `ctx.once`; this call then returns at once.
+        """
+        if not step.strip() or len(step) > _LONGEST_STEP:
+            raise InvalidTask(f"ctx.hold needs a name for the step, of 1 to {_LONGEST_STEP} characters")
+        named = () if policy is None else (policy,)
+        await self._ask(Hold(step=step, about=to_json(to_plain(about)), policies=named, reason=reason))
+
+    async def guard(self, tool: str, arguments: dict[str, Any], /) -> None:
+        """Ask the guard about a tool call: returns if it is allowed, raises Denied, or waits as `hold` does."""
+        await self._ask(Hold(step=f"tool {tool}", about=to_json(to_plain(arguments)), is_tool=True))
+
     def lock(
         self,
         *wanted: str | Wish,
         namespace: str = DEFAULT_NAMESPACE,
-        ttl: float = DEFAULT_TTL_MS / 1000,
+        ttl: float | None = None,
         wait: float | None = None,
         purpose: str | None = None,
     ) -> RunLock:
@@ -214,7 +230,7 @@ class SyncContext:
         self,
         *wanted: str | Wish,
         namespace: str = DEFAULT_NAMESPACE,
-        ttl: float = DEFAULT_TTL_MS / 1000,
+        ttl: float | None = None,
         wait: float | None = None,
         purpose: str | None = None,
     ) -> SyncRunLock:
@@ -232,6 +248,8 @@ class SyncContext:
     settle = _blocking(Context.settle)
     forget = _blocking(Context.forget)
     enqueue = _blocking(Context.enqueue)
+    hold = _blocking(Context.hold)
+    guard = _blocking(Context.guard)
 
 
 def _stored(answer: Raw | None, function: Callable[..., object]) -> Any:

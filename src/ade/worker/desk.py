@@ -10,21 +10,38 @@ from ade.core.records import Task
 from ade.logs import Log
 from ade.ports import Stores
 from ade.worker.context import Context, SyncContext
+from ade.worker.gatekeeping import Gatekeeper
 from ade.worker.locking import RunLocks
 from ade.worker.outputs import OutputBuffer
 from ade.worker.run import MUTE, Run, Stop
-from ade.worker.wire import Begin, Facts, Finish, Forget, LeaveLock, Ledger, Progress, Request, Say, Spawn, TakeLock
+from ade.worker.wire import (
+    Begin,
+    Facts,
+    Finish,
+    Forget,
+    Hold,
+    LeaveLock,
+    Ledger,
+    Progress,
+    Request,
+    Say,
+    Spawn,
+    TakeLock,
+)
 
 Enqueue = Callable[[Sequence[Task]], Coroutine[Any, Any, list[Task]]]
 log = Log("ade.worker")
 
 
 class Desk:
-    def __init__(self, stores: Stores, enqueue: Enqueue, outputs: OutputBuffer, locks: RunLocks) -> None:
+    def __init__(
+        self, stores: Stores, enqueue: Enqueue, outputs: OutputBuffer, locks: RunLocks, gates: Gatekeeper
+    ) -> None:
         self._stores = stores
         self._enqueue = enqueue
         self._outputs = outputs
         self._locks = locks
+        self._gates = gates
         self.on_lost: Callable[[Run], object] = lambda run: run.end(Stop.LOST)
 
     async def answer(self, run: Run, request: Request) -> Any:
@@ -46,11 +63,19 @@ class Desk:
                 await self._stores.effects.forget(key)
             case Spawn(tasks):
                 return await self._enqueue(tasks)
+            case TakeLock() | LeaveLock() | Hold():
+                return await self._govern(run, request)
+        return None
+
+    async def _govern(self, run: Run, request: TakeLock | LeaveLock | Hold) -> Any:
+        """What is not the run's alone to decide."""
+        match request:
             case TakeLock():
                 return await self._locks.take_more(run, request)
             case LeaveLock(lock_id):
-                await self._locks.leave(run, lock_id)
-        return None
+                return await self._locks.leave(run, lock_id)
+            case Hold():
+                return await self._gates.hold(run, request)
 
     def context(self, run: Run) -> Context:
         """For a handler on the loop."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from ade.governance.runtime import default_timeout_ms
 from ade.ports import Stores
 from ade.queue.payloads import Payloads
 from ade.queue.plans import TaskDefaults
@@ -33,7 +34,7 @@ def standard_duties(
     """What every process with a worker does. Judging leases is left to others while our own renewals are late."""
 
     async def fire_schedules() -> int:
-        await fire_due(stores, payloads, defaults)
+        await fire_due(stores, payloads, defaults, partial(default_timeout_ms, stores))
         return 0  # what is due now has been fired: nothing to repeat
 
     quick, slow, rare = options.interval_s, max(options.interval_s, 10.0), max(options.interval_s, 3_600.0)
@@ -53,10 +54,16 @@ def standard_duties(
         Duty(name="settle", every_s=quick, perform=settle, may_run=may_judge_leases),
         Duty(name="locks", every_s=quick, perform=partial(sweep.serve_locks, stores)),
         Duty(name="schedules", every_s=quick, perform=fire_schedules),
+        Duty(
+            name="approvals",
+            every_s=max(options.interval_s, 5.0),
+            perform=partial(sweep.tend_reviews, stores, payloads),
+        ),
         Duty(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
         Duty(name="prune", every_s=slow, perform=prune),
         Duty(name="events", every_s=slow, perform=trim),
         Duty(name="effects", every_s=slow, perform=effects),
+        Duty(name="documents", every_s=slow, perform=partial(sweep.expire_documents, stores)),
         Duty(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
         Duty(name="orphans", every_s=rare, perform=partial(sweep.remove_orphans, stores)),
         Duty(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),

@@ -1,13 +1,13 @@
 """Outcomes become commits: one in flight, and everything that ended meanwhile goes into the next."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ade.core.change import Change
 from ade.core.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
 from ade.core.lifecycle import Status, Verb
-from ade.core.outcome import Deferred, Failed, Outcome, Released, Succeeded
+from ade.core.outcome import Deferred, Failed, Outcome, Released, Succeeded, Withheld
 from ade.core.task import settle
 from ade.logs import Log
 from ade.ports import DONE, WORK, Stores
@@ -42,6 +42,7 @@ class Finisher:
         self._waiting: list[Ended] = []
         self._wake = asyncio.Event()
         self._tells_all = log.tells_all()
+        self.prepare: Callable[[Sequence[Change]], Awaitable[None]] = _nobody_prepares
         self.released: list[str] = []  # ids of tasks that were handed back
 
     def add(self, run: Run, outcome: Outcome) -> None:
@@ -88,7 +89,7 @@ class Finisher:
     def _change(self, run: Run, outcome: object, now: int) -> Change:
         """What the outcome means. One that means nothing, as middleware may make it, is a failure of its task alone."""
         try:
-            if isinstance(outcome, Succeeded | Failed | Released | Deferred):
+            if isinstance(outcome, Succeeded | Failed | Released | Deferred | Withheld):
                 return settle(run.task, outcome, now=now, dice=self._dice())
             reason = f"a run ends in an Outcome, and not in {type(outcome).__name__}"
         except Exception as error:
@@ -100,6 +101,7 @@ class Finisher:
         pause = _FIRST_PAUSE_S
         while True:
             try:
+                await self.prepare(changes)
                 answers = await self._stores.tasks.commit_each(changes)
                 return list(zip(changes, answers, strict=True))
             except _PASSING as error:  # the outcome waits
@@ -136,6 +138,9 @@ class Finisher:
             worker=task.worker_id,
             error=None if error is None or change.verb is Verb.RELEASE else f"{error.type}: {error.message}"[:200],
         )
+
+
+async def _nobody_prepares(changes: Sequence[Change]) -> None: ...
 
 
 def _frees_work(run: Run, change: Change) -> bool:

@@ -21,6 +21,7 @@ from ade.logs import Log
 from ade.ports import Stores
 from ade.queue.payloads import Payloads
 from ade.worker.failures import unwritable
+from ade.worker.undoing import prepare_rollbacks
 
 HandedIn = tuple[Task, bytes]  # a running task, and the outcome as it was handed in
 _LONGEST_TYPE, _LONGEST_MESSAGE, _LARGEST_DETAILS = 200, 2_000, 8_000
@@ -79,12 +80,14 @@ async def _settle(stores: Stores, payloads: Payloads, task: Task, content: bytes
     try:
         if isinstance(outcome, Succeeded):
             outcome = Succeeded(await payloads.spill(task.id, "result", outcome.result))
-        return await _commit(stores, settle(task, outcome, now=stores.clock.now(), dice=dice))
+        return await _commit(stores, payloads, settle(task, outcome, now=stores.clock.now(), dice=dice))
     except PayloadTooLarge as error:
-        return await _commit(stores, settle(task, unwritable(error.detail), now=stores.clock.now(), dice=dice))
+        failed = settle(task, unwritable(error.detail), now=stores.clock.now(), dice=dice)
+        return await _commit(stores, payloads, failed)
 
 
-async def _commit(stores: Stores, change: Change) -> Change | None:
+async def _commit(stores: Stores, payloads: Payloads, change: Change) -> Change | None:
+    await prepare_rollbacks(stores, payloads, [change])
     [refusal] = await stores.tasks.commit_each([change])
     known: dict[str, Any] = {
         "task_id": change.task_id,

@@ -43,7 +43,7 @@ class Performer:
         if run.handler is None:
             return _unknown(run.task.name)
         if not self._middleware:
-            return self._attempt(run, run.handler)
+            return self.attempt(run, run.handler)
         return self._through_middleware(run, run.handler)
 
     async def close(self) -> None:
@@ -52,7 +52,7 @@ class Performer:
 
     async def _through_middleware(self, run: Run, handler: Handler) -> Outcome:
         async def innermost() -> Outcome:
-            return await self._attempt(run, handler)
+            return await self.attempt(run, handler)
 
         def wrap(layer: Middleware, inner: Callable[[], Awaitable[Outcome]]) -> Callable[[], Awaitable[Outcome]]:
             return lambda: layer(run.task, inner)
@@ -67,7 +67,8 @@ class Performer:
         except BaseException as error:
             return failure_of(error)
 
-    async def _attempt(self, run: Run, handler: Handler) -> Outcome:
+    async def attempt(self, run: Run, handler: Handler) -> Outcome:
+        """With this handler, which may be another than the task's own, and without middleware."""
         try:
             args = run.task.args
             if not self._payloads.fits(args):

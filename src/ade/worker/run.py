@@ -5,6 +5,7 @@ from collections.abc import Callable
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING
 
+from ade.core.outcome import Withheld
 from ade.core.records import Task
 from ade.queue.handlers import Handler, Mode
 from ade.worker.timer import Entry
@@ -46,6 +47,7 @@ class Run:
         "stop",
         "task",
         "until_ms",
+        "withheld",
     )
 
     def __init__(self, task: Task, handler: Handler | None) -> None:
@@ -63,6 +65,7 @@ class Run:
         self.until_ms = 0  # monotonic: beyond it the run is hung for certain; 0 without a time-out
         self.owes_locks = bool(task.locks)  # what its task names must be let go of: it is held, or may be
         self.locks: dict[str, HeldLock] = _NO_LOCKS
+        self.withheld: Withheld | None = None  # it met a gate, so that is how it ends
         self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
 
     @property

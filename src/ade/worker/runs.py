@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ade.core.lifecycle import Status
-from ade.core.outcome import Deferred, Outcome, Released, Succeeded
-from ade.core.records import Task
+from ade.core.outcome import Deferred, Outcome, Released, Succeeded, Withheld
+from ade.core.records import SYSTEM, Task
 from ade.core.task import run_timeout_ms
 from ade.logs import Log
 from ade.queue.handlers import Mode, Registry
@@ -49,6 +49,8 @@ class Runs:
         self.finish: Callable[[Run, Outcome], None] = _nobody_finishes
         self.take_locks: Callable[[Run], Awaitable[Deferred | None]] = _nobody_has_any
         self.let_go: Callable[[Run, Callable[[], None]], None] = _nobody_locks
+        self.check: Callable[[Run], Awaitable[Outcome | None] | None] = _nobody_checks
+        self.after: Callable[[Run, Outcome], Awaitable[None]] = _nobody_follows
         self.on_room: Callable[[], None] = _nobody_waits
         self.on_settled: Callable[[], None] = _nobody_waits
         self.on_change: Callable[[Iterable[Run]], None] = _nobody_watches
@@ -171,8 +173,12 @@ class Runs:
         try:
             if run.task.locks:
                 outcome = await self.take_locks(run)
+            if outcome is None and (checking := self.check(run)) is not None:
+                outcome = await checking
             if outcome is None:
                 outcome = await self._performer.perform(run)
+                if run.task.source == SYSTEM:
+                    await self.after(run, outcome)
         except asyncio.CancelledError:
             if run.stop is None:  # by itself, or with the whole loop: then nobody is left to commit it
                 outcome = own_cancellation()
@@ -233,11 +239,13 @@ def _verdict(run: Run, outcome: Outcome | None) -> Outcome | None:
     """What to commit for a run that ended like this; None when it must write nothing."""
     if run.stop in MUTE:
         return None
+    if run.withheld is not None:
+        return run.withheld
     if run.stop is Stop.LOCK_LOST:  # whatever it says: nothing protected what it did
         return lock_lost()
     if run.stop is None:
         return outcome or unwritable("the run ended without an outcome; middleware must return one")
-    if isinstance(outcome, Succeeded | Deferred):
+    if isinstance(outcome, Succeeded | Deferred | Withheld):
         return outcome
     if run.stop is Stop.SHUTDOWN:
         return Released(HANDED_BACK)
@@ -256,6 +264,13 @@ def _nobody_waits() -> None: ...
 
 async def _nobody_has_any(run: Run) -> Deferred | None:
     return None
+
+
+def _nobody_checks(run: Run) -> None:
+    return None
+
+
+async def _nobody_follows(run: Run, outcome: Outcome) -> None: ...
 
 
 def _nobody_locks(run: Run, then: Callable[[], None]) -> None:

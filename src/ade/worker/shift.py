@@ -11,10 +11,9 @@ import msgspec
 
 from ade.core.errors import AdeError
 from ade.core.lifecycle import Status
-from ade.core.records import Task, Worker
+from ade.core.records import Worker
 from ade.logs import Log
 from ade.ports import STOP, Renewal, Stores
-from ade.queue.enqueue import enqueue
 from ade.queue.handlers import Registry
 from ade.queue.payloads import Payloads
 from ade.queue.plans import TaskDefaults
@@ -23,6 +22,7 @@ from ade.worker.capacity import Capacity
 from ade.worker.desk import Desk
 from ade.worker.duties import Duty, standard_duties
 from ade.worker.finish import Finisher
+from ade.worker.gatekeeping import Gatekeeper
 from ade.worker.guardian import Brief, GuardianProcess, GuardianSpec
 from ade.worker.lease import LeaseThread
 from ade.worker.locking import RunLocks
@@ -70,12 +70,15 @@ class Shift:
         self._timer = SharedTimer(asyncio.get_running_loop())
         self._outputs = OutputBuffer(stores.outputs, stores.clock)
         self._locks = RunLocks(stores, options)
-        desk = Desk(stores, self._enqueue, self._outputs, self._locks)
+        self._gates = Gatekeeper(stores, setup.payloads, setup.registry)
+        desk = Desk(stores, self._gates.enqueue, self._outputs, self._locks, self._gates)
         self._slate = Slate.create(2 * options.concurrency)
         self._performer = Performer(desk, setup.payloads, setup.middleware, self._slate)
         self._runs = Runs(setup.registry, self._performer, self._timer, options, setup.probe)
         self._finisher = Finisher(stores, self._outputs, setup.probe, setup.dice, self._runs.settled)
-        self._runs.finish = self._finisher.add
+        self._runs.finish, self._finisher.prepare = self._finisher.add, self._gates.prepare
+        self._gates.perform = self._performer.attempt
+        self._runs.check, self._runs.after = self._gates.check, self._gates.after
         self._runs.take_locks, self._runs.let_go = self._locks.take, self._locks.end
         self._locks.on_lost = self._runs.lose_lock
         desk.on_lost = self._runs.lose
@@ -111,6 +114,7 @@ class Shift:
 
     async def work(self, stop: asyncio.Event) -> None:
         """Until told to stop. Raises what ended a part that must never end."""
+        await self._gates.open()
         if self._capacity is not None:
             await self._capacity.open()
             self._spawn("capacity", self._capacity.work())
@@ -155,6 +159,7 @@ class Shift:
         await asyncio.gather(*self._background.values(), return_exceptions=True)
         await self._outputs.flush()
         await self._locks.close()
+        self._gates.close()
         await asyncio.to_thread(self._lease.stop)
         await self._performer.close()  # takes its processes off the slate
         if self._guardian is not None:
@@ -236,9 +241,6 @@ class Shift:
 
     def _note_held(self, runs: Iterable[Run]) -> None:
         self._slate.write_runs([run.entry for run in runs])
-
-    async def _enqueue(self, tasks: Sequence[Task]) -> list[Task]:
-        return await enqueue(self._setup.stores, self._setup.payloads, tasks)
 
     async def _listen_for_stops(self) -> None:
         """A cancellation somewhere: ask at once which runs are gone."""

@@ -7,11 +7,12 @@ from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.task import lose_lease, miss_deadline
 from ade.logs import Log
-from ade.ports import DONE, STOP, WORK, Stores
+from ade.ports import DONE, STOP, WORK, Stores, TaskQuery
 from ade.queue.dependents import settle_broken
 from ade.queue.payloads import Payloads
 from ade.queue.recalls import leave_lines, recall_called
 from ade.worker.handed_in import HandedIn, settle_handed_in
+from ade.worker.undoing import prepare_rollbacks
 
 LIMIT = 200
 ORPHAN_AGE_MS = 3_600_000  # a payload is written a moment before its record
@@ -25,8 +26,8 @@ async def settle_ripe(stores: Stores, limit: int = LIMIT, payloads: Payloads | N
     """
     ripe = await stores.sweeps.ripe(limit)
     settled = await finish_handed_in(stores, payloads or Payloads(stores.blobs), ripe.handed_in)
-    settled += await stall_lost(stores, ripe.expired)
-    settled += await fail_overdue(stores, ripe.overdue)
+    settled += await stall_lost(stores, ripe.expired, payloads)
+    settled += await fail_overdue(stores, ripe.overdue, payloads)
     if ripe.broken or settled:  # what failed just now may break others
         settled += await settle_broken(stores, limit)
     return settled
@@ -39,10 +40,12 @@ async def finish_handed_in(stores: Stores, payloads: Payloads, ended: Sequence[H
     return len(written)
 
 
-async def stall_lost(stores: Stores, tasks: Sequence[Task]) -> int:
+async def stall_lost(stores: Stores, tasks: Sequence[Task], payloads: Payloads | None = None) -> int:
     """Give tasks whose worker went silent to others, or bury them. A worker that renews meanwhile keeps its task."""
     now = stores.clock.now()
-    written = await _commit(stores, [lose_lease(task, now=now) for task in tasks])
+    changes = [lose_lease(task, now=now) for task in tasks]
+    await prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
+    written = await _commit(stores, changes)
     for change in written:
         task = change.before
         log.warning(
@@ -54,10 +57,12 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task]) -> int:
     return len(written)
 
 
-async def fail_overdue(stores: Stores, tasks: Sequence[Task]) -> int:
-    """Fail what nobody needs any more because its deadline passed before it ran."""
+async def fail_overdue(stores: Stores, tasks: Sequence[Task], payloads: Payloads | None = None) -> int:
+    """Fail what nobody needs any more because its deadline passed before it ran, or before it ran again."""
     now = stores.clock.now()
-    written = await _commit(stores, [miss_deadline(task, now=now) for task in tasks])
+    changes = [miss_deadline(task, now=now) for task in tasks]
+    await prepare_rollbacks(stores, payloads or Payloads(stores.blobs), changes)
+    written = await _commit(stores, changes)
     await leave_lines(stores, (change.before for change in written))
     return len(written)
 
@@ -65,6 +70,16 @@ async def fail_overdue(stores: Stores, tasks: Sequence[Task]) -> int:
 async def serve_locks(stores: Stores, limit: int = LIMIT) -> int:
     """Remove holders and waiters whose time is over, and recall the tasks that were let in. Answers how many."""
     return await stores.locks.bury(limit) + await recall_called(stores, limit)
+
+
+async def tend_reviews(stores: Stores, payloads: Payloads) -> int:
+    """What time does to tasks that wait for people. Answers how many went on."""
+    waiting = TaskQuery(statuses=frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED}), limit=1)
+    if not (await stores.tasks.find(waiting)).tasks:
+        return 0  # most stores have none, and need not know the rules
+    from ade.governance.approvals.tending import tend_reviews
+
+    return await tend_reviews(stores, payloads)
 
 
 async def forget_silent_workers(stores: Stores) -> int:
@@ -85,6 +100,11 @@ async def trim_events(stores: Stores, *, retention_s: float, limit: int = 5_000)
 async def prune_effects(stores: Stores, *, retention_s: float, limit: int = 1_000) -> int:
     """Forget side effects that were done long ago."""
     return await stores.effects.prune_effects(stores.clock.now() - round(retention_s * 1000), limit)
+
+
+async def expire_documents(stores: Stores, limit: int = 1_000) -> int:
+    """Remove sessions, tokens and other documents whose time is over, and rates nobody needs any more."""
+    return await stores.documents.expire_documents(limit)
 
 
 async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:

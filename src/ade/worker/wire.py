@@ -61,7 +61,7 @@ class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
     wishes: list[Wish]
     scope: str
     namespace: str
-    ttl_ms: int
+    ttl_ms: int | None  # None: the store's default
     wait_ms: int | None = None
     purpose: str | None = None
 
@@ -72,7 +72,20 @@ class LeaveLock(Struct, frozen=True, tag=True):
     id: str
 
 
-Request = Progress | Say | Begin | Finish | Forget | Spawn | TakeLock | LeaveLock
+class Hold(Struct, frozen=True, tag=True, kw_only=True):
+    """Go on only if people have agreed to this step; answered when they have, else refused with RunHeld.
+
+    For a tool call the guard decides whether people must agree at all.
+    """
+
+    step: str
+    about: Raw
+    policies: tuple[str, ...] = ()
+    reason: str = ""
+    is_tool: bool = False
+
+
+Request = Progress | Say | Begin | Finish | Forget | Spawn | TakeLock | LeaveLock | Hold
 
 
 class Ask(Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.core.approvals.canonical import MOST_EXACT, canonical, digest_of
-from ade.core.errors import InvalidSubject
+from ade.core.approvals.refusals import InvalidSubject
 
 values = st.recursive(
     st.none()

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from ade.core.accounts.errors import InvalidDelegation
 from ade.core.approvals.delegations import DEEPEST, Chain, Delegation, Subject, chains_to, check_delegation
 from ade.core.approvals.risk import RiskLevel
-from ade.core.errors import InvalidDelegation
 
 DAY = 86_400_000
 SUBJECT = Subject(name="deploy", tags=frozenset({"web"}), resource_types=frozenset({"repo"}), level=RiskLevel.HIGH)
@@ -45,6 +45,7 @@ def test_a_delegate_answers_while_the_delegation_lasts() -> None:
         {"resource_types": frozenset({"database"})},
         {"to_level": RiskLevel.MEDIUM},
         {"from_level": RiskLevel.CRITICAL},
+        {"task_id": "another"},
     ],
 )
 def test_a_delegation_is_for_what_it_names(condition: dict[str, object]) -> None:
@@ -120,3 +121,60 @@ def test_those_that_were_accepted_one_by_one_have_no_ring(links: list[tuple[str,
             frontier = {after for here in frontier for after in following[here]} - seen
             seen |= frontier
         assert start not in seen
+
+
+@pytest.mark.parametrize(
+    ("pattern", "holds"),
+    [("deploy", True), ("dep*", True), ("*", True), ("d?ploy", True), ("Deploy", False), ("x*", False)],
+)
+def test_names_may_be_patterns(pattern: str, holds: bool) -> None:
+    away = to("ada", "bob", names=frozenset({pattern, "nothing-else"}))
+
+    assert (("ada", "bob") in chains("bob", away)) == holds
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "contradict"),
+    [
+        ({}, {}, True),
+        ({"names": frozenset({"deploy"})}, {}, True),
+        ({"names": frozenset({"deploy"})}, {"names": frozenset({"clean"})}, False),
+        ({"names": frozenset({"dep*"})}, {"names": frozenset({"deploy"})}, True),
+        ({"names": frozenset({"dep*"})}, {"names": frozenset({"*loy"})}, True),
+        ({"names": frozenset({"dep*"})}, {"names": frozenset({"clean*"})}, False),
+        ({"tags": frozenset({"web"})}, {"tags": frozenset({"db"})}, False),
+        ({"tags": frozenset({"web", "db"})}, {"tags": frozenset({"db"})}, True),
+        ({"resource_types": frozenset({"repo"})}, {"resource_types": frozenset({"database"})}, False),
+        ({"to_level": RiskLevel.MEDIUM}, {"from_level": RiskLevel.HIGH}, False),
+        ({"to_level": RiskLevel.HIGH}, {"from_level": RiskLevel.HIGH}, True),
+        ({"task_id": "one"}, {"task_id": "another"}, False),
+        ({"task_id": "one"}, {"task_id": "one"}, True),
+        ({"task_id": "one"}, {}, True),
+        ({}, {"starts_at": DAY, "ends_at": 2 * DAY}, False),
+        ({}, {"is_revoked": True}, False),
+    ],
+)
+def test_nobody_hands_the_same_to_two(one: dict[str, object], other: dict[str, object], contradict: bool) -> None:
+    new, earlier = to("ada", "bob", **one), to("ada", "cyd", **other)
+
+    if contradict:
+        with pytest.raises(InvalidDelegation, match="to cyd already"):
+            check_delegation(new, [earlier])
+    else:
+        check_delegation(new, [earlier])
+
+
+_PATTERNS = st.frozensets(st.text("ab*?", min_size=1, max_size=4), min_size=1, max_size=2)
+
+
+@given(_PATTERNS, _PATTERNS, st.text("ab", min_size=1, max_size=4))
+def test_of_two_that_were_accepted_only_one_holds_for_a_name(
+    some: frozenset[str], others: frozenset[str], name: str
+) -> None:
+    new, earlier = to("ada", "bob", names=some), to("ada", "cyd", names=others)
+    try:
+        check_delegation(new, [earlier])
+    except InvalidDelegation:
+        return
+    subject = structs.replace(SUBJECT, name=name)
+    assert not (new.holds(subject, 1) and earlier.holds(subject, 1))

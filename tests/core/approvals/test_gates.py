@@ -8,18 +8,19 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from ade.core.approvals.delegations import Delegation, Subject
-from ade.core.approvals.gates import Decision, Gate, GateState, Standing, Vote, evaluate, still_stands
+from ade.core.approvals.gates import Standing, evaluate, still_stands
 from ade.core.approvals.people import Account, Directory
 from ade.core.approvals.policies import Policy, Recheck, Rule, Step, check_policy
-from ade.core.errors import InvalidPolicy
+from ade.core.approvals.records import Decision, Gate, GateState, Vote
+from ade.core.approvals.refusals import InvalidPolicy
 
 DAY = 86_400_000
 APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
 PEOPLE = {
-    "ada": Account(id="ada", roles=frozenset({"lead"})),
-    "bob": Account(id="bob", roles=frozenset({"ops"})),
-    "cyd": Account(id="cyd", roles=frozenset({"ops", "lead"})),
-    "dan": Account(id="dan", roles=frozenset({"ops"})),
+    "ada": Account(id="ada", roles=frozenset({"lead", "reviewer"})),
+    "bob": Account(id="bob", roles=frozenset({"ops", "reviewer"})),
+    "cyd": Account(id="cyd", roles=frozenset({"ops", "lead", "reviewer"})),
+    "dan": Account(id="dan", roles=frozenset({"ops", "reviewer"})),
     "bot": Account(id="bot", roles=frozenset({"ops", "lead"}), is_human=False),
 }
 TWO_OPS = Policy(id="two ops", rules=(Rule(needed=2, roles=frozenset({"ops"})),))
@@ -43,7 +44,8 @@ def judged(
     delegations: Sequence[Delegation] = (),
     now: int = 100,
 ) -> Standing:
-    return evaluate(at or gate(), votes, Directory((people or PEOPLE).values()), delegations, now)
+    asked = structs.replace(at or gate(), votes=tuple(votes))
+    return evaluate(asked, Directory((people or PEOPLE).values()), delegations, now)
 
 
 def state(*votes: Vote, at: Gate | None = None, now: int = 100) -> GateState:
@@ -191,7 +193,7 @@ class TestAtTheStart:
 
     def stands(self, people: dict[str, Account] = PEOPLE, policy: Policy = TWO_OPS, now: int = 100) -> bool:
         approved = structs.replace(gate(policy), state=GateState.APPROVED, decided_at=10)
-        return still_stands(approved, self.VOTES, Directory(people.values()), now)
+        return still_stands(structs.replace(approved, votes=tuple(self.VOTES)), Directory(people.values()), now)
 
     def test_an_approval_stands_for_a_while(self) -> None:
         assert self.stands()
@@ -207,7 +209,7 @@ class TestAtTheStart:
         assert not self.stands(demoted, structs.replace(TWO_OPS, recheck=Recheck.ROLES))
 
     def test_what_was_never_approved_does_not_stand(self) -> None:
-        assert not still_stands(gate(), self.VOTES, Directory(PEOPLE.values()), 100)
+        assert not still_stands(gate(votes=tuple(self.VOTES)), Directory(PEOPLE.values()), 100)
 
 
 @pytest.mark.parametrize(

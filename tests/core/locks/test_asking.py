@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from ade.core.errors import InvalidLock
-from ade.core.locks.asking import ask, ttl_ms_of, wait_ms_of
+from ade.core.locks.asking import NO_TTL, ask, leased, ttl_ms_of, wait_ms_of
+from ade.core.locks.records import LockRequest
 from ade.core.locks.wishes import LockMode, Wish, merged, read, wishes_of, write
 
 NO_SPANS: list[Any] = [-1, math.nan, math.inf, -math.inf, 10**400, "30", True, [1]]
 
 
-@pytest.mark.parametrize("seconds", [*NO_SPANS, None])
+@pytest.mark.parametrize("seconds", NO_SPANS)
 def test_a_lease_is_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(InvalidLock, match="ttl"):
         ttl_ms_of(seconds)
@@ -53,3 +54,21 @@ def test_names_and_purposes_are_text(wrong: dict[str, Any]) -> None:
     usual = {"id": "x", "owner": "ada", "scope": "x", "wanted": [write("repo:app")]}
     with pytest.raises(InvalidLock, match=next(iter(wrong))):
         ask(**(usual | wrong))
+
+
+def wanting(ttl: float | None) -> LockRequest:
+    return ask(id="r", owner="o", scope="s", wanted=[("db:main", LockMode.EXCLUSIVE)], ttl_ms=ttl_ms_of(ttl))
+
+
+def test_a_request_without_a_lease_gets_the_usual_one() -> None:
+    assert wanting(None).ttl_ms == NO_TTL
+    assert leased(wanting(None), usual_ms=7_000, longest_ms=9_000).ttl_ms == 7_000
+    assert leased(wanting(None), usual_ms=7_000, longest_ms=5_000).ttl_ms == 5_000
+    assert leased(wanting(8), usual_ms=7_000, longest_ms=9_000).ttl_ms == 8_000
+    with pytest.raises(InvalidLock, match="not 0 s"):
+        wanting(0)
+
+
+def test_a_lease_that_is_longer_than_any_may_be_is_refused_with_the_bound() -> None:
+    with pytest.raises(InvalidLock, match=r"at most 9 s here \(lock.max_ttl_s\), not 9.5 s"):
+        leased(wanting(9.5), usual_ms=7_000, longest_ms=9_000)

@@ -66,8 +66,11 @@ def room(looks: Looks, passing: Passing, *, finds_rings: bool = True) -> Waiting
     def time() -> float:
         return looks.clock.steady() / 1000
 
+    async def does() -> bool:
+        return finds_rings
+
     store: Any = looks
-    return WaitingRoom(store, finds_rings=finds_rings, dice=lambda: 1.0, time=time, rest=passing)
+    return WaitingRoom(store, finds_rings=does, dice=lambda: 1.0, time=time, rest=passing)
 
 
 async def asked(looks: Looks, scope: str, resource: str, *, wait_ms: int | None = None) -> LockRequest:

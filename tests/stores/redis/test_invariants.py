@@ -70,6 +70,7 @@ MEDDLING: dict[str, Meddling] = {
     "attempts_within_bounds": lambda at: rewrite(at, at.running[0].id, ATTEMPT, 4),
     "counters_match_records": lambda at: at.command("HINCRBY", "ade:tally", "default:send:completed", 1),
     "dead_letters_are_posted": lambda at: at.command("XTRIM", "ade:queue:dlq", "MAXLEN", 0),
+    "every_document_is_whole": lambda at: at.command("HSET", "ade:documents:user", "ada", "?"),
     "every_lock_has_its_place": lambda at: at.command("DEL", "ade:lock:held:default:db:main"),
     "every_record_is_whole": lambda at: at.command("HDEL", f"ade:task:{at.tasks[0].id}", "detail"),
     "every_run_has_its_delivery": lambda at: at.command("XGROUP", "DELCONSUMER", "ade:queue:back", "ade-workers", "w2"),
@@ -171,6 +172,10 @@ MORE: dict[str, tuple[str, Meddling]] = {
     "ages of locks would be given twice": (
         "every_lock_has_its_place",
         lambda at: at.command("DEL", "ade:lock:marks"),
+    ),
+    "the end of a document that is gone is kept": (
+        "every_document_is_whole",
+        lambda at: at.command("ZADD", "ade:document:ends", 1, "session:gone"),
     ),
     "a depth is wrong": (
         "counters_match_records",

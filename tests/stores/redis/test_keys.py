@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from ade.core.agents import Agent
+from ade.core.documents import DocumentWrite
 from ade.core.errors import NotConfirmed, StoreUnavailable
 from ade.core.locks.asking import ask
 from ade.core.locks.limits import LockLimits
@@ -137,6 +139,13 @@ async def agents(scene: Place) -> None:
     await scene.stores.agents.take("ada", ["run-1"], lease_ms=30_000)
 
 
+async def documents(scene: Place) -> None:
+    session = DocumentWrite(kind="session", id="s1", body=raw("{}"), seen=None, expires_at=scene.clock.now() + 60_000)
+    gone = DocumentWrite(kind="user", id="ada", seen=None)
+    await scene.stores.documents.write([session, structs.replace(gone, body=raw("{}")), gone])
+    await scene.stores.documents.take_rate("login:ada", 3, 60_000)
+
+
 async def damage(scene: Place) -> None:
     unreadable = await scene.add("report", priority=0)
     prefix = scene.link.names[0].prefix
@@ -161,6 +170,7 @@ STORIES: list[Callable[[Place], Coroutine[Any, Any, None]]] = [
     ledgers,
     locks,
     agents,
+    documents,
     a_recount_on_its_way,
 ]
 

@@ -60,6 +60,16 @@ async def test_a_sync_that_fails_now_and_then_loses_and_doubles_nothing(
     assert await stored_ids(open_store, clock) == set(story["accepted"])
 
 
+@pytest.mark.parametrize("when", ["2+2", "4+3", "5+7"])
+async def test_a_document_whose_sync_failed_is_written_once(open_store: OpenStore, path: Path, when: str) -> None:
+    await (await open_store()).close()
+
+    story = json.loads(answer_of(with_failing_syncs(when, command("failing_documents", path, 30))))
+
+    assert (story["met"], story["version"]) == ([], 30)
+    assert story["events"] == [f"user.changed_{seen}" for seen in range(30)]
+
+
 async def test_a_disk_that_only_fails_is_never_said_to_have_kept_anything(
     open_store: OpenStore, path: Path, clock: StoryClock
 ) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec import Raw
 
+from ade.core.documents import DocumentWrite
 from ade.core.errors import StoreReadOnly
 from ade.ports import TaskQuery
 from ade.stores.sqlite.looking import open_to_look
@@ -29,6 +31,26 @@ async def test_it_shows_the_same_tasks_as_the_store_itself(tmp_path: Path) -> No
 
     assert [task.id for task in page.tasks] == ["seen"]
     assert abs(look.clock.steady() - look.clock.now()) < 60_000
+    await look.close()
+
+
+async def test_it_shows_documents(tmp_path: Path) -> None:
+    url = await kept(tmp_path)
+    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    await stores.documents.write([DocumentWrite(kind="user", id="ada", body=Raw(b"{}"))])
+    await stores.close()
+    look = open_to_look(url)
+    assert look is not None
+
+    with pytest.raises(StopIteration) as fetched:
+        look.documents.fetch("user", ["bob", "ada"]).send(None)
+    with pytest.raises(StopIteration) as listed:
+        look.documents.list_documents("user").send(None)
+
+    [nobody, ada] = fetched.value.value
+    assert (nobody, ada.id, listed.value.value) == (None, "ada", [ada])
+    with pytest.raises(StoreReadOnly):
+        await look.documents.write([DocumentWrite(kind="user", id="ada", seen=1)])
     await look.close()
 
 

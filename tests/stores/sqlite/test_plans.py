@@ -61,6 +61,12 @@ HOT = {  # statement: how it finds the tasks it is about
     "lock_of_kind": "i USING PRIMARY KEY (namespace=? AND resource>? AND resource<?)",
     "lock_rate_idle": "lock_rate_full (full_at<?)",
     "lock_rate_drop": "lock_rate USING PRIMARY KEY (namespace=? AND owner=?)",
+    "document_fetch": "document USING PRIMARY KEY (kind=? AND id=?)",
+    "document_list": "document USING PRIMARY KEY (kind=?)",
+    "document_ended": "document_end (expires_at<?)",
+    "document_end": "document USING PRIMARY KEY (kind=? AND id=?)",
+    "document_rate_idle": "document_rate_full (full_at<?)",
+    "document_rate_drop": "document_rate USING PRIMARY KEY (key=?)",
 }
 LEADERS = {
     "all": "INTEGER PRIMARY KEY (rowid<?)",
@@ -71,7 +77,8 @@ LEADERS = {
 # Steps that look at every row of a table that grows without bound. An index scan is fine here: the scanned ones are
 # partial, so they hold only what runs, waits or is parked now.
 FULL_SCAN = re.compile(
-    r"SCAN (task|t|event|e|dependency|output|task_detail|task_outcome|me|k|p|lock_request|lock_item|lock_rate|r|i)$"
+    r"SCAN (task|t|event|e|dependency|output|task_detail|task_outcome|me|k|p|lock_request|lock_item|lock_rate|r|i"
+    r"|document|document_rate)$"
 )
 # Sorting what an index could give in order. Batches of one call may be sorted: they are as long as the call.
 SORT = "USE TEMP B-TREE FOR ORDER BY"

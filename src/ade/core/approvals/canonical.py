@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from json.encoder import encode_basestring
 
-from ade.core.errors import InvalidSubject
+from ade.core.approvals.refusals import InvalidSubject
 
 MOST_EXACT = 2**53 - 1  # beyond it two whole numbers are one floating point number, and would be one text
 _LEAST_PLAIN, _MOST_PLAIN = -7, 21  # exponents between which a number is written without one

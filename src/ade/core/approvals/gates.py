@@ -5,70 +5,14 @@ changed something, inside the write that changes it.
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum, auto
 
 from msgspec import Struct
 
-from ade.core.approvals.delegations import Chain, Delegation, Subject, chains_to
+from ade.core.approvals.delegations import Chain, Delegation, chains_to
 from ade.core.approvals.people import Account, Directory
-from ade.core.approvals.policies import Policy, Recheck, Rule
+from ade.core.approvals.policies import Recheck, Rule
+from ade.core.approvals.records import UNDECIDED, Decision, Gate, GateState, Vote
 from ade.core.approvals.slots import fill
-
-
-class GateState(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function
-
-    OPEN = auto()
-    BLOCKED = auto()  # nobody is left who could meet the rules: it never passes by itself
-    CHANGES_REQUESTED = auto()
-    APPROVED = auto()
-    REJECTED = auto()
-    EXPIRED = auto()
-    CANCELLED = auto()
-    SUPERSEDED = auto()  # the task was edited: another digest, another gate
-    CONSUMED = auto()  # the task was started under it
-    STALE = auto()  # what was previewed has changed since
-    REVOKED = auto()
-
-
-UNDECIDED = frozenset({GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED})
-
-
-class Decision(StrEnum):
-    __hash__ = str.__hash__
-
-    APPROVE = auto()
-    REJECT = auto()
-    REQUEST_CHANGES = auto()
-
-
-class Vote(Struct, frozen=True, kw_only=True):
-    """What somebody said about one digest; `seq` is the order in which the store took the votes."""
-
-    seq: int
-    voter: str
-    decision: Decision
-    digest: str
-    at: int
-    chain: Chain = ()  # for whom, if not for himself: from whose slot it is to the voter
-    roles: frozenset[str] = frozenset()  # those the voter had, for the record
-    is_dismissed: bool = False
-
-
-class Gate(Struct, frozen=True, kw_only=True):
-    id: str
-    task_id: str
-    digest: str
-    subject: Subject
-    policy: Policy
-    conflicts: frozenset[str]  # author, editors since the last digest, owners of the agent or token: accounts
-    opened_at: int
-    state: GateState = GateState.OPEN
-    decided_at: int | None = None
-
-    @property
-    def expires_at(self) -> int:
-        return self.opened_at + self.policy.expires_after_ms
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -82,14 +26,12 @@ class Standing(Struct, frozen=True, kw_only=True):
     may_vote: tuple[str, ...] = ()  # accounts that could still fill a slot
 
 
-def evaluate(
-    gate: Gate, votes: Sequence[Vote], directory: Directory, delegations: Sequence[Delegation], now: int
-) -> Standing:
+def evaluate(gate: Gate, directory: Directory, delegations: Sequence[Delegation], now: int) -> Standing:
     """Pure: the same votes, people and time always mean the same."""
     if gate.state not in UNDECIDED:
         return Standing(state=gate.state)
     room = _Room(gate, directory, delegations)
-    newest = room.counted(votes)
+    newest = room.counted(gate.votes)
     rejecting = [who for who, vote in newest.items() if vote.decision is Decision.REJECT]
     asking = [who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES]
     approving = {who: room.rules_for(vote) for who, vote in newest.items() if vote.decision is Decision.APPROVE}
@@ -132,7 +74,7 @@ def _state(
     return GateState.OPEN if can_be_met else GateState.BLOCKED
 
 
-def still_stands(gate: Gate, votes: Sequence[Vote], directory: Directory, now: int) -> bool:
+def still_stands(gate: Gate, directory: Directory, now: int) -> bool:
     """At the start: whether the approval is still good. Those who gave it must be there, and have their roles where the
     policy wants that; and it must not be older than it may be."""
     if gate.state is not GateState.APPROVED or gate.decided_at is None:
@@ -141,15 +83,58 @@ def still_stands(gate: Gate, votes: Sequence[Vote], directory: Directory, now: i
         return False
     room = _Room(gate, directory, (), keeps_roles=gate.policy.recheck is not Recheck.ROLES)
     approving = {
-        who: room.rules_for(vote) for who, vote in room.counted(votes).items() if vote.decision is Decision.APPROVE
+        who: room.rules_for(vote) for who, vote in room.counted(gate.votes).items() if vote.decision is Decision.APPROVE
     }
     needed = [rule.needed for rule in gate.policy.rules]
     return len(fill(needed, approving)) == sum(needed)
 
 
+def admitting_chain(
+    gate: Gate,
+    voter_id: str,
+    on_behalf_of: str | None,
+    directory: Directory,
+    delegations: Sequence[Delegation],
+    now: int,
+) -> Chain | None:
+    """For whom somebody's vote would count: empty for himself, which goes first; None if for nobody."""
+    voter, room = directory.get(voter_id), _Room(gate, directory, delegations)
+    if voter is None:
+        return None
+    for chain in room.chains(voter, now):
+        if on_behalf_of in (None, chain[0]) and room.admitting(voter, chain, now):
+            return chain if len(chain) > 1 else ()
+    return None
+
+
+def seats(gate: Gate, directory: Directory) -> tuple[tuple[str, ...], ...]:
+    """For each rule the people whose approvals fill its places, also of a gate that was decided: then those who gave
+    them are taken as they were."""
+    room = _Room(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
+    approving = {
+        who: room.rules_for(vote) for who, vote in room.counted(gate.votes).items() if vote.decision is Decision.APPROVE
+    }
+    filled = fill([rule.needed for rule in gate.policy.rules], approving)
+    return tuple(
+        tuple(filled[slot] for slot in sorted(filled) if slot[0] == number) for number in range(len(gate.policy.rules))
+    )
+
+
+def uncounted(gate: Gate, directory: Directory) -> dict[int, str]:
+    """Why votes do not count, by their seq; those that do are not in it."""
+    room = _Room(gate, directory, (), keeps_roles=gate.state not in UNDECIDED)
+    newest = {vote.seq for vote in room.counted(gate.votes).values()}
+    reasons = {vote.seq: room.why_not(vote) for vote in gate.votes if vote.seq not in newest}
+    return {seq: reason or "there is a later one of the same person" for seq, reason in reasons.items()}
+
+
 def rules_in_force(gate: Gate, now: int) -> tuple[Rule, ...]:
     """Those of the policy; every escalation step that is due adds people to each of them, and takes nobody away."""
-    due = [step for step in gate.policy.steps if now >= gate.opened_at + step.after_ms]
+    due = [
+        step
+        for number, step in enumerate(gate.policy.steps)
+        if now >= gate.opened_at + step.after_ms or number in gate.early
+    ]
     users = frozenset[str]().union(*(step.users for step in due))
     roles = frozenset[str]().union(*(step.roles for step in due))
     return tuple(
@@ -174,7 +159,7 @@ class _Room:
         """The newest vote of each person that counts at all."""
         newest: dict[str, Vote] = {}
         for vote in sorted(votes, key=lambda vote: vote.seq):
-            if self._counts(vote):
+            if not self.why_not(vote):
                 newest[self._directory.who(vote.voter)] = vote
         return newest
 
@@ -185,15 +170,15 @@ class _Room:
             return frozenset()
         if self._keeps_roles:
             voter = Account(id=voter.id, person=voter.person, roles=vote.roles, is_active=voter.is_active)
-        return self._admitting(voter, vote.chain or (vote.voter,), vote.at)
+        return self.admitting(voter, vote.chain or (vote.voter,), vote.at)
 
     def able(self, now: int) -> dict[str, frozenset[int]]:
         """Every person that could answer, and for which rules."""
         found: dict[str, frozenset[int]] = {}
         for account in self._directory.everybody():
             if self._may(account):
-                chains = self._chains(account, now)
-                rules = frozenset[int]().union(*(self._admitting(account, chain, now) for chain in chains))
+                chains = self.chains(account, now)
+                rules = frozenset[int]().union(*(self.admitting(account, chain, now) for chain in chains))
                 if rules:
                     found[account.who] = found.get(account.who, frozenset()) | rules
         return found
@@ -209,13 +194,21 @@ class _Room:
         voter = self._directory.get(vote.voter)
         return voter is not None and not self._gate.policy.veto_roles.isdisjoint(voter.roles)
 
-    def _counts(self, vote: Vote) -> bool:
+    def why_not(self, vote: Vote) -> str:
+        """Why a vote counts for nothing, whatever the others say; empty if it counts."""
         voter = self._directory.get(vote.voter)
-        if voter is None or vote.is_dismissed or vote.digest != self._gate.digest or vote.at >= self._gate.expires_at:
-            return False
-        if not self._may(voter) or any(self._is_conflicted(member) for member in vote.chain):
-            return False
-        return bool(self.rules_for(vote)) or (vote.decision is Decision.REJECT and self.has_veto(vote))
+        if vote.is_dismissed:
+            return "it was dismissed"
+        if vote.digest != self._gate.digest:
+            return "it was about another digest"
+        if vote.at >= self._gate.expires_at:
+            return "it came too late"
+        if voter is None or not voter.is_active or not voter.is_human:
+            return f"{vote.voter} is no active person"
+        if any(self._is_conflicted(member) for member in (voter.id, *vote.chain)):
+            return f"{vote.voter}, or whoever it was given for, has a hand in the task"
+        has_say = self.rules_for(vote) or (vote.decision is Decision.REJECT and self.has_veto(vote))
+        return "" if has_say else f"no rule asks {vote.voter} any more"
 
     def _may(self, account: Account) -> bool:
         return account.is_active and account.is_human and not self._is_conflicted(account.id)
@@ -223,11 +216,13 @@ class _Room:
     def _is_conflicted(self, account_id: str) -> bool:
         return not self._gate.policy.authors_may_vote and self._directory.who(account_id) in self._conflicts
 
-    def _chains(self, account: Account, now: int) -> list[Chain]:
+    def chains(self, account: Account, now: int) -> list[Chain]:
+        """His own slot, and those of others if he may answer for others at all."""
         chains = chains_to(account.id, self._delegations, self._gate.subject, now)
-        return [chain for chain in chains if not any(self._is_conflicted(member) for member in chain)]
+        usable = [chain for chain in chains if not any(self._is_conflicted(member) for member in chain)]
+        return usable if account.is_approver else [chain for chain in usable if len(chain) == 1]
 
-    def _admitting(self, voter: Account, chain: Chain, at: int) -> frozenset[int]:
+    def admitting(self, voter: Account, chain: Chain, at: int) -> frozenset[int]:
         """By whose slot it is: a role must be the voter's own, unless the policy lets it travel."""
         owner = self._directory.get(chain[0])
         if owner is None or not owner.is_active:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+APPROVER_ROLES = frozenset({"reviewer", "admin"})
+
 
 class Account(Struct, frozen=True, kw_only=True):
     """`person` is the same for all accounts of one human: whoever has two counts once."""
@@ -13,6 +15,12 @@ class Account(Struct, frozen=True, kw_only=True):
     roles: frozenset[str] = frozenset()
     is_active: bool = True
     is_human: bool = True  # agents and other programs never count
+    owner: str = ""  # of a program: the account of the human who answers for it
+
+    @property
+    def is_approver(self) -> bool:
+        """Whether it may answer in somebody else's place."""
+        return not APPROVER_ROLES.isdisjoint(self.roles)
 
     @property
     def who(self) -> str:

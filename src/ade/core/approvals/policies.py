@@ -5,7 +5,7 @@ from enum import StrEnum, auto
 from msgspec import Struct
 
 from ade.core.approvals.people import Account
-from ade.core.errors import InvalidPolicy
+from ade.core.approvals.refusals import InvalidPolicy
 
 LONGEST_MS = 30 * 86_400_000
 MOST_STEPS = 9

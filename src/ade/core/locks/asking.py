@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from ade.core.admission import check_priority
 from ade.core.errors import InvalidLock
 from ade.core.locks.records import DEFAULT_NAMESPACE, LockItem, LockRequest
@@ -10,6 +12,7 @@ from ade.core.locks.wishes import LockMode, Wish, check_lock_name, merged
 from ade.core.records import DEFAULT_PRIORITY
 
 DEFAULT_TTL_MS = 30_000
+NO_TTL = 0  # of a request that names none
 LEAST_TTL_MS, LONGEST_TTL_MS = 1_000, 3_600_000
 WAITER_LEASE_MS = 15_000
 UNATTENDED_LEASE_MS = 900_000  # of a waiter that nobody polls for: somebody looks after it now and then
@@ -28,16 +31,17 @@ def ask(
     priority: int = DEFAULT_PRIORITY,
     purpose: str | None = None,
     task_id: str | None = None,
-    ttl_ms: int = DEFAULT_TTL_MS,
+    ttl_ms: int | None = DEFAULT_TTL_MS,
     unattended: bool = False,
 ) -> LockRequest:
-    """A request as a book takes it. Raises InvalidLock."""
+    """A request as a book takes it; but without a ttl it must be given one first. Raises InvalidLock."""
     _check_namespace(namespace)
     for what, text in (("owner", owner), ("scope", scope), ("id", id)):
         check_lock_name(what, text)
     _check_purpose(purpose)
     check_priority(priority)
-    check_ttl(ttl_ms)
+    if ttl_ms is not None:
+        check_ttl(ttl_ms)
     return LockRequest(
         id=id,
         namespace=namespace,
@@ -47,7 +51,7 @@ def ask(
         priority=priority,
         purpose=purpose,
         task_id=task_id,
-        ttl_ms=ttl_ms,
+        ttl_ms=ttl_ms or NO_TTL,
         unattended=unattended,
     )
 
@@ -62,8 +66,10 @@ def _check_purpose(purpose: object) -> None:
         raise InvalidLock(f"the purpose must be text of 1 to {_MOST_TEXT} characters")
 
 
-def ttl_ms_of(seconds: float) -> int:
-    """The lease as callers write it. Raises InvalidLock."""
+def ttl_ms_of(seconds: float | None) -> int | None:
+    """The lease as callers write it; None is the store's default. Raises InvalidLock."""
+    if seconds is None:
+        return None
     if not _is_span(seconds):
         raise InvalidLock(f"a lock's ttl is a number of seconds, 1 to 3600, not {seconds!r:.120}")
     return round(seconds * 1000)
@@ -88,6 +94,16 @@ def check_ttl(ttl_ms: int) -> None:
         raise InvalidLock(
             f"a lock's ttl is 1 second to 1 hour, not {ttl_ms / 1000:g} s; it is renewed while it is held"
         )
+
+
+def leased(request: LockRequest, *, usual_ms: int, longest_ms: int) -> LockRequest:
+    """With the usual lease if it names none. Raises InvalidLock if it names one that is too long."""
+    if request.ttl_ms > longest_ms:
+        raise InvalidLock(
+            f"a lock's ttl is at most {longest_ms / 1000:g} s here (lock.max_ttl_s), not {request.ttl_ms / 1000:g} s;"
+            " it is renewed while it is held"
+        )
+    return structs.replace(request, ttl_ms=min(usual_ms, longest_ms)) if request.ttl_ms == NO_TTL else request
 
 
 def _items(wanted: Iterable[Wish | tuple[str, LockMode]]) -> tuple[LockItem, ...]:

@@ -7,11 +7,13 @@ from typing import TypeVar
 from msgspec import structs
 
 from ade.core.errors import InvalidLock, LockLost, LockRateLimited, LockTimeout, StoreError, TooManyLocks
+from ade.core.locks.asking import leased
 from ade.core.locks.limits import LockLimits
 from ade.core.locks.records import LockRequest, LockState
 from ade.governance.locks.held import HeldLock
 from ade.governance.locks.renewals import Renewals
 from ade.governance.locks.waiting import WaitingRoom
+from ade.governance.runtime import Runtime, RuntimeCache
 from ade.logs import Log
 from ade.ports import Stores
 
@@ -25,12 +27,15 @@ class LockKeeper:
         self._store = stores.locks
         self._limits = limits or LockLimits()
         self._loop = asyncio.get_running_loop()
-        self._renewals = Renewals(self._store)
+        self._runtime = RuntimeCache(stores)
+        self._renewals = Renewals(self._store, self._runtime)
         self._leaving: set[asyncio.Task[None]] = set()
-        self._waiting = WaitingRoom(self._store, finds_rings=finds_rings)
+        self._finds_rings = finds_rings  # unless the store says otherwise
+        self._waiting = WaitingRoom(self._store, finds_rings=self._looks_for_rings)
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0) -> HeldLock:
-        """Wait until it is granted. Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited."""
+        """Wait until it is granted. Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock."""
+        request = _leased(request, self._runtime.fresh() or await self._runtime.current())
         waiter = self._waiting.expect(request)
         try:
             asking = self._store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=self._limits)
@@ -55,9 +60,17 @@ class LockKeeper:
         self._renewals.add(held)
         return held
 
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether it knows the settings in the store; for any thread, which else waits for `learn` first."""
+        return self._runtime.fresh() is not None
+
+    async def learn(self) -> None:
+        await self._runtime.current()
+
     def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> HeldLock | LockRequest:
         """By another thread: held, or how it stands in line; then `wait_in_line` is next. Raises as acquire does."""
-        asked_at = self._loop.time()
+        request, asked_at = _leased(request, self._runtime.peek() or Runtime()), self._loop.time()
         try:
             answer = self._store.acquire_blocking(request, wait_ms=wait_ms, limits=self._limits)
         except (TooManyLocks, LockRateLimited):
@@ -92,6 +105,9 @@ class LockKeeper:
 
     async def take(self, request: LockRequest) -> HeldLock | None:
         """Granted, or None: then it stands in line unattended. One that gave way in a ring keeps its age."""
+        longest_ms = _longest_ms(self._runtime.fresh() or await self._runtime.current())
+        if request.ttl_ms > longest_ms:  # nobody asked for that: it is as long as the lease of the worker
+            request = structs.replace(request, ttl_ms=longest_ms)
         asked_at = self._loop.time()
         answer = await self._store.acquire(request, wait_ms=None, limits=self._limits)
         if answer is not None and answer.state is LockState.VICTIM:
@@ -155,9 +171,13 @@ class LockKeeper:
         """Let go of everything."""
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self._waiting.close()
+        self._runtime.close()
         await self._renewals.close()
         for held in list(self._renewals.held.values()):
             await self.release(held)
+
+    async def _looks_for_rings(self) -> bool:
+        return (await self._runtime.current()).is_on("deadlock_detection", otherwise=self._finds_rings)
 
     def _check_is_here(self, held: HeldLock) -> None:
         if held.loop is not self._loop:
@@ -186,3 +206,12 @@ class LockKeeper:
         job = self._loop.create_task(self._leave(request))
         self._leaving.add(job)
         job.add_done_callback(self._leaving.discard)
+
+
+def _leased(request: LockRequest, runtime: Runtime) -> LockRequest:
+    usual_ms = round(runtime.get("lock.default_ttl_s") * 1000)
+    return leased(request, usual_ms=usual_ms, longest_ms=_longest_ms(runtime))
+
+
+def _longest_ms(runtime: Runtime) -> int:
+    return round(runtime.get("lock.max_ttl_s") * 1000)

@@ -1,10 +1,11 @@
-"""Keeps what one event loop holds: every lease is set anew three times in its length."""
+"""Keeps what one event loop holds: every lease is set anew three times in its length, and at every heartbeat."""
 
 import asyncio
 
 from ade.core.errors import StoreError
 from ade.core.locks.records import by_namespace
 from ade.governance.locks.held import HeldLock
+from ade.governance.runtime import Runtime, RuntimeCache
 from ade.logs import Log
 from ade.ports import LockStore
 
@@ -13,8 +14,9 @@ log = Log("ade.locks")
 
 
 class Renewals:
-    def __init__(self, store: LockStore) -> None:
+    def __init__(self, store: LockStore, runtime: RuntimeCache) -> None:
         self._store = store
+        self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._job: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()  # one with a shorter lease than all others was added
@@ -66,7 +68,7 @@ class Renewals:
         while True:
             self._hurry.clear()
             self._shortest_ms = min((held.grant.ttl_ms for held in list(self.held.values())), default=self._shortest_ms)
-            pause = renewed_at + self._shortest_ms / 1000 / _IN_ONE_LEASE - self._loop.time()
+            pause = renewed_at + self._interval_s() - self._loop.time()
             if pause > 0:
                 await either(self._hurry, pause)
                 continue
@@ -78,8 +80,13 @@ class Renewals:
             renewed_at = self._loop.time()
             try:
                 await self._renew()
+                await self._runtime.current()
             except StoreError as error:  # every lock has an alarm of its own
                 log.warning("lock.not_renewed", locks=len(self.held), error=str(error))
+
+    def _interval_s(self) -> float:
+        heartbeat_s = (self._runtime.peek() or Runtime()).get("lock.heartbeat_interval_s")
+        return min(self._shortest_ms / 1000 / _IN_ONE_LEASE, heartbeat_s)
 
     async def _renew(self) -> None:
         for namespace, ids in by_namespace(held.grant for held in list(self.held.values())).items():

@@ -34,7 +34,7 @@ class WaitingRoom:
         self,
         store: LockStore,
         *,
-        finds_rings: bool,
+        finds_rings: Callable[[], Awaitable[bool]],
         dice: Callable[[], float] = random.random,
         time: Callable[[], float] | None = None,
         rest: Callable[[asyncio.Event, float], Awaitable[None]] = either,
@@ -104,8 +104,6 @@ class WaitingRoom:
 
     def _pause(self) -> float:
         pause = _LOOK_S * (0.5 + 0.5 * self._dice())
-        if not self._finds_rings:
-            return pause
         soonest = min(waiter.ring_at for waiter in self._waiting.values()) - self._time()
         return max(min(pause, soonest), 0.01)
 
@@ -121,7 +119,7 @@ class WaitingRoom:
         for namespace, ids in self._ids():
             began = self._time()
             self._tell(zip(ids, await ask(namespace, ids), strict=True), began)
-        if self._finds_rings:
+        if any(now >= waiter.ring_at for waiter in self._waiting.values()):
             await self._find_rings(now)
 
     def _ids(self) -> Iterable[tuple[str, Sequence[str]]]:
@@ -149,6 +147,10 @@ class WaitingRoom:
 
     async def _find_rings(self, now: float) -> None:
         """Once somebody has waited for long, for all who wait in its namespace: a ring must be seen twice as it is."""
+        if not await self._finds_rings():  # it may be switched while they wait
+            for waiter in self._waiting.values():
+                waiter.ring_at = max(waiter.ring_at, now + _RING_S)
+            return
         for namespace in {waiter.request.namespace for waiter in self._waiting.values() if now >= waiter.ring_at}:
             watch = self._watches.setdefault(namespace, RingWatch(self._store, namespace))
             waiters = [waiter for waiter in self._waiting.values() if waiter.request.namespace == namespace]

@@ -11,7 +11,7 @@ from msgspec import structs
 from ade.core.admission import check_no_cycle
 from ade.core.errors import DependencyCycle, IdempotencyConflict, NotConfirmed, QueueFull, UnknownDependency
 from ade.core.records import Task
-from ade.core.task import creation_event
+from ade.core.task import birth_events
 from ade.stores.redis.batching import Batcher, Unbatched
 from ade.stores.redis.codec import new_task, task_of
 from ade.stores.redis.crossing import Crossing
@@ -50,7 +50,7 @@ def _call(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, i
 
 
 def _packed(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, int] = _NOTHING) -> list[Any]:
-    return [new_task(task, [creation_event(task)], remote.get(task.id, ()), ages.get(task.id, False)) for task in tasks]
+    return [new_task(task, birth_events(task), remote.get(task.id, ()), ages.get(task.id, False)) for task in tasks]
 
 
 def _weight(call: _Call) -> int:

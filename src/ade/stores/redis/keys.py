@@ -199,6 +199,23 @@ KEYS: Sequence[Family] = (
     # agents
     Family("agents", "hash", "agents and how much each may do at once, by id (MessagePack)", "when they are removed"),
     Family("agent:units:<agent>", "zset", "who holds a unit of an agent, by the end of the lease", "with the lease"),
+    # documents (all in the first partition)
+    Family(
+        "documents:<kind>",
+        "hash",
+        "documents of a kind by id: version, when it expires, and body in JSON (MessagePack)",
+        "when they are removed, or by the sweep once they have expired",
+    ),
+    Family("document:ends", "zset", "documents that expire, as `<kind>:<id>` by when", "with the document"),
+    Family(
+        "document:marks", "hash", "of each kind the highest version that was removed; new ones begin above", _FOREVER
+    ),
+    Family(
+        "document:rate:<key>",
+        "string",
+        "how far somebody has used up how often he may try (GCRA), and the request that did so last",
+        "a minute after he may try as often as ever",
+    ),
     # processes (all in the first partition)
     Family("workers", "hash", "workers as they describe themselves, JSON", "600 s after the last heartbeat"),
     Family("workers:heartbeat", "zset", "workers by the end of their heartbeat", "with the worker"),

@@ -4,6 +4,7 @@ from ade.ports import Clock, Stores
 from ade.stores.redis.agents import RedisAgents
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.checks import check_servers
+from ade.stores.redis.documents import RedisDocuments
 from ade.stores.redis.effects import RedisEffects
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
@@ -56,6 +57,7 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores
         blobs=blobs,
         locks=RedisLocks(link, timing, hints),
         agents=RedisAgents(link, timing, hints),
+        documents=RedisDocuments(link, timing, hints),
         upkeep=upkeep,
         hints=hints,
         clock=clock or link.clock,

@@ -32,6 +32,7 @@ def is_plain(task: Task) -> bool:
         and not task.depends_on
         and task.deadline is None
         and task.parent_id is None
+        and task.review is None
         and task.run_after <= task.created_at
     )
 

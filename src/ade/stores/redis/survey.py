@@ -30,6 +30,7 @@ _SINGLE = {
     "queue:back": ("back", "stream"),
     "lock:leases": ("lock", "zset"),
     "lock:called": ("lock", "set"),
+    "document:ends": ("document", "zset"),
 }
 _FAMILIES = {
     "task:index:state:": ("state", "zset"),
@@ -47,6 +48,8 @@ _FAMILIES = {
     "lock:kind:": ("lock", "zset"),
     "lock:rate:": ("", "string"),
     "agent:units:": ("agent", "zset"),
+    "documents:": ("document", "hash"),
+    "document:rate:": ("", "string"),
 }
 _OTHERS = {
     "meta": "hash",
@@ -63,6 +66,7 @@ _OTHERS = {
     "gone": "set",
     "lock:marks": "hash",
     "agents": "hash",
+    "document:marks": "hash",
 }
 
 
@@ -198,6 +202,8 @@ class Survey:
             async for members in self._members(stand):
                 if stand.kind == "lock":
                     await self._look_at_locks(stand, [_text(each) for each in members])
+                elif stand.kind == "document":
+                    await self._look_at_documents(stand, [_text(each) for each in members])
                 else:
                     await self._call({"strays": [[stand.kind, stand.key, stand.argument, members]]})
 
@@ -205,6 +211,11 @@ class Survey:
         request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
         for sentence in await self.link.run("lock_survey", self.partition, request):
             self.findings.note("every_lock_has_its_place", sentence.decode(errors="replace"))
+
+    async def _look_at_documents(self, stand: Stand, members: list[str]) -> None:
+        request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
+        for sentence in await self.link.run("document_survey", self.partition, request):
+            self.findings.note("every_document_is_whole", sentence.decode(errors="replace"))
 
     async def _look_at_units(self, stand: Stand) -> None:
         request = {"agent": stand.argument, "mend": self.mend}

@@ -11,7 +11,7 @@ from ade.core.admission import check_no_cycle
 from ade.core.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import AfterFailure, Task
-from ade.core.task import creation_event
+from ade.core.task import birth_events
 from ade.stores.sqlite.codec import detail_of, new_row, packed, unpacked
 from ade.stores.sqlite.records import read_records
 from ade.stores.sqlite.statements import run, value
@@ -98,7 +98,7 @@ class _Batch:
         rows = [new_row(task, seq, now=self._now, waiting=waiting) for seq, task, waiting in new]
         run(connection, "insert_task", rows=packed(rows))
         run(connection, "insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in new]))
-        run(connection, "insert_event", rows=packed([_creation_row(seq, task) for seq, task, _ in new]))
+        run(connection, "insert_event", rows=packed([row for seq, task, _ in new for row in _event_rows(seq, task)]))
         moves = Counter((task.queue, task.name, task.status) for _, task, _ in new)
         run(connection, "move_tally", rows=packed([(*lane, count) for lane, count in moves.items()]))
         if self._edges:
@@ -208,6 +208,5 @@ def _check_same_request(earlier: Task, task: Task) -> None:
         )
 
 
-def _creation_row(seq: int, task: Task) -> tuple[Any, ...]:
-    event = creation_event(task)
-    return (event.type, event.at, seq, task.id, event.actor, event.payload)
+def _event_rows(seq: int, task: Task) -> list[tuple[Any, ...]]:
+    return [(event.type, event.at, seq, task.id, event.actor, event.payload) for event in birth_events(task)]

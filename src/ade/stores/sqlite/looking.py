@@ -16,6 +16,7 @@ from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, known_offset
 from ade.stores.sqlite.connection import connect_reader, is_current, translated
+from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.log import SqliteEvents
@@ -89,6 +90,7 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
         blobs=SqliteBlobs(blobs, at_once),
         locks=SqliteLocks(absent, readers, clock, absent),
         agents=SqliteAgents(absent, readers, clock, absent, absent),
+        documents=SqliteDocuments(absent, readers, clock, absent),
         upkeep=absent,
         hints=absent,
         clock=clock,

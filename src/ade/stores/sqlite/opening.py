@@ -14,6 +14,7 @@ from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, settle_offset
 from ade.stores.sqlite.connection import check_process, connect, translating
+from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.guard import FileGuard
 from ade.stores.sqlite.hints import FileHints
@@ -123,6 +124,7 @@ def _assemble(
         blobs=blobs,
         locks=SqliteLocks(writer, readers, timing, hints),
         agents=SqliteAgents(writer, readers, timing, hints, renewals),
+        documents=SqliteDocuments(writer, readers, timing, hints),
         upkeep=SqliteUpkeep(
             writer,
             readers,

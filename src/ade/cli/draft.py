@@ -1,0 +1,135 @@
+"""`ade draft`: a task that is written first, and runs only once it was submitted and approved."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ade.cli.arguments import parse_pairs
+from ade.cli.editing import checked_arguments
+from ade.cli.identity import acting, as_option
+from ade.cli.ids import find_id
+from ade.cli.naming import schema_of, unknown_name
+from ade.cli.parsing import JSON_OBJECT
+from ade.cli.session import Session
+from ade.cli.shared import AdeGroup, pass_session
+from ade.cli.task_options import chosen_options, draft_options, said_options
+from ade.cli.views import task_view
+from ade.core.errors import IllegalTransition, UnknownName
+from ade.core.lifecycle import Status
+from ade.queue.tasks import edit as edit_task
+from ade.queue.tasks import get
+
+if TYPE_CHECKING:
+    from ade.app.options import Options
+
+
+class DraftGroup(AdeGroup):
+    """`ade draft NAME` is `ade draft new NAME`, whatever options come before the name."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or self.commands["new"]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        return "new", self.commands["new"], args
+
+
+@click.group("draft", cls=DraftGroup, context_settings={"ignore_unknown_options": True})
+def draft() -> None:
+    """Write a task that people approve before it runs. `ade draft NAME KEY=VALUE...` is `ade draft new`."""
+
+
+@draft.command("new")
+@click.argument("name")
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@draft_options
+@pass_session
+def new(
+    session: Session,
+    /,
+    name: str,
+    pairs: tuple[str, ...],
+    arguments: dict[str, Any] | None,
+    allow_unknown: bool,
+    **given: Any,
+) -> None:
+    """Store the task NAME with arguments as a draft, and print its id.
+
+    \b
+      ade draft deploy service=web --resource service:web --start by_hand
+
+    Nothing runs before it was submitted and approved; until it is submitted it may be edited.
+    """
+    session.run(_new(session, name, pairs, arguments, said_options(given), allow_unknown))
+
+
+async def _new(
+    session: Session,
+    name: str,
+    pairs: tuple[str, ...],
+    arguments: dict[str, Any] | None,
+    said: "Options",
+    allow_unknown: bool,
+) -> None:
+    author = acting(session)
+    if not allow_unknown and not session.has_store() and session.any_app.signature_of(name) is None:
+        raise await unknown_name(session.any_app, None, name)  # a mistake makes no store
+    async with session.open_app() as app:
+        stores = (await app.open()).stores
+        chosen = {**(arguments or {}), **parse_pairs(pairs, await schema_of(app, stores, name))}
+        options = await chosen_options(stores, said, author)
+        try:
+            handle = await app.draft(name, chosen, allow_unknown=allow_unknown, **options)
+        except UnknownName:
+            raise await unknown_name(app, stores, name) from None
+        task = await get(stores, handle.id)
+    if session.out.as_json:
+        session.out.document(task_view(task))
+    else:
+        session.out.line(task.id)
+        session.out.note(f"`ade submit {task.id}` puts it before people.")
+
+
+@draft.command("edit")
+@click.argument("task_id", metavar="ID")
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="All arguments anew, as one JSON object.")
+@click.option("--description", help="Another sentence for people.")
+@click.option("--priority", type=int, help="Another priority: 0 goes first, 9 last.")
+@as_option
+@pass_session
+def edit(
+    session: Session, /, task_id: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, **given: Any
+) -> None:
+    """Change a draft. Arguments that are not named stay as they are; what was said about the draft counts no more.
+
+    Whoever edits a task cannot approve it.
+    """
+    fields = {name: value for name, value in given.items() if value is not None}
+    if not pairs and arguments is None and not fields:
+        raise click.UsageError("Say what to change: KEY=VALUE, --args, --description or --priority.")
+    session.run(_edit(session, task_id, pairs, arguments, fields))
+
+
+async def _edit(
+    session: Session, text: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, fields: dict[str, Any]
+) -> None:
+    actor = acting(session)
+    async with session.stores() as stores:
+        task = await get(stores, await find_id(stores, text))
+        if task.status is not Status.DRAFT:
+            raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
+        payloads = session.payloads(stores)
+        if pairs or arguments is not None:
+            before = arguments if arguments is not None else msgspec.json.decode(await payloads.load(task.args))
+            chosen = {**before, **parse_pairs(pairs, await schema_of(session.any_app, stores, task.name))}
+            fields["args"] = await checked_arguments(session, stores, task, chosen)
+        edited = await edit_task(stores, payloads, task.id, actor=actor, **fields)
+    if session.out.as_json:
+        session.out.document(task_view(edited))
+    else:
+        session.out.line(f"{edited.id}  changed: {', '.join(sorted(fields))}")

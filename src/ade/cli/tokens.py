@@ -1,0 +1,123 @@
+"""`ade tokens`: how programs show whose they are."""
+
+from typing import Any
+
+import click
+
+from ade.cli.identity import acting, as_option
+from ade.cli.output import Cell, Row
+from ade.cli.parsing import DURATION
+from ade.cli.session import Session
+from ade.cli.shared import group, pass_session
+from ade.cli.times import distance
+from ade.core.accounts.permissions import Permission
+from ade.core.accounts.tokens import Token
+from ade.core.accounts.users import normal_id
+from ade.governance.directory import tokens as use_cases
+from ade.insight.reasons import moment
+
+HEAD = ("token", "account", "scopes", "ends", "last used", "label")
+
+
+@group("tokens", bare="list")
+def tokens() -> None:
+    """Access tokens of accounts: list, create, revoke. `ade tokens` alone lists them."""
+
+
+@tokens.command("list")
+@click.option("--account", metavar="NAME", help="Only those of one account.")
+@pass_session
+def list_tokens(session: Session, account: str | None) -> None:
+    """List tokens and when they were used last; those that were revoked are shown for 30 days."""
+    session.look(_list(session, None if account is None else normal_id(account)))
+
+
+async def _list(session: Session, account: str | None) -> None:
+    async with session.stores() as stores:
+        known = await use_cases.list_tokens(stores, account)
+        now = stores.clock.now()
+    if session.out.as_json:
+        session.out.document({"tokens": [token_view(token) for token in known]})
+        return
+    session.out.table(HEAD, [_row(token, now) for token in known], ("last used", "scopes"))
+    if not known:
+        session.out.note("No tokens. `ade tokens create ACCOUNT` makes one.")
+
+
+def _row(token: Token, now: int) -> Row:
+    return (
+        token.id,
+        token.account,
+        ", ".join(sorted(token.scopes)),
+        distance(token.expires_at, now=now) if token.revoked_at is None else Cell("revoked", "dim"),
+        "never" if token.last_used_at is None else distance(token.last_used_at, now=now),
+        token.label,
+    )
+
+
+@tokens.command("create")
+@click.argument("account")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([str(permission) for permission in Permission]),
+    help="What it may do, of what its account may do; several times. Otherwise: all of that.",
+)
+@click.option(
+    "--expires", type=DURATION, default="90d", show_default=True, help="How long it is good for, 366d at most."
+)
+@click.option("--label", default="", help="What it is for.")
+@as_option
+@pass_session
+def create(session: Session, account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
+    """Make a token and print its secret, which is shown this once and kept nowhere."""
+    session.run(_create(session, account, scopes, expires, label))
+
+
+async def _create(session: Session, account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
+    async with session.stores() as stores:
+        secret, token = await use_cases.create_token(
+            stores,
+            account,
+            scopes=frozenset(Permission(scope) for scope in scopes) or None,
+            lasts_ms=round(expires * 1000),
+            label=label,
+            actor=acting(session),
+        )
+    if session.out.as_json:
+        session.out.document({**token_view(token), "secret": secret})
+        return
+    session.out.line(secret)
+    session.out.note(f"This is token {token.id} of {token.account}. It is not shown again.")
+
+
+@tokens.command("revoke")
+@click.argument("token_id", metavar="ID")
+@as_option
+@pass_session
+def revoke(session: Session, token_id: str) -> None:
+    """Take a token back: it is refused from now on."""
+    session.run(_revoke(session, token_id))
+
+
+async def _revoke(session: Session, token_id: str) -> None:
+    async with session.stores() as stores:
+        token = await use_cases.revoke_token(stores, token_id, actor=acting(session))
+    if session.out.as_json:
+        session.out.document(token_view(token))
+    else:
+        session.out.line(f"{token.id}: revoked, was for {token.account}")
+
+
+def token_view(token: Token) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": token.id,
+        "account": token.account,
+        "label": token.label,
+        "scopes": sorted(token.scopes),
+        "created_at": moment(token.created_at),
+        "expires_at": moment(token.expires_at),
+    }
+    later = {"last_used_at": token.last_used_at, "revoked_at": token.revoked_at}
+    return shown | {name: moment(at) for name, at in later.items() if at is not None}

@@ -1,0 +1,211 @@
+"""`ade users`: accounts of people and programs, and what they may do."""
+
+from typing import Any
+
+import click
+from msgspec import UNSET
+
+from ade.cli.identity import acting, as_option
+from ade.cli.output import Cell, Row
+from ade.cli.passwords import read_password
+from ade.cli.session import Session
+from ade.cli.shared import group, pass_session
+from ade.core.accounts.users import User, normal_id
+from ade.governance.directory import sessions as login_sessions
+from ade.governance.directory import users as use_cases
+from ade.insight.reasons import moment
+
+HEAD = ("account", "state", "roles", "kind", "password", "name")
+_NAME = click.argument("name", metavar="NAME")
+_PASSWORD_STDIN = click.option("--password-stdin", is_flag=True, help="Read the password from the first line of stdin.")
+
+
+@group("users", bare="list")
+def users() -> None:
+    """Accounts of people and programs: list, add, change. `ade users` alone lists them."""
+
+
+@users.command("list")
+@pass_session
+def list_users(session: Session) -> None:
+    """List all accounts, the deactivated ones too."""
+    session.look(_list(session))
+
+
+async def _list(session: Session) -> None:
+    async with session.stores() as stores:
+        known = await use_cases.list_users(stores)
+    if session.out.as_json:
+        session.out.document({"users": [user_view(user) for user in known]})
+        return
+    session.out.table(HEAD, [_row(user) for user in known], ("password", "kind"))
+    if not known:
+        session.out.note("No accounts. `ade users add NAME --role admin` makes the first one.")
+
+
+def _row(user: User) -> Row:
+    return (
+        user.id,
+        Cell("active", "green") if user.is_active else Cell("deactivated", "dim"),
+        ", ".join(sorted(user.roles)),
+        "person" if user.is_human else f"program of {user.owner}",
+        "" if user.password is None else "yes",
+        user.display_name,
+    )
+
+
+@users.command("add")
+@_NAME
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="May be given several times.")
+@click.option("--name", "display_name", default="", help="What people call it.")
+@click.option("--person", default="", help="Another account of the same human: the two count once.")
+@click.option("--agent", "is_program", is_flag=True, help="A program, which never votes and has tokens.")
+@click.option("--owner", default="", metavar="NAME", help="Of a program: the person who answers for it.")
+@_PASSWORD_STDIN
+@click.option("--no-password", is_flag=True, help="Nobody can sign in with a password.")
+@as_option
+@pass_session
+def add(session: Session, /, name: str, **given: Any) -> None:
+    """Make an account. Its name is for good: it can be deactivated, and never belongs to anybody else.
+
+    Roles: viewer, operator, reviewer, admin, agent, worker; any other one is a mark that review rules can ask for.
+    """
+    session.run(_add(session, name, **given))
+
+
+async def _add(
+    session: Session,
+    name: str,
+    *,
+    roles: tuple[str, ...],
+    is_program: bool,
+    password_stdin: bool,
+    no_password: bool,
+    **fields: Any,
+) -> None:
+    if no_password and password_stdin:
+        raise click.UsageError("--no-password and --password-stdin exclude each other.")
+    user = User(id=normal_id(name), roles=frozenset(roles), is_human=not is_program, **fields)
+    password = None
+    if password_stdin or not (no_password or is_program):
+        password = read_password(session, user.id, from_stdin=password_stdin)
+    async with session.stores(must_exist=False) as stores:
+        _tell(session, await use_cases.add_user(stores, user, password=password, actor=acting(session)))
+
+
+@users.command("change")
+@_NAME
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="All its roles from now on; several times.")
+@click.option("--add-role", "more", multiple=True, metavar="ROLE", help="One more role.")
+@click.option("--remove-role", "less", multiple=True, metavar="ROLE", help="One role less.")
+@click.option("--name", "display_name", help="What people call it.")
+@click.option("--person", help="Another account of the same human; empty: none.")
+@click.option("--owner", metavar="NAME", help="Of a program: the person who answers for it.")
+@as_option
+@pass_session
+def change(session: Session, /, name: str, **given: Any) -> None:
+    """Change what is given, and nothing else. It holds from the next thing the account does."""
+    session.run(_change(session, name, **given))
+
+
+async def _change(
+    session: Session,
+    name: str,
+    *,
+    roles: tuple[str, ...],
+    more: tuple[str, ...],
+    less: tuple[str, ...],
+    **fields: Any,
+) -> None:
+    changes = use_cases.UserChanges(
+        roles=frozenset(roles) or UNSET,
+        more_roles=frozenset(more),
+        fewer_roles=frozenset(less),
+        **{field: UNSET if value is None else value for field, value in fields.items()},
+    )
+    async with session.stores() as stores:
+        _tell(session, await use_cases.change_user(stores, name, changes, actor=acting(session)))
+
+
+@users.command("password")
+@_NAME
+@_PASSWORD_STDIN
+@click.option("--no-password", is_flag=True, help="Take the password away.")
+@as_option
+@pass_session
+def password(session: Session, name: str, password_stdin: bool, no_password: bool) -> None:
+    """Give an account another password. All its login sessions end; its tokens stay."""
+    session.run(_password(session, name, password_stdin, no_password))
+
+
+async def _password(session: Session, name: str, password_stdin: bool, no_password: bool) -> None:
+    async with session.stores() as stores:
+        user = await use_cases.get_user(stores, name)
+        text = None if no_password else read_password(session, user.id, from_stdin=password_stdin)
+        _tell(session, await use_cases.set_password(stores, name, text, actor=acting(session)))
+
+
+@users.command("sign-out")
+@_NAME
+@as_option
+@pass_session
+def sign_out(session: Session, name: str) -> None:
+    """End all login sessions of an account."""
+    session.run(_sign_out(session, name))
+
+
+async def _sign_out(session: Session, name: str) -> None:
+    async with session.stores() as stores:
+        ended = await login_sessions.end_all(stores, name, actor=acting(session))
+    if session.out.as_json:
+        session.out.document({"account": normal_id(name), "ended": ended})
+    else:
+        session.out.line(f"{normal_id(name)}: {ended} sessions ended")
+
+
+@users.command("deactivate")
+@_NAME
+@as_option
+@pass_session
+def deactivate(session: Session, name: str) -> None:
+    """Switch an account off: it can do nothing, its sessions end, its tokens are revoked, its votes count no more."""
+    session.run(_activate(session, name, is_active=False))
+
+
+@users.command("activate")
+@_NAME
+@as_option
+@pass_session
+def activate(session: Session, name: str) -> None:
+    """Switch an account on again, with its roles and its password; revoked tokens stay revoked."""
+    session.run(_activate(session, name, is_active=True))
+
+
+async def _activate(session: Session, name: str, *, is_active: bool) -> None:
+    async with session.stores() as stores:
+        changes = use_cases.UserChanges(is_active=is_active)
+        _tell(session, await use_cases.change_user(stores, name, changes, actor=acting(session)))
+
+
+def _tell(session: Session, user: User) -> None:
+    if session.out.as_json:
+        session.out.document(user_view(user))
+        return
+    state = "active" if user.is_active else "deactivated"
+    session.out.line(f"{user.id}: {state}, {', '.join(sorted(user.roles)) or 'no roles'}")
+
+
+def user_view(user: User) -> dict[str, Any]:
+    """All but the password's hash."""
+    shown: dict[str, Any] = {
+        "id": user.id,
+        "display_name": user.display_name,
+        "roles": sorted(user.roles),
+        "permissions": sorted(user.permissions),
+        "is_active": user.is_active,
+        "is_human": user.is_human,
+        "has_password": user.password is not None,
+        "created_at": moment(user.created_at),
+        "updated_at": moment(user.updated_at),
+    }
+    return shown | {name: value for name in ("person", "owner") if (value := getattr(user, name))}

@@ -1,0 +1,25 @@
+"""How often an account may ask, by what it asks for."""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+
+
+class Asking(StrEnum):
+    """Classes of requests that are counted apart."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    READ = auto()
+    WRITE = auto()
+    VOTE = auto()
+    LOGIN = auto()
+
+
+Rate = tuple[int, int]  # so many in so many milliseconds
+
+RATES: Mapping[Asking, Rate] = {
+    Asking.READ: (600, 60_000),
+    Asking.WRITE: (120, 60_000),
+    Asking.VOTE: (60, 60_000),
+    Asking.LOGIN: (10, 60_000),
+}

@@ -1,0 +1,246 @@
+"""From a draft to a task that may run, apart from the votes: pure functions from what was read to the Change."""
+
+from msgspec import Raw, structs
+
+from ade.core.approvals.gates import still_stands
+from ade.core.approvals.opening import Demand, People, again, open_gate, reconsidered, requested, review_of, told
+from ade.core.approvals.people import Directory
+from ade.core.approvals.records import Bypass, Comment, Gate, GateState, closed_review
+from ade.core.approvals.refusals import ApprovalNotGood, GateClosed, NoGate, NotPermitted
+from ade.core.approvals.risk import Risk
+from ade.core.approvals.subjects import digest_for
+from ade.core.approvals.voting import approved, gate_for, queued
+from ade.core.change import Change, change
+from ade.core.errors import InvalidTask
+from ade.core.events import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_UNBLOCKED
+from ade.core.lifecycle import Status, Verb
+from ade.core.records import SYSTEM, Task
+
+AFTER_THE_FACT = "after the fact"
+_LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
+ANOTHER = "it is not what was approved: its digest is another one"
+NO_ANSWER, GREW_OLD, TOO_LATE = "nobody answered in time", "the approval was not used in time", "its window is over"
+
+
+def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
+    """Freeze a draft. What was said about it before no longer counts."""
+    review = structs.replace(
+        closed_review(review_of(task), GateState.SUPERSEDED, now),
+        has_preview=has_preview,
+        preview_id=preview_id,
+        errors=(),
+    )
+    return change(task, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
+
+
+def name_preview(task: Task, preview_id: str, *, now: int) -> Change:
+    """A submitted task that waits for a preview gets the id of the task that will make it."""
+    return change(task, Verb.REVIEW, now=now, review=structs.replace(review_of(task), preview_id=preview_id))
+
+
+def send_back(task: Task, errors: tuple[str, ...], *, now: int, preview: Raw | None = None) -> Change:
+    """It cannot be approved as it is: its author may mend it."""
+    review = structs.replace(review_of(task), errors=errors, preview_id=None)
+    payload: dict[str, object] = {"errors": list(errors)}
+    also = {"review": review, **_kept_preview(preview)}
+    return change(task, Verb.ASSESS, now=now, target=Status.DRAFT, payload=payload, also=also)
+
+
+def _kept_preview(preview: Raw | None) -> dict[str, object]:
+    return {} if preview is None else {"preview": preview}
+
+
+def assess(task: Task, preview: Raw | None, demand: Demand, people: People, *, now: int) -> Change:
+    """The preview is there and found good: people are asked, or the policy approves by itself."""
+    seen = structs.replace(task, preview=preview)
+    gate, events = open_gate(seen, demand, people, now=now)
+    review = structs.replace(review_of(task).with_gate(gate), editors=(), errors=())
+    fields: dict[str, object] = {
+        "review": review,
+        "digest": gate.digest,
+        "risk": risk_record(demand.risk, now),
+        **_kept_preview(preview),
+    }
+    if gate.is_automatic:
+        ready = structs.replace(task, review=review)
+        return approved(ready, gate, Verb.ASSESS, now=now, actor=SYSTEM, first_events=events, also=fields)
+    payload: dict[str, object] = {"score": demand.risk.score, "level": demand.risk.level, "approval": gate.id}
+    return change(task, Verb.ASSESS, now=now, payload=payload, more_events=events, also=fields)
+
+
+def born_held(task: Task, demand: Demand, people: People, *, now: int) -> Task:
+    """A new task that waits for people before anybody may claim it."""
+    gate, _ = open_gate(task, demand, people, now=now)
+    status = Status.PENDING if gate.is_automatic else Status.REVIEWING
+    review = review_of(task).with_gate(gate, editors=())
+    risk = risk_record(demand.risk, now)
+    return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk)
+
+
+def risk_record(risk: Risk, now: int) -> dict[str, object]:
+    """What is kept of an assessment."""
+    return {**structs.asdict(risk), "assessed_at": now}
+
+
+def tend(task: Task, people: People, *, now: int) -> Change | None:
+    """What time, or a change among the people, has done to a task that waits; None if nothing."""
+    gate = review_of(task).gate
+    if gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
+        return None
+    if task.status is Status.APPROVED:
+        return _too_old(task, gate, now=now)
+    if now >= gate.expires_at:
+        return _expired(task, gate, NO_ANSWER, now=now)
+    state = people.standing(gate, now).state
+    if state is GateState.APPROVED:  # somebody whose vote was on record may vote again, or a rule is met by delegation
+        closed = structs.replace(gate, state=state, decided_at=now)
+        return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)
+    after, events = reconsidered(gate, people, now=now)
+    if after == gate:
+        return None
+    if gate.state is GateState.BLOCKED and after.state is GateState.OPEN:
+        events = (*events, told(after, APPROVAL_UNBLOCKED, now=now))
+    return change(task, Verb.REVIEW, now=now, more_events=events, review=review_of(task).with_gate(after))
+
+
+def _too_old(task: Task, gate: Gate, *, now: int) -> Change | None:
+    until = review_of(task).not_after
+    if until is not None and now >= until:
+        return _expired(task, gate, TOO_LATE, now=now)
+    if gate.valid_until is not None and now >= gate.valid_until:
+        return _expired(task, gate, GREW_OLD, now=now)
+    return None
+
+
+def _expired(task: Task, gate: Gate, reason: str, *, now: int) -> Change:
+    review = review_of(task).with_gate(
+        structs.replace(gate, state=GateState.EXPIRED, decided_at=gate.decided_at or now)
+    )
+    payload: dict[str, object] = {"approval": gate.id, "reason": reason}
+    why = f"expired: {reason}"
+    return change(task, Verb.EXPIRE, now=now, payload=payload, review=review, finished_at=now, reason=why)
+
+
+def start(task: Task, directory: Directory, *, now: int, actor: str) -> Change:
+    """Let an approved task join its queue. Raises ApprovalNotGood."""
+    gate = gate_for(task)
+    if task.status is Status.APPROVED and (why := not_good(task, gate, directory, now=now)):
+        raise ApprovalNotGood(f"task {task.id} was not started: {why}")
+    return change(
+        task,
+        Verb.START,
+        now=now,
+        actor=actor,
+        payload=queued(task, gate, now=now, actor=actor).payload,
+        run_after=max(task.run_after, review_of(task).not_before or 0),
+    )
+
+
+def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, has_begun: bool = False) -> str:
+    """Why this approval does not let the task run now; empty if it does."""
+    if gate.state is not GateState.APPROVED:
+        return f"approval {gate.id} is {gate.state}"
+    if not gate.step and gate.digest != digest_for(task, gate.policy):
+        return ANOTHER
+    until = review_of(task).not_after
+    if not has_begun and until is not None and now >= until:
+        return TOO_LATE
+    if gate.is_automatic:
+        is_old = gate.valid_until is not None and now >= gate.valid_until and not has_begun
+        return GREW_OLD if is_old else ""
+    moment = min(now, (gate.valid_until or now) - 1) if has_begun else now
+    if not still_stands(gate, directory, moment):
+        is_old = gate.valid_until is not None and moment >= gate.valid_until
+        return GREW_OLD if is_old else "not enough of those who approved it may still do so"
+    return ""
+
+
+def revoke(task: Task, people: People, *, now: int, actor: str, reason: str) -> Change:
+    """Take an approval back before the task runs: people are asked anew."""
+    gate = gate_for(task)
+    if gate.state is not GateState.APPROVED or task.status not in (Status.APPROVED, Status.PENDING):
+        raise GateClosed(f"approval {gate.id} is {gate.state} and the task {task.status}; there is nothing to revoke")
+    if task.attempt > gate.after_attempt:
+        raise GateClosed("the task has been started under this approval; cancel it if it must not go on")
+    withdrawn = structs.replace(gate, state=GateState.REVOKED)
+    before = structs.replace(task, review=review_of(task).with_gate(withdrawn))
+    anew, more = reconsidered(again(gate, review_of(task), now=now), people, now=now)
+    return change(
+        task,
+        Verb.REVOKE,
+        now=now,
+        actor=actor,
+        payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
+        more_events=(requested(anew, now=now), *more),
+        review=review_of(before).with_gate(anew),
+        approved_at=None,
+    )
+
+
+def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
+    """Run it without approval, in the open: never counted as one, and to be looked at after the fact."""
+    if not reason.strip():
+        raise InvalidTask("say why the approval is bypassed; the reason is kept on record")
+    gate = gate_for(task)
+    if not gate.is_undecided:
+        raise GateClosed(f"approval {gate.id} is {gate.state} already; nothing was changed")
+    review = review_of(task)
+    later = again(gate, review, now=now, step=AFTER_THE_FACT, conflicts=gate.conflicts | {actor})
+    cancelled = structs.replace(gate, state=GateState.CANCELLED, decided_at=now, is_bypassed=True)
+    # The gate that is over stays the newest, so that nothing waits for what is said after the fact.
+    gates = (*(each for each in review.gates if each.id != gate.id), later, cancelled)
+    bypass = Bypass(by=actor, at=now, reason=reason, digest=gate.digest)
+    return change(
+        task,
+        Verb.BREAK_GLASS,
+        now=now,
+        actor=actor,
+        payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
+        more_events=(requested(later, now=now), queued(task, cancelled, now=now, actor=actor)),
+        review=structs.replace(review, gates=gates, bypass=bypass),
+        run_after=max(task.run_after, review.not_before or 0),
+    )
+
+
+def comment(task: Task, text: str, *, now: int, actor: str) -> Change:
+    """Say something that is no vote."""
+    if not text.strip() or len(text) > _LONGEST_COMMENT:
+        raise InvalidTask(f"a comment has 1 to {_LONGEST_COMMENT} characters")
+    review = review_of(task)
+    if len(review.comments) >= _MOST_COMMENTS:
+        raise InvalidTask(f"a task has at most {_MOST_COMMENTS} comments; the event log has them all")
+    gate_for(task)
+    said = Comment(by=actor, at=now, text=text)
+    after = structs.replace(review, comments=(*review.comments, said))
+    event = told(gate_for(task), APPROVAL_COMMENTED, now=now, actor=actor, text=text)
+    return change(task, Verb.REVIEW, now=now, more_events=(event,), review=after)
+
+
+def dismiss(task: Task, voter: str, reason: str, people: People, *, now: int, actor: str) -> Change:
+    """Somebody's request for changes counts no more. The author and those with a hand in it cannot do that."""
+    gate = gate_for(task)
+    if gate.state is not GateState.CHANGES_REQUESTED or task.status is not Status.DRAFT:
+        raise NoGate(f"nobody's request for changes holds up task {task.id}")
+    if not reason.strip():
+        raise InvalidTask("say why the request for changes is dismissed; the reason is kept on record")
+    if people.directory.who(actor) in {people.directory.who(each) for each in gate.conflicts}:
+        raise NotPermitted(f"{actor} has a hand in this task and cannot dismiss what others ask for")
+    votes = tuple(
+        structs.replace(vote, is_dismissed=True) if vote.voter == voter and not vote.is_dismissed else vote
+        for vote in gate.votes
+    )
+    if votes == gate.votes:
+        raise NoGate(f"{voter} has asked for nothing here")
+    open_again = structs.replace(gate, votes=votes, state=GateState.OPEN)
+    state = people.standing(open_again, now).state
+    event = told(gate, APPROVAL_DISMISSED, now=now, actor=actor, voter=voter, reason=reason)
+    after = structs.replace(open_again, state=state)
+    review = review_of(task).with_gate(after)
+    if state is GateState.CHANGES_REQUESTED:
+        return change(task, Verb.REVIEW, now=now, more_events=(event,), review=review)
+    ready = structs.replace(task, review=review)
+    if state is GateState.APPROVED:
+        closed = structs.replace(after, decided_at=now)
+        return approved(ready, closed, Verb.REOPEN, now=now, actor=actor, first_events=(event,))
+    payload: dict[str, object] = {"approval": gate.id}
+    return change(task, Verb.REOPEN, now=now, actor=actor, first_events=(event,), payload=payload, review=review)

@@ -1,0 +1,93 @@
+"""What people are told when they may not do something about an approval, or have written rules that cannot be."""
+
+from ade.core.errors import AdeError
+
+
+class NoGate(AdeError):
+    """Nobody needs to approve this task now. `ade show ID` tells how it stands."""
+
+    code = "no_gate"
+
+
+class GateClosed(AdeError):
+    """The decision has been made already; nothing was changed. `ade approvals show ID` tells which."""
+
+    code = "gate_closed"
+
+
+class DigestMismatch(AdeError):
+    """The task is no longer what was looked at. Nothing was counted; look at it again, then answer."""
+
+    code = "digest_mismatch"
+
+
+class NotEligible(AdeError):
+    """This account may not answer here. `ade approvals show ID` tells who may."""
+
+    code = "not_eligible"
+
+
+class ConflictOfInterest(NotEligible):
+    """Whoever wrote or edited a task, or answers for the agent that did, cannot approve it. Ask somebody else."""
+
+    code = "conflict_of_interest"
+
+
+class ReauthenticationNeeded(NotEligible):
+    """Approving this risk takes a password given within the last five minutes. Give it and answer again."""
+
+    code = "reauthentication_needed"
+
+
+class NotPermitted(AdeError):
+    """This account does not have the permission for that. An administrator can give it a role that has."""
+
+    code = "not_permitted"
+
+
+class Denied(AdeError):
+    """A guard rule forbids this. Nothing was stored; `ade policies check` tells which rule it is."""
+
+    code = "denied"
+
+
+class ApprovalNotGood(AdeError):
+    """The approval does not hold any more, so the task was not started. `ade show ID` tells why."""
+
+    code = "approval_not_good"
+
+
+class RunHeld(AdeError):
+    """The run waits for approval: it ends here, and begins again once people have agreed. Let this error pass."""
+
+    code = "run_held"
+
+
+class InvalidSubject(AdeError):
+    """What is to be approved cannot be written down in one way only, so nobody could tell later what was approved."""
+
+    code = "invalid_subject"
+
+
+class InvalidPolicy(AdeError):
+    """The review policy is not valid. Nothing was stored; correct it and try again."""
+
+    code = "invalid_policy"
+
+
+class InvalidRulebook(AdeError):
+    """The rulebook is not valid. Nothing was stored; correct what the sentence names and apply it again."""
+
+    code = "invalid_rulebook"
+
+
+class InvalidSetting(AdeError):
+    """The value does not fit this setting. Nothing was stored; give one within its bounds."""
+
+    code = "invalid_setting"
+
+
+class UnknownSetting(AdeError):
+    """No run-time setting or feature has this name. `ade config show` and `ade features list` show those that do."""
+
+    code = "unknown_setting"

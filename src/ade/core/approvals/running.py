@@ -1,0 +1,108 @@
+"""Before a run begins: whether its approval is still good, and how it waits where it is not."""
+
+from msgspec import Raw, Struct, structs
+
+from ade.core.approvals.deciding import AFTER_THE_FACT, not_good, risk_record
+from ade.core.approvals.opening import Demand, People, open_gate, review_of
+from ade.core.approvals.people import Directory
+from ade.core.approvals.records import Gate, GateState, closed_review
+from ade.core.approvals.refusals import InvalidSubject
+from ade.core.approvals.subjects import digest_for, read_preview
+from ade.core.lifecycle import Status
+from ade.core.outcome import Withheld
+from ade.core.records import Task
+
+STALE = "what it would change has changed since the preview"
+
+
+class Clearance(Struct, frozen=True):
+    """Whether people have let this task run, as it is. `reason` tells why not; it is empty too if nobody was asked."""
+
+    is_good: bool
+    reason: str = ""
+
+
+def clearance_of(task: Task, directory: Directory, *, now: int) -> Clearance:
+    """The digest is computed again from the record that would run. Raises InvalidSubject."""
+    gate = whole_gate(task)
+    if gate is None:
+        return Clearance(False)
+    if is_bypassed(task, gate):
+        return Clearance(True)
+    why = not_good(task, gate, directory, now=now, has_begun=_has_begun(task, gate))
+    return Clearance(not why, why)
+
+
+def is_bypassed(task: Task, gate: Gate) -> bool:
+    """Whether the glass was broken for the task exactly as it is, and nobody has said since that this was wrong."""
+    return _stays_bypassed(task, gate) and gate.digest == digest_for(task, gate.policy)
+
+
+def _stays_bypassed(task: Task, gate: Gate) -> bool:
+    afterwards = [each for each in review_of(task).gates if (each.step, each.digest) == (AFTER_THE_FACT, gate.digest)]
+    return gate.is_bypassed and all(each.state is not GateState.REJECTED for each in afterwards)
+
+
+def whole_gate(task: Task) -> Gate | None:
+    """The newest gate for the task as a whole."""
+    gates = [gate for gate in review_of(task).gates if not gate.step]
+    return gates[-1] if gates else None
+
+
+def _has_begun(task: Task, gate: Gate) -> bool:
+    """Whether the task has run under this gate before: in an earlier attempt, or up to a step that had to wait."""
+    gates = review_of(task).gates
+    later = gates[[each.id for each in gates].index(gate.id) + 1 :]
+    waited = any(each.step and each.step != AFTER_THE_FACT for each in later)
+    return waited or task.attempt > gate.after_attempt + 1
+
+
+def has_changed(before: Raw | None, now: Raw) -> bool:
+    """Whether a preview made now saw other versions than the one that was approved."""
+    if before is None:
+        return True
+    return read_preview(before).versions != read_preview(now).versions
+
+
+def wants_versions(preview: Raw | None) -> bool:
+    """Whether the preview told in which state it saw its resources."""
+    try:
+        return preview is not None and bool(read_preview(preview).versions)
+    except InvalidSubject:
+        return True  # it cannot be compared, so it is not the same
+
+
+def previewed_anew(task: Task, reason: str, *, now: int) -> Withheld:
+    """Back to the preview: whatever was approved counts no more."""
+    review = closed_review(review_of(task), GateState.STALE, now)
+    fields = {"review": structs.replace(review, has_preview=True, preview_id=None), "preview": None, "digest": None}
+    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
+
+
+def asked_anew(task: Task, demand: Demand, people: People, *, now: int) -> Withheld:
+    """People are asked before it runs, or goes on."""
+    stale = task
+    if not demand.step:
+        stale = structs.replace(task, review=closed_review(review_of(task), GateState.STALE, now))
+    counted = structs.replace(stale, attempt=task.attempt - 1)  # the run that meets the gate does not count
+    gate, events = open_gate(counted, demand, people, now=now)
+    fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
+    if not demand.step:
+        fields |= {"digest": gate.digest, "risk": risk_record(demand.risk, now)}
+    return Withheld(reason=demand.reason or "approval is demanded", events=events, fields=fields)
+
+
+def step_gate(task: Task, step: str, about: object) -> Gate | None:
+    """The gate for exactly this step of a run."""
+    for gate in reversed(review_of(task).gates):
+        if gate.step == step and gate.digest == digest_for(task, gate.policy, step, about):
+            return gate
+    return None
+
+
+def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int) -> bool:
+    """Whether people have let this step of a run pass, and would still do so."""
+    if _stays_bypassed(task, gate):
+        return True
+    unlimited = structs.replace(task, review=structs.replace(review_of(task), not_after=None))  # it has begun long ago
+    return not not_good(unlimited, gate, directory, now=now, has_begun=_has_begun(task, gate))

@@ -1,0 +1,80 @@
+"""What exactly people approve: everything of a task that matters, written down in one way, and its digest."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ade.core.approvals.canonical import digest_of
+from ade.core.approvals.delegations import Subject
+from ade.core.approvals.policies import Policy
+from ade.core.approvals.refusals import InvalidSubject
+from ade.core.approvals.risk import RiskLevel
+from ade.core.locks.wishes import Wish
+from ade.core.records import Task
+
+
+class Preview(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task would do, found out without doing it. `versions` tells in which state each resource was seen."""
+
+    changes: list[Any] = []
+    warnings: list[str] = []
+    errors: list[str] = []
+    versions: dict[str, str] = {}
+
+
+_preview = msgspec.json.Decoder(Preview).decode
+
+
+def read_preview(raw: Raw) -> Preview:
+    """Raises InvalidSubject for what no preview looks like."""
+    try:
+        return _preview(raw)
+    except msgspec.MsgspecError as error:
+        raise InvalidSubject(
+            f"a preview must return ade.Preview(changes=[...], warnings=[...], errors=[...], versions={{...}}): {error}"
+        ) from None
+
+
+def resources_of(task: Task) -> tuple[str, ...]:
+    """All that the task names: what it changes, and what it locks."""
+    return tuple(dict.fromkeys((*task.resources, *(wish.resource for wish in task.locks))))
+
+
+def subject_of(task: Task, level: RiskLevel) -> Subject:
+    kinds = frozenset(resource.partition(":")[0] for resource in resources_of(task))
+    return Subject(name=task.name, tags=frozenset(task.tags), resource_types=kinds, level=level, task_id=task.id)
+
+
+def digest_for(task: Task, policy: Policy, step: str = "", about: object = None) -> str:
+    """Of the task as it would run under this policy; for a gate in the middle of a run, of that step too.
+
+    Raises InvalidSubject.
+    """
+    written: dict[str, object] = {
+        "name": task.name,
+        "args": _plain(task.args),
+        "queue": task.queue,
+        "resources": list(task.resources),
+        "locks": [_wish(wish) for wish in task.locks],
+        "rollback": task.rollback,
+        "timeout_ms": task.timeout_ms,
+        "preview": None if task.preview is None else _plain(task.preview),
+        "policy": {"id": policy.id, "version": policy.version},
+    }
+    if step:
+        written["step"], written["about"] = step, about
+    return digest_of(written)
+
+
+def _plain(raw: Raw) -> object:
+    try:
+        plain: object = msgspec.json.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise InvalidSubject(f"the task holds text that is no JSON: {error}") from None
+    return plain
+
+
+def _wish(wish: Wish) -> Mapping[str, object]:
+    return {"resource": wish.resource, "mode": str(wish.mode)}

@@ -1,0 +1,75 @@
+"""Undoing what a task has done: by a task of its own, that is linked to it and enqueued once."""
+
+from collections.abc import Sequence
+
+from ade.core.change import Change
+from ade.core.errors import IllegalTransition, UnknownName
+from ade.core.lifecycle import FINAL, Status
+from ade.core.records import SYSTEM, AfterFailure, Task
+from ade.governance.approvals.submitting import ROLLBACK_SUFFIX
+from ade.ports import Stores
+from ade.queue.decisions import get
+from ade.queue.enqueue import enqueue
+from ade.queue.ids import fresh_id
+from ade.queue.payloads import Payloads
+
+AUTOMATIC = "automatic"
+
+
+async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
+    """Enqueue the rollback of a task that has ended; the same one, however often it is asked for.
+
+    Raises IllegalTransition for a task that never ran or has not ended, UnknownName where no rollback is known.
+    """
+    task = await get(stores, task_id)
+    if task.status not in FINAL or not _has_run(task):
+        raise IllegalTransition(
+            f"task {task.id} is {task.status}: only one that has run and ended can be rolled back; cancel it first"
+        )
+    if not any(known.has_rollback for known in await stores.workers.definitions() if known.name == task.name):
+        raise UnknownName(f"no worker knows how to roll back {task.name}; give the task a function by @task.rollback")
+    [stored] = await enqueue(stores, payloads, [await _rollback_of(payloads, task, author=actor)])
+    return stored
+
+
+async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
+    """Before tasks fail for good: those that want it are rolled back once they have. The rollback is stored first,
+    and waits for the failure, so that no death in between leaves a failure without one."""
+    failing = [change.after for change in changes if change.after.status is Status.FAILED and _is_automatic(change)]
+    if failing:
+        await enqueue(stores, payloads, [await _rollback_of(payloads, task, waits=True) for task in failing])
+
+
+def _is_automatic(change: Change) -> bool:
+    return change.before.rollback == AUTOMATIC and _has_run(change.after)
+
+
+def _has_run(task: Task) -> bool:
+    return task.started_at is not None
+
+
+async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = None, waits: bool = False) -> Task:
+    return Task(
+        id=fresh_id(task.updated_at),
+        name=f"{task.name}{ROLLBACK_SUFFIX}",
+        queue=task.queue,
+        args=await payloads.load(task.args),
+        priority=task.priority,
+        timeout_ms=task.timeout_ms,
+        parent_id=task.id,
+        depends_on=(task.id,) if waits else (),
+        after_failure=AfterFailure.RUN,
+        locks=task.locks,
+        source=SYSTEM,
+        author_id=author or task.author_id,
+        idempotency_key=f"rollback:{task.id}:{task.generation}:{AUTOMATIC if waits else 'manual'}",
+        description=f"rollback of {task.id}",
+    )
+
+
+async def is_needless(stores: Stores, rollback: Task) -> bool:
+    """Whether a rollback that was prepared has nothing to undo: its task was taken over, and completed after all."""
+    if rollback.parent_id is None or rollback.parent_id not in rollback.depends_on:
+        return False
+    [original] = await stores.tasks.get([rollback.parent_id])
+    return original is not None and original.status is Status.COMPLETED

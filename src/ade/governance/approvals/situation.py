@@ -1,0 +1,114 @@
+"""Everything that decides who must approve what, as the store has it now."""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Raw, Struct
+
+from ade.core.approvals.choosing import Chosen, policy_for
+from ade.core.approvals.opening import Demand, People
+from ade.core.approvals.risk import Risk, RiskFacts, RiskLevel
+from ade.core.approvals.risk import assess as assess_risk
+from ade.core.approvals.rulebook import Rulebook, criticalities_of
+from ade.core.approvals.subjects import read_preview, resources_of, subject_of
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.governance import rulebook as rulebooks
+from ade.governance import runtime as runtimes
+from ade.governance.delegations import load_delegations
+from ade.governance.directory.users import load_directory
+from ade.governance.runtime import Runtime
+from ade.ports import Stores
+
+
+class Situation(Struct, frozen=True):
+    rulebook: Rulebook
+    runtime: Runtime
+    people: People
+
+
+class Verdict(Struct, frozen=True):
+    """What is demanded of a task, and how that came about."""
+
+    demand: Demand
+    chosen: Chosen
+
+
+async def load_people(stores: Stores) -> People:
+    directory, delegations = await asyncio.gather(load_directory(stores), load_delegations(stores))
+    return People(directory, tuple(delegations))
+
+
+async def load_situation(stores: Stores) -> Situation:
+    rulebook, runtime, people = await asyncio.gather(rulebooks.load(stores), runtimes.load(stores), load_people(stores))
+    return Situation(rulebook, runtime, people)
+
+
+async def risk_of(stores: Stores, task: Task, situation: Situation, preview: Raw | None = None) -> Risk:
+    """From what the store and the preview know; nothing of it is the author's to choose."""
+    changes = 0 if preview is None else len(read_preview(preview).changes)
+    return await assessed(stores, situation, task.name, resources_of(task), changes)
+
+
+async def assessed(stores: Stores, situation: Situation, name: str, resources: Sequence[str], changes: int = 0) -> Risk:
+    """The risk of something of this name; how much it changes only a preview can tell."""
+    completed, failed = await _history(stores, name)
+    facts = RiskFacts(
+        criticalities=criticalities_of(situation.rulebook, resources),
+        changes=changes,
+        resources=len(resources),
+        everywhere=any(_is_everywhere(resource) for resource in resources),
+        completed=completed,
+        failed=failed,
+    )
+    return assess_risk(facts, situation.runtime.thresholds())
+
+
+def _is_everywhere(resource: str) -> bool:
+    """Whether it names a whole kind and not one thing."""
+    _, colon, rest = resource.partition(":")
+    return not colon or not rest or "*" in rest
+
+
+async def _history(stores: Stores, name: str) -> tuple[int, int]:
+    """How many tasks of this name have completed and failed."""
+    counts = {Status.COMPLETED: 0, Status.FAILED: 0}
+    for tally in await stores.queues.tallies():
+        if tally.name == name and tally.status in counts:
+            counts[tally.status] += tally.count
+    return counts[Status.COMPLETED], counts[Status.FAILED]
+
+
+async def demanded(
+    stores: Stores,
+    task: Task,
+    situation: Situation,
+    *,
+    preview: Raw | None = None,
+    named: Sequence[str] = (),
+    reason: str = "",
+    step: str = "",
+    about: object = None,
+) -> Verdict:
+    """Who must approve this task. Raises InvalidPolicy for a policy that does not exist, InvalidSubject."""
+    risk = await risk_of(stores, task, situation, preview)
+    own = task.review.policies if task.review is not None else ()
+    names, subject = tuple(dict.fromkeys((*own, *named))), subject_of(task, risk.level)
+    chosen = policy_for(situation.rulebook, subject, risk, names, situation.runtime.timeouts())
+    demand = Demand(
+        policy=chosen.policy,
+        risk=risk,
+        is_automatic=not step and _passes_by_itself(chosen, risk, situation.runtime),
+        in_batch=chosen.high_risk_in_batch or risk.level.rank < RiskLevel.HIGH.rank,
+        reason=reason,
+        step=step,
+        about=about,
+    )
+    return Verdict(demand, chosen)
+
+
+def _passes_by_itself(chosen: Chosen, risk: Risk, runtime: Runtime) -> bool:
+    """Only where the policy and the flag both say so, and never from a high risk on."""
+    if chosen.auto_approve is None or not runtime.is_on("auto_approve_low_risk"):
+        return False
+    return risk.level.rank <= chosen.auto_approve.rank and risk.level.rank < RiskLevel.HIGH.rank

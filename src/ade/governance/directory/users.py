@@ -1,0 +1,181 @@
+"""Accounts: made, changed and switched off. They are never removed, so that no name gets a second owner."""
+
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from ade.core.accounts.errors import AccountExists, InvalidAccount, LastAdmin, UnknownAccount
+from ade.core.accounts.users import (
+    USER_ADDED,
+    USER_CHANGED,
+    User,
+    check_user,
+    directory_of,
+    normal_id,
+    normal_roles,
+)
+from ade.core.approvals.people import Directory
+from ade.core.documents import DocumentWrite
+from ade.core.errors import StaleWrite
+from ade.core.events import Event
+from ade.governance.directory.access import Ending, of_account
+from ade.governance.directory.passwords import USUAL, Cost, check_strength, hashed
+from ade.governance.directory.shelves import USERS
+from ade.governance.kept import Kept, decided
+from ade.ports import Stores
+
+
+class UserChanges(Struct, frozen=True, kw_only=True):
+    """What shall be different; all else stays."""
+
+    display_name: str | UnsetType = UNSET
+    roles: frozenset[str] | UnsetType = UNSET  # all of them
+    more_roles: frozenset[str] = frozenset()
+    fewer_roles: frozenset[str] = frozenset()
+    person: str | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    is_active: bool | UnsetType = UNSET
+
+
+async def add_user(
+    stores: Stores, user: User, *, password: str | None = None, actor: str | None = None, cost: Cost = USUAL
+) -> User:
+    """Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does not exist."""
+    now = stores.clock.now()
+    new = structs.replace(
+        user,
+        id=normal_id(user.id),
+        roles=normal_roles(user.roles),
+        person=user.person and normal_id(user.person),
+        owner=user.owner and normal_id(user.owner),
+        password=await _hash_of(password, cost),
+        created_at=now,
+        updated_at=now,
+    )
+    check_user(new)
+    await _check_owner(stores, new)
+    payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
+    if new.owner:
+        payload["owner"] = new.owner
+    event = Event(type=USER_ADDED, at=now, actor=actor, payload=payload)
+    try:
+        await stores.documents.write([USERS.put(new.id, new, seen=0)], [event])
+    except StaleWrite:
+        raise AccountExists(
+            f"there is an account {new.id} already, perhaps a deactivated one; names are never given to somebody else"
+        ) from None
+    return new
+
+
+async def get_user(stores: Stores, account: str) -> User:
+    """Raises UnknownAccount."""
+    return (await find(stores, account)).record
+
+
+async def list_users(stores: Stores) -> list[User]:
+    return [kept.record for kept in (await USERS.all(stores)).values()]
+
+
+async def load_directory(stores: Stores) -> Directory:
+    """Everybody as they are now, in one read."""
+    return directory_of(await list_users(stores))
+
+
+async def find(stores: Stores, account: str) -> Kept[User]:
+    """The account under any spelling of its name. Raises UnknownAccount."""
+    kept = await USERS.get(stores, normal_id(account))
+    if kept is None:
+        raise UnknownAccount(f"no account {account[:100]!r} exists; `ade users list` shows those that do")
+    return kept
+
+
+async def change_user(stores: Stores, account: str, changes: UserChanges, *, actor: str | None = None) -> User:
+    """Whoever is deactivated loses all sessions and tokens in the same write.
+
+    Raises UnknownAccount, InvalidAccount and LastAdmin.
+    """
+
+    async def step() -> User:
+        kept = await find(stores, account)
+        return await _write(stores, kept, _changed(kept.record, changes), actor)
+
+    return await decided(step)
+
+
+def _changed(user: User, changes: UserChanges) -> User:
+    roles = user.roles if changes.roles is UNSET else normal_roles(changes.roles)
+    return structs.replace(
+        user,
+        display_name=user.display_name if changes.display_name is UNSET else changes.display_name,
+        roles=normal_roles((roles | normal_roles(changes.more_roles)) - normal_roles(changes.fewer_roles)),
+        person=user.person if changes.person is UNSET else changes.person and normal_id(changes.person),
+        owner=user.owner if changes.owner is UNSET else changes.owner and normal_id(changes.owner),
+        is_active=user.is_active if changes.is_active is UNSET else changes.is_active,
+    )
+
+
+async def set_password(
+    stores: Stores, account: str, password: str | None, *, actor: str | None = None, cost: Cost = USUAL
+) -> User:
+    """None takes the password away. All sessions end with it. Raises UnknownAccount, InvalidAccount, WeakPassword."""
+    await find(stores, account)  # before the work is done
+    text = await _hash_of(password, cost)
+
+    async def step() -> User:
+        kept = await find(stores, account)
+        return await _write(stores, kept, structs.replace(kept.record, password=text), actor)
+
+    return await decided(step)
+
+
+async def _hash_of(password: str | None, cost: Cost) -> str | None:
+    if password is None:
+        return None
+    check_strength(password)
+    return await hashed(password, cost)
+
+
+async def _write(stores: Stores, kept: Kept[User], after: User, actor: str | None) -> User:
+    before, now = kept.record, stores.clock.now()
+    fields = [name for name in User.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+    if not fields:
+        return before
+    check_user(after)
+    if "owner" in fields:
+        await _check_owner(stores, after)
+    after = structs.replace(after, updated_at=now)
+    payload: dict[str, object] = {"account": after.id, "fields": fields}
+    if "roles" in fields:
+        payload |= {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
+    if "is_active" in fields:
+        payload["is_active"] = after.is_active
+    event = Event(type=USER_CHANGED, at=now, actor=actor, payload=payload)
+    ending = await _ending(stores, before, after, actor)
+    writes = [USERS.put(after.id, after, seen=kept.version), *await _witness(stores, before, after), *ending.writes]
+    await stores.documents.write(writes, [event, *ending.events])
+    return after
+
+
+async def _ending(stores: Stores, before: User, after: User, actor: str | None) -> Ending:
+    """What is over for the account with this change."""
+    if before.is_active and not after.is_active:
+        return await of_account(stores, after.id, "account deactivated", actor=actor, tokens=True)
+    if before.password != after.password:
+        return await of_account(stores, after.id, "password changed", actor=actor)
+    return Ending()
+
+
+async def _witness(stores: Stores, before: User, after: User) -> list[DocumentWrite]:
+    """Another admin, written unchanged when one is lost: of two that are taken away at once, one write fails."""
+    if not before.is_admin or after.is_admin:
+        return []
+    for account, kept in (await USERS.all(stores)).items():
+        if account != after.id and kept.record.is_admin:
+            return [USERS.put(account, kept.record, seen=kept.version)]
+    raise LastAdmin(f"{after.id} is the last active admin; make somebody else an admin first")
+
+
+async def _check_owner(stores: Stores, user: User) -> None:
+    if not user.owner:
+        return
+    owner = (await find(stores, user.owner)).record
+    if not owner.is_human or not owner.is_active:
+        raise InvalidAccount(f"{owner.id} cannot answer for {user.id}: the owner of a program is an active person")

@@ -1,0 +1,111 @@
+"""Why a task that people have to do with is not running: what of whom is missing, and what to do about it."""
+
+from ade.core.approvals.opening import review_of
+from ade.core.approvals.records import Gate, GateState, StartMode
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.insight.people import load_people
+from ade.insight.reasons import Reason, listed, moment, span
+from ade.ports import Stores
+
+
+async def why_in_review(stores: Stores, task: Task) -> Reason:
+    """For a task that has not come to its queue yet."""
+    match task.status:
+        case Status.DRAFT:
+            return _draft(task)
+        case Status.SUBMITTED:
+            return await _submitted(stores, task)
+        case Status.APPROVED:
+            return _approved(task, stores.clock.now())
+    return await _reviewing(stores, task)
+
+
+def _draft(task: Task) -> Reason:
+    review = review_of(task)
+    gate, errors = review.gate, list(review.errors)
+    again = f"`ade draft edit {task.id}` changes it, `ade submit {task.id}` puts it before people again"
+    if gate is not None and gate.state is GateState.CHANGES_REQUESTED:
+        asking = sorted({vote.voter for vote in gate.votes if vote.decision == "request_changes"})
+        because = f": {listed(errors)}" if errors else ""
+        return Reason(
+            code="changes_requested",
+            sentence=f"changes were asked for by {listed(asking)}{because}; {again}",
+            facts={"asked_by": asking, "errors": errors, "approval": gate.id},
+        )
+    if errors:
+        return Reason(
+            code="sent_back",
+            sentence=f"it went back to its author: {'; '.join(errors)[:1_000]}; {again}",
+            facts={"errors": errors},
+        )
+    sentence = f"it is still being written; `ade submit {task.id}` puts it before people"
+    return Reason(code="draft", sentence=sentence)
+
+
+async def _submitted(stores: Stores, task: Task) -> Reason:
+    review = review_of(task)
+    if not review.has_preview or review.preview_id is None:
+        return Reason(code="submitted", sentence="it is being validated and assessed; the next sweep goes on with it")
+    [preview] = await stores.tasks.get([review.preview_id])
+    status = "to come" if preview is None else str(preview.status)
+    sentence = (
+        f"it is assessed once its preview is made by task {review.preview_id} ({status});"
+        f" `ade explain {review.preview_id}` tells what that waits for"
+    )
+    return Reason(code="submitted", sentence=sentence, facts={"preview_id": review.preview_id, "preview": status})
+
+
+async def _reviewing(stores: Stores, task: Task) -> Reason:
+    gate, now = review_of(task).gate, stores.clock.now()
+    if gate is None:
+        return Reason(code="waits_for_approval", sentence="it waits for people to approve it")
+    standing = (await load_people(stores)).standing(gate, now)
+    able, missing = list(standing.may_vote), list(standing.missing)
+    facts: dict[str, object] = {
+        "approval": gate.id,
+        "digest": gate.digest,
+        "may_answer": able,
+        "missing": missing,
+        "expires_at": gate.expires_at,
+    }
+    if standing.state is GateState.BLOCKED:
+        return Reason(code="approval_blocked", sentence=_blocked(gate, able, missing, now), facts=facts)
+    step = f" before its step {gate.step!r} goes on" if gate.step else ""
+    because = f" ({gate.reason})" if gate.reason else ""
+    sentence = (
+        f"it waits for people to approve it{step}{because}: {'; '.join(missing)} missing, {listed(able) or 'nobody'}"
+        f" may answer by `ade approvals approve {task.id}`; {_expiry(gate, now)}"
+    )
+    return Reason(code="waits_for_approval", sentence=sentence, facts=facts)
+
+
+def _blocked(gate: Gate, able: list[str], missing: list[str], now: int) -> str:
+    hands = f" ({listed(sorted(gate.conflicts))} had a hand in it and cannot)" if gate.conflicts else ""
+    roles = sorted({role for rule in gate.policy.rules for role in rule.roles})
+    names = sorted({name for rule in gate.policy.rules for name in rule.users})
+    account = f"NAME --role {roles[-1]}" if roles else names[0]
+    left = f"only {listed(able)} may still" if able else "nobody is left who can"
+    return (
+        f"it waits for people to approve it, but {left}{hands}: {'; '.join(missing)} missing; `ade users add {account}`"
+        f" makes an account that can, {_expiry(gate, now)}"
+    )
+
+
+def _expiry(gate: Gate, now: int) -> str:
+    return f"it expires at {moment(gate.expires_at)}, {span(gate.expires_at - now)} from now"
+
+
+def _approved(task: Task, now: int) -> Reason:
+    review = review_of(task)
+    gate = review.gate
+    facts: dict[str, object] = {"start": review.start, "not_before": review.not_before, "not_after": review.not_after}
+    sentence = "it was approved and waits for its start"
+    if review.start is StartMode.BY_HAND:
+        sentence = f"it was approved and waits for a hand: `ade approvals start {task.id}`"
+    if review.not_before is not None and review.not_before > now:
+        sentence += f"; it may begin from {moment(review.not_before)} on"
+    until = [end for end in (review.not_after, gate.valid_until if gate is not None else None) if end is not None]
+    if until:
+        sentence += f"; the approval is good until {moment(min(until))}"
+    return Reason(code="waits_for_start", sentence=sentence, facts=facts)

@@ -1,0 +1,96 @@
+"""DocumentStore on Redis: all documents are in the first partition, so that they are written together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ade.core.documents import Document, DocumentWrite, stale
+from ade.core.errors import NotConfirmed, StoreCorrupt
+from ade.core.events import Event
+from ade.ports import RULES
+from ade.stores.redis.codec import as_text, packed_event
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.link import Link
+from ade.stores.redis.records import pairs
+from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
+
+_PLACE = 0
+_decode = msgspec.msgpack.Decoder(tuple[int, int | bool, str]).decode
+
+
+class RedisDocuments:
+    def __init__(self, link: Link, timing: Timing, hints: RedisHints) -> None:
+        self._link = link
+        self._timing = timing
+        self._hints = hints
+
+    async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
+        if not ids:
+            return []
+        now, found = await self._read("HMGET", kind, *ids)
+        return [_standing(kind, each, packed, now) for each, packed in zip(ids, found, strict=True)]
+
+    async def list_documents(self, kind: str) -> list[Document]:
+        now, flat = await self._read("HGETALL", kind)
+        found = (_standing(kind, each.decode(), packed, now) for each, packed in sorted(pairs(flat)))
+        return [document for document in found if document is not None]
+
+    async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
+        if not writes and not events:
+            return
+        request = {
+            "writes": [_packed(write) for write in writes],
+            "events": [packed_event(event) for event in events],
+            "token": new_token(),
+        }
+        unconfirmed: NotConfirmed | None = None
+        try:
+            refused: Any = await self._run("document_write", request, confirm=self._link.is_strong)
+        except NotConfirmed as error:
+            unconfirmed, refused = error, error.answer
+        if refused:
+            raise stale(writes[refused - 1])
+        if writes:
+            self._hints.published(RULES)
+        if unconfirmed is not None:
+            raise unconfirmed
+
+    async def take_rate(self, key: str, count: int, period_ms: int) -> int:
+        request = {"key": key, "count": count, "period_ms": period_ms, "token": new_token()}
+        return int(await self._run("document_rate", request))
+
+    async def expire_documents(self, limit: int) -> int:
+        """Rates are forgotten by the server itself."""
+        return int(await self._run("document_expire", {"limit": limit}))
+
+    async def _run(self, script: str, request: dict[str, Any], *, confirm: bool = False) -> Any:
+        return await self._link.run(script, _PLACE, {**self._timing(), **request}, confirm=confirm)
+
+    async def _read(self, command: str, kind: str, *words: str) -> tuple[int, Any]:
+        """What time it is, and what the server answers of the documents of a kind."""
+        key = f"{self._link.names[_PLACE].prefix}documents:{kind}"
+        (seconds, micros), found = await self._link.ask(_PLACE, ("TIME",), (command, key, *words))
+        given = self._timing().get("now")
+        return (int(seconds) * 1000 + int(micros) // 1000 if given is None else given), found
+
+
+def _packed(write: DocumentWrite) -> list[Any]:
+    body = write.body is not None and as_text(bytes(write.body))
+    seen, expires_at = (False if each is None else each for each in (write.seen, write.expires_at))
+    return [write.kind, write.id, body, seen, expires_at]
+
+
+def _standing(kind: str, document_id: str, packed: bytes | None, now: int) -> Document | None:
+    if packed is None:
+        return None
+    try:
+        version, expires_at, body = _decode(packed)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"the {kind} {document_id!r} cannot be read ({error}); restore it from a backup") from error
+    ends = None if expires_at is False else expires_at
+    if ends is not None and ends <= now:
+        return None
+    return Document(kind=kind, id=document_id, body=Raw(body.encode()), version=version, expires_at=ends)

@@ -1,0 +1,127 @@
+"""DocumentStore on SQLite: guards are judged and all is written under the write lock."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import apsw
+from msgspec import Raw
+
+from ade.core.documents import Document, DocumentWrite, stale
+from ade.core.events import Event
+from ade.core.rate import RateState, available, next_allowed_ms, possible, take
+from ade.ports import RULES, Clock, Hints
+from ade.stores.sqlite.codec import packed
+from ade.stores.sqlite.log import enter
+from ade.stores.sqlite.statements import run, value
+
+if TYPE_CHECKING:
+    from ade.stores.sqlite.readers import Readers
+    from ade.stores.sqlite.writer import Writer
+
+_RATE_KEPT_MS = 60_000  # after it is all free again: nothing is lost with it, and few writes are needed
+_Versions = dict[tuple[str, str], int | None]
+
+
+class SqliteDocuments:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Hints) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+        self._hints = hints
+
+    async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
+        def read(connection: apsw.Connection) -> list[Document | None]:
+            rows = run(connection, "document_fetch", kind=kind, ids=packed(list(ids)), now=self._clock.now())
+            known = {row[0]: _document(kind, row) for row in rows}
+            return [known.get(each) for each in ids]
+
+        return await self._readers.call(read)
+
+    async def list_documents(self, kind: str) -> list[Document]:
+        now = self._clock.now()
+        rows = await self._readers.call(lambda c: run(c, "document_list", kind=kind, now=now))
+        return [_document(kind, row) for row in rows]
+
+    async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
+        after: _Versions = {}  # what an earlier try has left, if it was written after all
+
+        def change(connection: apsw.Connection) -> None:
+            if after and all(_version(connection, *which) == version for which, version in after.items()):
+                return
+            after.clear()
+            for each in writes:
+                after[each.kind, each.id] = _carry_out(connection, each, self._clock.now())
+            for event in events:
+                enter(connection, event)
+
+        if writes or events:
+            await self._writer.call(change)
+        if writes:
+            self._hints.ring(RULES)
+
+    async def take_rate(self, key: str, count: int, period_ms: int) -> int:
+        taken: RateState | None = None  # by an earlier try, if it was written after all
+
+        def change(connection: apsw.Connection) -> int:
+            nonlocal taken
+            steady = self._clock.steady()
+            known = RateState(value(connection, "document_rate_get", key=key) or 0)
+            if known == taken:
+                return 0
+            state = possible(known, count=count, period_ms=period_ms, now_ms=steady)
+            if not available(state, count=count, period_ms=period_ms, now_ms=steady):
+                return next_allowed_ms(state, count=count, period_ms=period_ms, now_ms=steady) - steady
+            taken = take(state, 1, count=count, period_ms=period_ms, now_ms=steady)
+            run(connection, "document_rate_put", key=key, full_at=taken.full_at)
+            return 0
+
+        wait_ms: int = await self._writer.call(change)
+        return wait_ms
+
+    async def expire_documents(self, limit: int) -> int:
+        """By a reader first: usually there is nothing to remove, and then nothing is written."""
+        now, since = self._clock.now(), (self._clock.steady() - _RATE_KEPT_MS) * 1000
+
+        def find(connection: apsw.Connection) -> tuple[list[tuple[str, str]], list[str]]:
+            ended = run(connection, "document_ended", now=now, limit=limit)
+            idle = run(connection, "document_rate_idle", since=since, limit=limit - len(ended))
+            return ended, [key for (key,) in idle]
+
+        ended, idle = await self._readers.call(find)
+
+        def change(connection: apsw.Connection) -> int:
+            removed = run(connection, "document_end", rows=packed(ended), now=now)
+            for kind, version in removed:
+                run(connection, "document_mark", kind=kind, version=version)
+            return len(removed) + len(run(connection, "document_rate_drop", keys=packed(idle), since=since))
+
+        if not ended and not idle:
+            return 0
+        count: int = await self._writer.call(change)
+        return count
+
+
+def _carry_out(connection: apsw.Connection, write: DocumentWrite, now: int) -> int | None:
+    """Write one document if it is as it was seen; answers its version, None when it is not there any more."""
+    kind, each = write.kind, write.id
+    rows = run(connection, "document_stands", kind=kind, id=each, now=now)
+    version, has_expired = rows[0] if rows else (0, False)
+    if write.seen is not None and write.seen != (0 if has_expired else version):
+        raise stale(write)
+    if write.body is None:
+        for (gone,) in run(connection, "document_remove", kind=kind, id=each):
+            run(connection, "document_mark", kind=kind, version=gone)
+        return None
+    body = bytes(write.body).decode()
+    new: int = value(connection, "document_put", kind=kind, id=each, expires_at=write.expires_at, body=body)
+    return new
+
+
+def _version(connection: apsw.Connection, kind: str, document_id: str) -> int | None:
+    version: int | None = value(connection, "document_stands", kind=kind, id=document_id, now=0)
+    return version
+
+
+def _document(kind: str, row: tuple[str, int, int | None, str]) -> Document:
+    document_id, version, expires_at, body = row
+    return Document(kind=kind, id=document_id, body=Raw(body.encode()), version=version, expires_at=expires_at)

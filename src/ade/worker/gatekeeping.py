@@ -1,0 +1,212 @@
+"""The last look before a run: nothing that people must approve begins without their approval of exactly this."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw, structs
+
+from ade.core.approvals.refusals import Denied, RunHeld
+from ade.core.change import Change
+from ade.core.errors import InvalidTask
+from ade.core.failure import FailureKind, TaskError
+from ade.core.outcome import Failed, Outcome, Succeeded, Withheld
+from ade.core.records import SYSTEM, Task
+from ade.core.task import admit
+from ade.logs import Log
+from ade.ports import Stores
+from ade.queue.enqueue import keep
+from ade.queue.handlers import Handler, Registry
+from ade.queue.payloads import Payloads
+from ade.worker.run import Run
+from ade.worker.undoing import prepare_rollbacks
+from ade.worker.wire import Hold
+
+if TYPE_CHECKING:
+    from ade.governance.approvals.situation import Situation
+    from ade.governance.rulebook import RulebookCache
+    from ade.governance.runtime import RuntimeCache
+
+_LARGEST_STEP = 256 * 1024  # bytes that people can be shown
+log = Log("ade.worker")
+Perform = Callable[[Run, Handler], Awaitable[Outcome]]
+
+
+class Gatekeeper:
+    """Costs a plain task nothing but a look at the rulebook that is known already."""
+
+    def __init__(self, stores: Stores, payloads: Payloads, registry: Registry) -> None:
+        self._stores = stores
+        self._payloads = payloads
+        self._handlers = registry.by_name
+        self._rules: RulebookCache | None = None
+        self._runtime: RuntimeCache | None = None
+        self.perform: Perform = _nobody_performs
+
+    async def open(self) -> None:
+        """Before the first run: which rules there are must be known. Raises StoreUnavailable."""
+        from ade.governance.rulebook import RulebookCache
+        from ade.governance.runtime import RuntimeCache
+
+        self._rules, self._runtime = RulebookCache(self._stores), RuntimeCache(self._stores)
+        await self._rules.current()
+
+    def close(self) -> None:
+        for followed in (self._rules, self._runtime):
+            if followed is not None:
+                followed.close()
+
+    async def enqueue(self, tasks: Sequence[Task]) -> list[Task]:
+        """Store what a run enqueues; the guard is asked first."""
+        from ade.governance.approvals.admitting import admitted
+        from ade.governance.approvals.submitting import follow_up
+
+        assert self._rules is not None  # it was opened before the first run
+        assert self._runtime is not None
+        rulebook, runtime = await asyncio.gather(self._rules.current(), self._runtime.current())
+        now = self._stores.clock.now()
+        new = [admit(task, now=now) for task in runtime.limited(tasks)]
+        held = await admitted(self._stores, self._payloads, new, rulebook)
+        stored = await keep(self._stores, self._payloads, held)
+        await follow_up(self._stores, self._payloads, stored)
+        return stored
+
+    def check(self, run: Run) -> Awaitable[Outcome | None] | None:
+        """None lets the run begin at once; else what to wait for, which answers None or how it ends before it began."""
+        task, handler, rules = run.task, run.handler, self._rules
+        if task.source == SYSTEM:
+            return self._serve(run) if task.name.endswith(":rollback") else None
+        if handler is None or rules is None:
+            return None
+        if task.review is None and not handler.definition.has_preview:
+            rulebook = rules.fresh()
+            if rulebook is not None and not rulebook.guard:
+                return None
+        return self._check(run, handler, rules)
+
+    async def _serve(self, run: Run) -> Outcome | None:
+        from ade.governance.approvals.rolling_back import is_needless
+
+        return Succeeded(Raw(b"null")) if await is_needless(self._stores, run.task) else None
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """Before runs end in failure: what undoes them is stored first."""
+        await prepare_rollbacks(self._stores, self._payloads, changes)
+
+    async def _check(self, run: Run, handler: Handler, rules: "RulebookCache") -> Outcome | None:
+        rulebook = await rules.current()
+        if run.task.review is None and not handler.definition.has_preview and not rulebook.guard:
+            return None
+        return await self._judge(run, handler)
+
+    async def _judge(self, run: Run, handler: Handler) -> Outcome | None:
+        from ade.core.approvals.deciding import ANOTHER
+        from ade.core.approvals.running import STALE, asked_anew, clearance_of, previewed_anew
+        from ade.core.guard import Occasion, Verdict
+        from ade.governance.approvals.admitting import ruled, tell_denied
+        from ade.governance.approvals.situation import demanded, load_situation
+
+        task, stores, now = run.task, self._stores, self._stores.clock.now()
+        situation = await load_situation(stores)
+        ruling = await ruled(stores, self._payloads, task, situation, Occasion.RUN)
+        if ruling.verdict is Verdict.DENY:
+            await tell_denied(stores, task, ruling, Occasion.RUN)
+            return _denied(ruling.reason)
+        clearance = clearance_of(task, situation.people.directory, now=now)
+        if clearance.is_good:
+            if not handler.definition.has_preview or await self._is_as_previewed(run, handler):
+                return None
+            return previewed_anew(task, STALE, now=now)
+        reason = clearance.reason or ruling.reason
+        if handler.definition.has_preview:
+            return previewed_anew(task, reason or "it has not been approved", now=now)
+        own = task.review.policies if task.review is not None else ()
+        if ruling.verdict is Verdict.ALLOW and not own and not clearance.reason:
+            return None
+        named = (ruling.policy,) if ruling.policy else ()
+        verdict = await demanded(stores, task, situation, named=named, reason=reason)
+        demand = verdict.demand
+        if demand.is_automatic and clearance.reason != ANOTHER:
+            return None
+        log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
+        by_people = structs.replace(demand, is_automatic=False)  # somebody has changed what had passed
+        return asked_anew(task, by_people, situation.people, now=now)
+
+    async def _is_as_previewed(self, run: Run, handler: Handler) -> bool:
+        """Whether a preview made now sees the same versions, where the first one named any."""
+        from ade.core.approvals.running import has_changed, is_bypassed, wants_versions, whole_gate
+
+        previewer, gate = self._handlers.get(f"{handler.name}:preview"), whole_gate(run.task)
+        if gate is not None and is_bypassed(run.task, gate):
+            return True  # the glass is broken: it runs as things are
+        if run.task.preview is None:
+            return False  # nobody has seen what it would do
+        if previewer is None or not wants_versions(run.task.preview):
+            return True
+        outcome = await self.perform(run, previewer)
+        if not isinstance(outcome, Succeeded):
+            return False
+        return not has_changed(run.task.preview, await self._payloads.load(outcome.result))
+
+    async def after(self, run: Run, outcome: Outcome) -> None:
+        """A preview that was made is put before people, as part of the run that made it."""
+        if run.task.source != SYSTEM or not run.task.name.endswith(":preview") or not isinstance(outcome, Succeeded):
+            return
+        from ade.governance.approvals.submitting import previewed
+
+        await previewed(self._stores, run.task, outcome.result, self._payloads)
+
+    async def hold(self, run: Run, wanted: Hold) -> None:
+        """Return if the run may go on; else it ends here and waits without a worker. Raises RunHeld, Denied."""
+        from ade.core.approvals.records import MOST_STEPS_ASKED
+        from ade.core.approvals.running import asked_anew, may_go_on, step_gate
+        from ade.governance.approvals.situation import demanded, load_situation
+
+        if len(wanted.about) > _LARGEST_STEP:
+            raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(wanted.about):,}")
+        about = msgspec.json.decode(wanted.about)
+        situation = await load_situation(self._stores)
+        named, reason, step = wanted.policies, wanted.reason, wanted.step
+        if wanted.is_tool:
+            ruling = await self._ruled_on_tool(run.task, situation, wanted)
+            if ruling is None:
+                return
+            named, reason = (*named, *ruling[0]), ruling[1]
+        gate, now = step_gate(run.task, step, about), self._stores.clock.now()
+        if gate is not None and may_go_on(run.task, gate, situation.people.directory, now=now):
+            return
+        if run.task.review is not None and len(run.task.review.gates) > MOST_STEPS_ASKED:
+            raise InvalidTask(
+                f"a task can ask people about at most {MOST_STEPS_ASKED} steps; ask about several at once"
+            )
+        verdict = await demanded(self._stores, run.task, situation, named=named, reason=reason, step=step, about=about)
+        run.withheld = asked_anew(run.task, verdict.demand, situation.people, now=now)
+        raise RunHeld()
+
+    async def _ruled_on_tool(
+        self, task: Task, situation: "Situation", wanted: Hold
+    ) -> tuple[tuple[str, ...], str] | None:
+        """None where the call is allowed; else which policy it needs and why."""
+        from ade.core.guard import Case, Occasion, Verdict, rule_on
+        from ade.governance.approvals.admitting import tell_denied
+
+        tool = wanted.step.removeprefix("tool ")
+        about = msgspec.json.decode(wanted.about)
+        case = Case(name=task.name, tool=tool, arguments=about, tags=task.tags)
+        ruling = rule_on(situation.rulebook, case, Occasion.TOOL)
+        if ruling.verdict is Verdict.ALLOW:
+            return None
+        if ruling.verdict is Verdict.DENY:
+            await tell_denied(self._stores, task, ruling, Occasion.TOOL, tool)
+            raise Denied(f"the tool {tool} must not be used like this: {ruling.reason}")
+        return (ruling.policy,) if ruling.policy else (), ruling.reason
+
+
+def _denied(reason: str) -> Failed:
+    message = f"a guard rule forbids it: {reason}" if reason else "a guard rule forbids it"
+    return Failed(TaskError(kind=FailureKind.DENIED, type="Denied", message=message, retryable=False))
+
+
+async def _nobody_performs(run: Run, handler: Handler) -> Outcome:
+    return Withheld(reason="nobody can preview it here")

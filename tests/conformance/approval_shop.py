@@ -1,0 +1,83 @@
+"""Where histories of approvals happen: the people, the rules, and what workers know; and clients that go deaf."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from ade.core.accounts.users import User
+from ade.core.approvals.rulebook_reading import read_rulebook
+from ade.core.errors import StoreUnavailable
+from ade.core.records import Definition, Worker
+from ade.governance import rulebook
+from ade.governance.directory.users import add_user
+from ade.ports import Stores, TaskStore
+from ade.queue.handlers import Handler, Mode, Registry
+from ade.queue.signature import Signature
+from tests.worker.workshop import Replaced
+
+PERSONS = {"bob2": "bob", "ada2": "ada"}
+PROGRAMS = {"bot": "cy"}
+ROLES = {
+    "ada": "reviewer",
+    "ada2": "reviewer dba",
+    "bob": "reviewer",
+    "bob2": "reviewer",
+    "cy": "reviewer dba",
+    "dee": "reviewer dba",
+    "eve": "admin",
+    "vic": "viewer",
+}
+PLAIN, PREVIEWED = "deploy", "plan"
+_TIMES = {"expires_after": "1h", "valid_for": "30m"}
+POLICIES: tuple[dict[str, Any], ...] = (
+    {"rules": [{"needed": 2, "roles": ["reviewer"]}], **_TIMES},
+    {"rules": [{"needed": 1, "roles": ["reviewer"]}, {"needed": 1, "roles": ["dba"]}], **_TIMES},
+    {"rules": [{"needed": 2, "roles": ["reviewer"]}], "deny_threshold": 2, "veto_roles": ["dba"], **_TIMES},
+    {"rules": [{"needed": 1, "users": ["bob"]}], "steps": [{"after": "10m", "roles": ["dba"]}], **_TIMES},
+)
+
+
+async def open_shop(stores: Stores, registry: Registry, policy: dict[str, Any]) -> None:
+    """Everybody is there, this policy holds for both kinds of tasks, and a worker has told what it can do."""
+    for account, roles in ROLES.items():
+        await add_user(stores, User(id=account, roles=frozenset(roles.split()), person=PERSONS.get(account, "")))
+    for program, owner in PROGRAMS.items():
+        await add_user(stores, User(id=program, roles=frozenset({"agent"}), is_human=False, owner=owner))
+    ours = {"id": "ours", "names": [PLAIN, PREVIEWED], **policy}
+    rules = {"policy": [ours], "criticality": {"prod:*": 100}}
+    await rulebook.apply(stores, read_rulebook(rules), actor="eve")
+    worker = Worker(id="w", hostname="h", pid=1, started_at=stores.clock.now(), version="1")
+    await stores.workers.register(worker, [handler.definition for handler in registry], 30_000)
+
+
+def shop_registry() -> Registry:
+    made = Registry()
+    for name in (PLAIN, PREVIEWED):
+        made.add(
+            Handler(
+                name=name,
+                function=_nothing,
+                signature=Signature.of(_nothing),
+                mode=Mode.ASYNC,
+                definition=Definition(name=name, has_preview=name == PREVIEWED),
+            )
+        )
+    return made
+
+
+async def _nothing(number: int) -> None: ...
+
+
+def without_answers(stores: Stores) -> Stores:
+    """What is written stays written, but whoever wrote it hears of nothing."""
+
+    def lost(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def then_silence(*args: Any, **kwargs: Any) -> Any:
+            await write(*args, **kwargs)
+            raise StoreUnavailable("the connection is gone")
+
+        return then_silence
+
+    tasks = stores.tasks
+    cut = {name: lost(getattr(tasks, name)) for name in ("commit", "commit_each", "add")}
+    return replace(stores, tasks=cast(TaskStore, Replaced(tasks, cut)))

@@ -1,0 +1,251 @@
+"""Which policy a task needs: everything that is for it counts, and the strictest of it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ade.core.approvals.choosing import USUAL, Chosen, Timeouts, policy_for
+from ade.core.approvals.delegations import Subject
+from ade.core.approvals.policies import Recheck, check_policy
+from ade.core.approvals.refusals import InvalidPolicy
+from ade.core.approvals.risk import Risk, RiskLevel, Thresholds, level_of, usual_quorum
+from ade.core.approvals.rulebook import Rulebook
+from ade.core.approvals.rulebook_reading import read_rulebook
+
+HOUR = 3_600_000
+USUAL_TIMES = Timeouts()
+
+
+def risk(score: float) -> Risk:
+    level = level_of(score, Thresholds())
+    return Risk(score=score, level=level, criticality=0, magnitude=0, blast_radius=0, failure_rate=0)
+
+
+def book(*policies: dict[str, Any]) -> Rulebook:
+    usual = {"rules": [{"needed": 1, "roles": ["reviewer"]}]}
+    return read_rulebook({"policy": [usual | policy for policy in policies]}, version=4)
+
+
+def chosen(
+    rulebook: Rulebook,
+    *named: str,
+    name: str = "deploy",
+    tags: str = "",
+    types: str = "",
+    score: float = 10,
+    timeouts: Timeouts = USUAL_TIMES,
+) -> Chosen:
+    about = risk(score)
+    subject = Subject(
+        name=name, tags=frozenset(tags.split()), resource_types=frozenset(types.split()), level=about.level
+    )
+    return policy_for(rulebook, subject, about, named, timeouts)
+
+
+def test_where_no_policy_fits_the_usual_quorum_counts() -> None:
+    low, high = chosen(book(), score=10), chosen(book(), score=60)
+
+    assert (low.ids, low.policy.version) == ((USUAL,), 4)
+    assert [rule.needed for rule in low.policy.rules] == [1]
+    assert low.policy.rules[0].roles == {"reviewer", "admin"}
+    assert (low.policy.expires_after_ms, low.policy.valid_for_ms) == (24 * HOUR, 24 * HOUR)
+    assert low.policy.recheck is Recheck.ACTIVE
+    assert [rule.needed for rule in high.policy.rules] == [2]
+    assert (high.policy.valid_for_ms, high.policy.recheck) == (4 * HOUR, Recheck.ROLES)
+    assert high.auto_approve is None
+
+
+def test_a_policy_is_for_what_fits_all_its_conditions() -> None:
+    rulebook = book(
+        {"id": "one", "names": ["deploy*"], "tags": ["release"], "resource_types": ["db"], "from_level": "medium"}
+    )
+
+    assert chosen(rulebook, name="deploy-app", tags="release x", types="db host", score=30).ids == ("one",)
+    assert chosen(rulebook, name="mail", tags="release", types="db", score=30).ids == (USUAL,)
+    assert chosen(rulebook, tags="other", types="db", score=30).ids == (USUAL,)
+    assert chosen(rulebook, tags="release", score=30).ids == (USUAL,)
+    assert chosen(rulebook, tags="release", types="db", score=10).ids == (USUAL,)
+
+
+def test_a_policy_without_conditions_must_be_named() -> None:
+    rulebook = book({"id": "asked"}, {"id": "general", "names": ["*"]})
+
+    assert chosen(rulebook).ids == ("general",)
+    assert chosen(rulebook, "asked").ids == ("asked", "general")
+    assert chosen(rulebook, "asked").why == (
+        "policy asked: it was asked for by its name",
+        "policy general: the name deploy fits '*'",
+    )
+
+
+def test_a_name_that_no_policy_has_is_refused() -> None:
+    with pytest.raises(InvalidPolicy, match="no policy 'nobody' is in the rulebook"):
+        chosen(book({"id": "asked"}), "nobody")
+
+
+def test_policies_together_are_as_strict_as_the_strictest() -> None:
+    rulebook = book(
+        {
+            "id": "a",
+            "names": ["*"],
+            "rules": [{"needed": 1, "roles": ["dba"]}],
+            "deny_threshold": 2,
+            "veto_roles": ["security"],
+            "expires_after": "8h",
+            "valid_for": "2h",
+            "steps": [{"after": "1h", "roles": ["admin"]}, {"after": "5h", "users": ["eve"]}],
+            "authors_may_vote": True,
+            "roles_travel": True,
+            "auto_approve": "medium",
+        },
+        {
+            "id": "b",
+            "names": ["deploy"],
+            "rules": [{"needed": 2, "roles": ["reviewer"]}],
+            "veto_roles": ["legal"],
+            "expires_after": "4h",
+            "valid_for": "3h",
+            "steps": [{"after": "30m", "roles": ["lead"]}, {"after": "1h", "users": ["ada"]}],
+            "authors_may_vote": True,
+            "recheck": "roles",
+            "auto_approve": "low",
+        },
+    )
+    found = chosen(rulebook)
+    policy = found.policy
+
+    assert (policy.id, policy.version) == ("a+b", 4)
+    assert [(rule.needed, sorted(rule.roles)) for rule in policy.rules] == [(1, ["dba"]), (2, ["reviewer"])]
+    assert (policy.deny_threshold, sorted(policy.veto_roles)) == (1, ["legal", "security"])
+    assert (policy.expires_after_ms, policy.valid_for_ms) == (4 * HOUR, 2 * HOUR)
+    assert [(step.after_ms, sorted(step.users), sorted(step.roles)) for step in policy.steps] == [
+        (HOUR // 2, [], ["lead"]),
+        (HOUR, ["ada"], ["admin"]),
+    ]
+    assert (policy.authors_may_vote, policy.roles_travel, policy.recheck) == (True, False, Recheck.ROLES)
+    assert (found.auto_approve, found.high_risk_in_batch) == (RiskLevel.LOW, False)
+
+
+def test_what_two_policies_want_of_the_same_people_is_wanted_once() -> None:
+    rulebook = book(
+        {"id": "a", "names": ["*"], "rules": [{"needed": 2, "roles": ["reviewer"], "name": "reviewers"}]},
+        {"id": "b", "names": ["*"], "rules": [{"needed": 1, "roles": ["reviewer"]}] * 3},
+    )
+
+    [rule] = chosen(rulebook).policy.rules
+    assert (rule.needed, rule.name) == (3, "reviewers")
+
+
+def test_nothing_passes_by_itself_unless_all_say_so() -> None:
+    rulebook = book({"id": "a", "names": ["*"], "auto_approve": "low"}, {"id": "b", "tags": ["careful"]})
+
+    assert chosen(rulebook).auto_approve is RiskLevel.LOW
+    assert chosen(rulebook, tags="careful").auto_approve is None
+
+
+def test_a_high_risk_is_approved_for_less_unless_the_rulebook_says_otherwise() -> None:
+    rulebook = book(
+        {"id": "silent", "tags": ["silent"]},
+        {"id": "firm", "tags": ["firm"], "valid_for": "7d", "recheck": "active"},
+    )
+
+    silent, firm = (chosen(rulebook, tags=tag, score=60).policy for tag in ("silent", "firm"))
+    assert (silent.valid_for_ms, silent.recheck) == (4 * HOUR, Recheck.ROLES)
+    assert (firm.valid_for_ms, firm.recheck) == (168 * HOUR, Recheck.ACTIVE)
+    assert chosen(rulebook, tags="silent", score=10).policy.valid_for_ms == 24 * HOUR
+
+
+def test_more_than_any_policy_may_demand_is_refused() -> None:
+    many = [{"needed": 1, "roles": [f"role{number}"]} for number in range(15)]
+    rulebook = book(
+        {"id": "a", "names": ["*"], "rules": many},
+        {"id": "b", "names": ["*"], "rules": [{"needed": 1, "users": [f"u{number}"]} for number in range(15)]},
+    )
+
+    with pytest.raises(InvalidPolicy, match="1 to 20 rules"):
+        chosen(rulebook)
+
+
+entries = st.fixed_dictionaries(
+    {"names": st.sampled_from([["*"], ["deploy"], ["mail"]])},
+    optional={
+        "rules": st.lists(
+            st.fixed_dictionaries(
+                {"needed": st.integers(1, 3), "roles": st.lists(st.sampled_from("abc"), min_size=1, unique=True)}
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        "deny_threshold": st.integers(1, 4),
+        "expires_after": st.sampled_from(["2h", "5h", "9h"]),
+        "valid_for": st.sampled_from(["2h", "5h", "9h"]),
+        "steps": st.just([{"after": "1h", "roles": ["lead"]}]),
+        "authors_may_vote": st.booleans(),
+        "recheck": st.sampled_from(["active", "roles"]),
+        "auto_approve": st.sampled_from(["low", "medium"]),
+    },
+)
+
+
+@given(st.lists(entries, min_size=1, max_size=5), st.floats(0, 100))
+def test_one_more_policy_never_makes_it_easier(listed: list[dict[str, Any]], score: float) -> None:
+    policies = [{"id": f"p{number}"} | entry for number, entry in enumerate(listed)]
+    fewer, more = chosen(book(*policies[:-1]), score=score), chosen(book(*policies), score=score)
+    check_policy(more.policy)
+    if fewer.ids == (USUAL,):
+        assert fewer.policy.rules[0].needed == usual_quorum(score)
+        return
+
+    have = {(rule.users, rule.roles): rule.needed for rule in more.policy.rules}
+    if len(fewer.ids) > 1:
+        assert all(have[rule.users, rule.roles] >= rule.needed for rule in fewer.policy.rules)
+    assert sum(rule.needed for rule in more.policy.rules) >= sum(rule.needed for rule in fewer.policy.rules)
+    assert more.policy.deny_threshold <= fewer.policy.deny_threshold
+    assert more.policy.valid_for_ms <= fewer.policy.valid_for_ms
+    assert more.policy.expires_after_ms <= fewer.policy.expires_after_ms
+    assert more.policy.authors_may_vote <= fewer.policy.authors_may_vote
+    assert fewer.auto_approve is not None or more.auto_approve is None
+
+
+def test_a_policy_that_names_no_time_expires_after_the_usual_one() -> None:
+    admins = {"roles": ["admin"]}
+    steps = [{"after": "1h", **admins}, {"after": "2h", **admins}]
+    rulebook = book(
+        {"id": "silent", "steps": steps},
+        {"id": "said", "expires_after": "24h"},  # as long as usual, but it says so
+        {"id": "long", "expires_after": "30d"},
+    )
+    quick = Timeouts(usual_ms=2 * HOUR, longest_ms=72 * HOUR)
+
+    silent = chosen(rulebook, "silent", timeouts=quick).policy
+    assert (silent.expires_after_ms, [step.after_ms for step in silent.steps]) == (2 * HOUR, [HOUR])
+    assert chosen(rulebook, "said", timeouts=quick).policy.expires_after_ms == 24 * HOUR
+    assert chosen(rulebook, "long", timeouts=quick).policy.expires_after_ms == 72 * HOUR
+    assert chosen(rulebook, "long").policy.expires_after_ms == 720 * HOUR
+    assert chosen(rulebook, "silent", "said", timeouts=quick).policy.expires_after_ms == 2 * HOUR
+    assert chosen(book(), timeouts=quick).policy.expires_after_ms == 2 * HOUR
+    assert len(chosen(rulebook, "silent", timeouts=Timeouts(usual_ms=48 * HOUR)).policy.steps) == 2
+
+
+@given(
+    st.sampled_from([None, "2h", "5h", "9h"]),
+    st.lists(st.sampled_from([30, 60, 90]), unique=True).map(sorted),
+    st.integers(1, 720 * HOUR),
+    st.integers(1, 720 * HOUR),
+)
+def test_no_policy_stays_open_for_longer_than_any_may(
+    said: str | None, moments: list[int], usual_ms: int, longest_ms: int
+) -> None:
+    steps = [{"after": f"{minutes}m", "roles": ["admin"]} for minutes in moments]
+    written = {} if said is None else {"expires_after": said}
+    timeouts = Timeouts(usual_ms=usual_ms, longest_ms=longest_ms)
+
+    policy = chosen(book({"id": "one", "steps": steps, **written}), "one", timeouts=timeouts).policy
+
+    check_policy(policy)
+    assert policy.expires_after_ms == min(usual_ms if said is None else int(said[0]) * HOUR, longest_ms)
+    assert [step.after_ms for step in policy.steps] == [
+        minutes * 60_000 for minutes in moments if minutes * 60_000 < policy.expires_after_ms
+    ]

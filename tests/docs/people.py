@@ -1,0 +1,48 @@
+"""What is told of accounts, tokens, sessions and delegations."""
+
+from ade.core.accounts.users import User
+from ade.core.approvals.delegations import Delegation
+from ade.governance import delegations
+from ade.governance.directory import sessions, tokens, users
+from ade.governance.directory.passwords import Cost
+from ade.ports import Stores
+from ade.wiring import open_stores
+
+_PASSWORD, _CHEAP = "correct horse battery staple", Cost(n=2, r=1, p=1)
+
+
+async def of_people() -> dict[str, list[set[str]]]:
+    """Every type of event, and the fields of the payloads it was seen with."""
+    stores = await open_stores("memory://")
+    await _administer(stores)
+    await _delegate(stores)
+    seen: dict[str, list[set[str]]] = {}
+    for event in await stores.events.read(0, 1_000):
+        seen.setdefault(event.type, []).append(set(event.payload))
+    await stores.close()
+    return seen
+
+
+async def _administer(stores: Stores) -> None:
+    ada = User(id="ada", roles=frozenset({"admin"}))
+    await users.add_user(stores, ada, password=_PASSWORD, cost=_CHEAP)
+    await users.add_user(stores, User(id="bob", roles=frozenset({"reviewer"})))
+    await users.add_user(stores, User(id="bot", is_human=False, owner="ada", roles=frozenset({"agent"})))
+    await tokens.create_token(stores, "bot")
+    secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD)
+    await sessions.reauthenticate(stores, secret, _PASSWORD)
+    await sessions.end_session(stores, secret)
+    secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD, ip="10.0.0.7")
+    await sessions.reauthenticate(stores, secret, _PASSWORD)
+    await users.set_password(stores, "ada", None)
+    await users.change_user(stores, "bot", users.UserChanges(is_active=False, more_roles=frozenset({"worker"})))
+
+
+async def _delegate(stores: Stores) -> None:
+    now = stores.clock.now()
+    wanted = Delegation(id="", delegator="ada", delegate="bob", starts_at=now, ends_at=now + 1_000_000)
+    made = await delegations.create(stores, wanted, actor="ada")
+    back = Delegation(id="x", delegator="bob", delegate="ada", starts_at=made.starts_at, ends_at=made.ends_at)
+    await stores.documents.write([delegations.DELEGATIONS.put("x", back, seen=0)])  # as if made at the same moment
+    await delegations.report_ring(stores, made, "ada")
+    await delegations.revoke(stores, made.id, actor="ada")

@@ -1,0 +1,78 @@
+"""A store with a few people in it, a rulebook, and a governed task to be approved."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ade.app.ade import Ade
+from ade.app.handle import TaskHandle
+from ade.core.accounts.users import User
+from ade.core.approvals.records import Decision, Gate
+from ade.core.approvals.rulebook_reading import read_rulebook
+from ade.core.approvals.subjects import Preview
+from ade.core.approvals.voting import Ballot
+from ade.core.records import Task
+from ade.governance import rulebook
+from ade.governance.approvals import voting
+from ade.governance.directory.users import UserChanges, add_user, change_user
+from ade.testing import TestKit, harness
+
+APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
+TWO = {"id": "two", "names": ["deploy"], "rules": [{"needed": 2, "roles": ["reviewer"]}]}
+ONE = {"id": "one", "names": ["deploy"], "rules": [{"needed": 1, "roles": ["reviewer"]}]}
+
+
+class Scene:
+    """`deploy` is governed by what the rulebook says; its author is ada, unless said otherwise."""
+
+    def __init__(self, app: Ade, kit: TestKit) -> None:
+        self.app, self.kit, self.stores = app, kit, kit.stores
+        self.versions = {"site": "v1"}
+        self.deployed: list[str] = []
+
+    async def people(self, **roles: str) -> None:
+        for name, given in roles.items():
+            await add_user(self.stores, User(id=name, roles=frozenset(given.split())))
+
+    async def rules(self, *policies: Mapping[str, Any], **more: Any) -> None:
+        await rulebook.apply(self.stores, read_rulebook({"policy": list(policies), **more}), actor="root")
+
+    async def change(self, account: str, **fields: Any) -> None:
+        await change_user(self.stores, account, UserChanges(**fields))
+
+    async def asked(self, what: str = "shop", **options: Any) -> TaskHandle[Any]:
+        """A task that was previewed and waits for people."""
+        handle = await self.app.enqueue("deploy", {"what": what}, **{"author": "ada", **options})
+        await self.kit.drain()
+        return handle
+
+    async def gate(self, handle: TaskHandle[Any]) -> Gate:
+        review = (await handle.get()).review
+        assert review is not None
+        assert review.gate is not None
+        return review.gate
+
+    async def vote(self, handle: TaskHandle[Any], voter: str, decision: Decision = APPROVE, **more: Any) -> Task:
+        known = {"digest": (await self.gate(handle)).digest, "reason": "because"}
+        return await voting.vote(self.stores, handle.id, Ballot(voter=voter, decision=decision, **(known | more)))
+
+    async def types(self, handle: TaskHandle[Any]) -> list[str]:
+        return [event.type async for event in handle.events()]
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    app = Ade("memory://")
+
+    @app.task
+    async def deploy(what: str) -> str:
+        made.deployed.append(what)
+        return what
+
+    @deploy.preview
+    async def plan(what: str) -> Preview:
+        return Preview(changes=[{"deploy": what}], versions=dict(made.versions))
+
+    async with harness(app) as kit:
+        made = Scene(app, kit)
+        yield made

@@ -1,0 +1,190 @@
+"""What a task did is undone: by itself when it fails, on demand, or not at all; and never what was completed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from ade.app.ade import Ade
+from ade.app.functions import TaskFunction
+from ade.core.approvals.rulebook_reading import read_rulebook
+from ade.core.errors import IllegalTransition, UnknownName
+from ade.core.lifecycle import Status
+from ade.core.outcome import Succeeded
+from ade.core.records import Task
+from ade.core.task import lose_lease, settle
+from ade.governance import rulebook
+from ade.governance.approvals.rolling_back import prepare_rollbacks
+from ade.ports import ClaimRequest, TaskQuery
+from ade.queue.payloads import Payloads
+from ade.queue.tasks import replay
+from ade.testing import TestKit, harness
+from ade.worker.handed_in import settle_handed_in
+
+LEASE_S = 30
+
+
+class Farm:
+    """`move` moves something, and can be undone; it fails when told to."""
+
+    def __init__(self, kit: TestKit, move: TaskFunction[[str, bool], None]) -> None:
+        self.kit, self.stores, self.move = kit, kit.stores, move
+        self.done: list[str] = []
+
+    async def claimed(self) -> Task:
+        """By a worker that will not be heard of again."""
+        request = ClaimRequest(
+            worker_id="doomed", run_ids=["r" * 32], names=frozenset({self.move.name}), lease_ms=LEASE_S * 1000
+        )
+        [task] = await self.stores.tasks.claim(request)
+        return task
+
+    async def rollbacks(self) -> list[Status]:
+        page = await self.stores.tasks.find(TaskQuery(name=f"{self.move.name}:rollback", limit=10))
+        return [task.status for task in page.tasks]
+
+
+@asynccontextmanager
+async def _farm() -> AsyncIterator[Farm]:
+    app = Ade("memory://")
+
+    @app.task(name="move", max_attempts=1)
+    async def move(what: str, fails: bool) -> None:
+        made.done.append(f"moved {what}")
+        if fails:
+            raise RuntimeError("it broke")
+
+    @move.rollback
+    async def undo(what: str, fails: bool) -> None:
+        made.done.append(f"moved {what} back")
+
+    @app.task(name="plain")
+    async def plain() -> None: ...
+
+    async with harness(app) as kit:
+        made = Farm(kit, move)
+        yield made
+        assert await made.stores.upkeep.check_invariants() == []
+
+
+@pytest.fixture
+async def farm() -> AsyncIterator[Farm]:
+    async with _farm() as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("rollback", "done"),
+    [("automatic", ["moved it", "moved it back"]), ("manual", ["moved it"]), ("none", ["moved it"])],
+)
+async def test_a_failure_is_undone_where_that_was_asked_for(farm: Farm, rollback: Any, done: list[str]) -> None:
+    task = await farm.move.with_options(rollback=rollback).enqueue("it", True)
+    await farm.kit.drain()
+
+    assert (await task.status(), farm.done) == (Status.FAILED, done)
+
+
+async def test_what_went_well_is_not_undone_by_itself(farm: Farm) -> None:
+    await farm.move.with_options(rollback="automatic").enqueue("it", False)
+    await farm.kit.finish()
+
+    assert (farm.done, await farm.rollbacks()) == (["moved it"], [])
+
+
+async def test_people_undo_it_once_however_often_they_ask(farm: Farm) -> None:
+    task = await farm.move.enqueue("it", False)
+    with pytest.raises(IllegalTransition):
+        await task.roll_back(by="ada")  # it has not run
+    await farm.kit.drain()
+    first, again = await task.roll_back(by="ada"), await task.roll_back(by="bob")
+    await farm.kit.drain()
+
+    assert first == again
+    assert farm.done == ["moved it", "moved it back"]
+
+
+async def test_what_nobody_can_undo_is_said_to_be_so(farm: Farm) -> None:
+    task = await farm.kit.app.enqueue("plain")
+    await farm.kit.drain()
+
+    with pytest.raises(UnknownName):
+        await task.roll_back(by="ada")
+
+
+async def test_a_worker_that_died_in_its_last_attempt_is_undone(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic").enqueue("it", True)
+    await farm.claimed()
+    await farm.kit.advance(LEASE_S + 1)
+    await farm.kit.drain()
+
+    assert (await task.status(), farm.done) == (Status.FAILED, ["moved it back"])
+
+
+async def test_a_failure_that_a_worker_in_another_language_hands_in_is_undone(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic").enqueue("it", True)
+    said = b'{"error": {"kind": "raised", "type": "Broken", "message": "it broke"}}'
+    await settle_handed_in(farm.stores, Payloads(farm.stores.blobs), [(await farm.claimed(), said)])
+    await farm.kit.drain()
+
+    assert (await task.status(), farm.done) == (Status.FAILED, ["moved it back"])
+
+
+async def test_a_deadline_that_passes_while_its_worker_is_dead_is_undone(farm: Farm) -> None:
+    deadline = datetime.fromtimestamp(farm.kit.clock.now() / 1000 + LEASE_S + 10, UTC)
+    enqueued = farm.move.with_options(rollback="automatic", max_attempts=3, deadline=deadline)
+    task = await enqueued.enqueue("it", False)
+    await farm.claimed()
+    await farm.kit.advance(LEASE_S + 1)
+    assert await task.status() is Status.STALLED
+    await farm.kit.advance(30)
+    await farm.kit.drain()
+
+    assert (await task.status(), farm.done) == (Status.FAILED, ["moved it back"])
+
+
+async def test_whoever_dies_between_the_rollback_and_the_failure_leaves_nothing_undone(farm: Farm) -> None:
+    """The rollback is there and waits; the next one to judge finds it and makes no second."""
+    task = await farm.move.with_options(rollback="automatic").enqueue("it", True)
+    claimed = await farm.claimed()
+    failing = lose_lease(claimed, now=farm.kit.clock.now())
+    await prepare_rollbacks(farm.stores, Payloads(farm.stores.blobs), [failing])
+    assert await farm.kit.drain() == 0  # it waits
+    await farm.kit.advance(LEASE_S + 1)
+    await farm.kit.drain()
+
+    assert (await task.status(), farm.done) == (Status.FAILED, ["moved it back"])
+    assert await farm.rollbacks() == [Status.COMPLETED]
+
+
+async def test_the_rollback_of_what_was_completed_after_all_does_nothing(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic").enqueue("it", True)
+    claimed = await farm.claimed()
+    now = farm.kit.clock.now()
+    await prepare_rollbacks(farm.stores, Payloads(farm.stores.blobs), [lose_lease(claimed, now=now)])
+    await farm.stores.tasks.commit(settle(claimed, Succeeded(Raw(b"null")), now=now, dice=0.5))
+    await farm.kit.drain()
+
+    assert (await task.status(), farm.done) == (Status.COMPLETED, [])
+    assert await farm.rollbacks() == [Status.COMPLETED]
+
+
+async def test_a_second_life_has_a_rollback_of_its_own(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic").enqueue("it", True)
+    await farm.kit.drain()
+    await replay(farm.stores, Payloads(farm.stores.blobs), task.id)
+    await farm.kit.drain()
+
+    assert farm.done == ["moved it", "moved it back"] * 2
+
+
+async def test_a_rollback_is_not_held_up_by_the_guard(farm: Farm) -> None:
+    await rulebook.apply(
+        farm.stores, read_rulebook({"guard": [{"do": "deny", "name": "*:rollback", "reason": "no"}]}), actor="root"
+    )
+    await farm.move.with_options(rollback="automatic").enqueue("it", True)
+    await farm.kit.drain()
+
+    assert farm.done == ["moved it", "moved it back"]

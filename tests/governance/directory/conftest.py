@@ -1,0 +1,52 @@
+"""People of a small company, on every kind of store, under a clock that moves only when a story says so."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from ade.core.accounts.users import User
+from ade.governance.directory.passwords import Cost
+from ade.governance.directory.users import add_user
+from ade.ports import Stores
+from tests.conformance.backends import BACKENDS
+from tests.conformance.clock import StoryClock
+
+CHEAP = Cost(n=2, r=1, p=1)  # these passwords protect nothing
+PASSWORD = "correct horse battery staple"
+
+Hire = Callable[..., Awaitable[User]]
+
+
+@pytest.fixture
+def clock() -> StoryClock:
+    return StoryClock()
+
+
+@pytest.fixture(params=["memory", "sqlite", "valkey"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
+    opened = await BACKENDS[request.param].open(tmp_path, clock)
+    yield opened
+    broken = await opened.upkeep.check_invariants()
+    await opened.close()
+    assert broken == []
+
+
+@pytest.fixture
+def hire(stores: Stores) -> Hire:
+    """`hire("ada", "admin")`: a person with a password and these roles."""
+
+    async def make(name: str, *roles: str, password: str | None = PASSWORD, **more: object) -> User:
+        user = User(id=name, roles=frozenset(roles), **more)  # type: ignore[arg-type]  # its fields by name
+        return await add_user(stores, user, password=password if user.is_human else None, actor="ada", cost=CHEAP)
+
+    return make
+
+
+async def everything(stores: Stores) -> str:
+    """All that is in the log."""
+    return "\n".join(map(repr, await stores.events.read(0, 1_000)))
+
+
+async def told(stores: Stores) -> list[str]:
+    return [event.type for event in await stores.events.read(0, 1_000)]

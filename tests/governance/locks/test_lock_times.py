@@ -1,0 +1,114 @@
+"""How long leases are and how often they are renewed, as the store says while all goes on."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ade.core.documents import Document
+from ade.core.errors import InvalidLock
+from ade.core.locks.asking import ask
+from ade.core.locks.records import LockRequest
+from ade.core.locks.wishes import LockMode
+from ade.governance.locks.held import HeldLock
+from ade.governance.locks.keeper import LockKeeper
+from ade.governance.runtime import set_value
+from ade.ports import Stores
+
+DB = "database:main"
+
+
+def wanting(ttl_ms: int | None = None) -> LockRequest:
+    name = os.urandom(8).hex()
+    return ask(id=name, owner=name, scope=name, wanted=[(DB, LockMode.EXCLUSIVE)], ttl_ms=ttl_ms)
+
+
+async def lease_of(keeper: LockKeeper, request: LockRequest) -> int:
+    held = await keeper.acquire(request, wait_ms=0)
+    await keeper.release(held)
+    return held.grant.ttl_ms
+
+
+def a_second_goes_by(keeper: LockKeeper) -> None:
+    keeper._runtime._read_at -= 1.0
+
+
+async def test_a_lock_that_names_no_lease_gets_the_default_of_the_store(stores: Stores, keeper: LockKeeper) -> None:
+    assert await lease_of(keeper, wanting()) == 30_000
+    await set_value(stores, "lock.default_ttl_s", 12.5, actor="ada")
+    a_second_goes_by(keeper)
+
+    assert await lease_of(keeper, wanting()) == 12_500
+    assert await lease_of(keeper, wanting(20_000)) == 20_000
+
+
+async def test_a_longer_lease_than_the_store_allows_is_refused(stores: Stores, keeper: LockKeeper) -> None:
+    await set_value(stores, "lock.max_ttl_s", 60, actor="ada")
+
+    with pytest.raises(InvalidLock, match="at most 60 s"):
+        await keeper.acquire(wanting(60_001), wait_ms=0)
+    await keeper.learn()
+    with pytest.raises(InvalidLock, match="at most 60 s"):
+        await asyncio.to_thread(keeper.acquire_blocking, wanting(60_001), wait_ms=0)
+
+    assert await lease_of(keeper, wanting(60_000)) == 60_000
+
+
+async def test_the_locks_of_a_task_are_leased_for_as_long_as_allowed(stores: Stores, keeper: LockKeeper) -> None:
+    """A worker's own lease may be longer than that of any lock; its tasks run all the same."""
+    await set_value(stores, "lock.max_ttl_s", 40, actor="ada")
+
+    held = await keeper.take(wanting(50_000))
+
+    assert held is not None
+    assert held.grant.ttl_ms == 40_000
+
+
+async def test_threads_know_the_settings_too(stores: Stores, keeper: LockKeeper) -> None:
+    assert not keeper.is_up_to_date
+    await set_value(stores, "lock.default_ttl_s", 15, actor="ada")
+    async with asyncio.timeout(10):
+        while not await asyncio.to_thread(lambda: keeper.is_up_to_date):  # again whenever the store rings
+            await keeper.learn()
+
+    held = await asyncio.to_thread(keeper.acquire_blocking, wanting(), wait_ms=0)
+
+    assert isinstance(held, HeldLock)
+    assert held.grant.ttl_ms == 15_000
+    a_second_goes_by(keeper)
+    assert not await asyncio.to_thread(lambda: keeper.is_up_to_date)
+
+
+async def test_a_lock_is_renewed_at_every_heartbeat_however_long_its_lease(stores: Stores, keeper: LockKeeper) -> None:
+    await set_value(stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
+    held = await keeper.acquire(wanting(3_600_000), wait_ms=0)
+
+    async with asyncio.timeout(10):
+        heartbeats = 0
+        while heartbeats < 3:
+            await asyncio.sleep(0.02)
+            [found] = await stores.locks.look("default", [held.id])
+            assert found is not None
+            heartbeats = found.heartbeats
+
+
+async def test_locks_do_not_read_the_settings_each_time(stores: Stores) -> None:
+    kinds: list[str] = []
+
+    class Counting:
+        async def list_documents(self, kind: str) -> Sequence[Document]:
+            kinds.append(kind)
+            return await stores.documents.list_documents(kind)
+
+    counting: Any = Counting()
+    keeper = LockKeeper(replace(stores, documents=counting))
+    await keeper.learn()
+    keeper._runtime._read_at += 60.0  # for a minute nothing is too old
+    for _ in range(50):
+        await lease_of(keeper, wanting())
+    await keeper.close()
+
+    assert kinds.count("setting") <= 2  # once more if the store rings because somebody has begun to listen

@@ -1,0 +1,40 @@
+"""Something that happens between somebody's look at the documents and what he writes then."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from ade.core.documents import Document, DocumentWrite
+from ade.core.events import Event
+from ade.ports import Stores
+from ade.ports.documents import DocumentStore
+
+
+class _Meanwhile:
+    """The real documents; before the first write, somebody else is faster."""
+
+    def __init__(self, real: DocumentStore, happening: Callable[[], Awaitable[object]]) -> None:
+        self._real = real
+        self._happening: Callable[[], Awaitable[object]] | None = happening
+
+    async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
+        return await self._real.fetch(kind, ids)
+
+    async def list_documents(self, kind: str) -> list[Document]:
+        return await self._real.list_documents(kind)
+
+    async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
+        happening, self._happening = self._happening, None
+        if happening is not None:
+            await happening()
+        await self._real.write(writes, events)
+
+    async def take_rate(self, key: str, count: int, period_ms: int) -> int:
+        return await self._real.take_rate(key, count, period_ms)
+
+    async def expire_documents(self, limit: int) -> int:
+        return await self._real.expire_documents(limit)
+
+
+def meanwhile(stores: Stores, happening: Callable[[], Awaitable[object]]) -> Stores:
+    """The same stores, for the one who is too slow."""
+    return replace(stores, documents=_Meanwhile(stores.documents, happening))

@@ -1,0 +1,304 @@
+"""What waits for whom, how each approval stands, and how people have dealt with it."""
+
+from typing import Any
+
+import pytest
+
+from ade.core.accounts.errors import InvalidDelegation
+from ade.core.accounts.users import User
+from ade.core.approvals.delegations import Delegation
+from ade.core.approvals.records import Decision, GateState, Review, StartMode
+from ade.core.approvals.rulebook_reading import read_rulebook
+from ade.core.approvals.voting import Ballot
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.governance import delegations, rulebook
+from ade.governance.approvals import submitting, voting
+from ade.governance.directory.users import UserChanges, add_user, change_user
+from ade.insight.approvals import InboxItem, inbox, task_stats, user_stats, waiting
+from ade.insight.explain import explain
+from ade.insight.gates import GateView, ReviewView, gate_to_answer, view_review
+from ade.insight.people import load_people
+from ade.ports import Stores
+from ade.queue.tasks import edit
+from tests.queue.desk import Desk
+
+DAY = 86_400_000
+BOOK = {
+    "criticality": {"db:main": 100},
+    "policy": [
+        {
+            "id": "pairs",
+            "rules": [{"needed": 2, "roles": ["reviewer"], "name": "two reviewers"}],
+            "steps": [{"after": "1h", "roles": ["admin"]}],
+        },
+        {"id": "dora", "rules": [{"needed": 1, "users": ["dora"]}]},
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+async def people(stores: Stores) -> None:
+    """An admin who writes the tasks, and three reviewers."""
+    await add_user(stores, User(id="ada", roles=frozenset({"admin"})))
+    for name in ("rita", "rob", "ruth"):
+        await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
+    await rulebook.apply(stores, read_rulebook(BOOK), actor="ada")
+
+
+async def asked(desk: Desk, *policies: str, author: str = "ada", **fields: Any) -> Task:
+    """A task that was written and submitted."""
+    review = Review(policies=policies, start=fields.pop("start", StartMode.AT_ONCE))
+    draft = await desk.enqueue("deploy", status=Status.DRAFT, author_id=author, review=review, **fields)
+    return await submitting.submit(desk.stores, desk.payloads, draft.id, actor=author)
+
+
+async def answer(stores: Stores, task: Task, voter: str, decision: str = "approve", **more: Any) -> Task:
+    gate = gate_to_answer(task)
+    assert gate is not None
+    ballot = Ballot(voter=voter, decision=Decision(decision), digest=gate.digest, **more)
+    return await voting.vote(stores, task.id, ballot, gate_id=gate.id)
+
+
+async def seen(desk: Desk, task: Task) -> ReviewView:
+    review = view_review(await desk.get(task), await load_people(desk.stores), now=desk.clock.now())
+    assert review is not None
+    return review
+
+
+async def newest(desk: Desk, task: Task) -> GateView:
+    return (await seen(desk, task)).gates[-1]
+
+
+def ids(items: list[InboxItem]) -> list[str]:
+    return [item.task_id for item in items]
+
+
+async def test_everybody_sees_what_is_theirs_to_answer(desk: Desk, stores: Stores) -> None:
+    by_ada, by_rita = await asked(desk), await asked(desk, author="rita")
+
+    assert ids(await inbox(stores, "rob")) == [by_ada.id, by_rita.id]
+    assert ids(await inbox(stores, "rita")) == [by_ada.id]
+    assert ids(await inbox(stores, "ada")) == [by_rita.id]
+    assert await inbox(stores, "nobody") == []
+    assert [item.may_answer for item in await waiting(stores)] == [["rita", "rob", "ruth"], ["ada", "rob", "ruth"]]
+
+
+async def test_the_most_urgent_comes_first(desk: Desk, stores: Stores) -> None:
+    late = await asked(desk)
+    risky = await asked(desk, resources=("db:main",))
+    desk.clock.advance(60)
+    later = await asked(desk)
+    urgent = await asked(desk, priority=1)
+    soon = await asked(desk, deadline=desk.clock.now() + 60_000)
+
+    assert ids(await waiting(stores)) == [urgent.id, soon.id, risky.id, late.id, later.id]
+
+
+async def test_more_than_one_page_waits(desk: Desk, stores: Stores) -> None:
+    for _ in range(205):
+        await asked(desk)
+
+    assert len(await inbox(stores, "rita")) == 205
+
+
+async def test_an_answer_that_was_given_is_not_asked_for_again(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, "pairs")
+    await answer(stores, task, "rita")
+
+    assert await inbox(stores, "rita") == []
+    [item] = await inbox(stores, "rob")
+    assert (item.missing, item.for_whom) == (["1 of two reviewers"], "")
+
+
+async def test_it_is_told_for_whom_a_delegate_answers(desk: Desk, stores: Stores) -> None:
+    await add_user(stores, User(id="dora"))
+    task, other = await asked(desk, "dora"), await asked(desk, "dora")
+    now = desk.clock.now()
+    lent = Delegation(id="", delegator="dora", delegate="rita", starts_at=now, ends_at=now + DAY, task_id=task.id)
+    await delegations.create(stores, lent, actor="dora")
+
+    [item] = await inbox(stores, "rita")
+    assert (item.task_id, item.for_whom) == (task.id, "dora")
+    assert ids(await inbox(stores, "dora")) == [task.id, other.id]
+    await answer(stores, task, "rita")
+    gate = await newest(desk, task)
+    assert [(vote.voter, vote.for_whom, vote.why_not) for vote in gate.votes] == [("rita", "dora", "")]
+
+
+async def test_one_task_is_not_delegated_to_two(desk: Desk, stores: Stores) -> None:
+    task, other = await asked(desk), await asked(desk)
+    now = desk.clock.now()
+
+    def lent(to: str, task_id: str) -> Delegation:
+        return Delegation(id="", delegator="rita", delegate=to, starts_at=now, ends_at=now + DAY, task_id=task_id)
+
+    await delegations.create(stores, lent("rob", task.id), actor="rita")
+    await delegations.create(stores, lent("ruth", other.id), actor="rita")
+    with pytest.raises(InvalidDelegation):
+        await delegations.create(stores, lent("ruth", task.id), actor="rita")
+
+
+async def test_what_nobody_can_answer_is_seen_and_explains_itself(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, "dora")
+
+    [item] = await waiting(stores)
+    assert (item.state, item.may_answer, item.missing) == (GateState.BLOCKED, [], ["1 of dora"])
+    why = await explain(stores, task.id)
+    assert why.codes == ["approval_blocked"]
+    assert "nobody is left" in why.sentence
+    assert "`ade users add dora`" in why.sentence
+
+
+async def test_a_role_that_nobody_has_names_the_role(desk: Desk, stores: Stores) -> None:
+    for name in ("rita", "rob"):
+        await change_user(stores, name, UserChanges(is_active=False))
+    task = await asked(desk, "pairs")
+
+    sentence = (await explain(stores, task.id)).sentence
+    assert "only ruth may still (ada had a hand in it and cannot): 2 of two reviewers missing" in sentence
+    assert "`ade users add NAME --role reviewer`" in sentence
+
+
+async def test_a_bypassed_approval_is_looked_at_after_the_fact(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, author="rita")
+    now = stores.clock.now()
+    await voting.break_glass(stores, task.id, "the shop is down", actor="ada", authenticated_at=now)
+
+    assert await inbox(stores, "ada") == []
+    [item] = await inbox(stores, "rob")
+    assert (item.task_id, item.step) == (task.id, "after the fact")
+    after = await answer(stores, await desk.get(task), "rob", "reject", reason="it could have waited")
+    assert after.status is Status.PENDING
+    assert await inbox(stores, "rob") == []
+    review = await seen(desk, task)
+    assert review.bypass is not None
+    assert [(gate.step, gate.state) for gate in review.gates] == [("after the fact", "rejected"), ("", "cancelled")]
+
+
+async def test_an_approval_tells_how_it_stands(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, "pairs", resources=("service:web",))
+    await answer(stores, task, "rita", reason="fine")
+    await voting.comment(stores, task.id, "on which day?", actor="ruth")
+
+    review = await seen(desk, task)
+    [gate] = review.gates
+    assert (gate.state, gate.policy, gate.missing) == (GateState.OPEN, "pairs", ["1 of two reviewers"])
+    assert [(rule.needed, rule.filled_by) for rule in gate.rules] == [(2, ["rita"])]
+    assert (gate.may_answer, gate.conflicts) == (["rob", "ruth"], ["ada"])
+    assert [(vote.voter, vote.reason, vote.why_not) for vote in gate.votes] == [("rita", "fine", "")]
+    [step] = gate.escalations
+    assert (step.at, step.roles, step.is_fired) == (gate.opened_at + 3_600_000, ["admin"], False)
+    assert gate.expires_at == gate.opened_at + DAY
+    assert [comment.text for comment in review.comments] == ["on which day?"]
+    assert review.risk is not None
+    assert review.risk["level"] == gate.level
+
+
+async def test_votes_that_do_not_count_say_why(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, "pairs")
+    await answer(stores, task, "rita")
+    await answer(stores, task, "rob")
+    await voting.revoke(stores, task.id, "too early", actor="rita")
+    task = await answer(stores, await desk.get(task), "rita")
+    await change_user(stores, "rita", UserChanges(is_active=False))
+
+    gate = await newest(desk, task)
+    assert [vote.why_not for vote in gate.votes] == ["rita is no active person"]
+    await change_user(stores, "rita", UserChanges(is_active=True, fewer_roles=frozenset({"reviewer"})))
+    assert [vote.why_not for vote in (await newest(desk, task)).votes] == ["no rule asks rita any more"]
+    assert [gate.state for gate in (await seen(desk, task)).gates] == ["revoked", "open"]
+
+
+async def test_the_later_of_two_votes_counts(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, "pairs")
+    task = await answer(stores, task, "rita")
+    task = await answer(stores, task, "rita", "request_changes", reason="name the host")
+
+    gate = await newest(desk, task)
+    assert gate.state is GateState.CHANGES_REQUESTED
+    assert [vote.why_not for vote in gate.votes] == ["there is a later one of the same person", ""]
+
+
+async def test_an_approval_is_used_up_by_the_start(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk)
+    await answer(stores, task, "rita")
+
+    before = await newest(desk, task)
+    assert (before.state, before.valid_until) == (GateState.APPROVED, desk.clock.now() + DAY)
+    await desk.claim("deploy")
+    after = await newest(desk, task)
+    assert (after.state, after.valid_until) == (GateState.CONSUMED, None)
+    assert [rule.filled_by for rule in after.rules] == [["rita"]]
+
+
+async def test_what_somebody_did_today_is_told(desk: Desk, stores: Stores) -> None:
+    for decision in ("approve", "approve", "reject"):
+        task = await asked(desk)
+        desk.clock.advance(10)
+        await answer(stores, task, "rita", decision)
+    waiting_still = await asked(desk)
+
+    told = await user_stats(stores, "rita")
+    assert (told.pending, told.approved, told.rejected, told.response_ms) == (1, 2, 1, 10_000)
+    assert (told.last_action, told.last_at) == ("approval.rejected", desk.clock.now())
+    desk.clock.advance(DAY / 1000 - 20)  # past midnight: that is when the clock began
+    later = await user_stats(stores, "rita")
+    assert (later.approved, later.rejected, later.response_ms) == (0, 0, None)
+    assert later.last_action == "approval.rejected"
+    assert (await user_stats(stores, "rob")).last_at is None
+    assert ids(await inbox(stores, "rob")) == [waiting_still.id]
+
+
+async def test_how_far_a_task_is(desk: Desk, stores: Stores) -> None:
+    plain, task = await desk.enqueue(), await asked(desk, "pairs")
+    known = await load_people(stores)
+
+    async def far() -> tuple[int, int, int, int, bool]:
+        told = task_stats(await desk.get(task), known, now=desk.clock.now())
+        assert told is not None
+        return told.required, told.approved, told.rejected, told.pending, told.quorum_reached
+
+    assert task_stats(plain, known, now=desk.clock.now()) is None
+    assert await far() == (2, 0, 0, 2, False)
+    await answer(stores, task, "rita")
+    assert await far() == (2, 1, 0, 1, False)
+    await answer(stores, task, "rob")
+    assert await far() == (2, 2, 0, 0, True)
+
+
+async def test_who_must_still_answer_is_explained(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, "pairs")
+    await answer(stores, task, "rita")
+
+    why = await explain(stores, task.id)
+    assert why.codes == ["waits_for_approval"]
+    assert "1 of two reviewers missing, rob, ruth may answer" in why.sentence
+    assert "it expires at 2030-01-02T00:00:00.000Z" in why.sentence
+    assert why.reasons[0].facts["may_answer"] == ["rob", "ruth"]
+
+
+async def test_an_approved_task_explains_what_it_waits_for(desk: Desk, stores: Stores) -> None:
+    task = await asked(desk, start=StartMode.BY_HAND)
+    await answer(stores, task, "rita")
+
+    why = await explain(stores, task.id)
+    assert why.codes == ["waits_for_start"]
+    assert f"`ade approvals start {task.id}`" in why.sentence
+    assert "good until 2030-01-02" in why.sentence
+
+
+async def test_a_draft_explains_what_is_to_be_done(desk: Desk, stores: Stores) -> None:
+    draft = await desk.enqueue("deploy", status=Status.DRAFT, author_id="ada")
+    wrong = await asked(desk, "no-such-policy")
+    asked_back = await answer(stores, await asked(desk), "rita", "request_changes", reason="name the host")
+
+    assert (await explain(stores, draft.id)).codes == ["draft"]
+    why = await explain(stores, wrong.id)
+    assert (wrong.status, why.codes) == (Status.DRAFT, ["sent_back"])
+    assert "no-such-policy" in why.sentence
+    why = await explain(stores, asked_back.id)
+    assert why.codes == ["changes_requested"]
+    assert why.sentence.startswith("Changes were asked for by rita: name the host")
+    await edit(stores, desk.payloads, asked_back.id, actor="ada", description="on host 7")
+    assert (await explain(stores, asked_back.id)).codes == ["draft"]

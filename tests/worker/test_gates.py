@@ -1,0 +1,201 @@
+"""A run asks people in the middle of its work: it ends there, and begins anew when they have agreed."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from ade.core.accounts.users import User
+from ade.core.approvals.delegations import Subject
+from ade.core.approvals.policies import Policy, Rule
+from ade.core.approvals.records import MOST_STEPS_ASKED, Decision, Gate, GateState, Review
+from ade.core.approvals.voting import Ballot
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.governance.approvals import voting
+from ade.governance.directory.users import UserChanges, add_user, change_user
+from ade.queue import tasks as use_cases
+from ade.queue.handlers import Mode
+from ade.worker.context import Context, SyncContext
+from tests.worker.workshop import Workshop, eventually
+
+
+def note(journal: str, word: str) -> None:
+    """One line, written whole, from any process."""
+    descriptor = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{word}\n".encode())
+    os.close(descriptor)
+
+
+async def in_the_loop(journal: str, ctx: Context) -> str:
+    await ctx.once(f"first {ctx.task_id}", note, journal, "first")
+    await ctx.hold("the second part", {"of": "two"}, reason="it is dangerous")
+    note(journal, "second")
+    return "done"
+
+
+def elsewhere(journal: str, ctx: SyncContext) -> str:
+    ctx.once(f"first {ctx.task_id}", note, journal, "first")
+    ctx.hold("the second part", {"of": "two"}, reason="it is dangerous")
+    note(journal, "second")
+    return "done"
+
+
+async def asks_often(count: int, ctx: Context) -> int:
+    for number in range(count):
+        await ctx.hold(f"step {number}")
+    return count
+
+
+class Office(Workshop):
+    """A workshop with people: bob and cy review, root is the administrator."""
+
+    async def open(self) -> None:
+        for name, role in (("bob", "reviewer"), ("cy", "reviewer"), ("root", "admin")):
+            await add_user(self.stores, User(id=name, roles=frozenset({role})))
+
+    async def held(self, task: Task, but: str = "") -> Gate:
+        """The gate at which it waits, once it waits at another than this one."""
+
+        async def look() -> Gate | None:
+            found = await self.get(task)
+            gate = found.review.gate if found.review is not None and found.status is Status.REVIEWING else None
+            return gate if gate is not None and gate.id != but else None
+
+        return await eventually(look)
+
+    async def vote(self, gate: Gate, voter: str = "bob", decision: Decision = Decision.APPROVE) -> Task:
+        return await voting.vote(
+            self.stores, gate.task_id, Ballot(voter=voter, decision=decision, digest=gate.digest), gate_id=gate.id
+        )
+
+
+@pytest.fixture
+async def office(workshop: Workshop) -> Office:
+    made = Office(workshop.stores)
+    await made.open()
+    return made
+
+
+@pytest.fixture
+async def office_anywhere(workshop_anywhere: Workshop) -> Office:
+    made = Office(workshop_anywhere.stores)
+    await made.open()
+    return made
+
+
+HANDLERS: list[tuple[Callable[..., Any], Mode]] = [
+    (in_the_loop, Mode.ASYNC),
+    (elsewhere, Mode.THREAD),
+    (elsewhere, Mode.PROCESS),
+]
+
+
+@pytest.mark.parametrize(("function", "mode"), HANDLERS, ids=["async", "thread", "process"])
+async def test_a_held_run_waits_without_a_worker_and_repeats_nothing(
+    office_anywhere: Office, tmp_path: Path, function: Callable[..., Any], mode: Mode
+) -> None:
+    office, journal = office_anywhere, tmp_path / "journal"
+    office.handle(function, name="careful", mode=mode)
+    async with office.worker():
+        task = await office.enqueue("careful", {"journal": str(journal)}, author_id="ada")
+        gate = await office.held(task)
+        waiting = await office.get(task)
+
+        assert (waiting.lease_until, waiting.worker_id, waiting.attempt) == (None, None, 0)
+        assert (gate.step, gate.reason) == ("the second part", "it is dangerous")
+        assert journal.read_text().split() == ["first"]
+        await office.vote(gate)
+        final = await office.final(task)
+
+    assert (final.status, final.attempt) == (Status.COMPLETED, 1)
+    assert journal.read_text().split() == ["first", "second"]
+
+
+async def test_a_held_run_that_is_refused_never_goes_on(office: Office, tmp_path: Path) -> None:
+    office.handle(in_the_loop)
+    async with office.worker():
+        task = await office.enqueue("in_the_loop", {"journal": str(tmp_path / "j")}, author_id="ada")
+        await office.vote(await office.held(task), decision=Decision.REJECT)
+        final = await office.final(task)
+
+    assert final.status is Status.REJECTED
+    assert (tmp_path / "j").read_text().split() == ["first"]
+
+
+async def test_a_held_run_can_be_cancelled(office: Office, tmp_path: Path) -> None:
+    office.handle(in_the_loop)
+    async with office.worker():
+        task = await office.enqueue("in_the_loop", {"journal": str(tmp_path / "j")})
+        await office.held(task)
+        await use_cases.cancel(office.stores, task.id, "enough")
+
+    found = await office.get(task)
+    assert found.review is not None
+    assert found.review.gate is not None
+    assert (found.status, found.review.gate.state) == (Status.CANCELLED, GateState.CANCELLED)
+
+
+async def test_every_step_is_asked_about_once_however_many_there_are(office: Office) -> None:
+    office.handle(asks_often)
+    async with office.worker():
+        task = await office.enqueue("asks_often", {"count": 25}, author_id="ada")
+        last = ""
+        for _ in range(25):
+            gate = await office.held(task, but=last)
+            await office.vote(gate)
+            last = gate.id
+        final = await office.final(task)
+
+    assert final.status is Status.COMPLETED
+    kinds = await office.event_types(task)
+    assert kinds.count("approval.requested") == 25
+
+
+async def test_a_run_that_asks_without_end_fails(office: Office) -> None:
+    office.handle(asks_often)
+    policy = Policy(id="any", rules=(Rule(needed=1, roles=frozenset({"reviewer"})),))
+    answered = Gate(
+        id="", task_id="", digest="", subject=Subject(name="x"), policy=policy, conflicts=frozenset(), opened_at=0
+    )
+    gates = [
+        structs.replace(answered, id=f"x.{number}", step=f"earlier {number}", state=GateState.APPROVED)
+        for number in range(MOST_STEPS_ASKED + 1)
+    ]
+    final = await office.perform("asks_often", {"count": 1}, review=Review(gates=tuple(gates)), max_attempts=1)
+
+    assert final.error is not None
+    assert (final.status, final.error.type) == (Status.FAILED, "InvalidTask")
+
+
+async def test_whoever_let_a_step_pass_must_still_be_there_when_it_goes_on(office: Office) -> None:
+    office.handle(asks_often)
+    async with office.worker():
+        task = await office.enqueue("asks_often", {"count": 1}, author_id="ada")
+        gate = await office.held(task)
+    await office.vote(gate)
+    await change_user(office.stores, "bob", UserChanges(is_active=False))
+    async with office.worker():
+        anew = await office.held(task, but=gate.id)
+        await office.vote(anew, "cy")
+        final = await office.final(task)
+
+    assert final.status is Status.COMPLETED
+
+
+async def test_the_glass_is_broken_for_a_step_too_and_for_one_after_the_other(office: Office) -> None:
+    office.handle(asks_often)
+    async with office.worker():
+        task = await office.enqueue("asks_often", {"count": 2}, author_id="ada")
+        last = ""
+        for _ in range(2):
+            last = (await office.held(task, but=last)).id
+            now = office.stores.clock.now()
+            await voting.break_glass(office.stores, task.id, "fire", actor="root", authenticated_at=now)
+        final = await office.final(task)
+
+    assert final.status is Status.COMPLETED
+    assert (await office.event_types(task)).count("approval.bypassed") == 2
