@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from ade.core.approvals.refusals import DigestMismatch as DigestMismatch
     from ade.core.approvals.refusals import GateClosed as GateClosed
     from ade.core.approvals.refusals import NotEligible as NotEligible
-    from ade.core.approvals.refusals import RunHeld as RunHeld
     from ade.core.approvals.subjects import Preview as Preview
     from ade.core.control import RateLimited as RateLimited
     from ade.core.control import Retry as Retry
+    from ade.core.control import RunHeld as RunHeld
     from ade.core.control import Unrecoverable as Unrecoverable
     from ade.core.errors import AdeError as AdeError
     from ade.core.errors import DeadlockVictim as DeadlockVictim
@@ -45,7 +45,7 @@ _HOMES = {
     "DigestMismatch": "ade.core.approvals.refusals",
     "GateClosed": "ade.core.approvals.refusals",
     "NotEligible": "ade.core.approvals.refusals",
-    "RunHeld": "ade.core.approvals.refusals",
+    "RunHeld": "ade.core.control",
     "Preview": "ade.core.approvals.subjects",
     "DeadlockVictim": "ade.core.errors",
     "UpgradeDeadlock": "ade.core.errors",

@@ -344,6 +344,30 @@ def test_a_request_for_changes_is_dismissed(team: Call) -> None:
     assert "no: it was dismissed" in team("approvals", "show", task_id).out
 
 
+def test_a_reviewer_amends_it_and_others_answer(team: Call) -> None:
+    task_id = asked(team)
+    digest = digest_of(team, task_id)
+    amended = team("approvals", "amend", task_id, "version=3", "--digest", digest, "--as", "rita")
+    assert (amended.code, amended.err) == (0, "")
+    work()
+
+    assert team("approvals", "approve", task_id, "--digest", digest, "--as", "rob").code == 4  # another one by now
+    digest = digest_of(team, task_id)
+    assert team("approvals", "approve", task_id, "--digest", digest, "--as", "rita").code == 7
+    assert team("approvals", "approve", task_id, "--digest", digest, "--as", "rob").code == 0
+    work()
+    assert team("show", task_id, "--json").json["result"] == "web is at 3"
+
+
+def test_an_answer_is_put_off(team: Call) -> None:
+    task_id = asked(team)
+    assert team("approvals", "snooze", task_id, "--for", "2h", "--as", "rita").code == 0
+
+    assert team("approvals", "list", "--json", "--as", "rita").json["approvals"] == []
+    assert len(team("approvals", "list", "--json", "--as", "rob").json["approvals"]) == 1
+    assert team("approvals", "snooze", task_id, "--for", "9d", "--as", "rita").code == 2
+
+
 def test_what_was_done_is_undone(team: Call) -> None:
     task_id = asked(team)
     assert code_of(team, "approvals", "roll-back", task_id) == (4, "illegal_transition")

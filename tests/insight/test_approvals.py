@@ -14,11 +14,11 @@ from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.governance import delegations, rulebook
 from ade.governance.approvals import submitting, voting
+from ade.governance.approvals.situation import load_people
 from ade.governance.directory.users import UserChanges, add_user, change_user
 from ade.insight.approvals import InboxItem, inbox, task_stats, user_stats, waiting
 from ade.insight.explain import explain
 from ade.insight.gates import GateView, ReviewView, gate_to_answer, view_review
-from ade.insight.people import load_people
 from ade.ports import Stores
 from ade.queue.tasks import edit
 from tests.queue.desk import Desk

@@ -199,3 +199,23 @@ async def test_the_glass_is_broken_for_a_step_too_and_for_one_after_the_other(of
 
     assert final.status is Status.COMPLETED
     assert (await office.event_types(task)).count("approval.bypassed") == 2
+
+
+async def stubborn(journal: str, ctx: Context) -> None:
+    try:
+        await ctx.hold("the dangerous part")
+    except Exception:
+        note(journal, "caught")
+    note(journal, "went on")
+
+
+async def test_a_handler_that_catches_everything_waits_all_the_same(office: Office, tmp_path: Path) -> None:
+    office.handle(stubborn)
+    async with office.worker():
+        task = await office.enqueue("stubborn", {"journal": str(tmp_path / "j")}, author_id="ada")
+        gate = await office.held(task)
+        await office.vote(gate)
+        final = await office.final(task)
+
+    assert (final.status, final.attempt) == (Status.COMPLETED, 1)
+    assert (tmp_path / "j").read_text().splitlines() == ["went on"]  # once, and after people had agreed

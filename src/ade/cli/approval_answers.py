@@ -21,8 +21,8 @@ from ade.core.approvals.voting import Ballot
 from ade.core.errors import AdeError, StoreError
 from ade.core.records import Task
 from ade.governance.approvals import voting
+from ade.governance.approvals.situation import load_people
 from ade.insight.gates import gate_to_answer, view_review
-from ade.insight.people import load_people
 from ade.ports import Stores
 from ade.queue.tasks import get
 

@@ -2,6 +2,7 @@
 
 import click
 
+from ade.cli.approval_amends import amend, snooze
 from ade.cli.approval_answers import approve, asked_gate, batch, break_glass, reject, request_changes, tell
 from ade.cli.approval_views import INBOX_HEAD, INBOX_SPARE, inbox_rows, print_review, review_document
 from ade.cli.identity import acting, as_option
@@ -15,9 +16,9 @@ from ade.core.approvals.delegations import Delegation
 from ade.core.approvals.refusals import GateClosed, NoGate, NotEligible
 from ade.governance import delegations
 from ade.governance.approvals import voting
+from ade.governance.approvals.situation import load_people
 from ade.insight import approvals as insight
 from ade.insight.gates import view_review
-from ade.insight.people import load_people
 from ade.queue.tasks import get
 
 
@@ -27,7 +28,7 @@ def approvals() -> None:
     """What waits for people: list, show, answer, start. `ade approvals` alone lists what waits for you."""
 
 
-for answer in (approve, reject, request_changes, batch, break_glass):
+for answer in (approve, reject, request_changes, amend, snooze, batch, break_glass):
     approvals.add_command(answer)
 
 

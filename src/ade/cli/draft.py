@@ -3,10 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from ade.cli.arguments import parse_pairs
-from ade.cli.editing import checked_arguments
+from ade.cli.editing import changed_arguments
 from ade.cli.identity import acting, as_option
 from ade.cli.ids import find_id
 from ade.cli.naming import schema_of, unknown_name
@@ -123,12 +122,9 @@ async def _edit(
         task = await get(stores, await find_id(stores, text))
         if task.status is not Status.DRAFT:
             raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
-        payloads = session.payloads(stores)
         if pairs or arguments is not None:
-            before = arguments if arguments is not None else msgspec.json.decode(await payloads.load(task.args))
-            chosen = {**before, **parse_pairs(pairs, await schema_of(session.any_app, stores, task.name))}
-            fields["args"] = await checked_arguments(session, stores, task, chosen)
-        edited = await edit_task(stores, payloads, task.id, actor=actor, **fields)
+            fields["args"] = await changed_arguments(session, stores, task, pairs, arguments)
+        edited = await edit_task(stores, session.payloads(stores), task.id, actor=actor, **fields)
     if session.out.as_json:
         session.out.document(task_view(edited))
     else:

@@ -6,6 +6,8 @@ import click
 import msgspec
 from msgspec import Raw
 
+from ade.cli.arguments import parse_pairs
+from ade.cli.naming import schema_of
 from ade.cli.output import pretty
 from ade.cli.session import Session
 from ade.core.errors import InvalidArguments
@@ -28,6 +30,17 @@ async def edited_arguments(
         chosen = _edited(pretty(before))
     if chosen is None:
         return None
+    return await checked_arguments(session, stores, task, chosen)
+
+
+async def changed_arguments(
+    session: Session, stores: Stores, task: Task, pairs: tuple[str, ...], arguments: dict[str, Any] | None
+) -> Raw:
+    """All arguments anew, or those of the task; in either case with the pairs in place of what they name."""
+    before = arguments
+    if before is None:
+        before = msgspec.json.decode(await session.payloads(stores).load(task.args))
+    chosen = {**before, **parse_pairs(pairs, await schema_of(session.any_app, stores, task.name))}
     return await checked_arguments(session, stores, task, chosen)
 
 

@@ -94,7 +94,6 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     refusals.GateClosed: ExitCode.CONFLICT,
     refusals.DigestMismatch: ExitCode.CONFLICT,
     refusals.ApprovalNotGood: ExitCode.CONFLICT,
-    refusals.RunHeld: ExitCode.CONFLICT,
     errors.DiskFull: ExitCode.REFUSED,
     errors.TooManyLocks: ExitCode.REFUSED,
     errors.LockRateLimited: ExitCode.REFUSED,

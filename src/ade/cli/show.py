@@ -75,8 +75,8 @@ async def _show(session: Session, text: str, full: bool) -> None:
 async def _review(stores: Stores, task: Task, now: int) -> "ReviewView | None":
     if task.review is None:
         return None
+    from ade.governance.approvals.situation import load_people
     from ade.insight.gates import view_review  # most tasks do without
-    from ade.insight.people import load_people
 
     return view_review(task, await load_people(stores), now=now)
 

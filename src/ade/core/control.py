@@ -19,3 +19,10 @@ class RateLimited(Exception):
     def __init__(self, reason: str = "rate limited", *, retry_after: float = 0.0) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
+
+
+class RunHeld(BaseException):
+    """The run waits for people: it ends here, and begins again once they have agreed.
+
+    No Exception, so that a handler that catches all of those does not go on before they have.
+    """

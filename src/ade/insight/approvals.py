@@ -14,7 +14,8 @@ from ade.core.approvals.risk import RiskLevel
 from ade.core.events import Event
 from ade.core.lifecycle import Status
 from ade.core.records import Task
-from ade.insight.people import load_people
+from ade.governance.approvals.amending import snoozed
+from ade.governance.approvals.situation import load_people
 from ade.ports import Stores, TaskQuery
 
 _PAGE = 200
@@ -72,7 +73,8 @@ class TaskStats(Struct, frozen=True, kw_only=True):
 
 
 async def inbox(stores: Stores, account: str) -> list[InboxItem]:
-    """What this account may still answer, in its own place or for somebody else, the most urgent first."""
+    """What this account may still answer, in its own place or for somebody else, and has not put off; the most urgent
+    first."""
     people = await load_people(stores)
     return _ordered([item async for item in _items(stores, people, account)])
 
@@ -85,9 +87,10 @@ async def waiting(stores: Stores) -> list[InboxItem]:
 
 async def _items(stores: Stores, people: People, account: str | None) -> AsyncIterator[InboxItem]:
     now = stores.clock.now()
+    put_off = await snoozed(stores, account) if account is not None else frozenset()
     async for task, gate in _undecided(stores):
         item = _item(task, gate, people, account, now=now)
-        if item is not None:
+        if item is not None and gate.id not in put_off:
             yield item
 
 

@@ -4,7 +4,7 @@ from ade.core.approvals.opening import review_of
 from ade.core.approvals.records import Gate, GateState, StartMode
 from ade.core.lifecycle import Status
 from ade.core.records import Task
-from ade.insight.people import load_people
+from ade.governance.approvals.situation import load_people
 from ade.insight.reasons import Reason, listed, moment, span
 from ade.ports import Stores
 

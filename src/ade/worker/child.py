@@ -39,6 +39,7 @@ from ade.worker.wire import (
     Begin,
     Call,
     Facts,
+    Hold,
     Ledger,
     Raised,
     Refused,
@@ -51,7 +52,7 @@ from ade.worker.wire import (
 
 PYTHONPATH_BEFORE = "ADE_CHILD_PYTHONPATH"  # the worker hands its sys.path over in PYTHONPATH
 SCRIPT = "__ade_main__"
-_ANSWERS: dict[type, Any] = {Begin: Ledger, Spawn: list[Task], TakeLock: TakenLock}
+_ANSWERS: dict[type, Any] = {Begin: Ledger, Spawn: list[Task], TakeLock: TakenLock, Hold: bool}
 
 
 class Line:

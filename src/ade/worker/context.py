@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 import msgspec
 from msgspec import Raw, structs
 
+from ade.core.control import RunHeld
 from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
 from ade.core.locks.asking import ask as ask_for
 from ade.core.locks.asking import ttl_ms_of, wait_ms_of
@@ -145,11 +146,15 @@ class Context:
         if not step.strip() or len(step) > _LONGEST_STEP:
             raise InvalidTask(f"ctx.hold needs a name for the step, of 1 to {_LONGEST_STEP} characters")
         named = () if policy is None else (policy,)
-        await self._ask(Hold(step=step, about=to_json(to_plain(about)), policies=named, reason=reason))
+        await self._hold(Hold(step=step, about=to_json(to_plain(about)), policies=named, reason=reason))
 
     async def guard(self, tool: str, arguments: dict[str, Any], /) -> None:
         """Ask the guard about a tool call: returns if it is allowed, raises Denied, or waits as `hold` does."""
-        await self._ask(Hold(step=f"tool {tool}", about=to_json(to_plain(arguments)), is_tool=True))
+        await self._hold(Hold(step=f"tool {tool}", about=to_json(to_plain(arguments)), is_tool=True))
+
+    async def _hold(self, wanted: Hold) -> None:
+        if not await self._ask(wanted):
+            raise RunHeld(f"task {self.task_id} waits for people at: {wanted.step}")
 
     def lock(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, structs
 
-from ade.core.approvals.refusals import Denied, RunHeld
+from ade.core.approvals.refusals import Denied
 from ade.core.change import Change
 from ade.core.errors import InvalidTask
 from ade.core.failure import FailureKind, TaskError
@@ -18,6 +18,7 @@ from ade.logs import Log
 from ade.ports import Stores
 from ade.queue.enqueue import keep
 from ade.queue.handlers import Handler, Registry
+from ade.queue.ids import fresh_id
 from ade.queue.payloads import Payloads
 from ade.worker.run import Run
 from ade.worker.undoing import prepare_rollbacks
@@ -117,10 +118,10 @@ class Gatekeeper:
         if clearance.is_good:
             if not handler.definition.has_preview or await self._is_as_previewed(run, handler):
                 return None
-            return previewed_anew(task, STALE, now=now)
+            return previewed_anew(task, STALE, preview_id=fresh_id(now), now=now)
         reason = clearance.reason or ruling.reason
         if handler.definition.has_preview:
-            return previewed_anew(task, reason or "it has not been approved", now=now)
+            return previewed_anew(task, reason or "it has not been approved", preview_id=fresh_id(now), now=now)
         own = task.review.policies if task.review is not None else ()
         if ruling.verdict is Verdict.ALLOW and not own and not clearance.reason:
             return None
@@ -157,8 +158,8 @@ class Gatekeeper:
 
         await previewed(self._stores, run.task, outcome.result, self._payloads)
 
-    async def hold(self, run: Run, wanted: Hold) -> None:
-        """Return if the run may go on; else it ends here and waits without a worker. Raises RunHeld, Denied."""
+    async def hold(self, run: Run, wanted: Hold) -> bool:
+        """Whether the run may go on; if not, it ends and waits without a worker, whatever it says. Raises Denied."""
         from ade.core.approvals.records import MOST_STEPS_ASKED
         from ade.core.approvals.running import asked_anew, may_go_on, step_gate
         from ade.governance.approvals.situation import demanded, load_situation
@@ -171,18 +172,18 @@ class Gatekeeper:
         if wanted.is_tool:
             ruling = await self._ruled_on_tool(run.task, situation, wanted)
             if ruling is None:
-                return
+                return True
             named, reason = (*named, *ruling[0]), ruling[1]
         gate, now = step_gate(run.task, step, about), self._stores.clock.now()
         if gate is not None and may_go_on(run.task, gate, situation.people.directory, now=now):
-            return
+            return True
         if run.task.review is not None and len(run.task.review.gates) > MOST_STEPS_ASKED:
             raise InvalidTask(
                 f"a task can ask people about at most {MOST_STEPS_ASKED} steps; ask about several at once"
             )
         verdict = await demanded(self._stores, run.task, situation, named=named, reason=reason, step=step, about=about)
         run.withheld = asked_anew(run.task, verdict.demand, situation.people, now=now)
-        raise RunHeld()
+        return False
 
     async def _ruled_on_tool(
         self, task: Task, situation: "Situation", wanted: Hold

@@ -73,7 +73,7 @@ class LeaveLock(Struct, frozen=True, tag=True):
 
 
 class Hold(Struct, frozen=True, tag=True, kw_only=True):
-    """Go on only if people have agreed to this step; answered when they have, else refused with RunHeld.
+    """Go on only if people have agreed to this step; answered by whether it may.
 
     For a tool call the guard decides whether people must agree at all.
     """

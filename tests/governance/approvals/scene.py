@@ -29,6 +29,7 @@ class Scene:
         self.app, self.kit, self.stores = app, kit, kit.stores
         self.versions = {"site": "v1"}
         self.deployed: list[str] = []
+        self.fails = False
 
     async def people(self, **roles: str) -> None:
         for name, given in roles.items():
@@ -67,6 +68,8 @@ async def scene() -> AsyncIterator[Scene]:
     @app.task
     async def deploy(what: str) -> str:
         made.deployed.append(what)
+        if made.fails:
+            raise RuntimeError("no luck")
         return what
 
     @deploy.preview

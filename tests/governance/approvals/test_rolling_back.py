@@ -188,3 +188,13 @@ async def test_a_rollback_is_not_held_up_by_the_guard(farm: Farm) -> None:
     await farm.kit.drain()
 
     assert farm.done == ["moved it", "moved it back"]
+
+
+async def test_what_the_guard_denied_before_it_began_needs_no_undoing(farm: Farm) -> None:
+    task = await farm.move.with_options(rollback="automatic").enqueue("cow", False)
+    rules = {"guard": [{"name": "move", "at": ["run"], "do": "deny", "reason": "not today"}]}
+    await rulebook.apply(farm.stores, read_rulebook(rules), actor=None)
+    await farm.kit.drain()
+
+    assert (await task.status()) is Status.FAILED
+    assert (farm.done, await farm.rollbacks()) == ([], [])

@@ -23,8 +23,9 @@ from ade.core.approvals.voting import Ballot
 from ade.core.errors import InvalidTask
 from ade.core.lifecycle import Status
 from ade.governance import delegations, runtime
-from ade.governance.approvals import voting
+from ade.governance.approvals import amending, voting
 from ade.governance.directory.users import add_user
+from ade.insight.approvals import inbox
 from ade.queue import tasks
 from tests.governance.approvals.scene import APPROVE, CHANGES, ONE, REJECT, TWO, Scene, scene
 
@@ -422,6 +423,46 @@ async def test_bypass(here: Scene) -> None:
     assert (await task.status()) is Status.COMPLETED
 
 
+async def test_an_approval_is_for_one_generation(here: Scene) -> None:
+    here.fails = True
+    task = await here.asked(max_attempts=1)
+    await here.vote(task, "bob")
+    await here.kit.drain()
+    assert (await task.status()) is Status.FAILED
+    await tasks.replay(here.stores, here.kit._opened.payloads, task.id)
+    await here.kit.drain()
+
+    assert here.deployed == ["shop"]  # by the first run, which failed then
+    assert (await task.status()) is Status.REVIEWING
+    here.fails = False
+    await here.vote(task, "bob")
+    await here.kit.drain()
+    assert (await task.status()) is Status.COMPLETED
+
+
+async def test_a_no_that_counts_again_ends_it(here: Scene) -> None:
+    await here.rules({**TWO, "deny_threshold": 2})
+    task = await here.asked()
+    await here.vote(task, "bob", REJECT)
+    await here.change("bob", is_active=False)
+    await here.vote(task, "cyd", REJECT)
+    assert (await task.status()) is Status.REVIEWING
+    await here.change("bob", is_active=True)
+    await here.kit.advance(10)
+
+    assert (await task.status()) is Status.REJECTED
+
+
+async def test_nobody_changes_sides_for_ever(here: Scene) -> None:
+    await here.rules({**TWO, "deny_threshold": 2})
+    task = await here.asked()
+    for _ in range(10):
+        await here.vote(task, "bob", REJECT)
+        await here.vote(task, "bob")
+    with pytest.raises(NotEligible, match="20 times"):
+        await here.vote(task, "bob", REJECT)
+
+
 class TestAutomaticApproval:
     async def test_by_policy_and_flag_as_the_system(self, here: Scene) -> None:
         await here.rules({**ONE, "auto_approve": "low"})
@@ -520,3 +561,53 @@ def _args(what: str) -> object:
     from msgspec import Raw
 
     return Raw(f'{{"what":"{what}"}}'.encode())
+
+
+async def test_notifications(here: Scene) -> None:
+    """Nobody with a hand in it is asked, and delegates are."""
+    await here.rules({**ONE, "rules": [{"needed": 1, "users": ["ada", "bob"]}]})
+    await delegations.create(here.stores, a_delegation(here, "bob", "cyd"), actor="bob")
+    task = await here.asked()
+    asked = {name: [item.task_id for item in await inbox(here.stores, name)] for name in ("ada", "bob", "cyd", "dan")}
+
+    assert asked == {"ada": [], "bob": [task.id], "cyd": [task.id], "dan": []}
+
+
+class TestHumanInboxVerbs:
+    async def test_an_amended_task_is_another_one_and_others_must_answer(self, here: Scene) -> None:
+        task = await here.asked()
+        before = await here.gate(task)
+        ballot = Ballot(voter="bob", decision=CHANGES, digest=before.digest)
+        await amending.amend(here.stores, here.kit._opened.payloads, task.id, ballot, args=_args("bank"))
+        await here.kit.drain()
+
+        assert (await here.gate(task)).digest != before.digest
+        with pytest.raises(ConflictOfInterest):
+            await here.vote(task, "bob")
+        await here.vote(task, "cyd")
+        await here.kit.drain()
+        assert here.deployed == ["bank"]
+
+    async def test_only_who_is_asked_can_amend_it_and_only_what_he_has_seen(self, here: Scene) -> None:
+        task = await here.asked()
+        digest, payloads = (await here.gate(task)).digest, here.kit._opened.payloads
+        for voter, seen in (("ada", digest), ("bob", "0" * 64)):
+            ballot = Ballot(voter=voter, decision=CHANGES, digest=seen)
+            with pytest.raises((ConflictOfInterest, DigestMismatch)):
+                await amending.amend(here.stores, payloads, task.id, ballot, args=_args("bank"))
+        assert (await here.gate(task)).votes == ()
+
+    async def test_an_answer_can_be_put_off(self, here: Scene) -> None:
+        task = await here.asked()
+        await amending.snooze(here.stores, task.id, "bob", here.kit.clock.now() + HOUR * 1000)
+
+        assert await inbox(here.stores, "bob") == []
+        assert len(await inbox(here.stores, "cyd")) == 1
+        await here.kit.advance(HOUR)
+        assert len(await inbox(here.stores, "bob")) == 1
+
+    async def test_not_for_ever(self, here: Scene) -> None:
+        task = await here.asked()
+        for until in (0, here.kit.clock.now() + 8 * DAY * 1000):
+            with pytest.raises(InvalidTask):
+                await amending.snooze(here.stores, task.id, "bob", until)

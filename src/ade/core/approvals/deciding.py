@@ -33,11 +33,6 @@ def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, a
     return change(task, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
 
 
-def name_preview(task: Task, preview_id: str, *, now: int) -> Change:
-    """A submitted task that waits for a preview gets the id of the task that will make it."""
-    return change(task, Verb.REVIEW, now=now, review=structs.replace(review_of(task), preview_id=preview_id))
-
-
 def send_back(task: Task, errors: tuple[str, ...], *, now: int, preview: Raw | None = None) -> Change:
     """It cannot be approved as it is: its author may mend it."""
     review = structs.replace(review_of(task), errors=errors, preview_id=None)
@@ -95,12 +90,21 @@ def tend(task: Task, people: People, *, now: int) -> Change | None:
     if state is GateState.APPROVED:  # somebody whose vote was on record may vote again, or a rule is met by delegation
         closed = structs.replace(gate, state=state, decided_at=now)
         return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)
+    if state is GateState.REJECTED:  # a no that did not count, because its voter was away
+        return _turned_down(task, gate, now=now)
     after, events = reconsidered(gate, people, now=now)
     if after == gate:
         return None
     if gate.state is GateState.BLOCKED and after.state is GateState.OPEN:
         events = (*events, told(after, APPROVAL_UNBLOCKED, now=now))
     return change(task, Verb.REVIEW, now=now, more_events=events, review=review_of(task).with_gate(after))
+
+
+def _turned_down(task: Task, gate: Gate, *, now: int) -> Change:
+    review = review_of(task).with_gate(structs.replace(gate, state=GateState.REJECTED, decided_at=now))
+    payload: dict[str, object] = {"approval": gate.id, "reason": "a no counts again"}
+    why = "rejected: somebody who said no may answer again"
+    return change(task, Verb.REJECT, now=now, actor=SYSTEM, payload=payload, review=review, finished_at=now, reason=why)
 
 
 def _too_old(task: Task, gate: Gate, *, now: int) -> Change | None:

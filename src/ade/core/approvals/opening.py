@@ -87,6 +87,7 @@ def open_gate(task: Task, demand: Demand, people: People, *, now: int) -> tuple[
         step=demand.step,
         about=demand.about,
         reason=demand.reason,
+        generation=task.generation,
         after_attempt=task.attempt,
         in_batch=demand.in_batch,
     )

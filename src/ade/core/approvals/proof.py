@@ -27,7 +27,7 @@ from ade.core.failure import FailureKind
 
 _VOTES = frozenset({APPROVAL_APPROVED, APPROVAL_REJECTED, "approval.changes_requested"})
 _RAN = frozenset({"task.succeeded", "task.retry_scheduled", "task.failed", "task.stalled"})
-_UNDONE = frozenset({"approval.revoked", "approval.expired", "task.edited", "task.submitted"})
+_UNDONE = frozenset({"approval.revoked", "approval.expired", "task.edited", "task.submitted", "task.replayed"})
 
 
 @dataclass(slots=True)

@@ -68,6 +68,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: str = ""  # of a run that waits in the middle; empty for the task as a whole
     about: Any = None  # what exactly the step is about, as the run said
     reason: str = ""  # why approval is demanded
+    generation: int = 1  # of the task: a replay is asked about anew
     after_attempt: int = 0  # runs of the task before this gate was opened
     fired: tuple[int, ...] = ()  # escalation steps that were told
     early: tuple[int, ...] = ()  # those that count before their time, because nobody else can answer

@@ -57,12 +57,6 @@ class ApprovalNotGood(AdeError):
     code = "approval_not_good"
 
 
-class RunHeld(AdeError):
-    """The run waits for approval: it ends here, and begins again once people have agreed. Let this error pass."""
-
-    code = "run_held"
-
-
 class InvalidSubject(AdeError):
     """What is to be approved cannot be written down in one way only, so nobody could tell later what was approved."""
 

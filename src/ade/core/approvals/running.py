@@ -27,6 +27,8 @@ def clearance_of(task: Task, directory: Directory, *, now: int) -> Clearance:
     gate = whole_gate(task)
     if gate is None:
         return Clearance(False)
+    if gate.generation != task.generation:
+        return Clearance(False, "it was approved once, and has run")
     if is_bypassed(task, gate):
         return Clearance(True)
     why = not_good(task, gate, directory, now=now, has_begun=_has_begun(task, gate))
@@ -72,10 +74,14 @@ def wants_versions(preview: Raw | None) -> bool:
         return True  # it cannot be compared, so it is not the same
 
 
-def previewed_anew(task: Task, reason: str, *, now: int) -> Withheld:
+def previewed_anew(task: Task, reason: str, *, preview_id: str, now: int) -> Withheld:
     """Back to the preview: whatever was approved counts no more."""
     review = closed_review(review_of(task), GateState.STALE, now)
-    fields = {"review": structs.replace(review, has_preview=True, preview_id=None), "preview": None, "digest": None}
+    fields = {
+        "review": structs.replace(review, has_preview=True, preview_id=preview_id),
+        "preview": None,
+        "digest": None,
+    }
     return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
 
 
@@ -95,7 +101,8 @@ def asked_anew(task: Task, demand: Demand, people: People, *, now: int) -> Withh
 def step_gate(task: Task, step: str, about: object) -> Gate | None:
     """The gate for exactly this step of a run."""
     for gate in reversed(review_of(task).gates):
-        if gate.step == step and gate.digest == digest_for(task, gate.policy, step, about):
+        is_its_own = (gate.step, gate.generation) == (step, task.generation)
+        if is_its_own and gate.digest == digest_for(task, gate.policy, step, about):
             return gate
     return None
 

@@ -24,6 +24,7 @@ from ade.core.records import Task
 REAUTHENTICATION_MS = 300_000
 _TAKES_PASSWORD = frozenset({RiskLevel.HIGH, RiskLevel.CRITICAL})
 _LONGEST_REASON = 2_000
+_MOST_ANSWERS = 20  # of one account at one gate
 
 
 class Ballot(Struct, frozen=True, kw_only=True):
@@ -58,6 +59,8 @@ def cast(task: Task, ballot: Ballot, people: People, *, now: int, gate_id: str |
     has_veto = ballot.decision is Decision.REJECT and not gate.policy.veto_roles.isdisjoint(voter.roles)
     if chain is None and not has_veto:
         raise NotEligible(_not_asked(gate, ballot, people, now))
+    if sum(vote.voter == voter.id for vote in gate.votes) >= _MOST_ANSWERS:
+        raise NotEligible(f"{voter.id} has changed sides {_MOST_ANSWERS} times here; somebody else must answer")
     vote = Vote(
         seq=len(gate.votes) + 1,
         voter=voter.id,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ade.core.change import Change
 from ade.core.errors import IllegalTransition, UnknownName
+from ade.core.failure import FailureKind
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import SYSTEM, AfterFailure, Task
 from ade.governance.approvals.submitting import ROLLBACK_SUFFIX
@@ -41,7 +42,15 @@ async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequenc
 
 
 def _is_automatic(change: Change) -> bool:
-    return change.before.rollback == AUTOMATIC and _has_run(change.after)
+    return change.before.rollback == AUTOMATIC and _has_run(change.after) and not _never_began(change)
+
+
+def _never_began(change: Change) -> bool:
+    """Whether its only run was refused by the guard before the handler was called."""
+    error, task = change.after.error, change.before
+    was_denied = error is not None and error.kind is FailureKind.DENIED
+    has_held = task.review is not None and any(gate.step for gate in task.review.gates)
+    return was_denied and task.attempt <= 1 and not has_held
 
 
 def _has_run(task: Task) -> bool:

@@ -1,6 +1,5 @@
 """Everything that decides who must approve what, as the store has it now."""
 
-import asyncio
 from collections.abc import Sequence
 
 from msgspec import Raw, Struct
@@ -35,13 +34,13 @@ class Verdict(Struct, frozen=True):
 
 
 async def load_people(stores: Stores) -> People:
-    directory, delegations = await asyncio.gather(load_directory(stores), load_delegations(stores))
+    """One after the other: a store that was opened to be looked at lets nobody wait."""
+    directory, delegations = await load_directory(stores), await load_delegations(stores)
     return People(directory, tuple(delegations))
 
 
 async def load_situation(stores: Stores) -> Situation:
-    rulebook, runtime, people = await asyncio.gather(rulebooks.load(stores), runtimes.load(stores), load_people(stores))
-    return Situation(rulebook, runtime, people)
+    return Situation(await rulebooks.load(stores), await runtimes.load(stores), await load_people(stores))
 
 
 async def risk_of(stores: Stores, task: Task, situation: Situation, preview: Raw | None = None) -> Risk:

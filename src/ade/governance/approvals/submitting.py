@@ -52,28 +52,27 @@ async def previews(stores: Stores, name: str) -> bool:
 
 async def carry_on(stores: Stores, payloads: Payloads, task: Task) -> Task:
     """Whatever is next for a submitted task: its preview, or, without one, its assessment. May be repeated."""
-    review = review_of(task)
+    return (await _carried_on(stores, payloads, task))[0]
+
+
+async def _carried_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[Task, bool]:
+    """The task, and whether there was something to do."""
+    review, after = review_of(task), task
     if task.status is not Status.SUBMITTED:
-        return task
+        return task, False
     if not review.has_preview:
-        return await assess(stores, task.id, None)
-    if review.preview_id is None:
-        task = await decide(stores, task.id, _with_preview_id)
-        return await carry_on(stores, payloads, task)
+        after = await assess(stores, task.id, None)
+        return after, after.version != task.version
+    assert review.preview_id is not None  # whoever sends a task to its preview names that
     [made] = await stores.tasks.get([review.preview_id])
     if made is None:
         await enqueue(stores, payloads, [await preview_task(payloads, task)])
-    elif made.is_final and made.status is not Status.COMPLETED:
-        return await send_back(stores, task.id, review.preview_id, _why_not(made))
+        return task, True
+    if made.is_final and made.status is not Status.COMPLETED:
+        after = await send_back(stores, task.id, review.preview_id, _why_not(made))
     elif made.result is not None:  # by a worker that only hands in what it has done
-        return await assess(stores, task.id, await payloads.load(made.result), preview_id=made.id)
-    return task
-
-
-def _with_preview_id(task: Task, now: int) -> Change | None:
-    if task.status is not Status.SUBMITTED or review_of(task).preview_id is not None:
-        return None
-    return deciding.name_preview(task, fresh_id(now), now=now)
+        after = await assess(stores, task.id, await payloads.load(made.result), preview_id=made.id)
+    return after, after.version != task.version
 
 
 def _why_not(preview: Task) -> str:
@@ -158,7 +157,7 @@ async def tend_submitted(stores: Stores, payloads: Payloads, tasks: list[Task]) 
     moved = 0
     for task in tasks:
         try:
-            moved += (await carry_on(stores, payloads, task)).version != task.version
+            moved += (await _carried_on(stores, payloads, task))[1]
         except StoreError:
             raise
         except AdeError as error:
