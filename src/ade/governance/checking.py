@@ -52,7 +52,8 @@ async def check(stores: Stores, question: Question, rulebook: Rulebook | None = 
         tags=question.tags,
         score=risk.score,
     )
-    rulings = {occasion: rule_on(rulebook, case, occasion) for occasion in Occasion}
+    occasions = (Occasion.ENQUEUE, Occasion.RUN) if question.tool is None else (Occasion.TOOL,)
+    rulings = {occasion: rule_on(rulebook, case, occasion) for occasion in occasions}
     subject = Subject(
         name=question.name,
         tags=frozenset(question.tags),

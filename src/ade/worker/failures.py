@@ -2,6 +2,7 @@
 
 import traceback
 
+from ade.core.approvals.refusals import Denied
 from ade.core.control import RateLimited, Retry, Unrecoverable
 from ade.core.errors import EffectUnknown
 from ade.core.failure import FailureKind, TaskError
@@ -15,6 +16,7 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (Retry, FailureKind.RETRY_ASKED),
     (RateLimited, FailureKind.RATE_LIMITED),
     (Unrecoverable, FailureKind.UNRECOVERABLE),
+    (Denied, FailureKind.UNRECOVERABLE),  # the guard would say the same again
     (EffectUnknown, FailureKind.UNRECOVERABLE),  # another run would meet the same unknown
     (MemoryError, FailureKind.OUT_OF_MEMORY),
 )
