@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ade.core import events
-from ade.governance.approvals import admitting
+from ade.governance.approvals import guarding
 from docs.generators.told import Told
 
 _GATE = ("approval", "digest")
@@ -39,10 +39,10 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
     ),
     events.APPROVAL_BLOCKED: Told("nobody is left who could meet its rules", _GATE, ("missing",)),
     events.APPROVAL_UNBLOCKED: Told("its rules can be met again", _GATE),
-    admitting.GUARD_DENIED: Told(
+    guarding.GUARD_DENIED: Told(
         "a guard rule refused something; no task was stored, or its run did not begin",
         ("name", "occasion", "reason", "rule"),
-        ("tool",),
+        ("task", "tool"),
     ),
 }
 
@@ -58,6 +58,7 @@ APPROVAL_FIELDS: Mapping[str, str] = {
     "rule": "the number of the guard rule, from 1",
     "score": "the risk, 0 to 100",
     "step": "the number of the step, from 0",
+    "task": "its id",
     "text": "what was said",
     "tool": "the tool that was to be used",
     "users": "accounts that may answer from then on",

@@ -19,6 +19,7 @@ from ade.app.ade import Ade
 from ade.app.opening import Opened
 from ade.core.records import Task, Worker
 from ade.governance.approvals.tending import tend_reviews
+from ade.governance.firing import keep_guarded
 from ade.governance.runtime import default_timeout_ms
 from ade.ports import WORK, ClaimRequest, Stores
 from ade.queue.schedules import declare, fire_due
@@ -96,7 +97,7 @@ class TestKit:
         await settle_ripe(self.stores)
         await serve_locks(self.stores)
         limit = partial(default_timeout_ms, self.stores)
-        await fire_due(self.stores, self._opened.payloads, self.app.defaults, limit)
+        await fire_due(self.stores, self._opened.payloads, self.app.defaults, limit, keep_guarded)
         await tend_reviews(self.stores, self._opened.payloads)
         await expire_results(self.stores)
 

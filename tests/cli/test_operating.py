@@ -48,9 +48,9 @@ def test_what_an_operator_does_is_in_the_log_with_his_name(shop: Call) -> None:
     shop("queues", "pause", "mail", "--new")
     shop("queues", "limit", "mail", "7")
     shop("queues", "resume", "mail")
-    shop("schedules", "add", "lamps", "30 9 * * 1-5", "pack", "--args", '{"item": "lamp"}')
+    shop("schedules", "add", "lamps", "30 9 * * 1-5", "pack", "--args", '{"item": "lamp"}', "--as", "Ada")
     for verb in ("pause", "resume", "remove"):
-        shop("schedules", verb, "lamps")
+        shop("schedules", verb, "lamps", "--as", "bob")
 
     told = shop("events", "tail", "--after", "0", "--json").json_lines
 
@@ -58,7 +58,8 @@ def test_what_an_operator_does_is_in_the_log_with_his_name(shop: Call) -> None:
         *("queue.paused", "queue.limited", "queue.resumed"),
         *("schedule.changed", "schedule.paused", "schedule.resumed", "schedule.removed"),
     ]
-    assert all(event["actor"].startswith("cli:") for event in told)
+    assert all(event["actor"].startswith("cli:") for event in told[:3])
+    assert [event["actor"] for event in told[3:]] == ["ada", "bob", "bob", "bob"]
     assert told[1]["payload"] == {"queue": "mail", "max_depth": 7}
     assert told[3]["payload"]["schedule"] == "lamps"
 
@@ -102,6 +103,27 @@ def test_a_schedule_is_fired_by_hand_and_goes_on_as_before(shop: Call) -> None:
 
     assert shop("show", task_id, "--json").json["source"] == "schedule"
     assert shop("schedules", "list", "--json").json["schedules"][0]["next_at"] == before
+
+
+def test_who_adds_a_schedule_is_the_author_of_its_tasks(shop: Call) -> None:
+    added = shop(
+        "schedules", "add", "lamps", "0 9 * * *", "pack", "--args", '{"item": "lamp"}', "--as", "ada", "--json"
+    )
+    task_id = shop("schedules", "fire", "lamps", "--as", "bob").out.strip()
+
+    assert added.json["author"] == "ada"
+    assert shop("show", task_id, "--json").json["author_id"] == "ada"
+
+
+def test_a_firing_by_hand_that_a_rule_denies_is_told(shop: Call) -> None:
+    rules = '[[guard]]\ndo = "deny"\nname = "pack"\nreason = "nothing is packed today"\n'
+    assert shop("policies", "apply", "-", "--as", "root", stdin=rules).code == 0
+    shop("schedules", "add", "lamps", "0 9 * * *", "pack", "--args", '{"item": "lamp"}')
+
+    answer = shop("schedules", "fire", "lamps", "--json")
+
+    assert (answer.code != 0, answer.error["code"]) == (True, "denied")
+    assert shop("tasks", "--json").json["tasks"] == []
 
 
 def test_a_schedule_is_paused_resumed_and_removed(shop: Call) -> None:

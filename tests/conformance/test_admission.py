@@ -6,7 +6,7 @@ import pytest
 
 from ade.core.errors import QueueFull
 from ade.core.failure import FailureKind
-from ade.core.records import Queue, Task
+from ade.core.records import SYSTEM, Queue, Task
 from tests.conformance.scene import Scene
 
 
@@ -58,4 +58,47 @@ async def test_callers_at_once_never_overfill_a_queue(scene: Scene) -> None:
     answers = await asyncio.gather(*(scene.add() for _ in range(20)), return_exceptions=True)
 
     assert sum(isinstance(answer, Task) for answer in answers) == 5
+    assert await scene.counts() == {"pending": 5}
+
+
+async def test_a_full_queue_still_takes_what_serves_its_tasks_and_nothing_else(scene: Scene) -> None:
+    """A preview or a rollback must not be lost because others have filled the queue."""
+    await scene.stores.queues.configure(Queue(name="default", max_depth=1))
+    first = await scene.start()
+    [rollback] = await scene.add_all(
+        scene.task("build", source=SYSTEM, depends_on=(first.id,), parent_id=first.id, idempotency_key="rollback")
+    )
+    await scene.add("report", source=SYSTEM)
+    with pytest.raises(QueueFull, match="holds 3 unfinished tasks and takes at most 1"):
+        await scene.add()
+    assert await scene.counts() == {"running": 1, "pending": 2}
+
+    await scene.succeed(first)
+    with pytest.raises(QueueFull):  # they are not kept out, but they do take room
+        await scene.add()
+    assert rollback.id in await scene.run(2)
+    await scene.add()
+    assert await scene.counts() == {"pending": 1, "completed": 3}
+
+
+async def test_what_serves_tasks_needs_no_room_beside_others_in_one_call(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=2))
+    helpers = [scene.task("build", source=SYSTEM) for _ in range(3)]
+
+    with pytest.raises(QueueFull):
+        await scene.add_all(*helpers, *(scene.task() for _ in range(3)))
+    assert await scene.counts() == {}
+    await scene.add_all(*helpers, *(scene.task() for _ in range(2)))
+    assert await scene.counts() == {"pending": 5}
+    with pytest.raises(QueueFull):
+        await scene.add()
+
+
+async def test_callers_at_once_see_the_room_that_serving_tasks_take(scene: Scene) -> None:
+    await scene.stores.queues.configure(Queue(name="default", max_depth=5))
+    serving = [scene.add("build", source=SYSTEM) for _ in range(5)]
+
+    answers = await asyncio.gather(*serving, *(scene.add() for _ in range(20)), return_exceptions=True)
+
+    assert [answer.name for answer in answers if isinstance(answer, Task)] == ["build"] * 5  # they came first
     assert await scene.counts() == {"pending": 5}

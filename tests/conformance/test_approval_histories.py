@@ -23,7 +23,7 @@ from ade.core.approvals.delegations import Delegation
 from ade.core.approvals.proof import Proof
 from ade.core.approvals.records import Decision, GateState, Review, StartMode
 from ade.core.approvals.running import whole_gate
-from ade.core.approvals.subjects import Preview, digest_for
+from ade.core.approvals.subjects import Preview, digest_at
 from ade.core.approvals.voting import Ballot
 from ade.core.errors import AdeError
 from ade.core.failure import FailureKind, TaskError
@@ -170,7 +170,7 @@ class ApprovalHistories(RuleBasedStateMachine):
         if task and task.review and task.review.preview_id:
             seen, known = Raw(msgspec.json.encode(Preview(changes=["all"]))), task.review.preview_id
             self.attempt(
-                lambda stores: submitting.assess(stores, task.id, seen, preview_id=known),
+                lambda stores: submitting.assess(stores, Payloads(stores.blobs), task.id, seen, preview_id=known),
                 is_lost=is_lost,
             )
 
@@ -330,7 +330,7 @@ class ApprovalHistories(RuleBasedStateMachine):
             if outcome is None:
                 gate = whole_gate(task)
                 assert gate is not None
-                assert digest_for(task, gate.policy) == gate.digest
+                assert digest_at(task, gate) == gate.digest
                 self.running.append(task)
             else:
                 self._finish(task, outcome)

@@ -178,7 +178,8 @@ def nightly(**fields: object) -> Schedule:
 
 
 async def test_a_schedule_comes_back_as_it_was_put(scene: Scene) -> None:
-    schedule = nightly(timezone="Europe/Berlin", queue="q", args=raw('{"n":1}'), priority=1, updated_at=9)
+    known = {"timezone": "Europe/Berlin", "queue": "q", "args": raw('{"n":1}'), "priority": 1}
+    schedule = nightly(**known, updated_at=9, author="ada")
     await scene.stores.schedules.put(nightly(cron="1 1 * * *"))
     await scene.stores.schedules.put(schedule)
     await scene.stores.schedules.put(nightly(name="hourly"))
@@ -199,7 +200,7 @@ async def test_a_schedule_is_due_when_its_time_has_come_and_it_is_not_paused(sce
 
 async def test_a_schedule_moves_on_once_however_many_fire_it(scene: Scene) -> None:
     schedules = scene.stores.schedules
-    seen = nightly()
+    seen = nightly(author="ada")
     await schedules.put(seen)
     after = structs.replace(seen, next_at=5_000, last_at=1_000, last_task_id="t")
 

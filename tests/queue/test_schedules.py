@@ -114,6 +114,40 @@ async def test_a_fired_task_gets_what_its_worker_declared(stores: Stores, payloa
     assert task.timeout_ms == 9_000
 
 
+async def test_who_wrote_a_schedule_is_the_author_of_what_it_makes(
+    stores: Stores, payloads: Payloads, clock: TestClock
+) -> None:
+    await schedules.put(stores, NIGHTLY, actor="ada")
+    await schedules.pause(stores, "nightly", actor="bob")
+    await schedules.resume(stores, "nightly", actor="bob")  # bob has not written what it says
+    clock.advance(2 * HOUR)
+    [first] = await fire(stores, payloads)
+    by_hand = await schedules.fire_now(stores, payloads, TaskDefaults(), "nightly", actor="bob")
+    assert (first.author_id, by_hand.author_id) == ("ada", "ada")
+
+    await schedules.put(stores, structs.replace(NIGHTLY, args=Raw(b'{"pages":2}')), actor="cy")
+    clock.advance(24 * HOUR)
+    [second] = await fire(stores, payloads)
+    clock.advance(24 * HOUR)
+    [third] = await fire(stores, payloads)
+    assert (second.author_id, third.author_id) == ("cy", "cy")
+
+
+async def test_what_an_app_declares_has_an_author_only_if_somebody_is_named(
+    stores: Stores, payloads: Payloads, clock: TestClock
+) -> None:
+    await schedules.declare(stores, NIGHTLY)
+    clock.advance(2 * HOUR)
+    [task] = await fire(stores, payloads)
+    by_hand = await schedules.fire_now(stores, payloads, TaskDefaults(), "nightly", actor="bob")
+    assert (task.author_id, by_hand.author_id) == (None, "bob")  # nobody but bob has asked for that
+
+    changed = structs.replace(NIGHTLY, cron="0 4 * * *")
+    assert (await schedules.declare(stores, changed, actor="ada")).author == "ada"
+    assert (await schedules.declare(stores, changed, actor="bob")).author == "ada"  # it says the same
+    assert (await schedules.declare(stores, NIGHTLY)).author is None  # none of what ada wrote is left
+
+
 async def test_a_paused_schedule_does_not_fire_and_does_not_catch_up(
     stores: Stores, payloads: Payloads, clock: TestClock
 ) -> None:

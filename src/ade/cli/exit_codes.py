@@ -7,6 +7,7 @@ from ade.core import errors
 from ade.core.accounts import errors as account_errors
 from ade.core.approvals import refusals
 from ade.core.errors import AdeError
+from ade.core.inbox.errors import InvalidInboxItem
 from ade.settings import SettingsError
 
 
@@ -52,6 +53,9 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.InvalidUrl: ExitCode.USAGE,
     errors.InvalidLock: ExitCode.USAGE,
     errors.InvalidAgent: ExitCode.USAGE,
+    errors.InvalidProfile: ExitCode.USAGE,
+    InvalidInboxItem: ExitCode.USAGE,
+    errors.ProgramNotStarted: ExitCode.USAGE,
     refusals.InvalidPolicy: ExitCode.USAGE,
     refusals.InvalidRulebook: ExitCode.USAGE,
     refusals.InvalidSetting: ExitCode.USAGE,

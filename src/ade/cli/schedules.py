@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Raw, structs
 
+from ade.cli.identity import acting, as_option
 from ade.cli.naming import unknown_name
 from ade.cli.output import Cell, Row
 from ade.cli.parsing import JSON_OBJECT
@@ -71,11 +72,12 @@ async def _list(session: Session) -> None:
 @click.option("--queue", help="Another queue than the task's own.")
 @click.option("--priority", type=int, help="Another priority than the task's own.")
 @click.option("--allow-unknown", is_flag=True, help="Take a task name that no app and no worker has defined.")
+@as_option
 @pass_session
 def add(session: Session, /, name: str, cron: str, task_name: str, tz: str, **given: Any) -> None:
     """Enqueue TASK whenever the CRON line ("minute hour day month weekday") says, under the NAME of a schedule.
 
-    A schedule of this name that exists is replaced.
+    A schedule of this name that exists is replaced. You are the author of its tasks, and cannot approve them.
     """
     session.run(_add(session, Schedule(name=name, cron=cron, task_name=task_name, timezone=tz), **given))
 
@@ -88,6 +90,7 @@ async def _add(
     priority: int | None,
     allow_unknown: bool,
 ) -> None:
+    author = acting(session)
     async with session.open_app() as app:
         stores = (await app.open()).stores
         next_fire_ms(schedule.cron, schedule.timezone, stores.clock.now())  # the line first: it is what is new here
@@ -98,7 +101,7 @@ async def _add(
             queue=definition.queue if queue is None else queue,
             priority=definition.priority if priority is None else priority,
         )
-        stored = await use_cases.put(stores, changed, actor=session.actor)
+        stored = await use_cases.put(stores, changed, actor=author)
         _tell(session, stored, stores)
 
 
@@ -117,6 +120,7 @@ async def _definition(
 
 @schedules.command("pause")
 @click.argument("name")
+@as_option
 @pass_session
 def pause(session: Session, name: str) -> None:
     """Let it fire no more until it is resumed."""
@@ -125,11 +129,12 @@ def pause(session: Session, name: str) -> None:
 
 async def _pause(session: Session, name: str) -> None:
     async with session.stores() as stores:
-        _tell(session, await use_cases.pause(stores, name, actor=session.actor), stores)
+        _tell(session, await use_cases.pause(stores, name, actor=acting(session)), stores)
 
 
 @schedules.command("resume")
 @click.argument("name")
+@as_option
 @pass_session
 def resume(session: Session, name: str) -> None:
     """Go on with the next firing to come; what was due during the pause is not made up for."""
@@ -138,11 +143,12 @@ def resume(session: Session, name: str) -> None:
 
 async def _resume(session: Session, name: str) -> None:
     async with session.stores() as stores:
-        _tell(session, await use_cases.resume(stores, name, actor=session.actor), stores)
+        _tell(session, await use_cases.resume(stores, name, actor=acting(session)), stores)
 
 
 @schedules.command("remove")
 @click.argument("name")
+@as_option
 @pass_session
 def remove(session: Session, name: str) -> None:
     """Delete it. A worker whose app declares it makes it again at its next start."""
@@ -151,7 +157,7 @@ def remove(session: Session, name: str) -> None:
 
 async def _remove(session: Session, name: str) -> None:
     async with session.stores() as stores:
-        await use_cases.remove(stores, name, actor=session.actor)
+        await use_cases.remove(stores, name, actor=acting(session))
     if session.out.as_json:
         session.out.document({"removed": name})
     else:
@@ -160,6 +166,7 @@ async def _remove(session: Session, name: str) -> None:
 
 @schedules.command("fire")
 @click.argument("name")
+@as_option
 @pass_session
 def fire(session: Session, name: str) -> None:
     """Enqueue its task now; the firings to come stay as they are."""
@@ -167,12 +174,15 @@ def fire(session: Session, name: str) -> None:
 
 
 async def _fire(session: Session, name: str) -> None:
+    from ade.governance.firing import keep_guarded
     from ade.governance.runtime import default_timeout_ms
 
+    actor = acting(session)
     async with session.open_app() as app:
         opened = await app.open()
-        limit = partial(default_timeout_ms, opened.stores)
-        task = await use_cases.fire_now(opened.stores, opened.payloads, app.defaults, name, limit)
+        stores, payloads = opened.stores, opened.payloads
+        limit = partial(default_timeout_ms, stores)
+        task = await use_cases.fire_now(stores, payloads, app.defaults, name, limit, keep_guarded, actor=actor)
     if session.out.as_json:
         session.out.document(task_view(task))
     else:

@@ -7,9 +7,10 @@ from ade.core.errors import DependencyCycle, InvalidTask
 from ade.core.ids import is_task_id
 from ade.core.lifecycle import BIRTHS
 from ade.core.locks.wishes import merged
-from ade.core.records import Task
+from ade.core.records import SYSTEM, Task
 
 LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest a time may be
+PREVIEW_SUFFIX, ROLLBACK_SUFFIX = OWN_SUFFIXES = (":preview", ":rollback")
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}")
 _MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 1000, 1000
@@ -47,6 +48,8 @@ def check_task(task: Task) -> None:
 
 
 def _check_identity(task: Task) -> None:
+    if task.source != SYSTEM and task.name.endswith(OWN_SUFFIXES):
+        raise InvalidTask(f"{task.name[:120]} is enqueued by ADE itself, for a task of the name before the colon")
     if not is_task_id(task.id):
         raise InvalidTask(f"task id {task.id[:60]!r} is not a UUID in its lower-case text form")
     if task.status not in BIRTHS:

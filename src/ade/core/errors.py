@@ -341,7 +341,19 @@ class InvalidAgent(AdeError):
     code = "invalid_agent"
 
 
+class InvalidProfile(AdeError):
+    """The profile of an agent type is not valid, so nothing of that type can run. Correct what the sentence names."""
+
+    code = "invalid_profile"
+
+
 class UnknownAgent(AdeError):
     """No agent with this name exists. `ade agents list` shows those that do."""
 
     code = "unknown_agent"
+
+
+class ProgramNotStarted(AdeError):
+    """The agent's program could not be started. Check its name, its mode and the working directory."""
+
+    code = "program_not_started"

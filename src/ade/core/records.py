@@ -132,7 +132,7 @@ class Queue(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     paused: bool = False
-    max_depth: int | None = None  # unfinished tasks accepted at most
+    max_depth: int | None = None  # unfinished tasks accepted at most; those of the source SYSTEM always are
 
 
 class Worker(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -168,6 +168,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_at: int | None = None
     last_task_id: str | None = None
     updated_at: int = 0
+    author: str | None = None  # who wrote it as it is, and so every task it makes
 
 
 class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):

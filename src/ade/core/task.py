@@ -268,7 +268,7 @@ def miss_deadline(task: Task, *, now: int) -> Change:
 
 def replay(task: Task, *, now: int, actor: str | None = None, args: Raw | None = None) -> Change:
     """Run a dead letter again as a new generation with fresh attempts, perhaps with corrected arguments."""
-    fields: dict[str, object] = {} if args is None else {"args": args}
+    fields: dict[str, object] = {} if args is None else {"args": args, **edited(task.review, actor, now)}
     return change(
         task,
         Verb.REPLAY,

@@ -85,7 +85,8 @@ class TaskStore(Protocol):
         """Keep new tasks, all or none, and ring WORK. A known idempotency key changes nothing and returns the earlier
         task.
 
-        Raises IdempotencyConflict (same key, other arguments), UnknownDependency, QueueFull, DiskFull.
+        Raises IdempotencyConflict (same key, other arguments), UnknownDependency, DiskFull, and QueueFull, but not for
+        tasks of the source SYSTEM: they take room, and need none.
         """
 
     async def claim(self, request: ClaimRequest) -> list[Task]:

@@ -1,10 +1,11 @@
 """Tasks that come again and again. A firing makes one task, however many processes look after the clock."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import structs
 
 from ade.core import events
+from ade.core.approvals.refusals import Denied
 from ade.core.errors import AdeError, IdempotencyConflict, UnknownSchedule
 from ade.core.events import Event
 from ade.core.records import Definition, Schedule, Task
@@ -16,6 +17,7 @@ from ade.queue.payloads import Payloads
 from ade.queue.plans import Plan, TaskDefaults, template_of
 
 Limit = Callable[[], Awaitable[int | None]]  # of a run in ms, for tasks that have none of their own
+Keep = Callable[[Stores, Payloads, Sequence[Task]], Awaitable[list[Task]]]  # stores new tasks, or raises Denied
 _ABOUT = ("cron", "timezone", "task_name", "queue", "args", "priority")
 log = Log("ade.schedules")
 
@@ -33,26 +35,30 @@ async def get(stores: Stores, name: str) -> Schedule:
 
 
 async def put(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
-    """Create or replace a schedule. Raises InvalidSchedule, with nothing stored."""
-    planned = plan(schedule, now=stores.clock.now())
+    """Create or replace a schedule; the actor, if any, is its author. Raises InvalidSchedule, with nothing stored."""
+    written = schedule if actor is None else structs.replace(schedule, author=actor)
+    planned = plan(written, now=stores.clock.now())
     about: dict[str, object] = {field: getattr(planned, field) for field in ("cron", "timezone", "queue")}
     about["name"] = planned.task_name
     await stores.schedules.put(planned, _event(stores, events.SCHEDULE_CHANGED, planned.name, actor, about))
     return planned
 
 
-async def declare(stores: Stores, schedule: Schedule) -> Schedule:
-    """Store a schedule that an app defines. A pause, and a firing missed meanwhile, outlive a restart."""
+async def declare(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
+    """Store a schedule that an app defines. A pause, and a firing missed meanwhile, outlive a restart.
+
+    One that says what is stored already changes nothing, its author neither.
+    """
     known = await _find(stores, schedule.name)
     if known is None:
-        return await put(stores, schedule)
+        return await put(stores, schedule, actor=actor)
     if all(getattr(known, field) == getattr(schedule, field) for field in _ABOUT):
         planned = plan(known, now=stores.clock.now())
         if known.next_at <= planned.next_at:
             return known
         return await _store(stores, planned)  # it fired while the clock was ahead; it must not wait until then
     changed = structs.replace(schedule, paused=known.paused, last_at=known.last_at, last_task_id=known.last_task_id)
-    return await put(stores, changed)
+    return await put(stores, changed, actor=actor)
 
 
 async def pause(stores: Stores, name: str, *, actor: str | None = None) -> Schedule:
@@ -77,11 +83,13 @@ async def no_limit() -> None:
     """Tasks that have no limit of their own run for as long as they like."""
 
 
-async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults, limit: Limit = no_limit) -> list[Task]:
+async def fire_due(
+    stores: Stores, payloads: Payloads, defaults: TaskDefaults, limit: Limit = no_limit, keep: Keep = keep
+) -> list[Task]:
     """Enqueue a task for every schedule that is due. Missed firings are made up for by one; what fails stays due.
 
-    `limit` is asked only when something is due. Safe to run anywhere at any time: a firing's idempotency key makes one
-    task of however many attempts.
+    `limit` and `keep` are asked only when something is due; a firing that `keep` denies is left out for good. Safe to
+    run anywhere at any time: a firing's idempotency key makes one task of however many attempts.
     """
     due = await stores.schedules.due_schedules(stores.clock.now())
     if not due:
@@ -92,7 +100,7 @@ async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults, l
     for schedule in due:
         definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
         try:
-            task = await _fire(stores, payloads, schedule, _template(definition, defaults, limit_ms))
+            task = await _fire(stores, payloads, schedule, _template(definition, defaults, limit_ms), keep)
         except AdeError as error:  # a full queue, say: it stays due, and must not hold up those behind it
             log.error("schedule.failed", schedule=schedule.name, code=error.code, error=error.detail)
             continue
@@ -102,23 +110,37 @@ async def fire_due(stores: Stores, payloads: Payloads, defaults: TaskDefaults, l
 
 
 async def fire_now(
-    stores: Stores, payloads: Payloads, defaults: TaskDefaults, name: str, limit: Limit = no_limit
+    stores: Stores,
+    payloads: Payloads,
+    defaults: TaskDefaults,
+    name: str,
+    limit: Limit = no_limit,
+    keep: Keep = keep,
+    *,
+    actor: str | None = None,
 ) -> Task:
-    """Enqueue its task once more by hand; the firings to come stay as they are. Raises UnknownSchedule."""
+    """Enqueue its task once more by hand; the firings to come stay as they are. Raises UnknownSchedule, Denied.
+
+    The task of a schedule without an author is the actor's.
+    """
     schedule = await get(stores, name)
     definitions = {definition.name: definition for definition in await stores.workers.definitions()}
     definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
-    template = _from_schedule(_template(definition, defaults, await limit()), schedule)
+    template = _from_schedule(_template(definition, defaults, await limit()), schedule, actor)
     [task] = await keep(stores, payloads, [Plan(template=template).make(schedule.args, now=stores.clock.now())])
     return task
 
 
-async def _fire(stores: Stores, payloads: Payloads, schedule: Schedule, template: Task) -> Task | None:
+async def _fire(stores: Stores, payloads: Payloads, schedule: Schedule, template: Task, keep: Keep) -> Task | None:
     now = stores.clock.now()
     made = structs.replace(_from_schedule(template, schedule), idempotency_key=firing_key(schedule))
     try:
         [task] = await keep(stores, payloads, [Plan(template=made).make(schedule.args, now=now)])
     except IdempotencyConflict:  # a clock was put back: this moment had its firing, before the schedule was changed
+        await stores.schedules.advance_schedule(schedule, plan(schedule, now=now))
+        return None
+    except Denied as refusal:  # asking again at once would be denied again
+        log.warning("schedule.denied", schedule=schedule.name, error=refusal.detail)
         await stores.schedules.advance_schedule(schedule, plan(schedule, now=now))
         return None
     moved = await stores.schedules.advance_schedule(schedule, fired(schedule, task.id, now=now))
@@ -130,12 +152,13 @@ def _template(definition: Definition, defaults: TaskDefaults, limit_ms: int | No
     return structs.replace(template, timeout_ms=limit_ms) if template.timeout_ms is None else template
 
 
-def _from_schedule(template: Task, schedule: Schedule) -> Task:
+def _from_schedule(template: Task, schedule: Schedule, actor: str | None = None) -> Task:
     return structs.replace(
         template,
         queue=schedule.queue,
         priority=schedule.priority,
         source="schedule",
+        author_id=schedule.author or actor,
         description=f"schedule {schedule.name}",
     )
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from ade.core.errors import StaleLease
 from ade.core.locks.of_tasks import request_id
 from ade.core.records import Task
@@ -62,7 +64,7 @@ class Desk:
             case Forget(key):
                 await self._stores.effects.forget(key)
             case Spawn(tasks):
-                return await self._enqueue(tasks)
+                return await self._enqueue([_of_its_author(task, run.task) for task in tasks])
             case TakeLock() | LeaveLock() | Hold():
                 return await self._govern(run, request)
         return None
@@ -103,6 +105,11 @@ class Desk:
         effect = await self._stores.effects.begin(key, run.id)
         foreign = not effect.done and effect.run_id != run.id
         return Ledger(effect, live=foreign and await self._stores.effects.is_live(effect.run_id))
+
+
+def _of_its_author(child: Task, parent: Task) -> Task:
+    """Whoever is behind a task has a hand in what it enqueues."""
+    return child if child.author_id is not None else structs.replace(child, author_id=parent.author_id)
 
 
 def facts_of(run: Run) -> Facts:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from ade.governance.firing import keep_guarded
 from ade.governance.runtime import default_timeout_ms
 from ade.ports import Stores
 from ade.queue.payloads import Payloads
@@ -34,7 +35,7 @@ def standard_duties(
     """What every process with a worker does. Judging leases is left to others while our own renewals are late."""
 
     async def fire_schedules() -> int:
-        await fire_due(stores, payloads, defaults, partial(default_timeout_ms, stores))
+        await fire_due(stores, payloads, defaults, partial(default_timeout_ms, stores), keep_guarded)
         return 0  # what is due now has been fired: nothing to repeat
 
     quick, slow, rare = options.interval_s, max(options.interval_s, 10.0), max(options.interval_s, 3_600.0)

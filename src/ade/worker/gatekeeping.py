@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, structs
 
-from ade.core.approvals.refusals import Denied
+from ade.core.approvals.refusals import Denied, InvalidPolicy, InvalidSubject
 from ade.core.change import Change
 from ade.core.errors import InvalidTask
 from ade.core.failure import FailureKind, TaskError
@@ -102,10 +102,17 @@ class Gatekeeper:
         return await self._judge(run, handler)
 
     async def _judge(self, run: Run, handler: Handler) -> Outcome | None:
-        from ade.core.approvals.deciding import ANOTHER
-        from ade.core.approvals.running import STALE, asked_anew, clearance_of, previewed_anew
+        """Whatever cannot be judged does not run, and has not run."""
+        try:
+            return await self._ruling(run, handler)
+        except (InvalidSubject, InvalidPolicy) as error:
+            return _refused(FailureKind.DENIED, error.detail)
+
+    async def _ruling(self, run: Run, handler: Handler) -> Outcome | None:
+        from ade.core.approvals.deciding import ANOTHER, TOO_LATE
+        from ade.core.approvals.running import STALE, asked_anew, assessed_anew, clearance_of, previewed_anew
         from ade.core.guard import Occasion, Verdict
-        from ade.governance.approvals.admitting import ruled, tell_denied
+        from ade.governance.approvals.guarding import ruled, tell_denied
         from ade.governance.approvals.situation import demanded, load_situation
 
         task, stores, now = run.task, self._stores, self._stores.clock.now()
@@ -113,24 +120,26 @@ class Gatekeeper:
         ruling = await ruled(stores, self._payloads, task, situation, Occasion.RUN)
         if ruling.verdict is Verdict.DENY:
             await tell_denied(stores, task, ruling, Occasion.RUN)
-            return _denied(ruling.reason)
-        clearance = clearance_of(task, situation.people.directory, now=now)
+            return _refused(FailureKind.DENIED, f"a guard rule forbids it: {ruling.reason}")
+        wanted = ruling.policy if ruling.verdict is Verdict.DEMAND else None
+        clearance = clearance_of(task, situation.people.directory, now=now, policy=wanted)
         if clearance.is_good:
             if not handler.definition.has_preview or await self._is_as_previewed(run, handler):
                 return None
             return previewed_anew(task, STALE, preview_id=fresh_id(now), now=now)
+        if clearance.reason == TOO_LATE:
+            return _refused(FailureKind.DEADLINE_PASSED, TOO_LATE)
         reason = clearance.reason or ruling.reason
         if handler.definition.has_preview:
             return previewed_anew(task, reason or "it has not been approved", preview_id=fresh_id(now), now=now)
         own = task.review.policies if task.review is not None else ()
         if ruling.verdict is Verdict.ALLOW and not own and not clearance.reason:
             return None
-        named = (ruling.policy,) if ruling.policy else ()
-        verdict = await demanded(stores, task, situation, named=named, reason=reason)
-        demand = verdict.demand
-        if demand.is_automatic and clearance.reason != ANOTHER:
-            return None
+        named = () if wanted is None else (wanted,)
+        demand = (await demanded(stores, task, situation, named=named, reason=reason)).demand
         log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
+        if demand.is_automatic and clearance.reason != ANOTHER:
+            return assessed_anew(task, reason or "its policy lets it pass", now=now)
         by_people = structs.replace(demand, is_automatic=False)  # somebody has changed what had passed
         return asked_anew(task, by_people, situation.people, now=now)
 
@@ -181,7 +190,16 @@ class Gatekeeper:
             raise InvalidTask(
                 f"a task can ask people about at most {MOST_STEPS_ASKED} steps; ask about several at once"
             )
-        verdict = await demanded(self._stores, run.task, situation, named=named, reason=reason, step=step, about=about)
+        verdict = await demanded(
+            self._stores,
+            run.task,
+            situation,
+            preview=run.task.preview,
+            named=named,
+            reason=reason,
+            step=step,
+            about=about,
+        )
         run.withheld = asked_anew(run.task, verdict.demand, situation.people, now=now)
         return False
 
@@ -189,12 +207,13 @@ class Gatekeeper:
         self, task: Task, situation: "Situation", wanted: Hold
     ) -> tuple[tuple[str, ...], str] | None:
         """None where the call is allowed; else which policy it needs and why."""
+        from ade.core.approvals.subjects import resources_of
         from ade.core.guard import Case, Occasion, Verdict, rule_on
-        from ade.governance.approvals.admitting import tell_denied
+        from ade.governance.approvals.guarding import tell_denied
 
         tool = wanted.step.removeprefix("tool ")
         about = msgspec.json.decode(wanted.about)
-        case = Case(name=task.name, tool=tool, arguments=about, tags=task.tags)
+        case = Case(name=task.name, tool=tool, arguments=about, resources=resources_of(task), tags=task.tags)
         ruling = rule_on(situation.rulebook, case, Occasion.TOOL)
         if ruling.verdict is Verdict.ALLOW:
             return None
@@ -204,9 +223,8 @@ class Gatekeeper:
         return (ruling.policy,) if ruling.policy else (), ruling.reason
 
 
-def _denied(reason: str) -> Failed:
-    message = f"a guard rule forbids it: {reason}" if reason else "a guard rule forbids it"
-    return Failed(TaskError(kind=FailureKind.DENIED, type="Denied", message=message, retryable=False))
+def _refused(kind: FailureKind, message: str) -> Failed:
+    return Failed(TaskError(kind=kind, type="Denied", message=message, retryable=False))
 
 
 async def _nobody_performs(run: Run, handler: Handler) -> Outcome:

@@ -29,7 +29,8 @@ class Scene:
         self.app, self.kit, self.stores = app, kit, kit.stores
         self.versions = {"site": "v1"}
         self.deployed: list[str] = []
-        self.fails = False
+        self.fails = self.is_restless = False
+        self.faults: list[str] = []  # what a preview finds wrong
 
     async def people(self, **roles: str) -> None:
         for name, given in roles.items():
@@ -74,7 +75,9 @@ async def scene() -> AsyncIterator[Scene]:
 
     @deploy.preview
     async def plan(what: str) -> Preview:
-        return Preview(changes=[{"deploy": what}], versions=dict(made.versions))
+        if made.is_restless:
+            made.versions["site"] += "'"
+        return Preview(changes=[{"deploy": what}], errors=list(made.faults), versions=dict(made.versions))
 
     async with harness(app) as kit:
         made = Scene(app, kit)

@@ -105,7 +105,7 @@ async def test_a_preview_that_comes_too_late_counts_for_nothing(shop: Scene) -> 
     await submitting.send_back(shop.stores, task.id, late, "somebody thought again")
     await use_cases.edit(shop.stores, payloads, task.id, actor="ada", args=Raw(b'{"what": "another"}'))
     await submitting.submit(shop.stores, payloads, task.id, actor="ada")
-    await submitting.assess(shop.stores, task.id, Raw(b'{"changes": []}'), preview_id=late)
+    await submitting.assess(shop.stores, Payloads(shop.stores.blobs), task.id, Raw(b'{"changes": []}'), preview_id=late)
 
     assert await shop.app.handle(task.id).status() is Status.SUBMITTED
     await shop.kit.drain()

@@ -10,6 +10,8 @@ from msgspec import Raw
 
 from ade.app.ade import Ade
 from ade.app.functions import TaskFunction
+from ade.core.accounts.users import User
+from ade.core.approvals.refusals import NotPermitted
 from ade.core.approvals.rulebook_reading import read_rulebook
 from ade.core.errors import IllegalTransition, UnknownName
 from ade.core.lifecycle import Status
@@ -18,6 +20,7 @@ from ade.core.records import Task
 from ade.core.task import lose_lease, settle
 from ade.governance import rulebook
 from ade.governance.approvals.rolling_back import prepare_rollbacks
+from ade.governance.directory.users import add_user
 from ade.ports import ClaimRequest, TaskQuery
 from ade.queue.payloads import Payloads
 from ade.queue.tasks import replay
@@ -95,10 +98,14 @@ async def test_what_went_well_is_not_undone_by_itself(farm: Farm) -> None:
 
 
 async def test_people_undo_it_once_however_often_they_ask(farm: Farm) -> None:
-    task = await farm.move.enqueue("it", False)
+    await add_user(farm.stores, User(id="bob", roles=frozenset({"operator"})))
+    await add_user(farm.stores, User(id="cyd", roles=frozenset({"reviewer"})))
+    task = await farm.move.with_options(author="ada").enqueue("it", False)
     with pytest.raises(IllegalTransition):
         await task.roll_back(by="ada")  # it has not run
     await farm.kit.drain()
+    with pytest.raises(NotPermitted):
+        await task.roll_back(by="cyd")
     first, again = await task.roll_back(by="ada"), await task.roll_back(by="bob")
     await farm.kit.drain()
 
@@ -111,7 +118,7 @@ async def test_what_nobody_can_undo_is_said_to_be_so(farm: Farm) -> None:
     await farm.kit.drain()
 
     with pytest.raises(UnknownName):
-        await task.roll_back(by="ada")
+        await task.roll_back()
 
 
 async def test_a_worker_that_died_in_its_last_attempt_is_undone(farm: Farm) -> None:

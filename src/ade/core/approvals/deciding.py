@@ -5,10 +5,11 @@ from msgspec import Raw, structs
 from ade.core.approvals.gates import still_stands
 from ade.core.approvals.opening import Demand, People, again, open_gate, reconsidered, requested, review_of, told
 from ade.core.approvals.people import Directory
-from ade.core.approvals.records import Bypass, Comment, Gate, GateState, closed_review
+from ade.core.approvals.policies import LONGEST_MS
+from ade.core.approvals.records import Bypass, Comment, Decision, Gate, GateState, closed_review
 from ade.core.approvals.refusals import ApprovalNotGood, GateClosed, NoGate, NotPermitted
 from ade.core.approvals.risk import Risk
-from ade.core.approvals.subjects import digest_for
+from ade.core.approvals.subjects import digest_at
 from ade.core.approvals.voting import approved, gate_for, queued
 from ade.core.change import Change, change
 from ade.core.errors import InvalidTask
@@ -46,8 +47,13 @@ def _kept_preview(preview: Raw | None) -> dict[str, object]:
 
 
 def assess(task: Task, preview: Raw | None, demand: Demand, people: People, *, now: int) -> Change:
-    """The preview is there and found good: people are asked, or the policy approves by itself."""
+    """The preview is there and found good: people are asked, or the policy approves by itself.
+
+    What somebody asked to be changed, and is as it was, goes back to its author again.
+    """
     seen = structs.replace(task, preview=preview)
+    if unchanged := _unchanged_for(seen):
+        return send_back(task, (unchanged,), now=now, preview=preview)
     gate, events = open_gate(seen, demand, people, now=now)
     review = structs.replace(review_of(task).with_gate(gate), editors=(), errors=())
     fields: dict[str, object] = {
@@ -61,6 +67,16 @@ def assess(task: Task, preview: Raw | None, demand: Demand, people: People, *, n
         return approved(ready, gate, Verb.ASSESS, now=now, actor=SYSTEM, first_events=events, also=fields)
     payload: dict[str, object] = {"score": demand.risk.score, "level": demand.risk.level, "approval": gate.id}
     return change(task, Verb.ASSESS, now=now, payload=payload, more_events=events, also=fields)
+
+
+def _unchanged_for(task: Task) -> str:
+    """Whose request for changes was not met, told to the author; empty if there is none."""
+    for gate in review_of(task).gates:
+        newest = {vote.voter: vote for vote in gate.votes if not vote.is_dismissed}
+        asking = sorted(who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES)
+        if asking and gate.digest == digest_at(task, gate):
+            return f"{', '.join(asking)} asked for changes, and nothing that matters has changed; edit it first"
+    return ""
 
 
 def born_held(task: Task, demand: Demand, people: People, *, now: int) -> Task:
@@ -144,7 +160,7 @@ def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, has_begu
     """Why this approval does not let the task run now; empty if it does."""
     if gate.state is not GateState.APPROVED:
         return f"approval {gate.id} is {gate.state}"
-    if not gate.step and gate.digest != digest_for(task, gate.policy):
+    if not gate.step and gate.digest != digest_at(task, gate):
         return ANOTHER
     until = review_of(task).not_after
     if not has_begun and until is not None and now >= until:
@@ -168,7 +184,7 @@ def revoke(task: Task, people: People, *, now: int, actor: str, reason: str) -> 
         raise GateClosed("the task has been started under this approval; cancel it if it must not go on")
     withdrawn = structs.replace(gate, state=GateState.REVOKED)
     before = structs.replace(task, review=review_of(task).with_gate(withdrawn))
-    anew, more = reconsidered(again(gate, review_of(task), now=now), people, now=now)
+    anew, more = reconsidered(again(gate, task, now=now), people, now=now)
     return change(
         task,
         Verb.REVOKE,
@@ -189,7 +205,16 @@ def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
     if not gate.is_undecided:
         raise GateClosed(f"approval {gate.id} is {gate.state} already; nothing was changed")
     review = review_of(task)
-    later = again(gate, review, now=now, step=AFTER_THE_FACT, conflicts=gate.conflicts | {actor})
+    unhurried = structs.replace(gate.policy, expires_after_ms=LONGEST_MS, steps=())
+    later = again(
+        gate,
+        task,
+        now=now,
+        digest=gate.digest,
+        policy=unhurried,
+        step=AFTER_THE_FACT,
+        conflicts=gate.conflicts | {actor},
+    )
     cancelled = structs.replace(gate, state=GateState.CANCELLED, decided_at=now, is_bypassed=True)
     # The gate that is over stays the newest, so that nothing waits for what is said after the fact.
     gates = (*(each for each in review.gates if each.id != gate.id), later, cancelled)

@@ -156,12 +156,12 @@ class _Room:
         self._conflicts = {directory.who(account) for account in gate.conflicts}
 
     def counted(self, votes: Sequence[Vote]) -> dict[str, Vote]:
-        """The newest vote of each person that counts at all."""
+        """The newest vote of each person, if it counts. One that counts no more brings no older one back to life."""
         newest: dict[str, Vote] = {}
         for vote in sorted(votes, key=lambda vote: vote.seq):
-            if not self.why_not(vote):
+            if not vote.is_dismissed and vote.digest == self._gate.digest:
                 newest[self._directory.who(vote.voter)] = vote
-        return newest
+        return {who: vote for who, vote in newest.items() if not self.why_not(vote)}
 
     def rules_for(self, vote: Vote) -> frozenset[int]:
         """The rules this vote may help to meet, as they were when it was given."""

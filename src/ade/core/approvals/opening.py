@@ -32,6 +32,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     """Why and by whom a task must be approved."""
 
     policy: Policy
+    policies: tuple[str, ...] = ()  # the entries it was made of
     risk: Risk
     is_automatic: bool = False  # the policy lets it pass by itself
     in_batch: bool = True
@@ -79,9 +80,10 @@ def open_gate(task: Task, demand: Demand, people: People, *, now: int) -> tuple[
     gate = Gate(
         id=f"{task.id}.{number}",
         task_id=task.id,
-        digest=digest_for(task, demand.policy, demand.step, demand.about),
+        digest=digest_for(task, demand.policy, number, demand.step, demand.about),
         subject=subject_of(task, demand.risk.level),
         policy=demand.policy,
+        policies=demand.policies,
         conflicts=conflicts_of(task, people.directory),
         opened_at=now,
         step=demand.step,
@@ -98,10 +100,12 @@ def open_gate(task: Task, demand: Demand, people: People, *, now: int) -> tuple[
     return gate, (requested(gate, now=now), *more)
 
 
-def again(gate: Gate, review: Review, *, now: int, **fields: object) -> Gate:
+def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
     """A new gate for the same subject, at which nobody has answered yet."""
+    number = _next_number(review_of(task))
     fresh: dict[str, object] = {
-        "id": f"{gate.task_id}.{_next_number(review)}",
+        "id": f"{gate.task_id}.{number}",
+        "digest": digest_for(task, gate.policy, number, gate.step, gate.about),
         "state": GateState.OPEN,
         "decided_at": None,
         "votes": (),
@@ -114,12 +118,13 @@ def again(gate: Gate, review: Review, *, now: int, **fields: object) -> Gate:
 
 
 def _next_number(review: Review) -> int:
-    return max((int(gate.id.rpartition(".")[2]) for gate in review.gates), default=0) + 1
+    return max((gate.number for gate in review.gates), default=0) + 1
 
 
 def requested(gate: Gate, *, now: int) -> Event:
-    """With all that `proof` needs."""
-    whole: dict[str, object] = msgspec.to_builtins(structs.replace(gate, state=GateState.OPEN, votes=(), early=()))
+    """With all that `proof` needs; what a step is about may hold secrets, and stays out of the log."""
+    bare = structs.replace(gate, state=GateState.OPEN, votes=(), early=(), about=None)
+    whole: dict[str, object] = msgspec.to_builtins(bare)
     return Event(type=APPROVAL_REQUESTED, at=now, task_id=gate.task_id, payload={"approval": gate.id, "gate": whole})
 
 

@@ -60,6 +60,7 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     subject: Subject
     policy: Policy
+    policies: tuple[str, ...] = ()  # the entries of the rulebook that the policy was made of
     conflicts: frozenset[str]  # author, editors since the last digest, owners of the agent or token: accounts
     opened_at: int
     state: GateState = GateState.OPEN
@@ -75,6 +76,11 @@ class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_batch: bool = True  # whether one answer may approve it together with others
     is_automatic: bool = False  # approved by the policy itself, as `system`
     is_bypassed: bool = False  # the glass was broken here: never an approval
+
+    @property
+    def number(self) -> int:
+        """Among the gates of its task, from 1."""
+        return int(self.id.rpartition(".")[2])
 
     @property
     def expires_at(self) -> int:

@@ -7,7 +7,7 @@ from ade.core.approvals.opening import Demand, People, open_gate, review_of
 from ade.core.approvals.people import Directory
 from ade.core.approvals.records import Gate, GateState, closed_review
 from ade.core.approvals.refusals import InvalidSubject
-from ade.core.approvals.subjects import digest_for, read_preview
+from ade.core.approvals.subjects import digest_at, digest_for, read_preview
 from ade.core.lifecycle import Status
 from ade.core.outcome import Withheld
 from ade.core.records import Task
@@ -22,8 +22,9 @@ class Clearance(Struct, frozen=True):
     reason: str = ""
 
 
-def clearance_of(task: Task, directory: Directory, *, now: int) -> Clearance:
-    """The digest is computed again from the record that would run. Raises InvalidSubject."""
+def clearance_of(task: Task, directory: Directory, *, now: int, policy: str | None = None) -> Clearance:
+    """The digest is computed again from the record that would run; `policy` is what the guard demands now. Raises
+    InvalidSubject."""
     gate = whole_gate(task)
     if gate is None:
         return Clearance(False)
@@ -31,13 +32,15 @@ def clearance_of(task: Task, directory: Directory, *, now: int) -> Clearance:
         return Clearance(False, "it was approved once, and has run")
     if is_bypassed(task, gate):
         return Clearance(True)
+    if policy is not None and policy not in gate.policies:
+        return Clearance(False, f"the policy {policy} is demanded by now, and was not met")
     why = not_good(task, gate, directory, now=now, has_begun=_has_begun(task, gate))
     return Clearance(not why, why)
 
 
 def is_bypassed(task: Task, gate: Gate) -> bool:
     """Whether the glass was broken for the task exactly as it is, and nobody has said since that this was wrong."""
-    return _stays_bypassed(task, gate) and gate.digest == digest_for(task, gate.policy)
+    return _stays_bypassed(task, gate) and gate.digest == digest_at(task, gate)
 
 
 def _stays_bypassed(task: Task, gate: Gate) -> bool:
@@ -60,10 +63,11 @@ def _has_begun(task: Task, gate: Gate) -> bool:
 
 
 def has_changed(before: Raw | None, now: Raw) -> bool:
-    """Whether a preview made now saw other versions than the one that was approved."""
+    """Whether a preview made now saw other versions than the one that was approved, or finds something wrong."""
     if before is None:
         return True
-    return read_preview(before).versions != read_preview(now).versions
+    seen = read_preview(now)
+    return bool(seen.errors) or read_preview(before).versions != seen.versions
 
 
 def wants_versions(preview: Raw | None) -> bool:
@@ -85,6 +89,13 @@ def previewed_anew(task: Task, reason: str, *, preview_id: str, now: int) -> Wit
     return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
 
 
+def assessed_anew(task: Task, reason: str, *, now: int) -> Withheld:
+    """Back to where its risk is scored and its policy chosen: it may pass by itself, and that is on record."""
+    review = closed_review(review_of(task), GateState.STALE, now)
+    fields = {"review": structs.replace(review, has_preview=False, preview_id=None), "digest": None}
+    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
+
+
 def asked_anew(task: Task, demand: Demand, people: People, *, now: int) -> Withheld:
     """People are asked before it runs, or goes on."""
     stale = task
@@ -102,7 +113,7 @@ def step_gate(task: Task, step: str, about: object) -> Gate | None:
     """The gate for exactly this step of a run."""
     for gate in reversed(review_of(task).gates):
         is_its_own = (gate.step, gate.generation) == (step, task.generation)
-        if is_its_own and gate.digest == digest_for(task, gate.policy, step, about):
+        if is_its_own and gate.digest == digest_for(task, gate.policy, gate.number, step, about):
             return gate
     return None
 

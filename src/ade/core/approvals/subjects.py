@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 from ade.core.approvals.canonical import digest_of
 from ade.core.approvals.delegations import Subject
 from ade.core.approvals.policies import Policy
+from ade.core.approvals.records import Gate, Review
 from ade.core.approvals.refusals import InvalidSubject
 from ade.core.approvals.risk import RiskLevel
 from ade.core.locks.wishes import Wish
@@ -47,25 +48,38 @@ def subject_of(task: Task, level: RiskLevel) -> Subject:
     return Subject(name=task.name, tags=frozenset(task.tags), resource_types=kinds, level=level, task_id=task.id)
 
 
-def digest_for(task: Task, policy: Policy, step: str = "", about: object = None) -> str:
+def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: object = None) -> str:
     """Of the task as it would run under this policy; for a gate in the middle of a run, of that step too.
 
-    Raises InvalidSubject.
+    The number of the gate is part of it, so that no answer at one gate can ever be taken for one at another. Raises
+    InvalidSubject.
     """
+    review = task.review or Review()
     written: dict[str, object] = {
+        "gate": number,
         "name": task.name,
         "args": _plain(task.args),
+        "description": task.description,
+        "tags": sorted(task.tags),
         "queue": task.queue,
         "resources": list(task.resources),
         "locks": [_wish(wish) for wish in task.locks],
         "rollback": task.rollback,
         "timeout_ms": task.timeout_ms,
+        "max_attempts": task.max_attempts,
+        "deadline": task.deadline,
+        "start": [str(review.start), review.not_before, review.not_after],
         "preview": None if task.preview is None else _plain(task.preview),
         "policy": {"id": policy.id, "version": policy.version},
     }
     if step:
         written["step"], written["about"] = step, about
     return digest_of(written)
+
+
+def digest_at(task: Task, gate: Gate) -> str:
+    """What the digest of the task is now, at a gate that was opened earlier."""
+    return digest_for(task, gate.policy, gate.number, gate.step, gate.about)
 
 
 def _plain(raw: Raw) -> object:

@@ -234,10 +234,10 @@ def approved(
 ) -> Change:
     """The gate lets the task pass: it stands in line in the same write, unless it is to be started by hand."""
     review = review_of(task).with_gate(gate, errors=())
-    by_hand = review.start is StartMode.BY_HAND
+    by_hand = review.start is StartMode.BY_HAND and not gate.step  # a run that waits has been started already
     payload: dict[str, object] = {"approval": gate.id, "digest": gate.digest, "automatic": gate.is_automatic}
     fields: dict[str, object] = {"review": review, "approved_at": now, **(also or {})}
-    if not by_hand:
+    if not by_hand and not gate.step:
         fields["run_after"] = max(task.run_after, review.not_before or 0)
     return change(
         task,

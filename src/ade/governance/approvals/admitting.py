@@ -5,20 +5,17 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ade.core.approvals.deciding import born_held
-from ade.core.approvals.opening import review_of
+from ade.core.approvals.records import Review, StartMode
 from ade.core.approvals.refusals import Denied
 from ade.core.approvals.rulebook import Rulebook, passes
-from ade.core.approvals.subjects import resources_of
-from ade.core.events import Event
-from ade.core.guard import Case, Occasion, Ruling, Verdict, rule_on
+from ade.core.guard import Occasion, Verdict
 from ade.core.lifecycle import Status
 from ade.core.records import Task
-from ade.governance.approvals.situation import Situation, demanded, load_situation, risk_of
+from ade.governance.approvals.guarding import demanding, ruled, tell_denied
+from ade.governance.approvals.situation import Situation, demanded, load_situation
 from ade.ports import Stores
 from ade.queue.ids import fresh_id
 from ade.queue.payloads import Payloads
-
-GUARD_DENIED = "guard.denied"
 
 
 async def admitted(stores: Stores, payloads: Payloads, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
@@ -44,41 +41,19 @@ async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: S
     if ruling.verdict is Verdict.DENY:
         await tell_denied(stores, task, ruling, Occasion.ENQUEUE)
         raise Denied(f"{task.name} was not stored: {ruling.reason or 'a guard rule forbids it'} (rule {ruling.rule})")
-    review = review_of(task)
-    if ruling.verdict is Verdict.DEMAND:
-        named = (*review.policies, ruling.policy) if ruling.policy else review.policies
-        review = structs.replace(review, policies=tuple(dict.fromkeys(named)), reason=ruling.reason)
+    later = await ruled(stores, payloads, task, situation, Occasion.RUN)
+    review = demanding(task, (ruling, later))
     now = task.created_at or stores.clock.now()
     if review.has_preview:
-        frozen = structs.replace(review, preview_id=fresh_id(now))
-        return structs.replace(task, status=Status.SUBMITTED, review=frozen)
-    if ruling.verdict is Verdict.ALLOW and not review.policies:
+        return _to_be_assessed(task, structs.replace(review, preview_id=fresh_id(now)))
+    if Verdict.DEMAND not in (ruling.verdict, later.verdict) and not review.policies:
         return task
     asked = structs.replace(task, review=review)
-    verdict = await demanded(stores, asked, situation, reason=review.reason)
-    return born_held(asked, verdict.demand, situation.people, now=now)
+    demand = (await demanded(stores, asked, situation, reason=review.reason)).demand
+    if demand.is_automatic and (review.start is StartMode.BY_HAND or review.not_before is not None):
+        return _to_be_assessed(task, review)  # it does not stand in line yet, though nobody is asked
+    return born_held(asked, demand, situation.people, now=now)
 
 
-async def ruled(stores: Stores, payloads: Payloads, task: Task, situation: Situation, occasion: Occasion) -> Ruling:
-    """What the guard says of a task."""
-    rulebook = situation.rulebook
-    if not rulebook.guards(occasion):
-        return Ruling(verdict=Verdict.ALLOW)
-    needs_score = any(rule.from_score is not None for rule in rulebook.guard)
-    score = (await risk_of(stores, task, situation, task.preview)).score if needs_score else None
-    arguments = await payloads.load(task.args)  # what a reference stands for, too
-    case = Case(name=task.name, arguments=arguments, resources=resources_of(task), tags=task.tags, score=score)
-    return rule_on(rulebook, case, occasion)
-
-
-async def tell_denied(stores: Stores, task: Task, ruling: Ruling, occasion: Occasion, tool: str | None = None) -> None:
-    """A refusal leaves its mark, though it stores no task."""
-    payload: dict[str, object] = {
-        "name": task.name,
-        "occasion": occasion,
-        "rule": ruling.rule,
-        "reason": ruling.reason,
-        **({} if tool is None else {"tool": tool}),
-    }
-    event = Event(type=GUARD_DENIED, at=stores.clock.now(), actor=task.author_id, payload=payload)
-    await stores.documents.write([], [event])
+def _to_be_assessed(task: Task, review: Review) -> Task:
+    return structs.replace(task, status=Status.SUBMITTED, review=review)

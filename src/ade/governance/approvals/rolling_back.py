@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 
+from ade.core.accounts.permissions import Permission
+from ade.core.admission import ROLLBACK_SUFFIX
+from ade.core.approvals.deciding import AFTER_THE_FACT
+from ade.core.approvals.opening import review_of
 from ade.core.change import Change
 from ade.core.errors import IllegalTransition, UnknownName
 from ade.core.failure import FailureKind
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import SYSTEM, AfterFailure, Task
-from ade.governance.approvals.submitting import ROLLBACK_SUFFIX
+from ade.governance.directory.users import permitted
 from ade.ports import Stores
 from ade.queue.decisions import get
 from ade.queue.enqueue import enqueue
@@ -23,6 +27,8 @@ async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: 
     Raises IllegalTransition for a task that never ran or has not ended, UnknownName where no rollback is known.
     """
     task = await get(stores, task_id)
+    if actor is not None and actor not in (task.author_id, *review_of(task).editors):
+        await permitted(stores, actor, Permission.OPERATE, "roll back tasks of others")
     if task.status not in FINAL or not _has_run(task):
         raise IllegalTransition(
             f"task {task.id} is {task.status}: only one that has run and ended can be rolled back; cancel it first"
@@ -36,9 +42,15 @@ async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: 
 async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
     """Before tasks fail for good: those that want it are rolled back once they have. The rollback is stored first,
     and waits for the failure, so that no death in between leaves a failure without one."""
-    failing = [change.after for change in changes if change.after.status is Status.FAILED and _is_automatic(change)]
+    failing = [change.after for change in changes if _ends_badly(change) and _is_automatic(change)]
     if failing:
         await enqueue(stores, payloads, [await _rollback_of(payloads, task, waits=True) for task in failing])
+
+
+def _ends_badly(change: Change) -> bool:
+    """A task that people reject has done something only if it had been let go up to some step."""
+    status = change.after.status
+    return status is Status.FAILED or (status is Status.REJECTED and _waited_at_a_step(change.before))
 
 
 def _is_automatic(change: Change) -> bool:
@@ -46,11 +58,15 @@ def _is_automatic(change: Change) -> bool:
 
 
 def _never_began(change: Change) -> bool:
-    """Whether its only run was refused by the guard before the handler was called."""
+    """Whether its only run was refused before the handler was called."""
     error, task = change.after.error, change.before
-    was_denied = error is not None and error.kind is FailureKind.DENIED
-    has_held = task.review is not None and any(gate.step for gate in task.review.gates)
-    return was_denied and task.attempt <= 1 and not has_held
+    was_refused = error is not None and error.kind in (FailureKind.DENIED, FailureKind.DEADLINE_PASSED)
+    return was_refused and task.status is Status.RUNNING and task.attempt <= 1 and not _waited_at_a_step(task)
+
+
+def _waited_at_a_step(task: Task) -> bool:
+    """Whether people were asked in the middle of a run, so that some of it was done."""
+    return task.review is not None and any(gate.step not in ("", AFTER_THE_FACT) for gate in task.review.gates)
 
 
 def _has_run(task: Task) -> bool:

@@ -6,6 +6,7 @@ from msgspec import Raw, Struct
 
 from ade.core.approvals.choosing import Chosen, policy_for
 from ade.core.approvals.opening import Demand, People
+from ade.core.approvals.records import GateState
 from ade.core.approvals.risk import Risk, RiskFacts, RiskLevel
 from ade.core.approvals.risk import assess as assess_risk
 from ade.core.approvals.rulebook import Rulebook, criticalities_of
@@ -18,6 +19,8 @@ from ade.governance.delegations import load_delegations
 from ade.governance.directory.users import load_directory
 from ade.governance.runtime import Runtime
 from ade.ports import Stores
+
+_MOST_STALE = 5
 
 
 class Situation(Struct, frozen=True):
@@ -96,14 +99,21 @@ async def demanded(
     chosen = policy_for(situation.rulebook, subject, risk, names, situation.runtime.timeouts())
     demand = Demand(
         policy=chosen.policy,
+        policies=chosen.ids,
         risk=risk,
-        is_automatic=not step and _passes_by_itself(chosen, risk, situation.runtime),
+        is_automatic=not step and not _has_no_rest(task) and _passes_by_itself(chosen, risk, situation.runtime),
         in_batch=chosen.high_risk_in_batch or risk.level.rank < RiskLevel.HIGH.rank,
         reason=reason,
         step=step,
         about=about,
     )
     return Verdict(demand, chosen)
+
+
+def _has_no_rest(task: Task) -> bool:
+    """What is stale again and again would be previewed without end if nobody looked at it."""
+    gates = task.review.gates if task.review is not None else ()
+    return sum(gate.state is GateState.STALE for gate in gates) >= _MOST_STALE
 
 
 def _passes_by_itself(chosen: Chosen, risk: Risk, runtime: Runtime) -> bool:

@@ -4,23 +4,25 @@ from collections.abc import Sequence
 
 from msgspec import Raw, structs
 
+from ade.core.admission import PREVIEW_SUFFIX
 from ade.core.approvals import deciding
 from ade.core.approvals.opening import review_of
-from ade.core.approvals.records import Review
 from ade.core.approvals.refusals import InvalidPolicy, InvalidSubject
 from ade.core.approvals.subjects import read_preview
 from ade.core.change import Change
 from ade.core.errors import AdeError, StoreError
+from ade.core.guard import Occasion, Verdict
 from ade.core.lifecycle import Status
 from ade.core.records import SYSTEM, Task
-from ade.governance.approvals.situation import Situation, demanded, load_situation
+from ade.governance.approvals.guarding import demanding, ruled, tell_denied
+from ade.governance.approvals.situation import demanded, load_situation
 from ade.ports import Stores
 from ade.queue.decisions import decide, get
 from ade.queue.enqueue import enqueue
 from ade.queue.ids import fresh_id
 from ade.queue.payloads import Payloads
 
-PREVIEW_SUFFIX, ROLLBACK_SUFFIX = ":preview", ":rollback"
+_BEFORE_IT_RUNS = (Occasion.ENQUEUE, Occasion.RUN)
 LARGEST_PREVIEW = 256 * 1024
 
 
@@ -61,7 +63,7 @@ async def _carried_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[T
     if task.status is not Status.SUBMITTED:
         return task, False
     if not review.has_preview:
-        after = await assess(stores, task.id, None)
+        after = await assess(stores, payloads, task.id, None)
         return after, after.version != task.version
     assert review.preview_id is not None  # whoever sends a task to its preview names that
     [made] = await stores.tasks.get([review.preview_id])
@@ -71,7 +73,7 @@ async def _carried_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[T
     if made.is_final and made.status is not Status.COMPLETED:
         after = await send_back(stores, task.id, review.preview_id, _why_not(made))
     elif made.result is not None:  # by a worker that only hands in what it has done
-        after = await assess(stores, task.id, await payloads.load(made.result), preview_id=made.id)
+        after = await assess(stores, payloads, task.id, await payloads.load(made.result), preview_id=made.id)
     return after, after.version != task.version
 
 
@@ -111,7 +113,9 @@ async def send_back(stores: Stores, task_id: str, preview_id: str | None, *error
     return await decide(stores, task_id, decision)
 
 
-async def assess(stores: Stores, task_id: str, preview: Raw | None, *, preview_id: str | None = None) -> Task:
+async def assess(
+    stores: Stores, payloads: Payloads, task_id: str, preview: Raw | None, *, preview_id: str | None = None
+) -> Task:
     """Score a submitted task and open its gate. Nothing happens if it has gone on meanwhile."""
     task = await get(stores, task_id)
     situation = await load_situation(stores)
@@ -120,7 +124,14 @@ async def assess(stores: Stores, task_id: str, preview: Raw | None, *, preview_i
             _check_size(preview)
             if errors := read_preview(preview).errors:
                 return await send_back(stores, task_id, preview_id, *errors)
-        verdict = await demanded(stores, task, situation, preview=preview, reason=review_of(task).reason)
+        seen = structs.replace(task, preview=preview)
+        rulings = [await ruled(stores, payloads, seen, situation, occasion) for occasion in _BEFORE_IT_RUNS]
+        for ruling in rulings:
+            if ruling.verdict is Verdict.DENY:
+                await tell_denied(stores, task, ruling, Occasion.RUN)
+                return await send_back(stores, task_id, preview_id, f"a guard rule forbids it: {ruling.reason}")
+        review = demanding(task, rulings)
+        verdict = await demanded(stores, task, situation, preview=preview, named=review.policies, reason=review.reason)
 
         def decision(task: Task, now: int) -> Change | None:
             if task.status is not Status.SUBMITTED or review_of(task).preview_id != preview_id:
@@ -144,12 +155,7 @@ async def previewed(stores: Stores, preview: Task, result: Raw, payloads: Payloa
     """A preview has been made: the task it was made for is assessed."""
     [parent] = await stores.tasks.get([preview.parent_id or ""])
     if parent is not None:  # of two requests under one key the second has a preview, but no task
-        await assess(stores, parent.id, await payloads.load(result), preview_id=preview.id)
-
-
-def as_draft(task: Task, review: Review | None = None) -> Task:
-    """A task that is being written."""
-    return structs.replace(task, status=Status.DRAFT, review=review or task.review)
+        await assess(stores, payloads, parent.id, await payloads.load(result), preview_id=preview.id)
 
 
 async def tend_submitted(stores: Stores, payloads: Payloads, tasks: list[Task]) -> int:
@@ -165,6 +171,3 @@ async def tend_submitted(stores: Stores, payloads: Payloads, tasks: list[Task]) 
                 await send_back(stores, task.id, review_of(task).preview_id, error.detail)
             ).version != task.version
     return moved
-
-
-__all__ = ["Situation", "assess", "carry_on", "preview_task", "previewed", "previews", "submit"]

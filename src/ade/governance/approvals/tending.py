@@ -3,6 +3,7 @@
 from ade.core.approvals.deciding import tend
 from ade.core.lifecycle import Status
 from ade.core.records import Task
+from ade.governance.approvals.rolling_back import prepare_rollbacks
 from ade.governance.approvals.situation import load_people
 from ade.governance.approvals.submitting import tend_submitted
 from ade.ports import Stores, TaskQuery
@@ -24,6 +25,7 @@ async def tend_reviews(stores: Stores, payloads: Payloads) -> int:
             people = people or await load_people(stores)
             now = stores.clock.now()
             changes = [change for task in waiting if (change := tend(task, people, now=now)) is not None]
+            await prepare_rollbacks(stores, payloads, changes)
             answers = await stores.tasks.commit_each(changes) if changes else []
             written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
             if written:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ade.core.accounts.permissions import Permission
 from ade.core.approvals import deciding
-from ade.core.approvals.opening import review_of
+from ade.core.approvals.opening import People, review_of
 from ade.core.approvals.records import Decision
 from ade.core.approvals.refusals import NotPermitted, ReauthenticationNeeded
 from ade.core.approvals.voting import REAUTHENTICATION_MS, Ballot, cast, gate_for
@@ -14,10 +14,12 @@ from ade.core.errors import AdeError, InvalidTask, StoreError
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.governance import runtime as runtimes
+from ade.governance.approvals.rolling_back import prepare_rollbacks
 from ade.governance.approvals.situation import load_people
-from ade.governance.directory.users import get_user
+from ade.governance.directory.users import permitted
 from ade.ports import Stores
 from ade.queue.decisions import decide, get
+from ade.queue.payloads import Payloads
 
 MOST_TOGETHER = 50
 _TRIES = 200  # whenever one is too late, somebody else's answer has been written
@@ -29,9 +31,20 @@ async def vote(stores: Stores, task_id: str, ballot: Ballot, *, gate_id: str | N
     Raises NoGate, GateClosed, DigestMismatch, NotEligible and its kinds.
     """
     people = await load_people(stores)
+    await _prepare(stores, task_id, ballot, people, gate_id)
     return await decide(
         stores, task_id, lambda task, now: cast(task, ballot, people, now=now, gate_id=gate_id), tries=_TRIES
     )
+
+
+async def _prepare(stores: Stores, task_id: str, ballot: Ballot, people: People, gate_id: str | None) -> None:
+    """Before somebody's no ends a task that was let go up to some step: what undoes that is stored first."""
+    if ballot.decision is not Decision.REJECT:
+        return
+    task = await get(stores, task_id)
+    change = cast(task, ballot, people, now=stores.clock.now(), gate_id=gate_id)
+    if change is not None:
+        await prepare_rollbacks(stores, Payloads(stores.blobs), [change])
 
 
 class Answered(Struct, frozen=True, kw_only=True):
@@ -55,26 +68,20 @@ async def batch(stores: Stores, seen: Sequence[tuple[str, str]], ballot: Ballot)
     return [await _one_of_many(stores, task_id, digest, ballot) for task_id, digest in seen]
 
 
-async def _one_of_many(stores: Stores, task_id: str, digest: str, ballot: Ballot) -> Answered:
-    own = Ballot(
-        voter=ballot.voter,
-        decision=ballot.decision,
-        digest=digest,
-        reason=ballot.reason,
-        on_behalf_of=ballot.on_behalf_of,
-        authenticated_at=ballot.authenticated_at,
-        via="batch",
-    )
+async def _one_of_many(stores: Stores, asked: str, digest: str, ballot: Ballot) -> Answered:
+    """`asked` is the id of a task, or of one of its gates."""
+    task_id, dot, _ = asked.partition(".")
     try:
-        gate = gate_for(await get(stores, task_id))
+        gate = gate_for(await get(stores, task_id), asked if dot else None)
         if ballot.decision is Decision.APPROVE and not gate.in_batch:
             raise NotPermitted("its risk is too high to be approved among others; answer it by itself")
-        task = await vote(stores, task_id, own)
+        own = structs.replace(ballot, digest=digest, via="batch")
+        task = await vote(stores, task_id, own, gate_id=gate.id)
     except StoreError:
         raise
     except AdeError as error:
-        return Answered(task_id=task_id, code=error.code, error=error.detail)
-    return Answered(task_id=task_id, status=task.status)
+        return Answered(task_id=asked, code=error.code, error=error.detail)
+    return Answered(task_id=asked, status=task.status)
 
 
 async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Task:
@@ -123,9 +130,3 @@ async def start(stores: Stores, task_id: str, *, actor: str) -> Task:
         await permitted(stores, actor, Permission.OPERATE, "start tasks of others")
     directory = (await load_people(stores)).directory
     return await decide(stores, task_id, lambda task, now: deciding.start(task, directory, now=now, actor=actor))
-
-
-async def permitted(stores: Stores, actor: str, permission: Permission, what: str) -> None:
-    """Raises NotPermitted, UnknownAccount."""
-    if permission not in (await get_user(stores, actor)).permissions:
-        raise NotPermitted(f"{actor} may not {what}: no role of it gives the permission {permission}")

@@ -3,6 +3,7 @@
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from ade.core.accounts.errors import AccountExists, InvalidAccount, LastAdmin, UnknownAccount
+from ade.core.accounts.permissions import Permission
 from ade.core.accounts.users import (
     USER_ADDED,
     USER_CHANGED,
@@ -13,6 +14,7 @@ from ade.core.accounts.users import (
     normal_roles,
 )
 from ade.core.approvals.people import Directory
+from ade.core.approvals.refusals import NotPermitted
 from ade.core.documents import DocumentWrite
 from ade.core.errors import StaleWrite
 from ade.core.events import Event
@@ -179,3 +181,9 @@ async def _check_owner(stores: Stores, user: User) -> None:
     owner = (await find(stores, user.owner)).record
     if not owner.is_human or not owner.is_active:
         raise InvalidAccount(f"{owner.id} cannot answer for {user.id}: the owner of a program is an active person")
+
+
+async def permitted(stores: Stores, actor: str, permission: Permission, what: str) -> None:
+    """Raises NotPermitted, UnknownAccount."""
+    if permission not in (await get_user(stores, actor)).permissions:
+        raise NotPermitted(f"{actor} may not {what}: no role of it gives the permission {permission}")

@@ -12,7 +12,7 @@ from ade.core.change import Change
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.lifecycle import FINAL, Status
-from ade.core.records import AfterFailure, Task
+from ade.core.records import SYSTEM, AfterFailure, Task
 from ade.stores.redis.nesting import check_depth
 
 # Places in the state array, counted from 1 as in Lua. 0 is never used.
@@ -136,7 +136,8 @@ def new_task(
         afar = {on for on, _ in remote}
         needs = [on for on in needs if on not in afar]
     told = [packed_event(event) for event in events]
-    return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote, age]
+    always_fits = task.source == SYSTEM  # what serves other tasks is not kept out by a full queue
+    return [task.id, state, as_text(detail_of(task)), needs, tolerant, told, remote, age, always_fits]
 
 
 def packed_event(event: Event) -> Raw:

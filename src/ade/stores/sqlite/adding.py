@@ -10,7 +10,7 @@ from msgspec import structs
 from ade.core.admission import check_no_cycle
 from ade.core.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
 from ade.core.lifecycle import FINAL, Status
-from ade.core.records import AfterFailure, Task
+from ade.core.records import SYSTEM, AfterFailure, Task
 from ade.core.task import birth_events
 from ade.stores.sqlite.codec import detail_of, new_row, packed, unpacked
 from ade.stores.sqlite.records import read_records
@@ -128,10 +128,10 @@ class _Batch:
         return in_this_group | {task.id: task for task in found}
 
     def _check_room(self, tasks: Sequence[Task]) -> None:
-        """Admission limits, counted with what this group has taken in already."""
+        """Admission limits, counted with what this group has taken in already. What serves other tasks always fits."""
         if not self._rooms:
             return
-        for queue, count in Counter(task.queue for task in tasks).items():
+        for queue, count in Counter(task.queue for task in tasks if task.source != SYSTEM).items():
             limit, depth = self._rooms.get(queue, (None, 0))
             if limit is not None and depth + count > limit:
                 raise self._full(queue, count, depth, limit)

@@ -1,9 +1,9 @@
 -- uses: base, types, fields, state, log, counts, streams, places, edges
 -- add: keep new tasks, each group all or none.
--- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age}; remote names what it
---   waits for in other partitions as {id, partition}, ...; age is false, or the tick that keeps the order of a call over several
---   partitions; state as in lib/state.lua with what
---   the store knows only now (seq, place, log) left open.
+-- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age, always_fits}; remote
+--   names what it waits for in other partitions as {id, partition}, ...; age is false, or the tick that keeps the order of a call
+--   over several partitions; always_fits: no admission limit keeps it out; state as in lib/state.lua with what the store knows
+--   only now (seq, place, log) left open.
 -- request.try: only tell what would happen.
 -- request.usual_depth: admission limit of queues that set none of their own, or false.
 -- Answers for each group {'stored', task ids or records of earlier tasks} or {'refused', why, ...}; nothing of a refused group
@@ -66,17 +66,20 @@ local function fresh_of(group, earlier)
         end
       end
       fresh[#fresh + 1] = { id = task[1], state = task[2], detail = task[3], needs = needs, tolerant = task[5],
-        events = task[6], remote = task[7] or {}, age = task[8] }
+        events = task[6], remote = task[7] or {}, age = task[8], always_fits = task[9] }
     end
   end
   return fresh, seen
 end
 
 local function full_queue(fresh)
-  local wanted = {}
+  local wanted, taken = {}, {} -- what must fit, and what takes room
   for _, task in ipairs(fresh) do
     local queue = task.state[QUEUE]
-    wanted[queue] = (wanted[queue] or 0) + 1
+    taken[queue] = (taken[queue] or 0) + 1
+    if not task.always_fits then
+      wanted[queue] = (wanted[queue] or 0) + 1
+    end
   end
   for queue, count_wanted in pairs(wanted) do
     local room = room_of(queue)
@@ -84,8 +87,9 @@ local function full_queue(fresh)
       return { 'refused', 'full', queue, count_wanted, room, limit_of(queue) }
     end
   end
-  for queue, count_wanted in pairs(wanted) do
-    rooms[queue] = rooms[queue] and rooms[queue] - count_wanted
+  for queue, count_taken in pairs(taken) do
+    local room = room_of(queue)
+    rooms[queue] = room and room - count_taken
   end
 end
 

@@ -1,0 +1,1 @@
+"""Agents: programs that ADE starts, watches and ends."""

@@ -1,0 +1,62 @@
+"""How far a run may go, what it gets to see of the worker's environment, and where it works."""
+
+import os
+from collections.abc import Iterable, Mapping
+from enum import StrEnum, auto
+from pathlib import Path
+
+from msgspec import Struct
+
+from ade.core.errors import ProgramNotStarted
+
+# What nearly every program needs and what tells no secrets; everything else a profile names.
+ALLOWED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "SSL_CERT_*")
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The memory is that of all processes of the run together, as it is in use and with what they share counted once.
+
+    It is looked at five times a second. The limits of the kernel (RLIMIT_AS) do not serve: they count what is reserved,
+    which JavaScript engines do by the gigabyte, and they count each process for itself.
+    """
+
+    time_s: float | None = 3600.0
+    memory_bytes: int | None = None
+    grace_s: float = 5.0  # between SIGTERM and SIGKILL
+    kept_bytes: int = 64 * 1024  # of each output stream
+    line_bytes: int = 4 * 1024 * 1024  # the longest line that is given whole
+
+
+def environment_for(
+    allowed: Iterable[str] = (), given: Mapping[str, str] | None = None, *, source: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What a program gets to see: of this process's environment only what is allowed, and what is given to it.
+
+    `allowed` is added to ALLOWED; a name may end in `*`. What is given needs no leave.
+    """
+    source = os.environ if source is None else source
+    names = (*ALLOWED, *allowed)
+    whole = {name for name in names if not name.endswith("*")}
+    beginnings = tuple(name[:-1] for name in names if name.endswith("*"))
+    passed = {name: value for name, value in source.items() if name in whole or name.startswith(beginnings)}
+    return {**passed, **(given or {})}
+
+
+class Care(StrEnum):
+    """Of a run's working directory."""
+
+    EXISTING = auto()  # it is there, and stays
+    KEPT = auto()  # made if need be, with its parents; stays
+    REMOVED = auto()  # made for this run alone; removed with all that is in it
+
+
+def make_directory(directory: Path, care: Care) -> None:
+    """Blocks. Raises ProgramNotStarted if there can be none."""
+    try:
+        if care is Care.KEPT:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif care is Care.REMOVED:
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700)  # what was there before is somebody's, and must not be removed
+    except OSError as error:
+        raise ProgramNotStarted(f"the working directory {directory} could not be made: {error.strerror}") from error

@@ -1,0 +1,215 @@
+"""What a program prints: without secrets, in lines, and no more of it kept than there is room for."""
+
+import asyncio
+import json
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+Stream = Literal["stdout", "stderr"]
+OnOutput = Callable[[Stream, bytes], Awaitable[None]]
+
+CHUNK = 64 * 1024
+MASK = b"[secret]"
+SHORTEST_SECRET = 6  # shorter ones would mask half of every text
+_LAST_WORDS_S = 2.0  # for a stream that somebody out of reach keeps open after the end
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|DSN)(?:_|$)"
+)
+_IN_URL = re.compile(r"://[^/\s:@]*:(?P<password>[^/\s@]+)@")
+
+
+def secrets_in(environment: Mapping[str, str]) -> list[str]:
+    """The values whose names say that nobody may read them, and the passwords in URLs."""
+    named = [value for name, value in environment.items() if _SECRET_NAME.search(name.upper())]
+    return named + [match["password"] for value in environment.values() for match in _IN_URL.finditer(value)]
+
+
+class Mask:
+    """Replaces secrets in a stream, also one that comes in two pieces.
+
+    Known are each secret as it is and as JSON writes it. What may be the beginning of one is held back.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= SHORTEST_SECRET for form in _forms(secret)}
+        self._forms = sorted(forms, key=len, reverse=True)  # of two that begin alike the longer one is tried first
+        self._pattern = re.compile(b"|".join(map(re.escape, self._forms)))
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        if not self._forms:
+            return data
+        data = self._held + data
+        cut = self._first_that_may_go_on(data)
+        for match in self._pattern.finditer(data):
+            if match.start() < cut < match.end():
+                cut = match.start()
+        self._held = data[cut:]
+        return self._pattern.sub(MASK, data[:cut])
+
+    def finish(self) -> bytes:
+        data, self._held = self._held, b""
+        return self._pattern.sub(MASK, data) if self._forms else data
+
+    def _first_that_may_go_on(self, data: bytes) -> int:
+        """Where the longest end of the data begins with which a secret could begin."""
+        cut = len(data)
+        for form in self._forms:
+            place = data.find(form[:1], max(len(data) - len(form) + 1, 0), cut)
+            while place >= 0:
+                if form.startswith(data[place:]):
+                    cut = place
+                    break
+                place = data.find(form[:1], place + 1, cut)
+        return cut
+
+
+def _forms(secret: str) -> Iterable[bytes]:
+    yield secret.encode("utf-8", "surrogateescape")
+    for ascii_only in (True, False):
+        yield json.dumps(secret, ensure_ascii=ascii_only)[1:-1].encode("utf-8", "surrogateescape")
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What is kept of a stream."""
+
+    text: str  # its beginning and its end; a visible mark stands for what was cut from between them
+    seen_bytes: int = 0
+    cut_bytes: int = 0
+    ends_in_mid_line: bool = False  # the last line has no end: whoever wrote it may have been killed meanwhile
+
+
+class Keeping:
+    """Keeps the beginning and the end of a stream, half of the room for each."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._head = bytearray()
+        self._head_room = most_bytes // 2
+        self._tail: deque[bytes] = deque()
+        self._tail_room = most_bytes - self._head_room
+        self._tail_bytes = 0
+        self._seen = 0
+        self._last = b"\n"
+
+    def feed(self, data: bytes) -> None:
+        if not data:
+            return
+        self._seen += len(data)
+        self._last = data[-1:]
+        room = self._head_room - len(self._head)
+        self._head += data[:room]
+        rest = data[room:]
+        if rest:
+            self._tail.append(rest)
+            self._tail_bytes += len(rest)
+        while self._tail and self._tail_bytes - len(self._tail[0]) >= self._tail_room:
+            self._tail_bytes -= len(self._tail.popleft())
+
+    def kept(self) -> Kept:
+        tail = b"".join(self._tail)
+        tail = tail[max(len(tail) - self._tail_room, 0) :]
+        cut = self._seen - len(self._head) - len(tail)
+        mark = cut_mark(cut) if cut else b""
+        return Kept(
+            text=(bytes(self._head) + mark + tail).decode("utf-8", "replace"),
+            seen_bytes=self._seen,
+            cut_bytes=cut,
+            ends_in_mid_line=self._last != b"\n",
+        )
+
+
+def cut_mark(cut: int) -> bytes:
+    return f"\n[... {cut:,} bytes cut ...]\n".encode()
+
+
+class Lines:
+    """Cuts a stream into lines without their ends. Of a line that is too long the beginning is given, and the mark."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._begun = bytearray()
+        self._cut = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        *ends, rest = data.split(b"\n")
+        lines = []
+        for end in ends:
+            self._add(end)
+            lines.append(self._take())
+        self._add(rest)
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """The last line, if nothing ended it."""
+        return [self._take()] if self._begun else []
+
+    def _add(self, piece: bytes) -> None:
+        room = self._most - len(self._begun)
+        self._begun += piece[:room]
+        self._cut += max(len(piece) - room, 0)
+
+    def _take(self) -> bytes:
+        line = bytes(self._begun) + (cut_mark(self._cut).strip() if self._cut else b"")
+        self._begun.clear()
+        self._cut = 0
+        return line.removesuffix(b"\r")
+
+
+class Output:
+    """One stream of a program: masked, handed on, and some of it kept."""
+
+    def __init__(
+        self,
+        name: Stream,
+        mask: Mask,
+        keeping: Keeping,
+        lines: Lines | None,
+        on_bytes: OnOutput | None,
+        on_line: OnOutput | None,
+    ) -> None:
+        self.keeping = keeping
+        self._name: Stream = name
+        self._mask = mask
+        self._lines = lines
+        self._on_bytes = on_bytes
+        self._on_line = on_line
+        self._is_over = False
+        self._patience: asyncio.Timeout | None = None
+
+    async def read(self, reader: asyncio.StreamReader) -> None:
+        """To its end. The next piece is taken when the callbacks are done with this one."""
+        while data := await self._next(reader):
+            await self._hand_on(self._mask.feed(data))
+        await self._hand_on(self._mask.finish())
+        if self._on_line is not None and self._lines is not None:
+            for line in self._lines.finish():
+                await self._on_line(self._name, line)
+
+    def hurry(self) -> None:
+        """Nothing more is written: what was is read, but no end is waited for that never comes."""
+        self._is_over = True
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + _LAST_WORDS_S)
+
+    async def _next(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S if self._is_over else None) as self._patience:
+                return await reader.read(CHUNK)
+        except TimeoutError:
+            return b""
+        finally:
+            self._patience = None
+
+    async def _hand_on(self, data: bytes) -> None:
+        if not data:
+            return
+        self.keeping.feed(data)
+        if self._on_bytes is not None:
+            await self._on_bytes(self._name, data)
+        if self._on_line is not None and self._lines is not None:
+            for line in self._lines.feed(data):
+                await self._on_line(self._name, line)

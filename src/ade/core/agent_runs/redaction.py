@@ -1,0 +1,24 @@
+"""Secrets that a program was given must not come back in what it prints."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+HIDDEN = "[hidden]"
+SHORTEST_SECRET = 8  # anything shorter would hide innocent words
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_LOOKS_SECRET = re.compile(
+    r"\b(?:sk-[A-Za-z0-9_-]{16,200}|gh[pousr]_[A-Za-z0-9]{20,200}|AIza[A-Za-z0-9_-]{30,60}|AKIA[A-Z0-9]{16}"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,200})|(?<=Bearer )[A-Za-z0-9._~+/=-]{16,2000}"
+)
+
+
+def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of an environment that nobody may read elsewhere, told by their names."""
+    return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
+
+
+def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text with these, and with what looks like a common access token, hidden."""
+    for secret in sorted({each for each in secrets if len(each) >= SHORTEST_SECRET}, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return _LOOKS_SECRET.sub(HIDDEN, text)

@@ -1,0 +1,121 @@
+"""What lies in an inbox: items of a kind, from a source, for one scope, and the batches they leave in."""
+
+from collections.abc import Sequence
+from enum import StrEnum, auto
+from itertools import takewhile
+from typing import Any
+
+from msgspec import Struct
+
+from ade.core.inbox.errors import InvalidInboxItem
+
+
+class ItemKind(StrEnum):
+    MESSAGE = auto()
+    TASK_NOTIFICATION = auto()
+    CRON_PROMPT = auto()
+    MOD_CONTINUE = auto()  # what an extension of the agent says after a turn, so that it goes on
+    APPROVAL_RESULT = auto()
+    OVERLAY_ACTION = auto()
+
+
+KINDS = frozenset(ItemKind)
+COALESCABLE = frozenset(
+    {ItemKind.MESSAGE, ItemKind.TASK_NOTIFICATION, ItemKind.CRON_PROMPT, ItemKind.MOD_CONTINUE},
+)
+BARRIERS = KINDS - COALESCABLE  # leave alone, and nothing before or after joins over them
+
+
+class ItemSource(StrEnum):
+    USER = auto()
+    TASK_NOTIFICATION = auto()
+    SUBAGENT = auto()
+    SYSTEM = auto()
+
+
+Part = dict[str, Any]  # of a message: {"type": "text", "text": ...}, an image, and whatever else an agent takes
+Content = str | list[Part]
+Scope = tuple[str | None, str | None]  # agent, conversation
+
+
+class NewItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An item as it is put in. A message has `content`, every other kind has `text`."""
+
+    kind: ItemKind
+    source: ItemSource = ItemSource.USER
+    content: Content | None = None
+    text: str | None = None
+    client_message_id: str | None = None  # by which whoever sent it knows it again
+    agent_id: str | None = None
+    conversation_id: str | None = None
+    cron_task_id: str | None = None  # of a cron prompt: what made it
+    no_coalesce: bool = False  # of a message: it is a turn of its own
+
+    @property
+    def scope(self) -> Scope:
+        return (self.agent_id, self.conversation_id)
+
+    @property
+    def is_coalescable(self) -> bool:
+        return self.kind in COALESCABLE
+
+
+class QueueItem(NewItem, frozen=True, kw_only=True, omit_defaults=True):
+    """An item as it is kept; it never changes. `seq` orders all that an inbox ever held, `id` is made of it."""
+
+    id: str
+    seq: int
+    enqueued_at: int  # ms
+
+
+class DequeuedBatch(Struct, frozen=True, kw_only=True):
+    """Items that make one turn, in their order."""
+
+    batch_id: str
+    items: tuple[QueueItem, ...]
+    merged_count: int  # how many items
+    queue_len_after: int
+
+
+def check_item(item: NewItem) -> None:
+    """Raise InvalidInboxItem unless the item has what its kind needs, and nothing of another kind."""
+    if item.kind not in KINDS:
+        raise InvalidInboxItem(f"an item is of kind {', '.join(ItemKind)}, not {item.kind!r:.120}")
+    if item.kind == ItemKind.MESSAGE:
+        is_parts = isinstance(item.content, list) and all(isinstance(part, dict) for part in item.content)
+        if not (is_parts or isinstance(item.content, str)):
+            raise InvalidInboxItem(f"the content of a message is text or a list of parts, not {item.content!r:.120}")
+        if item.text is not None:
+            raise InvalidInboxItem("a message has `content` and no `text`")
+    else:
+        if not isinstance(item.text, str):
+            raise InvalidInboxItem(f"an item of kind {item.kind} has a `text`, not {item.text!r:.120}")
+        if item.content is not None:
+            raise InvalidInboxItem(f"an item of kind {item.kind} has a `text` and no `content`")
+    if item.no_coalesce and item.kind != ItemKind.MESSAGE:
+        raise InvalidInboxItem(f"`no_coalesce` is for messages, not for an item of kind {item.kind}")
+    if item.cron_task_id is not None and item.kind != ItemKind.CRON_PROMPT:
+        raise InvalidInboxItem(f"`cron_task_id` is for cron prompts, not for an item of kind {item.kind}")
+
+
+def numbered(item: NewItem, seq: int, now: int) -> QueueItem:
+    fields = {name: getattr(item, name) for name in NewItem.__struct_fields__}
+    return QueueItem(id=f"q-{seq}", seq=seq, enqueued_at=now, **fields)
+
+
+def head_run(items: Sequence[QueueItem]) -> int:
+    """How many leave together: the unbroken run of coalescable items that have the scope of the first one.
+
+    A barrier leaves alone, and so does a message that shall not be coalesced. Nothing is skipped or put in another
+    order.
+    """
+    if not items:
+        return 0
+    first = items[0]
+    if first.no_coalesce or not first.is_coalescable:
+        return 1
+    return sum(1 for _ in takewhile(lambda one: _joins(first, one), items))
+
+
+def _joins(first: QueueItem, item: QueueItem) -> bool:
+    return item.is_coalescable and not item.no_coalesce and item.scope == first.scope

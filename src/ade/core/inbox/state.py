@@ -1,0 +1,112 @@
+"""An inbox as it is stored, and a decided change of it."""
+
+from typing import Generic, TypeVar
+
+from msgspec import Struct, structs
+
+from ade.core.inbox.items import DequeuedBatch, QueueItem
+from ade.core.inbox.notices import BlockedReason, Notice
+
+Answer_co = TypeVar("Answer_co", covariant=True)
+Other = TypeVar("Other")
+
+
+class BatchLease(Struct, frozen=True, kw_only=True):
+    """The right to work on the first `count` items of an inbox. While it lasts nobody else gets any."""
+
+    id: str  # random, new for each batch, and known to its holder alone: the fence of all it writes
+    holder: str
+    batch_id: str
+    count: int
+    until: int  # the store's steady time
+
+
+class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is known of one conversation's inbox.
+
+    `items` are in order of their seq. Those of a leased batch stay where they are, at the head, until it is confirmed:
+    to give a batch back is to forget its lease, and nothing can come out of order. A store may keep each item as a row
+    of its own by its seq, since items never change, and the rest as one small record.
+    """
+
+    id: str
+    version: int = 0
+    items: tuple[QueueItem, ...] = ()
+    lease: BatchLease | None = None
+    last_item: int = 0  # the highest seq ever given, to refused items too
+    last_batch: int = 0
+    told: BlockedReason | None = None  # why nothing is taken, as it was told last; forgotten when nothing waits
+    returns: int = 0  # batches that came back unfinished since the last one that was finished
+    confirmed: str | None = None  # the lease of the last batch that was confirmed
+
+    @property
+    def taken(self) -> tuple[QueueItem, ...]:
+        return () if self.lease is None else self.items[: self.lease.count]
+
+    @property
+    def waiting(self) -> tuple[QueueItem, ...]:
+        return self.items if self.lease is None else self.items[self.lease.count :]
+
+    @property
+    def length(self) -> int:
+        """How many wait; a batch that is out does not count, as it did not when it lived in memory."""
+        return len(self.items) - (0 if self.lease is None else self.lease.count)
+
+
+class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
+    """A decided step. It is written if the inbox still has the version of `before`; then the notices are told."""
+
+    before: Inbox
+    after: Inbox
+    notices: tuple[Notice, ...]
+    answer: Answer_co
+
+    @property
+    def is_written(self) -> bool:
+        """Whether there is anything to write; without that there may be something to tell all the same."""
+        return self.after.version != self.before.version
+
+    @property
+    def added(self) -> tuple[QueueItem, ...]:
+        return tuple(item for item in self.after.items if item.seq > self.before.last_item)
+
+    @property
+    def removed(self) -> tuple[QueueItem, ...]:
+        kept = {item.seq for item in self.after.items}
+        return tuple(item for item in self.before.items if item.seq not in kept)
+
+
+def changed(inbox: Inbox, answer: Other, *notices: Notice, **fields: object) -> InboxChange[Other]:
+    """The one way to make an InboxChange: the version moves if anything is different afterwards.
+
+    When nothing waits any more an epoch is over, and in the next one whatever blocks is news.
+    """
+    is_different = any(getattr(inbox, name) != value for name, value in fields.items())
+    after = structs.replace(inbox, version=inbox.version + 1, **fields) if is_different else inbox
+    if after.told is not None and after.length == 0:
+        after = structs.replace(after, told=None)
+    return InboxChange(before=inbox, after=after, notices=notices, answer=answer)
+
+
+def joined(first: InboxChange[object], second: InboxChange[Other]) -> InboxChange[Other]:
+    """Both steps as one: written together or not at all."""
+    is_written = first.is_written or second.is_written
+    version = first.before.version + 1 if is_written else first.before.version
+    return InboxChange(
+        before=first.before,
+        after=structs.replace(second.after, version=version),
+        notices=(*first.notices, *second.notices),
+        answer=second.answer,
+    )
+
+
+def batch_of(inbox: Inbox) -> DequeuedBatch | None:
+    """The batch that is out, as its holder has it."""
+    if inbox.lease is None:
+        return None
+    return DequeuedBatch(
+        batch_id=inbox.lease.batch_id,
+        items=inbox.taken,
+        merged_count=inbox.lease.count,
+        queue_len_after=inbox.length,
+    )

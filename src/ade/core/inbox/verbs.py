@@ -1,0 +1,121 @@
+"""What may be done with an inbox: put items in, take batches out, ask why not, remove and clear.
+
+Here a batch that is taken is gone; `leasing` has the verbs for batches that must outlive their taker.
+"""
+
+from ade.core.inbox.items import DequeuedBatch, NewItem, QueueItem, check_item, head_run, numbered
+from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.notices import (
+    Blocked,
+    BlockedReason,
+    Cleared,
+    ClearReason,
+    Dequeued,
+    Dropped,
+    DropReason,
+    Enqueued,
+    Removed,
+)
+from ade.core.inbox.state import Inbox, InboxChange, changed, joined
+
+
+def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits, now: int) -> InboxChange[QueueItem | None]:
+    """Put an item at the end; None when the hard limit is reached. Raises InvalidInboxItem.
+
+    At the soft limit a coalescable item pushes out the oldest coalescable one that waits; where there is none, and for
+    barriers, the inbox grows up to the hard limit.
+    """
+    check_item(new)
+    item = numbered(new, inbox.last_item + 1, now)
+    if _is_full(inbox, limits):
+        return changed(inbox, None, Dropped(item, DropReason.BUFFER_LIMIT, inbox.length), last_item=item.seq)
+    dropped = _makes_room(inbox, item, limits)
+    if dropped is None:
+        notice = Enqueued(item, inbox.length + 1)
+        return changed(inbox, item, notice, items=(*inbox.items, item), last_item=item.seq)
+    notices = Dropped(dropped, DropReason.BUFFER_LIMIT, inbox.length), Enqueued(item, inbox.length)
+    return changed(inbox, item, *notices, items=(*_without(inbox, dropped), item), last_item=item.seq)
+
+
+def _is_full(inbox: Inbox, limits: InboxLimits) -> bool:
+    """Only those that wait count, up to as many again that are out: else what fails again and again has no end."""
+    return inbox.length >= limits.hard_max_items or len(inbox.items) >= 2 * limits.hard_max_items
+
+
+def _makes_room(inbox: Inbox, item: QueueItem, limits: InboxLimits) -> QueueItem | None:
+    if inbox.length < limits.max_items or not item.is_coalescable:
+        return None
+    return next((one for one in inbox.waiting if one.is_coalescable), None)
+
+
+def _without(inbox: Inbox, item: QueueItem) -> tuple[QueueItem, ...]:
+    return tuple(one for one in inbox.items if one.seq != item.seq)
+
+
+def try_dequeue(inbox: Inbox, reason: BlockedReason | None) -> InboxChange[DequeuedBatch | None]:
+    """The next batch: the head's run of coalescable items of one scope, or one barrier.
+
+    None when there is nothing, or with a reason not to; then the reason is told if that is news. A leased batch that
+    is out is a reason too.
+    """
+    opened = pass_gate(inbox, reason)
+    count = head_run(opened.after.waiting) if opened.answer else 0
+    return joined(opened, _leave(opened.after, count))
+
+
+def consume_items(inbox: Inbox, count: int) -> InboxChange[DequeuedBatch | None]:
+    """Exactly the first `count` items, or all if there are fewer, whatever their kinds and scopes.
+
+    None when there is nothing, when it is asked for nothing, and while a leased batch is out.
+    """
+    return changed(inbox, None) if inbox.lease is not None else _leave(inbox, min(count, inbox.length))
+
+
+def pass_gate(inbox: Inbox, reason: BlockedReason | None) -> InboxChange[bool]:
+    """Whether a batch may be taken. If not, it is told once for each reason and each time that items came.
+
+    Whoever may pass makes all of that forgotten, even when there is nothing to take.
+    """
+    if inbox.lease is not None and reason is None:
+        reason = BlockedReason.RUNTIME_BUSY
+    if reason is None:
+        return changed(inbox, True, told=None)
+    if inbox.length == 0 or reason == inbox.told:
+        return changed(inbox, False)
+    return changed(inbox, False, Blocked(reason, inbox.length), told=reason)
+
+
+def next_batch(inbox: Inbox, count: int) -> DequeuedBatch:
+    return DequeuedBatch(
+        batch_id=f"batch-{inbox.last_batch + 1}",
+        items=inbox.waiting[:count],
+        merged_count=count,
+        queue_len_after=inbox.length - count,
+    )
+
+
+def _leave(inbox: Inbox, count: int) -> InboxChange[DequeuedBatch | None]:
+    if count <= 0:
+        return changed(inbox, None)
+    batch = next_batch(inbox, count)
+    return changed(inbox, batch, Dequeued(batch), items=inbox.items[count:], last_batch=inbox.last_batch + 1)
+
+
+def reset_blocked_state(inbox: Inbox) -> InboxChange[None]:
+    """The consumer is idle: whatever blocks it next is news."""
+    return changed(inbox, None, told=None)
+
+
+def remove(inbox: Inbox, item_id: str) -> InboxChange[QueueItem | None]:
+    """Take one item out that waits; None when it does not, or not any more."""
+    item = next((one for one in inbox.waiting if one.id == item_id), None)
+    if item is None:
+        return changed(inbox, None)
+    return changed(inbox, item, Removed(item, inbox.length - 1), items=_without(inbox, item))
+
+
+def clear(inbox: Inbox, reason: ClearReason) -> InboxChange[tuple[QueueItem, ...]]:
+    """Remove all that wait; it is told even if there are none. A leased batch that is out is its holder's affair."""
+    cleared = inbox.waiting
+    notice = Cleared(reason, len(cleared), cleared)
+    return changed(inbox, cleared, notice, items=inbox.taken, told=None)

@@ -1,0 +1,45 @@
+"""Processes by their numbers: waited for through the kernel, never by looking again and again."""
+
+import os
+import select
+import sys
+from pathlib import Path
+
+from ade.agents.limits import Care, Limits, environment_for
+from ade.agents.starting import ProcessSpec
+
+UNRULY = Path(__file__).with_name("unruly.py")
+PATIENCE_S = 20.0
+
+
+def spec_of(directory: Path, *command: str, stdin: str = "", limits: Limits | None = None) -> ProcessSpec:
+    """Any program, in a directory that is there."""
+    return ProcessSpec(
+        arguments=command,
+        directory=directory,
+        environment=environment_for(),
+        care=Care.EXISTING,
+        stdin=stdin,
+        limits=limits or Limits(time_s=PATIENCE_S),
+    )
+
+
+def unruly(directory: Path, *command: str, stdin: str = "", limits: Limits | None = None) -> ProcessSpec:
+    """One of the programs in `unruly.py`."""
+    return spec_of(directory, sys.executable, str(UNRULY), *command, stdin=stdin, limits=limits)
+
+
+def is_gone(pid: int) -> bool:
+    """Now. One that is dead and not yet reaped counts as gone."""
+    return ends_within(pid, 0.0)
+
+
+def ends_within(pid: int, seconds: float) -> bool:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], seconds)[0])
+    finally:
+        os.close(handle)

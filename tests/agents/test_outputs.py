@@ -1,0 +1,104 @@
+"""What is printed comes out without secrets, in lines, and shortened in a way that shows."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ade.agents.outputs import Keeping, Lines, Mask, secrets_in
+
+# Few letters, so that secrets overlap with themselves, with each other and with the ends of pieces.
+secrets = st.lists(st.text("ab", min_size=6, max_size=9), max_size=3)
+pieces = st.lists(st.text("ab\n", max_size=12).map(str.encode), max_size=12)
+
+
+def masked(known: list[str], parts: list[bytes]) -> bytes:
+    mask = Mask(known)
+    return b"".join([*(mask.feed(part) for part in parts), mask.finish()])
+
+
+@given(secrets, pieces)
+def test_no_secret_gets_through_in_whatever_pieces_it_comes(known: list[str], parts: list[bytes]) -> None:
+    out = masked(known, parts)
+
+    assert [secret for secret in known if secret.encode() in out] == []
+
+
+@given(secrets, pieces)
+def test_the_pieces_make_no_difference(known: list[str], parts: list[bytes]) -> None:
+    assert masked(known, parts) == masked(known, [b"".join(parts)])
+
+
+@given(secrets, st.binary(max_size=200))
+def test_what_holds_no_secret_is_left_alone(known: list[str], data: bytes) -> None:
+    if not any(secret.encode() in data for secret in known):
+        assert masked(known, [data]) == data
+
+
+def test_a_line_that_ends_is_not_held_back() -> None:
+    mask = Mask(["secret-of-mine"])
+
+    assert mask.feed(b"is it sec") == b"is it "
+    assert mask.feed(b"ond?\n") == b"second?\n"
+
+
+def test_of_two_secrets_that_begin_alike_the_longer_one_goes_whole() -> None:
+    assert masked(["secret", "secret-and-more"], [b"a secret", b"-and-more, a secret."]) == b"a [secret], a [secret]."
+
+
+def test_a_secret_is_known_as_json_writes_it_too() -> None:
+    key = '-----BEGIN "KEY"-----\nzÿ\n'
+    line = json.dumps({"text": f"it is {key}"}).encode()
+
+    assert json.loads(masked([key], [line])) == {"text": "it is [secret]"}
+
+
+def test_what_is_short_is_no_secret() -> None:
+    assert masked(["", "on"], [b"it is on"]) == b"it is on"
+
+
+def test_secrets_are_known_by_their_names_and_by_their_place_in_a_url() -> None:
+    environment = {
+        "LETTA_API_KEY": "one",
+        "github_token": "two",
+        "DB_PASSWORD": "three",
+        "STORE": "redis://user:four@host/0",
+        "MONKEY": "free",
+        "KEYBOARD": "free",
+        "HOME": "/users/ada",
+    }
+
+    assert secrets_in(environment) == ["one", "two", "three", "four"]
+
+
+@given(st.lists(st.binary(max_size=20), max_size=20), st.integers(0, 40))
+def test_the_beginning_and_the_end_are_kept_in_whatever_pieces(parts: list[bytes], room: int) -> None:
+    keeping = Keeping(room)
+    for part in parts:
+        keeping.feed(part)
+    whole, kept = b"".join(parts), keeping.kept()
+
+    assert (kept.seen_bytes, kept.cut_bytes) == (len(whole), max(len(whole) - room, 0))
+    assert kept.ends_in_mid_line == (whole[-1:] not in (b"", b"\n"))
+    if kept.cut_bytes == 0:
+        assert kept.text == whole.decode("utf-8", "replace")
+    else:
+        head, tail = whole[: room // 2], whole[len(whole) - (room - room // 2) :]
+        mark = b"\n[... %d bytes cut ...]\n" % kept.cut_bytes
+        assert kept.text == (head + mark + tail).decode("utf-8", "replace")
+
+
+@given(st.lists(st.text("ab\n", max_size=9).map(str.encode), max_size=20))
+def test_lines_are_the_same_in_whatever_pieces(parts: list[bytes]) -> None:
+    lines = Lines(1000)
+    found = [line for part in parts for line in lines.feed(part)] + lines.finish()
+    whole = b"".join(parts)
+
+    assert found == whole.removesuffix(b"\n").split(b"\n") if whole else found == []
+
+
+def test_a_line_that_is_too_long_shows_that_it_was_cut() -> None:
+    lines = Lines(5)
+
+    assert lines.feed(b"12345\r\n1234") == [b"12345[... 1 bytes cut ...]"]
+    assert lines.feed(b"567\nnext\r\n") == [b"12345[... 2 bytes cut ...]", b"next"]

@@ -1,0 +1,28 @@
+"""Something like a worker, to be killed: runs one unruly program and passes on what that says."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from ade.agents.limits import Limits, environment_for
+from ade.agents.process import run_process
+from ade.agents.starting import ProcessSpec
+
+
+async def main() -> None:
+    async def pass_on(_stream: str, line: bytes) -> None:
+        os.write(1, line + b"\n")
+
+    unruly = str(Path(__file__).with_name("unruly.py"))
+    spec = ProcessSpec(
+        arguments=[sys.executable, unruly, *sys.argv[1:]],
+        directory=Path.cwd(),
+        environment=environment_for(),
+        limits=Limits(grace_s=60.0),
+    )
+    await run_process(spec, on_line=pass_on)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
