@@ -55,8 +55,9 @@ def _become_program(brief: Brief, keeper: int, tell: int) -> NoReturn:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))  # if the keeper is killed, this ends too
         if os.getppid() != keeper:
             os._exit(1)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            with contextlib.suppress(OSError, ValueError):  # some are the C library's own
+                signal.signal(number, signal.SIG_DFL)  # whatever a shell in the background, or Python, has ignored
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold secrets
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123  # pathlib is large
             file.write(str(_FIRST_FOR_OOM))

@@ -23,7 +23,10 @@ def show_findings(out: Output, findings: Findings) -> None:
     out.line("")
     out.facts([("risk", _risk(findings))])
     out.line("")
-    out.line(f"If people must approve it, under {findings.chosen.policy.id}:")
+    if findings.has_preview:
+        out.line(f"Tasks of this name are previewed and put before people, under {findings.chosen.policy.id}:")
+    else:
+        out.line(f"If people must approve it, under {findings.chosen.policy.id}:")
     for why in findings.chosen.why:
         out.line(f"- {why}")
     rows = [_rule_row(one) for one in findings.candidates.rules]
@@ -64,6 +67,7 @@ def _document(findings: Findings) -> dict[str, Any]:
         "rulings": {str(occasion): fields_of(ruling) for occasion, ruling in findings.rulings.items()},
         "risk": fields_of(findings.risk),
         "is_assessed": findings.is_assessed,
+        "has_preview": findings.has_preview,
         "policy": {
             "id": policy.id,
             "ids": findings.chosen.ids,

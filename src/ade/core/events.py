@@ -58,6 +58,8 @@ APPROVAL_ESCALATED, APPROVAL_BLOCKED, APPROVAL_UNBLOCKED = (
     "approval.unblocked",
 )
 (QUEUED,) = EVENT_OF[Verb.START]
+(CHANGES_REQUESTED,) = EVENT_OF[Verb.REQUEST_CHANGES]
+(BYPASSED,) = EVENT_OF[Verb.BREAK_GLASS]
 RECLAIMED = "task.reclaimed"  # beside task.claimed when the task was taken over from a silent worker
 ALERT = "alert"
 QUEUE_PAUSED, QUEUE_RESUMED, QUEUE_LIMITED = "queue.paused", "queue.resumed", "queue.limited"

@@ -14,6 +14,7 @@ from ade.core.guard import Case, Occasion, Ruling, Verdict, rule_on
 from ade.governance import rulebook as rulebooks
 from ade.governance import runtime as runtimes
 from ade.governance.approvals.situation import Situation, assessed
+from ade.governance.approvals.submitting import previews
 from ade.governance.directory.users import load_directory
 from ade.ports import Stores
 
@@ -37,6 +38,7 @@ class Findings(Struct, frozen=True, kw_only=True):
     is_assessed: bool  # False: the score was given
     chosen: Chosen
     candidates: Candidates
+    has_preview: bool = False  # then people are always asked
 
 
 async def check(stores: Stores, question: Question, rulebook: Rulebook | None = None) -> Findings:
@@ -68,6 +70,7 @@ async def check(stores: Stores, question: Question, rulebook: Rulebook | None = 
         risk=risk,
         is_assessed=question.score is None,
         chosen=chosen,
+        has_preview=await previews(stores, question.name),
         candidates=candidates(chosen.policy, situation.people.directory),
     )
 

@@ -11,7 +11,7 @@ from ade.core.approvals.gates import admitting_chain, seats
 from ade.core.approvals.opening import People, review_of
 from ade.core.approvals.records import UNDECIDED, Decision, Gate, GateState
 from ade.core.approvals.risk import RiskLevel
-from ade.core.events import Event
+from ade.core.events import APPROVAL_APPROVED, APPROVAL_REJECTED, BYPASSED, CHANGES_REQUESTED, Event
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.governance.approvals.amending import snoozed
@@ -20,11 +20,10 @@ from ade.ports import Stores, TaskQuery
 
 _PAGE = 200
 _SAMPLE = 10_000  # events read at most, the newest
-_BYPASSED = "approval.bypassed"
 _VOTES = {
-    "approval.approved": Decision.APPROVE,
-    "approval.rejected": Decision.REJECT,
-    "approval.changes_requested": Decision.REQUEST_CHANGES,
+    APPROVAL_APPROVED: Decision.APPROVE,
+    APPROVAL_REJECTED: Decision.REJECT,
+    CHANGES_REQUESTED: Decision.REQUEST_CHANGES,
 }
 
 
@@ -113,7 +112,7 @@ async def _undecided(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
 async def _after_the_fact(stores: Stores) -> AsyncIterator[tuple[Task, Gate]]:
     """Of tasks whose approval was bypassed, as far as the newest events tell: such a task may have any status."""
     newest = await stores.events.newest(_SAMPLE)
-    bypassed = dict.fromkeys(event.task_id for event in newest if event.type == _BYPASSED and event.task_id)
+    bypassed = dict.fromkeys(event.task_id for event in newest if event.type == BYPASSED and event.task_id)
     for task in await stores.tasks.get(list(bypassed)):
         for gate in () if task is None else review_of(task).gates:
             if task is not None and gate.step == AFTER_THE_FACT and gate.is_undecided:

@@ -1,6 +1,6 @@
 """Read, decide, commit; and when somebody was faster, read again and decide again."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ade.core.change import Change
 from ade.core.errors import StaleWrite, UnknownTask
@@ -24,14 +24,24 @@ def unknown(task_id: str) -> UnknownTask:
 
 
 async def decide(
-    stores: Stores, task_id: str, decision: Callable[[Task, int], Change | None], *, tries: int = _TRIES
+    stores: Stores,
+    task_id: str,
+    decision: Callable[[Task, int], Change | None],
+    *,
+    tries: int = _TRIES,
+    before: Callable[[Change], Awaitable[None]] | None = None,
 ) -> Task:
-    """Carry out a decision on the newest version of the task. A decision of None leaves it as it is."""
+    """Carry out a decision on the newest version of the task. A decision of None leaves it as it is.
+
+    `before` is awaited for each change that is tried, just before it is written.
+    """
     for tries_left in reversed(range(tries)):
         task = await get(stores, task_id)
         change = decision(task, stores.clock.now())
         if change is None:
             return task
+        if before is not None:
+            await before(change)
         try:
             await stores.tasks.commit(change)
         except StaleWrite:

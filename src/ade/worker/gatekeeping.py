@@ -89,7 +89,7 @@ class Gatekeeper:
     async def _serve(self, run: Run) -> Outcome | None:
         from ade.governance.approvals.rolling_back import is_needless
 
-        return Succeeded(Raw(b"null")) if await is_needless(self._stores, run.task) else None
+        return Succeeded(Raw(b"null")) if await is_needless(self._stores, self._payloads, run.task) else None
 
     async def prepare(self, changes: Sequence[Change]) -> None:
         """Before runs end in failure: what undoes them is stored first."""
@@ -136,7 +136,7 @@ class Gatekeeper:
         if ruling.verdict is Verdict.ALLOW and not own and not clearance.reason:
             return None
         named = () if wanted is None else (wanted,)
-        demand = (await demanded(stores, task, situation, named=named, reason=reason)).demand
+        demand = await demanded(stores, task, situation, preview=task.preview, named=named, reason=reason)
         log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
         if demand.is_automatic and clearance.reason != ANOTHER:
             return assessed_anew(task, reason or "its policy lets it pass", now=now)
@@ -145,11 +145,13 @@ class Gatekeeper:
 
     async def _is_as_previewed(self, run: Run, handler: Handler) -> bool:
         """Whether a preview made now sees the same versions, where the first one named any."""
-        from ade.core.approvals.running import has_changed, is_bypassed, wants_versions, whole_gate
+        from ade.core.approvals.running import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
 
         previewer, gate = self._handlers.get(f"{handler.name}:preview"), whole_gate(run.task)
         if gate is not None and is_bypassed(run.task, gate):
             return True  # the glass is broken: it runs as things are
+        if gate is not None and has_begun(run.task, gate):
+            return True  # what has changed may be its own doing
         if run.task.preview is None:
             return False  # nobody has seen what it would do
         if previewer is None or not wants_versions(run.task.preview):
@@ -169,12 +171,15 @@ class Gatekeeper:
 
     async def hold(self, run: Run, wanted: Hold) -> bool:
         """Whether the run may go on; if not, it ends and waits without a worker, whatever it says. Raises Denied."""
+        from ade.core.approvals.deciding import AFTER_THE_FACT
         from ade.core.approvals.records import MOST_STEPS_ASKED
         from ade.core.approvals.running import asked_anew, may_go_on, step_gate
         from ade.governance.approvals.situation import demanded, load_situation
 
         if len(wanted.about) > _LARGEST_STEP:
             raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(wanted.about):,}")
+        if not wanted.is_tool and (wanted.step == AFTER_THE_FACT or wanted.step.startswith("tool ")):
+            raise InvalidTask(f"{wanted.step!r} is a name of ADE's own; call the step otherwise")
         about = msgspec.json.decode(wanted.about)
         situation = await load_situation(self._stores)
         named, reason, step = wanted.policies, wanted.reason, wanted.step
@@ -184,13 +189,14 @@ class Gatekeeper:
                 return True
             named, reason = (*named, *ruling[0]), ruling[1]
         gate, now = step_gate(run.task, step, about), self._stores.clock.now()
-        if gate is not None and may_go_on(run.task, gate, situation.people.directory, now=now):
+        is_enough = gate is not None and set(named) <= {*gate.policies}  # the guard may demand more by now
+        if gate is not None and is_enough and may_go_on(run.task, gate, situation.people.directory, now=now):
             return True
         if run.task.review is not None and len(run.task.review.gates) > MOST_STEPS_ASKED:
             raise InvalidTask(
                 f"a task can ask people about at most {MOST_STEPS_ASKED} steps; ask about several at once"
             )
-        verdict = await demanded(
+        demand = await demanded(
             self._stores,
             run.task,
             situation,
@@ -200,7 +206,7 @@ class Gatekeeper:
             step=step,
             about=about,
         )
-        run.withheld = asked_anew(run.task, verdict.demand, situation.people, now=now)
+        run.withheld = asked_anew(run.task, demand, situation.people, now=now)
         return False
 
     async def _ruled_on_tool(

@@ -45,7 +45,7 @@ async def test_arguments_that_were_changed_behind_the_back_of_everybody_do_not_r
     assert await task.status() is Status.REVIEWING
     review = (await task.get()).review
     states = [] if review is None else [gate.state for gate in review.gates]
-    assert states == [GateState.STALE, GateState.OPEN]
+    assert states == [GateState.REVOKED, GateState.OPEN]
 
 
 async def test_a_role_that_is_lost_after_the_vote_does_not_undo_a_low_risk(shop: Scene) -> None:

@@ -1,5 +1,6 @@
 """Ways around an approval that somebody might try: each is closed."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,10 +11,11 @@ from msgspec import Raw
 from ade.core.accounts.users import User
 from ade.core.approvals.proof import Proof
 from ade.core.approvals.refusals import ConflictOfInterest, DigestMismatch
+from ade.core.approvals.voting import Ballot
 from ade.core.errors import InvalidTask
 from ade.core.lifecycle import Status
 from ade.governance import runtime
-from ade.governance.approvals import voting
+from ade.governance.approvals import amending, voting
 from ade.governance.directory.users import add_user
 from ade.ports import TaskQuery
 from ade.queue import tasks
@@ -299,3 +301,122 @@ async def test_a_tool_call_is_judged_by_the_resources_of_its_task(here: Scene) -
 
     assert (await task.status(), here.deployed) == (Status.FAILED, [])
     assert (await task.get()).attempt == 1  # it is not tried again
+
+
+def halves(here: Scene, done: list[str]) -> None:
+    @here.app.task(name="halves", max_attempts=1)
+    async def halves(ctx: Context) -> None:
+        done.append("first")
+        await ctx.hold("the second half")
+        done.append("second")
+
+    @halves.rollback
+    async def undo() -> None:
+        done.append("undone")
+
+
+async def test_two_who_say_no_at_once_undo_it_too(here: Scene) -> None:
+    done: list[str] = []
+    halves(here, done)
+    await here.rules({**EASY, "id": "two", "names": ["halves"], "deny_threshold": 2})
+    task = await here.app.enqueue("halves", author="ada", rollback="automatic", approval="two")
+    await here.vote(task, "bob")
+    await here.kit.drain()
+    await asyncio.gather(here.vote(task, "bob", REJECT), here.vote(task, "cyd", REJECT))
+    await here.kit.drain()
+
+    assert (await task.status()) is Status.REJECTED
+    assert done == ["first", "undone"]
+
+
+async def test_a_no_after_the_fact_undoes_nothing_by_itself(here: Scene) -> None:
+    done: list[str] = []
+    halves(here, done)
+    await here.rules(EASY)
+    task = await here.app.enqueue("halves", author="ada", rollback="automatic", approval="easy")
+    await here.rules(EASY, guard=[{"name": "halves", "at": ["run"], "do": "deny", "reason": "no"}])
+    now = here.kit.clock.now()
+    await voting.break_glass(here.stores, task.id, "fire", actor="root", authenticated_at=now)
+    await here.kit.drain()
+    assert (await task.status()) is Status.FAILED
+    review = (await task.get()).review
+    assert review is not None
+    [later] = [gate for gate in review.gates if gate.step == "after the fact"]
+    ballot = Ballot(voter="bob", decision=REJECT, digest=later.digest)
+    await voting.vote(here.stores, task.id, ballot, gate_id=later.id)
+    await here.kit.drain()
+
+    assert done == []
+
+
+async def test_accounts_of_one_person_stay_that_for_votes_they_gave(here: Scene) -> None:
+    await here.rules({**ONE, "rules": [{"needed": 2, "roles": ["reviewer"]}]})
+    await add_user(here.stores, User(id="bob2", person="bob", roles=frozenset({"reviewer"})))
+    task = await here.asked()
+    await here.vote(task, "bob")
+    await here.vote(task, "bob2")
+    await here.change("bob2", person="")
+    await here.kit.advance(10)
+
+    assert (await task.status()) is Status.REVIEWING
+
+
+async def test_what_went_back_unchanged_can_still_be_dismissed(here: Scene) -> None:
+    task = await here.asked()
+    await here.vote(task, "bob", CHANGES)
+    await task.submit(by="ada")
+    await here.kit.drain()
+    assert (await task.status()) is Status.DRAFT
+
+    await voting.dismiss(here.stores, task.id, "bob", "he is away", actor="root")
+    assert (await task.status()) is Status.REVIEWING
+
+
+async def test_an_amendment_must_change_something_that_matters(here: Scene) -> None:
+    task = await here.asked()
+    ballot = Ballot(voter="bob", decision=CHANGES, digest=(await here.gate(task)).digest)
+    with pytest.raises(InvalidTask):
+        await amending.amend(here.stores, here.kit._opened.payloads, task.id, ballot, priority=0)
+    assert (await here.gate(task)).votes == ()
+
+
+async def test_a_step_that_was_approved_under_less_than_the_guard_demands_waits_again(here: Scene) -> None:
+    @here.app.task(name="agent")
+    async def agent(ctx: Context) -> None:
+        await ctx.guard("Bash", {"command": "git push"})
+        here.deployed.append("pushed")
+
+    demand = {"tool": "Bash", "do": "demand", "policy": "easy", "reason": "look"}
+    await here.rules(EASY, STRICT, guard=[demand])
+    task = await here.app.enqueue("agent", author="ada")
+    await here.kit.drain()
+    await here.vote(task, "bob")
+    await here.rules(EASY, STRICT, guard=[{**demand, "policy": "strict"}])
+    await here.kit.drain()
+
+    assert here.deployed == []
+    assert await policies(here, task) == ("strict",)
+
+
+@pytest.mark.parametrize("step", ["after the fact", "tool Bash"])
+async def test_a_step_cannot_have_a_name_of_ades_own(here: Scene, step: str) -> None:
+    @here.app.task(name="odd", max_attempts=1)
+    async def odd(ctx: Context) -> None:
+        await ctx.hold(step)
+
+    task = await here.app.enqueue("odd")
+    await here.kit.drain()
+
+    assert (await task.status()) is Status.FAILED
+
+
+async def test_what_a_run_changes_itself_does_not_make_it_stale(here: Scene) -> None:
+    here.fails = True
+    task = await here.asked(max_attempts=2)
+    await here.vote(task, "bob")
+    await here.kit.drain()
+    here.versions["site"] = "v2"  # as its first attempt left it
+    here.fails = False
+    await here.kit.finish()
+
+    assert (await task.status()) is Status.COMPLETED

@@ -52,8 +52,8 @@ def assess(task: Task, preview: Raw | None, demand: Demand, people: People, *, n
     What somebody asked to be changed, and is as it was, goes back to its author again.
     """
     seen = structs.replace(task, preview=preview)
-    if unchanged := _unchanged_for(seen):
-        return send_back(task, (unchanged,), now=now, preview=preview)
+    if (asked := _unchanged_since(seen)) is not None:
+        return _not_changed(task, asked, now=now)
     gate, events = open_gate(seen, demand, people, now=now)
     review = structs.replace(review_of(task).with_gate(gate), editors=(), errors=())
     fields: dict[str, object] = {
@@ -69,14 +69,26 @@ def assess(task: Task, preview: Raw | None, demand: Demand, people: People, *, n
     return change(task, Verb.ASSESS, now=now, payload=payload, more_events=events, also=fields)
 
 
-def _unchanged_for(task: Task) -> str:
-    """Whose request for changes was not met, told to the author; empty if there is none."""
+def _unchanged_since(task: Task) -> Gate | None:
+    """The gate at which somebody asked for changes of exactly this; None if there is none."""
     for gate in review_of(task).gates:
-        newest = {vote.voter: vote for vote in gate.votes if not vote.is_dismissed}
-        asking = sorted(who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES)
-        if asking and gate.digest == digest_at(task, gate):
-            return f"{', '.join(asking)} asked for changes, and nothing that matters has changed; edit it first"
-    return ""
+        if _asking(gate) and gate.digest == digest_at(task, gate):
+            return gate
+    return None
+
+
+def _asking(gate: Gate) -> list[str]:
+    newest = {vote.voter: vote for vote in gate.votes if not vote.is_dismissed}
+    return sorted(who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES)
+
+
+def _not_changed(task: Task, gate: Gate, *, now: int) -> Change:
+    """It goes back once more. Whoever asked may think again, and an administrator dismiss it, as before."""
+    why = f"{', '.join(_asking(gate))} asked for changes, and nothing that matters has changed; edit it first"
+    review = review_of(task)
+    if review.gate is not None and review.gate.id == gate.id:
+        review = review.with_gate(structs.replace(gate, state=GateState.CHANGES_REQUESTED, decided_at=None))
+    return send_back(structs.replace(task, review=review), (why,), now=now)
 
 
 def born_held(task: Task, demand: Demand, people: People, *, now: int) -> Task:
@@ -260,6 +272,8 @@ def dismiss(task: Task, voter: str, reason: str, people: People, *, now: int, ac
     )
     if votes == gate.votes:
         raise NoGate(f"{voter} has asked for nothing here")
+    if now >= gate.expires_at:
+        raise GateClosed(f"approval {gate.id} has expired: nobody answered in time; submit it again")
     open_again = structs.replace(gate, votes=votes, state=GateState.OPEN)
     state = people.standing(open_again, now).state
     event = told(gate, APPROVAL_DISMISSED, now=now, actor=actor, voter=voter, reason=reason)
@@ -268,6 +282,8 @@ def dismiss(task: Task, voter: str, reason: str, people: People, *, now: int, ac
     if state is GateState.CHANGES_REQUESTED:
         return change(task, Verb.REVIEW, now=now, more_events=(event,), review=review)
     ready = structs.replace(task, review=review)
+    if state is GateState.REJECTED:
+        return _turned_down(ready, after, now=now)
     if state is GateState.APPROVED:
         closed = structs.replace(after, decided_at=now)
         return approved(ready, closed, Verb.REOPEN, now=now, actor=actor, first_events=(event,))

@@ -153,15 +153,20 @@ class _Room:
         self._directory = directory
         self._delegations = delegations
         self._keeps_roles = keeps_roles
-        self._conflicts = {directory.who(account) for account in gate.conflicts}
+        self._conflicts = {*gate.conflicts, *(directory.who(account) for account in gate.conflicts)}
 
     def counted(self, votes: Sequence[Vote]) -> dict[str, Vote]:
         """The newest vote of each person, if it counts. One that counts no more brings no older one back to life."""
-        newest: dict[str, Vote] = {}
+        newest: list[tuple[set[str], Vote]] = []
         for vote in sorted(votes, key=lambda vote: vote.seq):
-            if not vote.is_dismissed and vote.digest == self._gate.digest:
-                newest[self._directory.who(vote.voter)] = vote
-        return {who: vote for who, vote in newest.items() if not self.why_not(vote)}
+            if vote.is_dismissed or vote.digest != self._gate.digest:
+                continue
+            # Accounts that were one person's when they voted stay that, whatever was changed since.
+            names = {self._directory.who(vote.voter), vote.person or vote.voter}
+            for known, _ in (same := [each for each in newest if each[0] & names]):
+                names |= known
+            newest = [each for each in newest if each not in same] + [(names, vote)]
+        return {self._directory.who(vote.voter): vote for _, vote in newest if not self.why_not(vote)}
 
     def rules_for(self, vote: Vote) -> frozenset[int]:
         """The rules this vote may help to meet, as they were when it was given."""
@@ -205,7 +210,7 @@ class _Room:
             return "it came too late"
         if voter is None or not voter.is_active or not voter.is_human:
             return f"{vote.voter} is no active person"
-        if any(self._is_conflicted(member) for member in (voter.id, *vote.chain)):
+        if any(self._is_conflicted(member) for member in (voter.id, vote.person or voter.id, *vote.chain)):
             return f"{vote.voter}, or whoever it was given for, has a hand in the task"
         has_say = self.rules_for(vote) or (vote.decision is Decision.REJECT and self.has_veto(vote))
         return "" if has_say else f"no rule asks {vote.voter} any more"
@@ -214,7 +219,8 @@ class _Room:
         return account.is_active and account.is_human and not self._is_conflicted(account.id)
 
     def _is_conflicted(self, account_id: str) -> bool:
-        return not self._gate.policy.authors_may_vote and self._directory.who(account_id) in self._conflicts
+        names = {account_id, self._directory.who(account_id)}
+        return not self._gate.policy.authors_may_vote and not names.isdisjoint(self._conflicts)
 
     def chains(self, account: Account, now: int) -> list[Chain]:
         """His own slot, and those of others if he may answer for others at all."""

@@ -113,6 +113,8 @@ def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
         "early": (),
         "opened_at": now,
         "is_automatic": False,
+        "generation": task.generation,
+        "after_attempt": task.attempt,
     }
     return structs.replace(gate, **(fresh | fields))
 

@@ -20,12 +20,15 @@ from ade.core.events import (
     APPROVAL_ESCALATED,
     APPROVAL_REJECTED,
     APPROVAL_REQUESTED,
+    BYPASSED,
+    CHANGES_REQUESTED,
     QUEUED,
     Event,
 )
 from ade.core.failure import FailureKind
 
-_VOTES = frozenset({APPROVAL_APPROVED, APPROVAL_REJECTED, "approval.changes_requested"})
+_VOTES = frozenset({APPROVAL_APPROVED, APPROVAL_REJECTED, CHANGES_REQUESTED})
+_NEVER_BEGAN = frozenset({FailureKind.DENIED, FailureKind.DEADLINE_PASSED})  # refused before the handler was called
 _RAN = frozenset({"task.succeeded", "task.retry_scheduled", "task.failed", "task.stalled"})
 _UNDONE = frozenset({"approval.revoked", "approval.expired", "task.edited", "task.submitted", "task.replayed"})
 
@@ -140,7 +143,7 @@ class Proof:
 
     def _ran(self, watched: _Watched, event: Event) -> str | None:
         is_good, watched.claim_is_good = watched.claim_is_good, None
-        if is_good is None or event.payload.get("kind") == FailureKind.DENIED:
+        if is_good is None or event.payload.get("kind") in _NEVER_BEGAN:
             return None
         if watched.may_be_incomplete:
             self.unknown += 1
@@ -172,7 +175,7 @@ _STEPS: Mapping[str, Callable[[Proof, _Watched, Event], str | None]] = {
     **dict.fromkeys(_UNDONE, Proof._undo),
     APPROVAL_DISMISSED: Proof._dismiss,
     APPROVAL_ESCALATED: Proof._escalate,
-    "approval.bypassed": Proof._bypass,
+    BYPASSED: Proof._bypass,
     QUEUED: Proof._queue,
     "task.claimed": Proof._claim,
     "task.held": Proof._hold,

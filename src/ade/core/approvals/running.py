@@ -2,7 +2,7 @@
 
 from msgspec import Raw, Struct, structs
 
-from ade.core.approvals.deciding import AFTER_THE_FACT, not_good, risk_record
+from ade.core.approvals.deciding import AFTER_THE_FACT, ANOTHER, not_good, risk_record
 from ade.core.approvals.opening import Demand, People, open_gate, review_of
 from ade.core.approvals.people import Directory
 from ade.core.approvals.records import Gate, GateState, closed_review
@@ -34,7 +34,7 @@ def clearance_of(task: Task, directory: Directory, *, now: int, policy: str | No
         return Clearance(True)
     if policy is not None and policy not in gate.policies:
         return Clearance(False, f"the policy {policy} is demanded by now, and was not met")
-    why = not_good(task, gate, directory, now=now, has_begun=_has_begun(task, gate))
+    why = not_good(task, gate, directory, now=now, has_begun=has_begun(task, gate))
     return Clearance(not why, why)
 
 
@@ -54,7 +54,7 @@ def whole_gate(task: Task) -> Gate | None:
     return gates[-1] if gates else None
 
 
-def _has_begun(task: Task, gate: Gate) -> bool:
+def has_begun(task: Task, gate: Gate) -> bool:
     """Whether the task has run under this gate before: in an earlier attempt, or up to a step that had to wait."""
     gates = review_of(task).gates
     later = gates[[each.id for each in gates].index(gate.id) + 1 :]
@@ -78,9 +78,14 @@ def wants_versions(preview: Raw | None) -> bool:
         return True  # it cannot be compared, so it is not the same
 
 
+def _over(reason: str) -> GateState:
+    """What becomes of a gate that lets nothing pass any more; what was tampered with never passes by itself again."""
+    return GateState.REVOKED if reason == ANOTHER else GateState.STALE
+
+
 def previewed_anew(task: Task, reason: str, *, preview_id: str, now: int) -> Withheld:
     """Back to the preview: whatever was approved counts no more."""
-    review = closed_review(review_of(task), GateState.STALE, now)
+    review = closed_review(review_of(task), _over(reason), now)
     fields = {
         "review": structs.replace(review, has_preview=True, preview_id=preview_id),
         "preview": None,
@@ -91,8 +96,9 @@ def previewed_anew(task: Task, reason: str, *, preview_id: str, now: int) -> Wit
 
 def assessed_anew(task: Task, reason: str, *, now: int) -> Withheld:
     """Back to where its risk is scored and its policy chosen: it may pass by itself, and that is on record."""
-    review = closed_review(review_of(task), GateState.STALE, now)
-    fields = {"review": structs.replace(review, has_preview=False, preview_id=None), "digest": None}
+    review = closed_review(review_of(task), _over(reason), now)
+    unseen = {"preview": None, "digest": None}
+    fields = {"review": structs.replace(review, has_preview=False, preview_id=None), **unseen}
     return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
 
 
@@ -123,4 +129,4 @@ def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int) -> bool
     if _stays_bypassed(task, gate):
         return True
     unlimited = structs.replace(task, review=structs.replace(review_of(task), not_after=None))  # it has begun long ago
-    return not not_good(unlimited, gate, directory, now=now, has_begun=_has_begun(task, gate))
+    return not not_good(unlimited, gate, directory, now=now, has_begun=has_begun(task, gate))

@@ -17,7 +17,14 @@ from ade.core.approvals.refusals import (
 )
 from ade.core.approvals.risk import RiskLevel
 from ade.core.change import Change, change
-from ade.core.events import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_UNBLOCKED, QUEUED, Event
+from ade.core.events import (
+    APPROVAL_APPROVED,
+    APPROVAL_REJECTED,
+    APPROVAL_UNBLOCKED,
+    CHANGES_REQUESTED,
+    QUEUED,
+    Event,
+)
 from ade.core.lifecycle import Status, Verb
 from ade.core.records import Task
 
@@ -172,7 +179,7 @@ def _events_of(gate: Gate, vote: Vote) -> tuple[Event, ...]:
     kinds = {
         Decision.APPROVE: APPROVAL_APPROVED,
         Decision.REJECT: APPROVAL_REJECTED,
-        Decision.REQUEST_CHANGES: "approval.changes_requested",
+        Decision.REQUEST_CHANGES: CHANGES_REQUESTED,
     }
     return (vote_told(gate, vote, kinds[vote.decision]),)
 

@@ -49,7 +49,7 @@ async def _admitted(stores: Stores, payloads: Payloads, task: Task, situation: S
     if Verdict.DEMAND not in (ruling.verdict, later.verdict) and not review.policies:
         return task
     asked = structs.replace(task, review=review)
-    demand = (await demanded(stores, asked, situation, reason=review.reason)).demand
+    demand = await demanded(stores, asked, situation, reason=review.reason)
     if demand.is_automatic and (review.start is StartMode.BY_HAND or review.not_before is not None):
         return _to_be_assessed(task, review)  # it does not stand in line yet, though nobody is asked
     return born_held(asked, demand, situation.people, now=now)

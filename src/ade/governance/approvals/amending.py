@@ -3,6 +3,7 @@
 from msgspec import Raw, structs
 
 from ade.core.approvals.records import Decision
+from ade.core.approvals.subjects import digest_at
 from ade.core.approvals.voting import Ballot, gate_for
 from ade.core.documents import DocumentWrite
 from ade.core.errors import InvalidTask
@@ -26,6 +27,10 @@ async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: Ballot
     """
     if not fields:
         raise InvalidTask("say what shall be different; `ade approvals approve` agrees to it as it is")
+    task = await get(stores, task_id)
+    gate = gate_for(task)
+    if digest_at(structs.replace(task, **fields), gate) == digest_at(task, gate):
+        raise InvalidTask("nothing that people are asked about would be different; say what shall be")
     asked = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")
     await vote(stores, task_id, asked)
     await edit(stores, payloads, task_id, actor=ballot.voter, **fields)

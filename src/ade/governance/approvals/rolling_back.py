@@ -1,5 +1,6 @@
 """Undoing what a task has done: by a task of its own, that is linked to it and enqueued once."""
 
+import hashlib
 from collections.abc import Sequence
 
 from ade.core.accounts.permissions import Permission
@@ -19,6 +20,9 @@ from ade.queue.ids import fresh_id
 from ade.queue.payloads import Payloads
 
 AUTOMATIC = "automatic"
+_PAGE = 1_000
+_REPLAYED = "task.replayed"
+_AFTER_A_RUN = frozenset({"task.retry_scheduled", "task.released", "task.stalled"})
 
 
 async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
@@ -42,26 +46,36 @@ async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: 
 async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
     """Before tasks fail for good: those that want it are rolled back once they have. The rollback is stored first,
     and waits for the failure, so that no death in between leaves a failure without one."""
-    failing = [change.after for change in changes if _ends_badly(change) and _is_automatic(change)]
-    if failing:
-        await enqueue(stores, payloads, [await _rollback_of(payloads, task, waits=True) for task in failing])
+    failing = [change for change in changes if _ends_badly(change) and _is_automatic(change)]
+    to_undo = [change.after for change in failing if not await _never_began(stores, change)]
+    if to_undo:
+        await enqueue(stores, payloads, [await _rollback_of(payloads, task, waits=True) for task in to_undo])
 
 
 def _ends_badly(change: Change) -> bool:
     """A task that people reject has done something only if it had been let go up to some step."""
     status = change.after.status
+    if change.before.status in FINAL:
+        return False
     return status is Status.FAILED or (status is Status.REJECTED and _waited_at_a_step(change.before))
 
 
 def _is_automatic(change: Change) -> bool:
-    return change.before.rollback == AUTOMATIC and _has_run(change.after) and not _never_began(change)
+    return change.before.rollback == AUTOMATIC and _has_run(change.after)
 
 
-def _never_began(change: Change) -> bool:
-    """Whether its only run was refused before the handler was called."""
+async def _never_began(stores: Stores, change: Change) -> bool:
+    """Whether its only run was refused before the handler was called; runs that did not count are in the log alone."""
     error, task = change.after.error, change.before
     was_refused = error is not None and error.kind in (FailureKind.DENIED, FailureKind.DEADLINE_PASSED)
-    return was_refused and task.status is Status.RUNNING and task.attempt <= 1 and not _waited_at_a_step(task)
+    if not was_refused or task.status is not Status.RUNNING or _waited_at_a_step(task):
+        return False
+    began, after = False, 0
+    while events := await stores.events.read(after, _PAGE, task_id=task.id):
+        for event in events:
+            began = event.type != _REPLAYED and (began or event.type in _AFTER_A_RUN)
+        after = events[-1].seq
+    return not began
 
 
 def _waited_at_a_step(task: Task) -> bool:
@@ -74,11 +88,13 @@ def _has_run(task: Task) -> bool:
 
 
 async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = None, waits: bool = False) -> Task:
+    args, way = await payloads.load(task.args), AUTOMATIC if waits else "manual"
+    digest = hashlib.sha256(bytes(args)).hexdigest()[:16]  # a draft that was edited since is undone in another way
     return Task(
         id=fresh_id(task.updated_at),
         name=f"{task.name}{ROLLBACK_SUFFIX}",
         queue=task.queue,
-        args=await payloads.load(task.args),
+        args=args,
         priority=task.priority,
         timeout_ms=task.timeout_ms,
         parent_id=task.id,
@@ -87,14 +103,18 @@ async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = N
         locks=task.locks,
         source=SYSTEM,
         author_id=author or task.author_id,
-        idempotency_key=f"rollback:{task.id}:{task.generation}:{AUTOMATIC if waits else 'manual'}",
+        idempotency_key=f"rollback:{task.id}:{task.generation}:{way}:{digest}",
         description=f"rollback of {task.id}",
     )
 
 
-async def is_needless(stores: Stores, rollback: Task) -> bool:
-    """Whether a rollback that was prepared has nothing to undo: its task was taken over, and completed after all."""
+async def is_needless(stores: Stores, payloads: Payloads, rollback: Task) -> bool:
+    """Whether a rollback that was prepared has nothing to undo: its task was taken over and completed after all, or
+    was edited before it ran."""
     if rollback.parent_id is None or rollback.parent_id not in rollback.depends_on:
         return False
     [original] = await stores.tasks.get([rollback.parent_id])
-    return original is not None and original.status is Status.COMPLETED
+    if original is None:
+        return False
+    ran, undone = await payloads.load(original.args), await payloads.load(rollback.args)
+    return original.status is Status.COMPLETED or bytes(ran) != bytes(undone)

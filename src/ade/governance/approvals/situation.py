@@ -29,13 +29,6 @@ class Situation(Struct, frozen=True):
     people: People
 
 
-class Verdict(Struct, frozen=True):
-    """What is demanded of a task, and how that came about."""
-
-    demand: Demand
-    chosen: Chosen
-
-
 async def load_people(stores: Stores) -> People:
     """One after the other: a store that was opened to be looked at lets nobody wait."""
     directory, delegations = await load_directory(stores), await load_delegations(stores)
@@ -91,29 +84,31 @@ async def demanded(
     reason: str = "",
     step: str = "",
     about: object = None,
-) -> Verdict:
+) -> Demand:
     """Who must approve this task. Raises InvalidPolicy for a policy that does not exist, InvalidSubject."""
     risk = await risk_of(stores, task, situation, preview)
     own = task.review.policies if task.review is not None else ()
     names, subject = tuple(dict.fromkeys((*own, *named))), subject_of(task, risk.level)
     chosen = policy_for(situation.rulebook, subject, risk, names, situation.runtime.timeouts())
-    demand = Demand(
+    return Demand(
         policy=chosen.policy,
         policies=chosen.ids,
         risk=risk,
-        is_automatic=not step and not _has_no_rest(task) and _passes_by_itself(chosen, risk, situation.runtime),
+        is_automatic=not step and not _is_for_people(task) and _passes_by_itself(chosen, risk, situation.runtime),
         in_batch=chosen.high_risk_in_batch or risk.level.rank < RiskLevel.HIGH.rank,
         reason=reason,
         step=step,
         about=about,
     )
-    return Verdict(demand, chosen)
 
 
-def _has_no_rest(task: Task) -> bool:
-    """What is stale again and again would be previewed without end if nobody looked at it."""
-    gates = task.review.gates if task.review is not None else ()
-    return sum(gate.state is GateState.STALE for gate in gates) >= _MOST_STALE
+def _is_for_people(task: Task) -> bool:
+    """Whether it cannot pass by itself any more: people were asked about this generation of it, or it is stale again
+    and again, and would be previewed without end if nobody looked at it."""
+    gates = [gate for gate in task.review.gates if gate.generation == task.generation] if task.review else []
+    asked = [gate for gate in gates if not gate.is_automatic and gate.state is not GateState.SUPERSEDED]
+    taken_back = any(gate.state is GateState.REVOKED for gate in gates)
+    return bool(asked) or taken_back or sum(gate.state is GateState.STALE for gate in gates) >= _MOST_STALE
 
 
 def _passes_by_itself(chosen: Chosen, risk: Risk, runtime: Runtime) -> bool:

@@ -131,12 +131,13 @@ async def assess(
                 await tell_denied(stores, task, ruling, Occasion.RUN)
                 return await send_back(stores, task_id, preview_id, f"a guard rule forbids it: {ruling.reason}")
         review = demanding(task, rulings)
-        verdict = await demanded(stores, task, situation, preview=preview, named=review.policies, reason=review.reason)
+        demand = await demanded(stores, task, situation, preview=preview, named=review.policies, reason=review.reason)
 
-        def decision(task: Task, now: int) -> Change | None:
-            if task.status is not Status.SUBMITTED or review_of(task).preview_id != preview_id:
+        def decision(now_there: Task, now: int) -> Change | None:
+            is_same = (review_of(now_there).preview_id, now_there.submitted_at) == (preview_id, task.submitted_at)
+            if now_there.status is not Status.SUBMITTED or not is_same:
                 return None
-            return deciding.assess(task, preview, verdict.demand, situation.people, now=now)
+            return deciding.assess(now_there, preview, demand, situation.people, now=now)
 
         return await decide(stores, task_id, decision)
     except (InvalidSubject, InvalidPolicy) as error:

@@ -6,10 +6,11 @@ from msgspec import Struct, structs
 
 from ade.core.accounts.permissions import Permission
 from ade.core.approvals import deciding
-from ade.core.approvals.opening import People, review_of
+from ade.core.approvals.opening import review_of
 from ade.core.approvals.records import Decision
 from ade.core.approvals.refusals import NotPermitted, ReauthenticationNeeded
 from ade.core.approvals.voting import REAUTHENTICATION_MS, Ballot, cast, gate_for
+from ade.core.change import Change
 from ade.core.errors import AdeError, InvalidTask, StoreError
 from ade.core.lifecycle import Status
 from ade.core.records import Task
@@ -31,20 +32,18 @@ async def vote(stores: Stores, task_id: str, ballot: Ballot, *, gate_id: str | N
     Raises NoGate, GateClosed, DigestMismatch, NotEligible and its kinds.
     """
     people = await load_people(stores)
-    await _prepare(stores, task_id, ballot, people, gate_id)
-    return await decide(
-        stores, task_id, lambda task, now: cast(task, ballot, people, now=now, gate_id=gate_id), tries=_TRIES
-    )
 
-
-async def _prepare(stores: Stores, task_id: str, ballot: Ballot, people: People, gate_id: str | None) -> None:
-    """Before somebody's no ends a task that was let go up to some step: what undoes that is stored first."""
-    if ballot.decision is not Decision.REJECT:
-        return
-    task = await get(stores, task_id)
-    change = cast(task, ballot, people, now=stores.clock.now(), gate_id=gate_id)
-    if change is not None:
+    async def prepare(change: Change) -> None:
+        """A no may end a task that was let go up to some step: what undoes that is stored first."""
         await prepare_rollbacks(stores, Payloads(stores.blobs), [change])
+
+    return await decide(
+        stores,
+        task_id,
+        lambda task, now: cast(task, ballot, people, now=now, gate_id=gate_id),
+        tries=_TRIES,
+        before=prepare,
+    )
 
 
 class Answered(Struct, frozen=True, kw_only=True):
