@@ -350,7 +350,8 @@ async def test_a_program_sees_nothing_but_what_it_is_given(tmp_path: Path) -> No
 async def test_no_signal_is_ignored_at_the_start(tmp_path: Path) -> None:
     ended = await run_process(spec_of(tmp_path, "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"))
 
-    assert ended.stdout.text.split()[1::2] == ["0" * 16, "0" * 16]
+    usual = (1 << 31) - 1  # those behind are the C library's own
+    assert [int(mask, 16) & usual for mask in ended.stdout.text.split()[1::2]] == [0, 0]
 
 
 async def test_a_directory_is_made_and_kept(tmp_path: Path) -> None:
