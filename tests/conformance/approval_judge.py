@@ -194,9 +194,11 @@ class Judge:
             if vote["voter"] == event.payload["voter"]:
                 vote["is_dismissed"] = True
 
-    def _end(self, case: Case, _event: Event) -> None:
+    def _end(self, case: Case, event: Event) -> None:
+        """A task that went back and is submitted again may be as it was: its gate is over once there is another."""
         desk = case.gates.get(case.whole)
-        if desk is not None and desk.state in ("open", "approved"):
+        ended = ("approved",) if event.type == "task.submitted" else ("open", "approved")
+        if desk is not None and desk.state in ended:
             desk.state = "over"
 
     def _fault_of_start(self, case: Case, event: Event) -> str:

