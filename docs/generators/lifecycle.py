@@ -30,7 +30,7 @@ VERB_MEANS: Mapping[Verb, str] = {
     Verb.REVIEW: "somebody says something that decides nothing yet: a vote, a comment; the status stays",
     Verb.APPROVE: "the quorum is met; it joins its queue in the same write unless it is started by hand",
     Verb.REJECT: "people say no",
-    Verb.REQUEST_CHANGES: "back to its author; votes given so far no longer count",
+    Verb.REQUEST_CHANGES: "back to its author; once something has changed, votes given so far no longer count",
     Verb.REOPEN: "whoever asked for changes thinks again, or is overruled, while the draft is unchanged",
     Verb.REVOKE: "an approval is taken back before the run: people are asked anew",
     Verb.BREAK_GLASS: "it runs without approval, in the open; people look at it after the fact",

@@ -24,7 +24,7 @@ from ade.core.schedule import next_fire_ms
 from ade.core.task import admit
 from ade.core.urls import without_password
 from ade.ports import Clock
-from ade.queue.handlers import Handler, Registry
+from ade.queue.handlers import Registry
 from ade.queue.names import arguments_by_name
 from ade.queue.payloads import Payloads
 from ade.queue.plans import Invocation, TaskDefaults, make_tasks, template_of
@@ -287,32 +287,29 @@ class Ade:
     async def _enqueue_by_name(
         self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
     ) -> TaskHandle[Any]:
-        handler = self.registry.by_name.get(name)
-        if handler is not None:
-            return await self._enqueue_here(handler, arguments, options)
-        opened = await self.open()
-        definition, args = await arguments_by_name(opened.stores, name, arguments, allow_unknown=allow_unknown)
-        plan = make_plan(self.template_of(definition), options)
-        invocation: Invocation[Any] = Invocation(plan, args)
-        return (await self._enqueue_many([invocation]))[0]
+        [handle] = await self._enqueue_many([await self._call_by_name(name, arguments, allow_unknown, options)])
+        return handle
 
     async def _draft(
         self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
     ) -> TaskHandle[Any]:
+        call = await self._call_by_name(name, arguments, allow_unknown, options)
+        opened = await self.open()
+        [task] = make_tasks([call], now=opened.stores.clock.now())
+        [handle] = self._handles([call], await opened.keep([structs.replace(task, status=Status.DRAFT)]))
+        return handle
+
+    async def _call_by_name(
+        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
+    ) -> Invocation[Any]:
+        """A call of what is defined here, or else by some worker. Raises UnknownName."""
         handler = self.registry.by_name.get(name)
         if handler is not None:
             function: TaskFunction[..., Any] = TaskFunction(self, handler)
-            return await function.with_options(**options).draft(**arguments)
+            return function.with_options(**options).call(**arguments)
         opened = await self.open()
         definition, args = await arguments_by_name(opened.stores, name, arguments, allow_unknown=allow_unknown)
-        plan = make_plan(self.template_of(definition), options)
-        [task] = make_tasks([Invocation(plan, args)], now=opened.stores.clock.now())
-        [stored] = await opened.keep([structs.replace(task, status=Status.DRAFT)])
-        return TaskHandle(self, stored.id)
-
-    async def _enqueue_here(self, handler: Handler, arguments: dict[str, Any], options: Options) -> TaskHandle[Any]:
-        function: TaskFunction[..., Any] = TaskFunction(self, handler)
-        return await function.with_options(**options).enqueue(**arguments)
+        return Invocation(make_plan(self.template_of(definition), options), args)
 
 
 def _check_calls(calls: Sequence[Invocation[R]]) -> None:

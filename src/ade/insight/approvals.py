@@ -6,10 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ade.core.approvals.deciding import AFTER_THE_FACT
 from ade.core.approvals.gates import admitting_chain, seats
 from ade.core.approvals.opening import People, review_of
-from ade.core.approvals.records import UNDECIDED, Decision, Gate, GateState
+from ade.core.approvals.records import AFTER_THE_FACT, UNDECIDED, Decision, Gate, GateState
 from ade.core.approvals.risk import RiskLevel
 from ade.core.events import APPROVAL_APPROVED, APPROVAL_REJECTED, BYPASSED, CHANGES_REQUESTED, Event
 from ade.core.lifecycle import Status

@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ade.core.approvals.deciding import AFTER_THE_FACT
 from ade.core.approvals.gates import seats, uncounted
 from ade.core.approvals.opening import People, review_of
-from ade.core.approvals.records import Bypass, Comment, Decision, Gate, GateState, StartMode
+from ade.core.approvals.records import AFTER_THE_FACT, Bypass, Comment, Decision, Gate, GateState, StartMode
 from ade.core.approvals.risk import RiskLevel
 from ade.core.lifecycle import Status
 from ade.core.records import Task

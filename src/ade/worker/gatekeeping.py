@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, structs
 
+from ade.core.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX
 from ade.core.approvals.refusals import Denied, InvalidPolicy, InvalidSubject
 from ade.core.change import Change
 from ade.core.errors import InvalidTask
@@ -77,7 +78,7 @@ class Gatekeeper:
         """None lets the run begin at once; else what to wait for, which answers None or how it ends before it began."""
         task, handler, rules = run.task, run.handler, self._rules
         if task.source == SYSTEM:
-            return self._serve(run) if task.name.endswith(":rollback") else None
+            return self._serve(run) if task.name.endswith(ROLLBACK_SUFFIX) else None
         if handler is None or rules is None:
             return None
         if task.review is None and not handler.definition.has_preview:
@@ -147,7 +148,7 @@ class Gatekeeper:
         """Whether a preview made now sees the same versions, where the first one named any."""
         from ade.core.approvals.running import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
 
-        previewer, gate = self._handlers.get(f"{handler.name}:preview"), whole_gate(run.task)
+        previewer, gate = self._handlers.get(f"{handler.name}{PREVIEW_SUFFIX}"), whole_gate(run.task)
         if gate is not None and is_bypassed(run.task, gate):
             return True  # the glass is broken: it runs as things are
         if gate is not None and has_begun(run.task, gate):
@@ -163,7 +164,11 @@ class Gatekeeper:
 
     async def after(self, run: Run, outcome: Outcome) -> None:
         """A preview that was made is put before people, as part of the run that made it."""
-        if run.task.source != SYSTEM or not run.task.name.endswith(":preview") or not isinstance(outcome, Succeeded):
+        if (
+            run.task.source != SYSTEM
+            or not run.task.name.endswith(PREVIEW_SUFFIX)
+            or not isinstance(outcome, Succeeded)
+        ):
             return
         from ade.governance.approvals.submitting import previewed
 
@@ -171,8 +176,7 @@ class Gatekeeper:
 
     async def hold(self, run: Run, wanted: Hold) -> bool:
         """Whether the run may go on; if not, it ends and waits without a worker, whatever it says. Raises Denied."""
-        from ade.core.approvals.deciding import AFTER_THE_FACT
-        from ade.core.approvals.records import MOST_STEPS_ASKED
+        from ade.core.approvals.records import AFTER_THE_FACT, MOST_STEPS_ASKED
         from ade.core.approvals.running import asked_anew, may_go_on, step_gate
         from ade.governance.approvals.situation import demanded, load_situation
 

@@ -6,7 +6,7 @@ from ade.core.approvals.gates import still_stands
 from ade.core.approvals.opening import Demand, People, again, open_gate, reconsidered, requested, review_of, told
 from ade.core.approvals.people import Directory
 from ade.core.approvals.policies import LONGEST_MS
-from ade.core.approvals.records import Bypass, Comment, Decision, Gate, GateState, closed_review
+from ade.core.approvals.records import AFTER_THE_FACT, Bypass, Comment, Decision, Gate, GateState, closed_review
 from ade.core.approvals.refusals import ApprovalNotGood, GateClosed, NoGate, NotPermitted
 from ade.core.approvals.risk import Risk
 from ade.core.approvals.subjects import digest_at
@@ -17,7 +17,6 @@ from ade.core.events import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_UNB
 from ade.core.lifecycle import Status, Verb
 from ade.core.records import SYSTEM, Task
 
-AFTER_THE_FACT = "after the fact"
 _LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
 ANOTHER = "it is not what was approved: its digest is another one"
 _NOT_HEARD = frozenset({GateState.CHANGES_REQUESTED, GateState.SUPERSEDED})

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from ade.core.approvals.gates import evaluate
 from ade.core.approvals.people import Account, Directory
-from ade.core.approvals.records import Gate, GateState, Vote
+from ade.core.approvals.records import AFTER_THE_FACT, Gate, GateState, Vote
 from ade.core.approvals.risk import RiskLevel
 from ade.core.events import (
     APPROVAL_APPROVED,
@@ -80,7 +80,7 @@ class Proof:
         except (KeyError, msgspec.ValidationError) as error:
             return f"approval.requested of task {event.task_id} does not tell what is asked: {error}"
         watched.gates[gate.id] = structs.replace(gate, votes=(), early=())
-        if gate.step != "after the fact":
+        if gate.step != AFTER_THE_FACT:
             watched.newest = gate.id
         return None
 

@@ -26,6 +26,7 @@ class GateState(StrEnum):
     REVOKED = auto()
 
 
+AFTER_THE_FACT = "after the fact"  # the step of a gate that was opened because another one was bypassed
 UNDECIDED = frozenset({GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED})
 
 

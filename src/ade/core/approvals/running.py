@@ -2,10 +2,10 @@
 
 from msgspec import Raw, Struct, structs
 
-from ade.core.approvals.deciding import AFTER_THE_FACT, ANOTHER, not_good, risk_record
+from ade.core.approvals.deciding import ANOTHER, not_good, risk_record
 from ade.core.approvals.opening import Demand, People, open_gate, review_of
 from ade.core.approvals.people import Directory
-from ade.core.approvals.records import Gate, GateState, closed_review
+from ade.core.approvals.records import AFTER_THE_FACT, Gate, GateState, closed_review
 from ade.core.approvals.refusals import InvalidSubject
 from ade.core.approvals.subjects import digest_at, digest_for, read_preview
 from ade.core.lifecycle import Status

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from ade.core.accounts.permissions import Permission
 from ade.core.admission import ROLLBACK_SUFFIX
-from ade.core.approvals.deciding import AFTER_THE_FACT
 from ade.core.approvals.opening import review_of
+from ade.core.approvals.records import AFTER_THE_FACT
 from ade.core.change import Change
 from ade.core.errors import IllegalTransition, UnknownName
 from ade.core.failure import FailureKind
