@@ -7,6 +7,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Extra arguments for the program behind a target, as in `make test ARGS="-k lease"`.
 ARGS ?=
 
+# Tests take all cores up to four; `make test JOBS=0` runs them in one process, where a debugger can be used.
+JOBS ?= auto
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help run test lint check bench bench-quick campaign lock format clean
 
@@ -18,7 +22,7 @@ run: $(VENV)/.runtime ## start ADE with the demo app on ./.ade/ade.db
 	$(BIN)/ade up --app ade.demo:ade --store sqlite:///.ade/ade.db $(ARGS)
 
 test: $(VENV)/.dev ## run every test, the slow ones included
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 lint: $(VENV)/.dev ## lint, format check, types, import rule
 	$(BIN)/ruff check .
@@ -27,7 +31,7 @@ lint: $(VENV)/.dev ## lint, format check, types, import rule
 	$(BIN)/lint-imports
 
 check: lint ## the same and the fast tests
-	$(BIN)/python -m pytest -m "not slow and not faults and not realtime" $(ARGS)
+	$(PYTEST) -m "not slow and not faults and not realtime" $(ARGS)
 
 bench: $(VENV)/.dev ## measure ADE beside its peers, in full
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -8,10 +8,10 @@ import pytest
 from ade import Ade, Settings
 from ade.settings import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
-from tests.servers.plugin import binary_or_skip, pytest_terminal_summary, server_pool
+from tests.servers.plugin import binary_or_skip, server_pool
 from tests.servers.pool import POOL
 
-__all__ = ["pytest_terminal_summary", "server_pool"]
+__all__ = ["server_pool"]
 
 STORES: Mapping[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder / 'ade.db'}",

@@ -1,7 +1,5 @@
 """Every story is told to every store. Afterwards the store's invariants must hold, whatever happened."""
 
-import re
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,25 +9,9 @@ from ade.ports import Stores
 from tests.conformance.backends import BACKENDS, Backend
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
-from tests.servers.plugin import pytest_terminal_summary as name_missing_servers
 from tests.servers.plugin import server_pool
 
 __all__ = ["server_pool"]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many stories each store has passed, and which servers were missing."""
-    passed = Counter(
-        part
-        for report in terminalreporter.stats.get("passed", [])
-        if "conformance" in report.nodeid
-        for part in re.split(r"[\[\]-]", report.nodeid)
-        if part in BACKENDS
-    )
-    if passed:
-        told = ", ".join(f"{name} {passed[name]}" for name in BACKENDS)
-        terminalreporter.write_line(f"conformance tests passed by store: {told}")
-    name_missing_servers(terminalreporter)
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from ade.events.audit import AuditCopy
 from ade.ports import Stores
 from ade.wiring import open_stores
 from tests.events.copies import BesideTheDatabase, OnPostgres, Place
-from tests.stores.postgres.plugin import postgres_or_skip, postgres_server, pytest_terminal_summary
+from tests.stores.postgres.plugin import postgres_or_skip, postgres_server
 
-__all__ = ["postgres_server", "pytest_terminal_summary"]
+__all__ = ["postgres_server"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

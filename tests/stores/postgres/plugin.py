@@ -1,11 +1,10 @@
-"""The server as a fixture, to be imported by name in a conftest file, with the hook that says why it was missing."""
+"""The server as a fixture, to be imported by name in a conftest file."""
 
 import pytest
 
-from tests.servers.plugin import pytest_terminal_summary, skip
 from tests.stores.postgres.server import NoPostgres, PostgresServer, shared_server
 
-__all__ = ["postgres_or_skip", "postgres_server", "pytest_terminal_summary"]
+__all__ = ["postgres_or_skip", "postgres_server"]
 
 
 def postgres_or_skip() -> PostgresServer:
@@ -13,8 +12,7 @@ def postgres_or_skip() -> PostgresServer:
     try:
         return shared_server()
     except NoPostgres as error:
-        skip(str(error))
-        raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture
