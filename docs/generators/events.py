@@ -4,8 +4,11 @@ from collections.abc import Mapping
 
 from ade.core import agents, events
 from ade.core.accounts import sessions, tokens, users
+from ade.core.agent_runs import log as agent_runs
 from ade.core.approvals import delegations
 from ade.core.events import ALERT, EVENT_OF, RECLAIMED
+from ade.core.inbox import events as inboxes
+from ade.core.inbox import notices
 from ade.core.locks import book
 from ade.governance import rulebook, runtime
 from docs.generators.approval_events import APPROVAL_EVENTS, APPROVAL_FIELDS
@@ -19,8 +22,17 @@ _SESSION, _DELEGATION = (
     ("account", "session"),
     ("delegation", "delegator", "delegate", "starts_at", "ends_at", "conditions"),
 )
+_AGENT_RUN, _AGENT = ("task_id", "run_id", "subagent_type"), ("session_id", "agent_id", "conversation_id", "model")
+_ITEM = ("inbox_id", "item_id", "client_message_id", "source", "kind", "queue_len")
+_BATCH = ("inbox_id", "batch_id", "item_ids", "merged_count", "queue_len_after")
 
 EVENTS: Mapping[str, Told] = {
+    agent_runs.AGENT_RUN_BEGAN: Told("an agent's program has said who it is", _AGENT_RUN, _AGENT),
+    agent_runs.AGENT_RUN_ENDED: Told(
+        "an agent's run is over: succeeded, failed or cut short; with what all attempts took so far",
+        (*_AGENT_RUN, "tool_calls", "ended"),
+        (*_AGENT, "tokens", "cost_usd", "turns", "error"),
+    ),
     "task.created": Told("a task was stored", ("queue", "name", "status"), ("parent_id",)),
     "task.claimed": Told("a worker took it; the attempt counts from here", _RUN),
     RECLAIMED: Told(
@@ -33,7 +45,11 @@ EVENTS: Mapping[str, Told] = {
     ),
     "task.failed": Told("it failed for good", _END),
     "task.dlq": Told("beside `task.failed`: it is a dead letter now", _END),
-    ALERT: Told("beside `task.failed`: somebody should look, because it ran out of memory", _END),
+    ALERT: Told(
+        "beside `task.failed`: somebody should look, because it ran out of memory. Also when a conversation rests"
+        " because its batches failed too often, then with `what`, `inbox_id`, `failures`, `in_a_row` and `seconds`",
+        _END,
+    ),
     "task.stalled": Told("its worker went silent and the lease ran out", _RUN),
     "task.released": Told("a worker that shut down handed it back", (*_RUN, "reason")),
     "task.deferred": Told(
@@ -52,7 +68,7 @@ EVENTS: Mapping[str, Told] = {
     events.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
     events.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),
     agents.AGENT_REGISTERED: Told(
-        "an agent was made known, or may do more or less than before", ("agent", "max_tasks")
+        "an agent was made known, or described anew", ("agent", "max_tasks"), ("type", "capabilities")
     ),
     "agent.active": Told("somebody let an agent begin tasks again", ("agent",)),
     "agent.draining": Told("somebody let an agent begin nothing new", ("agent",)),
@@ -67,6 +83,22 @@ EVENTS: Mapping[str, Told] = {
     book.EXPIRED: Told("a lease or a wait ran out", _LOCK, (*_LOCK_MAYBE, "reason")),
     book.LOST: Told("an operator took a lock, or a place in line, away", (*_LOCK, "reason", "by"), _LOCK_MAYBE),
     book.DEADLOCK: Told("agents waited in a ring and this one gave way", (*_LOCK, "cycle"), _LOCK_MAYBE),
+    inboxes.EVENT_OF[notices.Enqueued]: Told("an item was put into the inbox of a conversation", _ITEM),
+    inboxes.EVENT_OF[notices.Dropped]: Told(
+        "an item gave way to a new one, or was refused, because the inbox is full", (*_ITEM, "reason")
+    ),
+    inboxes.EVENT_OF[notices.Removed]: Told("somebody took an item out", _ITEM),
+    inboxes.EVENT_OF[notices.Cleared]: Told(
+        "all that waited was removed, or a batch was given up", ("inbox_id", "reason", "cleared_count", "item_ids")
+    ),
+    inboxes.EVENT_OF[notices.Blocked]: Told(
+        "items wait and nothing may be taken now", ("inbox_id", "reason", "queue_len")
+    ),
+    inboxes.EVENT_OF[notices.Dequeued]: Told("somebody took a batch", _BATCH),
+    inboxes.EVENT_OF[notices.Confirmed]: Told("what the batch led to is stored, and its items are gone", _BATCH),
+    inboxes.EVENT_OF[notices.Returned]: Told(
+        "a batch was not finished, and is back at the head of the inbox", (*_BATCH, "reason")
+    ),
     users.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner",)),
     users.USER_CHANGED: Told(
         "an account was changed; what it holds of secrets is never told",
@@ -96,9 +128,16 @@ EVENTS: Mapping[str, Told] = {
 FIELDS: Mapping[str, str] = {
     "account": "the account it is about",
     "agent": "its name",
+    "agent_id": "the agent, as its program names it",
     "attempt": "number of the run within its generation, from 1",
+    "batch_id": "the batch, counted in its inbox",
     "by": "who did it",
+    "capabilities": "what the agent can do",
+    "cleared_count": "how many items",
+    "client_message_id": "what whoever sent the item calls it, or `cm-` and its id",
     "conditions": "what the delegation is limited to",
+    "conversation_id": "the conversation, as the agent's program names it",
+    "cost_usd": "dollars of all attempts so far",
     "cron": "when it fires",
     "cycle": "the scopes that waited for each other",
     "delay_ms": "milliseconds until the next attempt",
@@ -107,20 +146,26 @@ FIELDS: Mapping[str, str] = {
     "delegator": "the account in whose place it answers",
     "digest": "SHA-256 over what it says, or over what is to be approved",
     "edited": "whether the arguments were changed",
+    "ended": "`succeeded`, `failed` or `cut short`",
     "ends_at": "when it is over, in ms UTC",
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
     "expires_at": "when it is over by itself, in ms UTC",
     "fields": "names of the fields that were changed",
     "generation": "the generation that begins",
+    "inbox_id": "the inbox, which is the name of its conversation",
     "ip": "the address the request came from",
     "is_active": "whether the account may be used",
     "is_human": "whether it is a person and no program",
+    "item_id": "the item, counted in its inbox; what it says is not told",
+    "item_ids": "the items, in their order",
     "items": "the resources, each with its mode and its fencing token (0: not granted)",
-    "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures)",
+    "kind": "kind of failure, see [The life of a task](../explanation/lifecycle.md#failures), or kind of item",
     "locks": "the resources it waits or waited for",
     "max_depth": "how many unfinished tasks the queue may have; null for no limit",
     "max_tasks": "how many tasks the agent may have at once",
+    "merged_count": "how many items",
+    "model": "the model the agent works with",
     "name": "the name of the task, the setting or the feature",
     "namespace": "where the lock's name counts",
     "new": "the value from then on; null: nothing is in the store, so files and defaults count",
@@ -132,6 +177,8 @@ FIELDS: Mapping[str, str] = {
     "previous_worker": "the worker that went silent",
     "purpose": "what the lock is for, as its holder said",
     "queue": "the queue, or the task's queue",
+    "queue_len": "how many items wait then",
+    "queue_len_after": "how many items wait then",
     "reason": "the reason somebody gave, or ADE has",
     "request_id": "the lock request, which is also the grant",
     "roles": "all its roles from then on",
@@ -141,12 +188,20 @@ FIELDS: Mapping[str, str] = {
     "scope": "what holds and waits in one go, such as a run",
     "scopes": "the permissions that it is for",
     "session": "the beginning of the hash of the session's secret",
+    "session_id": "the session of the agent's program",
     "sessions": "the same of each session",
+    "source": "where the item came from: user, task_notification, subagent or system",
     "starts_at": "when it begins, in ms UTC",
     "state": "how the request stood: granted, waiting or victim",
     "status": "the status the task begins with",
+    "subagent_type": "the type of agent",
     "timezone": "where the clock of its cron line hangs",
     "token": "the id of the token",
+    "task_id": "the task it is about; the event itself belongs to none",
+    "tokens": "tokens of all attempts so far",
+    "tool_calls": "how often tools were used",
+    "turns": "turns of all attempts so far",
+    "type": "what kind of agent it is",
     "version": "its number, from 1",
     "worker": "id of the worker",
     **APPROVAL_FIELDS,

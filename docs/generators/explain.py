@@ -12,6 +12,7 @@ REASONS: Mapping[str, str] = {
     "queue_paused": "its queue is paused",
     "no_worker": "no worker is running, or none of them has its name or looks at its queue, or all that do are "
     "draining or stuck",
+    "capabilities": "none of the workers for it has all the capabilities it needs; the facts say what is missing",
     "workers_busy": "every worker that could run it is at its concurrency",
     "agent_capacity": "every worker that could run it works for an agent that is full, draining or offline; the facts "
     "name them",

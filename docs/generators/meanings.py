@@ -51,6 +51,7 @@ DECLARED_MEANS: Mapping[str, str] = {
     "rate": 'how many of its tasks start in a period: `"100/m"`, `"5/s"`, `"1000/h"`, `"10/30s"`',
     "concurrency_key": "makes a key from the arguments it names; tasks with the same key are limited together",
     "concurrency_per_key": "how many of its tasks with the same key run at once; otherwise 1",
+    "needs": "capabilities that its workers must have, all of them; `gpu`, say",
     "cpu": "run it in a process of its own; for plain functions that compute",
 }
 
@@ -71,6 +72,7 @@ OPTIONS_MEAN: Mapping[str, str] = {
     "result_ttl": _RESULT_TTL,
     "concurrency_key": "the key itself, instead of the one made from the arguments",
     "locks": "what a run must have before it begins: names to be written, `write(...)` and `read(...)`",
+    "needs": "capabilities that its worker must have, all of them; instead of the declared ones",
     "parent": "the task this one belongs to: it is cancelled with it",
     "author": "who asked for it, by account; named in the event log, and never among those who approve it",
     "team": "the team it is for",
@@ -80,6 +82,24 @@ OPTIONS_MEAN: Mapping[str, str] = {
     "rollback": "what to do when it fails for good: `automatic` enqueues its rollback; otherwise nothing",
     "start": "once it is approved: `at_once` (usual), or `by_hand`",
     "window": "from when and until when it may start, once it is approved",
+}
+
+RUN_OPTIONS_MEAN: Mapping[str, str] = {
+    "system_prompt": "another system prompt than the agent's own",
+    "model": "another model than the agent's own",
+    "session_id": "go on in this session of the agent's program",
+    "agent_id": "go on with this agent, where programs keep agents",
+    "conversation_id": "go on in this conversation of it",
+    "max_turns": "turns that all attempts together may take",
+    "max_tokens": "tokens that they may use",
+    "max_cost_usd": "dollars that they may cost",
+    "cwd": "the folder it works in, on the worker's machine; otherwise one of its own",
+    "workspace": "the name of such a folder of its own, shared by all runs that name it",
+    "env": "variables for its program; the profile says which a task may set",
+    "parent_model": "the model to take if the chosen one is not to be had and the profile names no other",
+    "parent_conversation": "the conversation whose inbox gets a notification at the end, however it ends",
+    "tool_call_id": "the tool call by which an agent asked for it; only kept",
+    "silent": "no notification",
 }
 
 TASK_MEANS: Mapping[str, str] = {
@@ -95,7 +115,7 @@ TASK_MEANS: Mapping[str, str] = {
     "parent_id": "the task that enqueued it",
     "depends_on": "ids of the tasks it waits or waited for",
     "after_failure": "what becomes of it when one of those does not complete",
-    "source": "`user`, `schedule` for what a schedule made, or `system` for previews and rollbacks",
+    "source": "`user`, `schedule` for what a schedule made, or `system` for previews, rollbacks and notifications",
     "author_id": "who asked for it",
     "author_name": "the same for people; unused so far",
     "team": "the team it is for",
@@ -109,6 +129,7 @@ TASK_MEANS: Mapping[str, str] = {
     "result_ttl_ms": "how long the result is kept",
     "concurrency_key": "tasks of one name with the same key are limited together",
     "locks": "what every run has locked from its begin to its end",
+    "needs": "capabilities that its worker must have, sorted",
     "resources": "what it changes, by the names that locks have too",
     "rollback": "what to do when it fails for good: automatic, manual or none",
     "digest": "SHA-256 over all that people approve",

@@ -5,12 +5,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import ade
+from ade.agents.tools import TaskOutput, TaskResult, TaskStop, TaskTool
 from ade.app.ade import Ade
+from ade.app.agents import Agents, RunOptions
 from ade.app.call import Call, Stream
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
 from ade.app.locking import LockHandle
 from ade.app.options import Declared, Options
+from ade.core.agent_runs.results import AgentResult
 from ade.core.approvals.subjects import Preview
 from ade.core.control import RateLimited, Retry, Unrecoverable
 from ade.core.errors import AdeError, TaskCancelled, TaskFailed
@@ -26,7 +29,7 @@ from ade.worker.context import Context, SyncContext
 from ade.worker.perform import Middleware
 from ade.worker.run_lock import RunLock
 from ade.worker.shutdown import Handover
-from docs.generators.meanings import DECLARED_MEANS, NAMES_MEAN, OPTIONS_MEAN, TASK_MEANS
+from docs.generators.meanings import DECLARED_MEANS, NAMES_MEAN, OPTIONS_MEAN, RUN_OPTIONS_MEAN, TASK_MEANS
 from docs.generators.stubs import class_stub, fields_of, function_stub
 from docs.generators.tables import Block, table
 
@@ -45,6 +48,7 @@ CLASSES: Mapping[str, Shown] = {
         (
             "__init__",
             "settings",
+            "agents",
             "cron",
             "middleware",
             "enqueue",
@@ -59,7 +63,7 @@ CLASSES: Mapping[str, Shown] = {
         ),
         (
             *("defaults", "open", "opened", "redirected", "signature_of", "store_tasks", "store_tasks_blocking"),
-            "template_of",
+            *("template_of", "call_by_name"),
         ),
     ),
     "task-function": Shown(
@@ -92,13 +96,16 @@ CLASSES: Mapping[str, Shown] = {
             "cancelled",
             "raise_if_cancelled",
             "progress",
+            "last_progress",
             "log",
+            "print",
             "once",
             "settle",
             "forget",
             "enqueue",
             "hold",
             "guard",
+            "allows",
             "lock",
             "token",
         ),
@@ -107,11 +114,20 @@ CLASSES: Mapping[str, Shown] = {
         SyncContext,
         ("cancelled", "raise_if_cancelled"),
         # The page says so: those of Context.
-        ("progress", "log", "once", "settle", "forget", "enqueue", "hold", "guard", "lock", "token"),
+        (
+            *("progress", "last_progress", "log", "print", "once", "settle", "forget", "enqueue"),
+            *("hold", "guard", "allows", "lock", "token"),
+        ),
     ),
     "preview": Shown(Preview),
     "lock-handle": Shown(LockHandle, ("is_lost", "check", "token", "mode", "upgrade", "downgrade")),
     "run-lock": Shown(RunLock, ("check", "token"), ("enter", "leave")),
+    "agents": Shown(Agents, ("serve", "run", "conversation", "task_tool"), ("known_types",)),
+    "agent-result": Shown(AgentResult),
+    "task-tool": Shown(TaskTool, ("run",)),
+    "task-result": Shown(TaskResult),
+    "task-output": Shown(TaskOutput, ("run",)),
+    "task-stop": Shown(TaskStop, ("run",)),
     "fence": Shown(Fence, ("__init__", "check")),
     "retry": Shown(Retry, ("__init__",)),
     "rate-limited": Shown(RateLimited, ("__init__",)),
@@ -153,6 +169,7 @@ API_BLOCKS: Mapping[str, Block] = {
     "api-names": _names,
     "api-declared": partial(_described, Declared, "option", DECLARED_MEANS),
     "api-options": partial(_described, Options, "option", OPTIONS_MEAN),
+    "api-run-options": partial(_described, RunOptions, "option", RUN_OPTIONS_MEAN),
     "api-task-record": partial(_described, Task, "field", TASK_MEANS),
     "api-harness": partial(function_stub, harness),
     **{f"api-{name}": partial(_stub, name) for name in CLASSES},

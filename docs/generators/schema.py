@@ -31,11 +31,13 @@ TABLES: Mapping[str, str] = {
     "lock_item": "where each request stands: one row for each of its resources, in the order of the line",
     "lock_namespace": "the highest seq and fencing token of each namespace of locks",
     "lock_rate": "how far owners have used up how often they may ask for locks",
-    "agent": "agents, how much each may do at once, and until when it was heard of",
+    "agent": "agents: of which type each is, what it can do and how much at once, and until when it was heard of",
     "agent_lease": "who holds a unit of an agent's capacity, and for how long",
     "document": "people, rules and settings as JSON, by kind and id",
     "document_mark": "the highest version of each kind that was removed; new documents begin above it",
     "document_rate": "how far somebody has used up how often he may try, such as to log in",
+    "inbox": "inboxes of conversations: version, consumer, lease of the batch that is out, and the rest as JSON",
+    "inbox_item": "what lies in inboxes, as JSON; a row is written once and goes when its item does",
     "meta": "facts about the store itself: the boot it was last used in, the offset of the steady clock",
 }
 

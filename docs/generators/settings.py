@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo
 
 from ade.governance.runtime_names import FEATURES, SETTINGS
@@ -25,7 +26,12 @@ def _section(section: str) -> str:
 
 
 def _row(name: str, field: FieldInfo) -> list[str]:
-    return [f"`{name}`", f"`{_shown(field.default)}`", _bounds(field), meaning(field)]
+    return [f"`{name}`", f"`{_shown(_default(field))}`", _bounds(field), meaning(field)]
+
+
+def _default(field: FieldInfo) -> object:
+    """A mapping is made anew each time, so it has none by itself."""
+    return field.default if field.default_factory is NODEFAULT else field.default_factory()
 
 
 def variable(name: str) -> str:
@@ -61,8 +67,10 @@ def _shown(value: object) -> str:
             return "unset"
         case bool():
             return str(value).lower()
+        case dict():
+            return "{}"
         case tuple():
-            return "[]"
+            return f"[{', '.join(_shown(each) for each in value)}]"
         case str():
             return f'"{value}"'
         case _:

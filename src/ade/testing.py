@@ -10,7 +10,7 @@ async def test_a_failed_summary_is_tried_again_after_a_second():
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -81,15 +81,17 @@ class TestKit:
 
     __test__ = False
 
-    def __init__(self, app: Ade, opened: Opened, clock: TestClock) -> None:
+    def __init__(self, app: Ade, opened: Opened, clock: TestClock, capabilities: Iterable[str] = ()) -> None:
         self.app = app
         self.clock = clock
         self.stores: Stores = opened.stores
         self._opened = opened
+        declared = (need for handler in app.registry for need in handler.definition.needs)
+        self._capabilities = frozenset(capabilities).union(declared)
 
     async def drain(self) -> int:
         """Run everything that is due, and what that enqueues, until nothing can be claimed. Answers how many runs."""
-        return await _Shift(self.app, self._opened).work()
+        return await _Shift(self.app, self._opened, self._capabilities).work()
 
     async def advance(self, by: float | timedelta) -> None:
         """Let time pass, then do what is done on a timer: schedules, lost leases, deadlines, expired results."""
@@ -114,7 +116,8 @@ class TestKit:
 class _Shift:
     """A worker made of the parts of the real one, that goes home when there is nothing left to claim."""
 
-    def __init__(self, app: Ade, opened: Opened) -> None:
+    def __init__(self, app: Ade, opened: Opened, capabilities: frozenset[str]) -> None:
+        self._capabilities = capabilities
         self._app = app
         self._opened = opened
         self._stores = opened.stores
@@ -178,6 +181,7 @@ class _Shift:
             version=VERSION,
             names=tuple(sorted(self._app.registry.names())),
             concurrency=self._options.concurrency,
+            capabilities=tuple(sorted(self._capabilities)),
             progress_at=now,
         )
         definitions = [handler.definition for handler in self._app.registry]
@@ -190,6 +194,7 @@ class _Shift:
             worker_id=_WORKER,
             run_ids=fresh_ids(self._options.batch),
             names=self._app.registry.names(),
+            capabilities=self._capabilities,
             lease_ms=self._options.lease_ms,
         )
         return await self._stores.tasks.claim(request)
@@ -204,8 +209,13 @@ class _Shift:
 
 
 @asynccontextmanager
-async def harness(app: Ade, url: str = "memory://", clock: TestClock | None = None) -> AsyncIterator[TestKit]:
-    """Give the app an empty store and a clock that stands still, for as long as the block lasts."""
+async def harness(
+    app: Ade, url: str = "memory://", clock: TestClock | None = None, *, capabilities: Iterable[str] = ()
+) -> AsyncIterator[TestKit]:
+    """Give the app an empty store and a clock that stands still, for as long as the block lasts.
+
+    Its worker has these capabilities, and those that the app's tasks need by their declaration.
+    """
     moved = clock or TestClock()
     async with app.redirected(url, moved) as opened:
-        yield TestKit(app, opened, moved)
+        yield TestKit(app, opened, moved, capabilities)

@@ -5,7 +5,7 @@ import select
 import sys
 from pathlib import Path
 
-from ade.agents.limits import Care, Limits, environment_for
+from ade.agents.limits import Care, Limits
 from ade.agents.starting import ProcessSpec
 
 UNRULY = Path(__file__).with_name("unruly.py")
@@ -17,7 +17,7 @@ def spec_of(directory: Path, *command: str, stdin: str = "", limits: Limits | No
     return ProcessSpec(
         arguments=command,
         directory=directory,
-        environment=environment_for(),
+        environment=dict(os.environ),
         care=Care.EXISTING,
         stdin=stdin,
         limits=limits or Limits(time_s=PATIENCE_S),

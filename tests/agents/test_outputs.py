@@ -5,7 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.agents.outputs import Keeping, Lines, Mask, secrets_in
+from ade.agents.outputs import Keeping, Lines, Mask
+from ade.core.agent_runs.redaction import secrets_in
 
 # Few letters, so that secrets overlap with themselves, with each other and with the ends of pieces.
 secrets = st.lists(st.text("ab", min_size=6, max_size=9), max_size=3)
@@ -43,14 +44,14 @@ def test_a_line_that_ends_is_not_held_back() -> None:
 
 
 def test_of_two_secrets_that_begin_alike_the_longer_one_goes_whole() -> None:
-    assert masked(["secret", "secret-and-more"], [b"a secret", b"-and-more, a secret."]) == b"a [secret], a [secret]."
+    assert masked(["secret", "secret-and-more"], [b"a secret", b"-and-more, a secret."]) == b"a [hidden], a [hidden]."
 
 
 def test_a_secret_is_known_as_json_writes_it_too() -> None:
     key = '-----BEGIN "KEY"-----\nzÿ\n'
     line = json.dumps({"text": f"it is {key}"}).encode()
 
-    assert json.loads(masked([key], [line])) == {"text": "it is [secret]"}
+    assert json.loads(masked([key], [line])) == {"text": "it is [hidden]"}
 
 
 def test_what_is_short_is_no_secret() -> None:

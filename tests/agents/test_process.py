@@ -418,8 +418,8 @@ async def test_secrets_do_not_come_out_even_in_pieces(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(spec, environment=environment, secrets=("hunter2hunter2",))
     ended = await run_process(spec, on_bytes=collect)
 
-    assert b"".join(chunks) == b"key: [secret], other: [secret]\n"
-    assert ended.stdout.text == "key: [secret], other: [secret]\n"
+    assert b"".join(chunks) == b"key: [hidden], other: [hidden]\n"
+    assert ended.stdout.text == "key: [hidden], other: [hidden]\n"
 
 
 async def test_an_error_of_a_callback_ends_the_run(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from ade.agents.limits import Limits, environment_for
+from ade.agents.limits import Limits
 from ade.agents.process import run_process
 from ade.agents.starting import ProcessSpec
 
@@ -18,7 +18,7 @@ async def main() -> None:
     spec = ProcessSpec(
         arguments=[sys.executable, unruly, *sys.argv[1:]],
         directory=Path.cwd(),
-        environment=environment_for(),
+        environment=dict(os.environ),
         limits=Limits(grace_s=60.0),
     )
     await run_process(spec, on_line=pass_on)

@@ -81,6 +81,36 @@ def test_an_operator_drains_an_agent_and_lets_it_go_on(staff: Call) -> None:
     assert told[5]["payload"] == {"agent": "coder", "max_tasks": 5}
 
 
+def test_an_agent_has_a_type_and_capabilities(shop: Call) -> None:
+    said = ("--type", "coder", "--capability", "python,gpu", "--capability", "net")
+    answer = shop("agents", "register", "ada", "--max-tasks", "2", *said)
+
+    assert answer.out == "ada (coder): active, at most 2 tasks at once, can gpu, net, python\n"
+    shown = shop("agents", "show", "ada", "--json").json
+    assert (shown["type"], shown["capabilities"]) == ("coder", ["gpu", "net", "python"])
+    assert "coder" in shop("agents", "list").lines[1]
+    assert "gpu, net, python" in shop("agents", "list").lines[1]
+    kept = shop("agents", "register", "ada", "--max-tasks", "3", "--json").json
+    assert (kept["type"], kept["capabilities"], kept["max_tasks"]) == ("coder", ["gpu", "net", "python"], 3)
+    cleared = shop("agents", "register", "ada", "--max-tasks", "3", "--no-capabilities", "--type", "", "--json").json
+    assert (cleared["type"], cleared["capabilities"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "said", [("--capability", "GPU"), ("--type", "a b"), ("--capability", "gpu", "--no-capabilities")], ids=str
+)
+def test_what_no_agent_can_be_is_refused(shop: Call, said: tuple[str, ...]) -> None:
+    assert shop("agents", "register", "ada", "--max-tasks", "2", *said).code == 2
+    assert shop("agents", "--json").json["agents"] == []
+
+
+def test_a_worker_with_a_capability_that_is_no_word_does_not_start(shop: Call) -> None:
+    answer = shop("worker", "--capability", "GPU")
+
+    assert answer.code == 2
+    assert "worker.capabilities: 'GPU' is not a valid capability" in answer.err
+
+
 @pytest.mark.parametrize("verb", ["show", "drain", "activate", "offline", "remove"])
 def test_an_agent_that_nobody_knows_is_not_found(staff: Call, verb: str) -> None:
     answer = staff("agents", verb, "codr", "--json")
@@ -131,3 +161,34 @@ def test_a_worker_works_for_an_agent_and_its_units_come_back_when_it_is_killed(t
         code, _, _ = ended(worker, signal.SIGTERM)
     assert code == 0
     assert is_used(0)
+
+
+@pytest.mark.slow
+def test_a_drained_agent_begins_nothing_in_its_workers_and_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "naps.py").write_text(WORKERS)
+    app = ("--app", "naps:ade")
+    quick = {"ADE_WORKER__LEASE_S": "1.5", "ADE_WORKER__HEARTBEAT_S": "0.4", "ADE_WORKER__POLL_S": "0.1"}
+
+    def enqueue(*more: str) -> str:
+        return call(tmp_path, "enqueue", "nap", *more, *app).stdout.strip()
+
+    def status(task_id: str) -> str:
+        return str(call_json(tmp_path, "show", task_id, *app)["status"])
+
+    running = enqueue("seconds=3")
+    with started(tmp_path, "worker", "--agent", "napper", "--capability", "soft-bed", *app, **quick):
+        eventually(lambda: status(running) == "running", "the first nap")
+        assert call(tmp_path, "agents", "drain", "napper", *app).returncode == 0
+        later, picky = enqueue("seconds=0"), enqueue("seconds=0", "--needs", "soft-bed")
+        eventually(lambda: status(running) == "completed", "the end of what was running")
+        assert [status(later), status(picky)] == ["pending", "pending"]
+        shown = call_json(tmp_path, "agents", "show", "napper", *app)
+        assert (shown["status"], shown["used"]) == ("draining", 0)
+        assert "napper (draining)" in call_json(tmp_path, "explain", later, *app)["sentence"]
+        with started(tmp_path, "worker", *app, **quick):
+            eventually(lambda: status(later) == "completed", "a worker without an agent")
+            assert status(picky) == "pending", "it cannot do what that one needs"
+        assert call(tmp_path, "agents", "activate", "napper", *app).returncode == 0
+        eventually(lambda: status(picky) == "completed", "the agent to go on")
+        [worker] = [each for each in call_json(tmp_path, "workers", *app)["workers"] if each.get("agent")]
+        assert worker["capabilities"] == ["soft-bed"]

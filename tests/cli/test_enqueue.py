@@ -117,3 +117,12 @@ def test_a_full_queue_says_when_to_come_back(shop: Call) -> None:
     assert answer.code == 5
     assert answer.error["code"] == "queue_full"
     assert answer.error["retry_after"] > 0
+
+
+def test_a_task_may_need_capabilities(shop: Call) -> None:
+    task = shop("enqueue", "pack", "item=lamp", "--needs", "net,gpu", "--needs", "gpu", "--json").json
+
+    assert task["needs"] == ["gpu", "net"]
+    assert any(line.split() == ["needs", "gpu,", "net"] for line in shop("show", task["id"]).lines)
+    assert shop("enqueue", "pack", "item=lamp", "--needs", "No").code == 2
+    assert shop("draft", "pack", "item=lamp", "--needs", "gpu", "--json").json["needs"] == ["gpu"]

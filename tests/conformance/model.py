@@ -62,11 +62,12 @@ class Model:
 
     # workers
 
-    def claimable(self, count: int, queues: tuple[str, ...], now: int) -> list[str]:
+    def claimable(self, count: int, queues: tuple[str, ...], now: int, can: frozenset[str] = frozenset()) -> list[str]:
         """The ids a claim must get, in this order."""
         chosen: list[Task] = []
         for entry in sorted(self.entries.values(), key=lambda entry: (entry.task.priority, entry.order)):
-            if self._is_ready(entry, queues, now) and self._is_within_limits(entry.task, chosen):
+            is_met = can.issuperset(entry.task.needs)
+            if is_met and self._is_ready(entry, queues, now) and self._is_within_limits(entry.task, chosen):
                 chosen.append(entry.task)
         return [task.id for task in chosen[:count]]
 

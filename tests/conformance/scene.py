@@ -71,6 +71,7 @@ class Scene:
         worker: str = "w1",
         names: Iterable[str] = NAMES,
         queues: tuple[str, ...] = (),
+        can: Iterable[str] = (),
         lease_ms: int = LEASE_MS,
     ) -> list[Task]:
         request = ClaimRequest(
@@ -78,6 +79,7 @@ class Scene:
             run_ids=[new_run_id() for _ in range(count)],
             names=frozenset(names),
             queues=queues,
+            capabilities=frozenset(can),
             lease_ms=lease_ms,
         )
         return await self.stores.tasks.claim(request)

@@ -1,11 +1,11 @@
 """Capacity of agents on every store: never more units than there may be, and none is lost when somebody dies."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
-from ade.core.agents import EVENT_OF_STATUS, Agent, AgentStatus, AgentUse, registration
+from ade.core.agents import DESCRIPTION, EVENT_OF_STATUS, Agent, AgentStatus, AgentUse, registration
 from ade.core.events import Event
 from ade.ports import AGENT, AgentStore
 from tests.conformance.scene import Scene
@@ -21,8 +21,11 @@ class Office:
         self.scene = scene
         self.store: AgentStore = scene.stores.agents
 
-    async def register(self, agent_id: str = CODER, max_tasks: int = 2, *, keep: bool = False) -> Agent:
-        agent = Agent(id=agent_id, max_tasks=max_tasks, registered_at=self.scene.clock.now())
+    async def register(
+        self, agent_id: str = CODER, max_tasks: int = 2, *, keep: Collection[str] = (), **more: object
+    ) -> Agent:
+        now = self.scene.clock.now()
+        agent = Agent(id=agent_id, max_tasks=max_tasks, registered_at=now, **more)  # type: ignore[arg-type]  # any field
         event = registration(agent, at=agent.registered_at, actor="ada")
         return await self.store.register(agent, keep=keep, event=event)
 
@@ -163,12 +166,50 @@ async def test_to_register_again_keeps_what_was_set_by_hand(office: Office) -> N
     await office.set_status(AgentStatus.DRAINING)
     office.scene.clock.advance(5)
 
-    kept = await office.register(max_tasks=7, keep=True)
+    kept = await office.register(max_tasks=7, keep=DESCRIPTION)
     changed = await office.register(max_tasks=7)
 
     assert (kept.max_tasks, kept.status, kept.registered_at) == (2, AgentStatus.DRAINING, first.registered_at)
     assert (changed.max_tasks, changed.status) == (7, AgentStatus.DRAINING)
     assert await office.told() == ["agent.registered", "agent.draining", "agent.registered"]
+
+
+async def test_an_agent_is_kept_as_it_was_described_last(office: Office) -> None:
+    can = ("gpu", "python")
+    await office.register(type="coder", capabilities=can)
+    kept = await office.register(max_tasks=4, keep=("type", "capabilities"))
+    changed = await office.register(max_tasks=4, capabilities=("python",), keep=("type",))
+    cleared = await office.register(max_tasks=4)
+
+    assert (kept.max_tasks, kept.type, kept.capabilities) == (4, "coder", can)
+    assert (changed.type, changed.capabilities) == ("coder", ("python",))
+    assert (cleared.type, cleared.capabilities) == (None, ())
+    assert (await office.use()).agent == cleared
+    assert await office.told() == ["agent.registered"] * 4
+
+
+async def test_a_heartbeat_changes_nothing_about_a_known_agent_and_tells_what_it_is(office: Office) -> None:
+    known = await office.register(type="coder", capabilities=("gpu",))
+
+    renewed = await office.renew("a", agent=Agent(id=CODER, max_tasks=9, capabilities=("other",)))
+    await office.set_status(AgentStatus.DRAINING)
+
+    assert (renewed.type, renewed.capabilities, renewed.max_tasks) == ("coder", ("gpu",), known.max_tasks)
+    assert (await office.use()).agent.capabilities == ("gpu",)
+
+
+async def test_an_agent_that_was_lost_comes_back_with_all_that_its_worker_knows(office: Office) -> None:
+    agent = Agent(id=CODER, max_tasks=3, type="coder", capabilities=("gpu", "python"))
+
+    assert (await office.renew("a", agent=agent)).capabilities == ("gpu", "python")
+    assert (await office.use()).agent.type == "coder"
+
+
+async def test_to_say_the_same_again_is_no_news(office: Office) -> None:
+    for _ in range(2):
+        await office.register(type="coder", capabilities=("gpu",))
+
+    assert await office.told() == ["agent.registered"]
 
 
 async def test_only_what_is_news_is_told(office: Office) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from msgspec import structs
 
-from ade.core.agents import Agent, AgentStatus, granted
+from ade.core.agents import DESCRIPTION, Agent, AgentStatus, granted
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 
@@ -54,12 +54,22 @@ class CapacityHistories(RuleBasedStateMachine):
         held = sorted(self.leases[agent_id])
         return list({held[number % len(held)]: None for number in numbers}) if held else []
 
-    @rule(agent_id=agents, max_tasks=st.integers(1, 4), keep=st.booleans())
-    def register(self, agent_id: str, max_tasks: int, keep: bool) -> None:
-        new = Agent(id=agent_id, max_tasks=max_tasks, registered_at=self.clock.now())
+    @rule(
+        agent_id=agents,
+        max_tasks=st.integers(1, 4),
+        kind=st.sampled_from([None, "coder"]),
+        capabilities=st.sampled_from([(), ("gpu",), ("gpu", "net")]),
+        keep=st.sets(st.sampled_from(DESCRIPTION)),
+    )
+    def register(
+        self, agent_id: str, max_tasks: int, kind: str | None, capabilities: tuple[str, ...], keep: set[str]
+    ) -> None:
+        said = {"max_tasks": max_tasks, "type": kind, "capabilities": capabilities}
+        new = Agent(id=agent_id, registered_at=self.clock.now(), **said)  # type: ignore[arg-type]  # by their names
         before = self.known.get(agent_id, new)
         seen_until = max(before.seen_until, self.clock.steady())
-        after = structs.replace(before, seen_until=seen_until, max_tasks=before.max_tasks if keep else max_tasks)
+        changed = {name: value for name, value in said.items() if name not in keep}
+        after = structs.replace(before, seen_until=seen_until, **changed)
         self.known[agent_id] = after
         assert self._loop.run(self.store.register(new, keep=keep)) == after
 

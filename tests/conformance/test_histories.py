@@ -36,6 +36,8 @@ ends = st.sampled_from(["succeed", "fail", "fail for good", "throttle", "release
 queues = st.sampled_from(["a", "b"])
 limit_keys = st.sampled_from([None, "x", "x", "y"])
 maybe_limit = st.sampled_from([None, 1, 2])
+needs = st.sampled_from([(), (), ("gpu",), ("gpu", "net")])
+abilities = st.sampled_from([frozenset[str](), frozenset({"gpu"}), frozenset({"gpu", "net", "more"})])
 
 
 class Histories(RuleBasedStateMachine):
@@ -73,6 +75,10 @@ class Histories(RuleBasedStateMachine):
     def add_plain(self, queue: str, limit_key: str | None) -> None:
         self.store(self.scene.task(queue=queue, concurrency_key=limit_key))
 
+    @rule(queue=queues, limit_key=limit_keys, needs=needs)
+    def add_asking(self, queue: str, limit_key: str | None, needs: tuple[str, ...]) -> None:
+        self.store(self.scene.task(queue=queue, concurrency_key=limit_key, needs=needs))
+
     @precondition(lambda self: self.model.entries)
     @rule(number=pick, wish=st.sampled_from(AfterFailure))
     def add_link(self, number: int, wish: AfterFailure) -> None:
@@ -90,6 +96,7 @@ class Histories(RuleBasedStateMachine):
         copies=st.integers(min_value=1, max_value=4),
         waits_for=st.just([]) | st.lists(pick, max_size=2),
         wish=st.sampled_from(AfterFailure),
+        needs=needs,
     )
     def add(
         self,
@@ -103,6 +110,7 @@ class Histories(RuleBasedStateMachine):
         waits_for: list[int],
         wish: AfterFailure,
         copies: int,
+        needs: tuple[str, ...],
     ) -> None:
         known = list(self.model.entries)
         tasks = [
@@ -116,6 +124,7 @@ class Histories(RuleBasedStateMachine):
                 concurrency_key=limit_key,
                 depends_on=tuple(known[number % len(known)] for number in waits_for if known),
                 after_failure=wish,
+                needs=needs,
             )
             for _ in range(copies)
         ]
@@ -158,23 +167,25 @@ class Histories(RuleBasedStateMachine):
 
     # workers
 
-    @rule(count=st.integers(min_value=1, max_value=4), queues=st.sampled_from([(), ("a",), ("a", "b")]))
-    def claim(self, count: int, queues: tuple[str, ...]) -> None:
-        expected = self.model.claimable(count, queues, self.clock.now())
-        claimed = self.do(self.scene.claim(count, queues=queues))
+    @rule(count=st.integers(min_value=1, max_value=4), queues=st.sampled_from([(), ("a",), ("a", "b")]), can=abilities)
+    def claim(self, count: int, queues: tuple[str, ...], can: frozenset[str]) -> None:
+        expected = self.model.claimable(count, queues, self.clock.now(), can)
+        claimed = self.do(self.scene.claim(count, queues=queues, can=can))
         if [task.id for task in claimed] != expected:
             assert self.backend_name == "cluster"
-            self.check_order_of_queues(claimed, expected, queues)
+            self.check_order_of_queues(claimed, expected, queues, can)
         for task in claimed:
             self.model.take(task)
 
-    def check_order_of_queues(self, claimed: Sequence[Task], expected: Sequence[str], queues: tuple[str, ...]) -> None:
+    def check_order_of_queues(
+        self, claimed: Sequence[Task], expected: Sequence[str], queues: tuple[str, ...], can: frozenset[str]
+    ) -> None:
         """On a cluster tasks that wait for others are given an age a little ahead, so that the order of their call
         holds in all partitions: what comes to another queue right after them may go first. Each queue keeps its order.
         """
         assert any(entry.task.depends_on for entry in self.model.entries.values())
         assert len(claimed) == len(expected)
-        in_order = self.model.claimable(len(self.model.entries), queues, self.clock.now())
+        in_order = self.model.claimable(len(self.model.entries), queues, self.clock.now(), can)
         if self.model.definitions:  # with limits, who goes first also decides who goes at all
             return
         for queue in {task.queue for task in claimed}:
@@ -182,9 +193,9 @@ class Histories(RuleBasedStateMachine):
             theirs = [each for each in in_order if self.model.entries[each].task.queue == queue]
             assert mine == theirs[: len(mine)]
 
-    @rule(count=st.integers(min_value=1, max_value=4), ends=st.lists(ends, min_size=4, max_size=4))
-    def work(self, count: int, ends: list[str]) -> None:
-        self.claim(count, ())
+    @rule(count=st.integers(min_value=1, max_value=4), ends=st.lists(ends, min_size=4, max_size=4), can=abilities)
+    def work(self, count: int, ends: list[str], can: frozenset[str]) -> None:
+        self.claim(count, (), can)
         for number, end in enumerate(ends):
             if self.model.with_status(Status.RUNNING):
                 self.finish(number, end)

@@ -19,8 +19,8 @@ HOLDERS = [f"r{number}" for number in range(12)]
 holders = st.lists(st.sampled_from(HOLDERS), max_size=12)
 
 
-def agent(max_tasks: int = 3, status: AgentStatus = AgentStatus.ACTIVE, **more: int) -> Agent:
-    return Agent(id="coder", max_tasks=max_tasks, status=status, **more)
+def agent(max_tasks: int = 3, status: AgentStatus = AgentStatus.ACTIVE, seen_until: int = 0) -> Agent:
+    return Agent(id="coder", max_tasks=max_tasks, status=status, seen_until=seen_until)
 
 
 @given(

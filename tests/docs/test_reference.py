@@ -5,16 +5,28 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from msgspec import Raw, structs
 
 import ade
 from ade import testing
 from ade.core import task as decisions
+from ade.core.agent_runs import log as agent_runs
+from ade.core.agent_runs.events import Spent
+from ade.core.agent_runs.results import AgentProgress
 from ade.core.agents import AgentStatus
 from ade.core.approvals.rulebook_reading import read_rulebook
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
+from ade.core.inbox import leasing
+from ade.core.inbox import verbs as inbox_verbs
+from ade.core.inbox.events import events_of
+from ade.core.inbox.items import ItemKind, NewItem
+from ade.core.inbox.leasing import Taker
+from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
+from ade.core.inbox.state import InboxChange, unused
 from ade.core.lifecycle import Status
 from ade.core.locks import verbs
 from ade.core.locks.asking import ask
@@ -73,6 +85,22 @@ def decided() -> Iterator[Event]:
     for change in changes:
         yield from change.events
     yield from lock_events()
+    yield from inbox_events()
+    yield from agent_run_events()
+
+
+def agent_run_events() -> Iterator[Event]:
+    progress = AgentProgress(
+        subagent_type="coder",
+        session_id="s",
+        agent_id="a",
+        conversation_id="c",
+        model="m",
+        earlier=Spent(tokens=1, cost_usd=0.1, turns=1),
+    )
+    error = TaskError(kind=FailureKind.RAISED, type="AgentReported", message="no")
+    yield agent_runs.began(progress, task_id="t", run_id="r", at=NOW, actor="w")
+    yield agent_runs.ended(progress, error, task_id="t", run_id="r", at=NOW, actor="w")
 
 
 def lock_events() -> list[Event]:
@@ -93,6 +121,26 @@ def lock_events() -> list[Event]:
     locks.do(lambda book: verbs.give_way(book, "c", cycle=("b", "c")))
     locks.do(lambda book: verbs.take_away(book, "b", reason="stuck", by="ada"))
     return locks.events
+
+
+def inbox_events() -> Iterator[Event]:
+    """One of every kind."""
+    new, taker = NewItem(kind=ItemKind.MESSAGE, content="hi"), Taker(lease_id="l", holder="w", lease_ms=9, steady=0)
+    limits = InboxLimits(max_items=1, hard_max_items=1)
+    one = inbox_verbs.enqueue(unused("c"), new, limits=limits, now=NOW)
+    out = leasing.take(one.after, taker)
+    steps: list[InboxChange[Any]] = [
+        one,
+        out,
+        inbox_verbs.enqueue(one.after, new, limits=limits, now=NOW),
+        inbox_verbs.try_dequeue(one.after, BlockedReason.STREAMING),
+        inbox_verbs.remove(one.after, "q-1"),
+        inbox_verbs.clear(one.after, ClearReason.CANCELLED),
+        leasing.confirm(out.after, "l"),
+        leasing.give_back(out.after, "l", ReturnReason.FAILED),
+    ]
+    for step in steps:
+        yield from events_of("c", step.notices, at=NOW)
 
 
 def test_every_setting_is_listed_with_a_meaning() -> None:

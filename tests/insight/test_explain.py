@@ -97,6 +97,35 @@ async def test_all_workers_work_for_agents_that_begin_nothing(desk: Desk, stores
     assert (await explain(stores, task.id)).codes == ["ready"], "a worker without an agent may take it"
 
 
+async def test_nobody_has_what_it_needs(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, worker_id="plain")
+    await start_worker(desk, worker_id="other", names=("print",), capabilities=("gpu", "net"))
+    task = await desk.enqueue(needs=("gpu", "net"))
+
+    answer = await explain(stores, task.id)
+    assert answer.codes == ["capabilities"]
+    assert "it needs gpu, net, and none of the 1 running worker for it has gpu, net" in answer.sentence
+    assert answer.reasons[0].facts["missing"] == ["gpu", "net"]
+
+    await start_worker(desk, worker_id="strong", capabilities=("gpu",))
+    assert "none of the 2 running workers for it has net" in (await explain(stores, task.id)).sentence
+    await start_worker(desk, worker_id="linked", capabilities=("net",))
+    answer = await explain(stores, task.id)
+    assert "none of the 3 running workers for it has all of it; linked has all but gpu" in answer.sentence
+    await start_worker(desk, worker_id="both", capabilities=("gpu", "more", "net"))
+    assert (await explain(stores, task.id)).codes == ["ready"]
+
+
+async def test_who_could_take_it_for_its_needs_is_busy_or_drains(desk: Desk, stores: Stores) -> None:
+    await start_worker(desk, worker_id="plain")
+    await start_worker(desk, worker_id="strong", capabilities=("gpu",), running=10)
+    task = await desk.enqueue(needs=("gpu",))
+    assert (await explain(stores, task.id)).codes == ["workers_busy"]
+
+    await start_worker(desk, worker_id="strong", capabilities=("gpu",), draining=True)
+    assert (await explain(stores, task.id)).codes == ["no_worker"]
+
+
 async def test_delayed(desk: Desk, stores: Stores) -> None:
     await start_worker(desk)
     task = await desk.enqueue(run_after=desk.clock.now() + 90_000)

@@ -47,7 +47,7 @@ def test_an_unknown_key_names_the_file_and_the_nearest_known_one(
 
 
 def test_a_key_like_no_other_is_answered_with_the_sections(tmp_path: Path) -> None:
-    assert "Sections are store, redis, worker, task, sweep, limits, locks, log, events." in complaint(
+    assert "Sections are store, redis, worker, task, sweep, limits, locks, agents, log, events." in complaint(
         tmp_path, "qqqq = 1"
     )
 

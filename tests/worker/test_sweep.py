@@ -16,6 +16,8 @@ from msgspec import Raw
 from ade.core.documents import DocumentWrite
 from ade.core.failure import FailureKind, TaskError
 from ade.core.ids import uuid7
+from ade.core.inbox import verbs
+from ade.core.inbox.state import unused
 from ade.core.lifecycle import Status
 from ade.core.outcome import Failed, Succeeded
 from ade.core.records import AfterFailure, Schedule, Task, Worker
@@ -261,6 +263,15 @@ class TestRetention:
         assert await sweep.expire_documents(scene.stores) == 0
         scene.clock.advance(2)
         assert await sweep.expire_documents(scene.stores) == 1
+
+    async def test_empty_inboxes_go_after_their_time(self, scene: Scene) -> None:
+        await scene.stores.inboxes.write(verbs.bind(unused("conv-1"), "agent:coder"))
+
+        scene.clock.advance(WEEK_S - 1)
+        assert await sweep.forget_inboxes(scene.stores, retention_s=WEEK_S) == 0
+        scene.clock.advance(2)
+        assert await sweep.forget_inboxes(scene.stores, retention_s=WEEK_S) == 1
+        assert await scene.stores.inboxes.list_inboxes("", 10) == []
 
     async def test_events_stay_until_every_reader_has_passed_and_their_task_is_gone(self, scene: Scene) -> None:
         await scene.finish()

@@ -1,16 +1,11 @@
-"""How far a run may go, what it gets to see of the worker's environment, and where it works."""
+"""How far a run may go, and where it works."""
 
-import os
-from collections.abc import Iterable, Mapping
 from enum import StrEnum, auto
 from pathlib import Path
 
 from msgspec import Struct
 
 from ade.core.errors import ProgramNotStarted
-
-# What nearly every program needs and what tells no secrets; everything else a profile names.
-ALLOWED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "SSL_CERT_*")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -25,21 +20,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0  # between SIGTERM and SIGKILL
     kept_bytes: int = 64 * 1024  # of each output stream
     line_bytes: int = 4 * 1024 * 1024  # the longest line that is given whole
-
-
-def environment_for(
-    allowed: Iterable[str] = (), given: Mapping[str, str] | None = None, *, source: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """What a program gets to see: of this process's environment only what is allowed, and what is given to it.
-
-    `allowed` is added to ALLOWED; a name may end in `*`. What is given needs no leave.
-    """
-    source = os.environ if source is None else source
-    names = (*ALLOWED, *allowed)
-    whole = {name for name in names if not name.endswith("*")}
-    beginnings = tuple(name[:-1] for name in names if name.endswith("*"))
-    passed = {name: value for name, value in source.items() if name in whole or name.startswith(beginnings)}
-    return {**passed, **(given or {})}
 
 
 class Care(StrEnum):

@@ -4,28 +4,19 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
 from msgspec import Struct
+
+from ade.core.agent_runs.redaction import HIDDEN, SHORTEST_SECRET
 
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], Awaitable[None]]
 
 CHUNK = 64 * 1024
-MASK = b"[secret]"
-SHORTEST_SECRET = 6  # shorter ones would mask half of every text
+MASK = HIDDEN.encode()
 _LAST_WORDS_S = 2.0  # for a stream that somebody out of reach keeps open after the end
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|DSN)(?:_|$)"
-)
-_IN_URL = re.compile(r"://[^/\s:@]*:(?P<password>[^/\s@]+)@")
-
-
-def secrets_in(environment: Mapping[str, str]) -> list[str]:
-    """The values whose names say that nobody may read them, and the passwords in URLs."""
-    named = [value for name, value in environment.items() if _SECRET_NAME.search(name.upper())]
-    return named + [match["password"] for value in environment.values() for match in _IN_URL.finditer(value)]
 
 
 class Mask:

@@ -22,8 +22,9 @@ from msgspec import Struct
 
 from ade.agents import keeper, reaping
 from ade.agents.limits import Care, make_directory
-from ade.agents.outputs import CHUNK, Keeping, Kept, Lines, Mask, OnOutput, Output, Stream, secrets_in
+from ade.agents.outputs import CHUNK, Keeping, Kept, Lines, Mask, OnOutput, Output, Stream
 from ade.agents.starting import ProcessSpec, Started, brief_for, check, refusal, start_keeper
+from ade.core.agent_runs.redaction import secrets_in
 from ade.logs import Log
 
 _KEEPERS_END_S = 15.0  # for a keeper that has been left; it gives up earlier than that

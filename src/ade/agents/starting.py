@@ -27,7 +27,7 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
 
     arguments: Sequence[str]  # the program first: a name to be found in its PATH, or a path
     directory: Path
-    environment: Mapping[str, str]  # nothing but this; `limits.environment_for` makes it
+    environment: Mapping[str, str]  # nothing but this
     care: Care = Care.EXISTING  # of the directory
     stdin: str = ""
     secrets: Sequence[str] = ()  # masked in the output, like the values of the environment whose names say so

@@ -16,6 +16,7 @@ from ade.app.handle import TaskHandle
 from ade.app.opening import Opened, Opening
 from ade.app.options import Options, make_plan
 from ade.app.portal import Portal
+from ade.core.agent_runs.names import is_run
 from ade.core.errors import InvalidSchedule, InvalidTask
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Schedule, Task
@@ -34,6 +35,7 @@ from ade.settings import Settings, TaskSettings, load
 from ade.wiring import open_stores
 
 if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
+    from ade.app.agents import Agents
     from ade.app.locking import Lock
     from ade.core.locks.wishes import Wish
     from ade.worker.perform import Middleware
@@ -75,6 +77,13 @@ class Ade:
     def defaults(self) -> TaskDefaults:
         """What holds for tasks that do not say otherwise."""
         return _defaults(self.settings.task)
+
+    @cached_property
+    def agents(self) -> "Agents":
+        """Run agents, reach their conversations, hand out the Task tool."""
+        from ade.app.agents import Agents
+
+        return Agents(self)
 
     def cron(
         self, line: str, *, tz: str = "UTC", name: str | None = None, arguments: Mapping[str, Any] | None = None
@@ -287,19 +296,24 @@ class Ade:
     async def _enqueue_by_name(
         self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
     ) -> TaskHandle[Any]:
-        [handle] = await self._enqueue_many([await self._call_by_name(name, arguments, allow_unknown, options)])
+        call = await self.call_by_name(name, arguments, allow_unknown, options)
+        if is_run(name):  # who asked for it may want to be told of its end
+            from ade.app.agents import enqueue_run
+
+            return await enqueue_run(self, call, arguments)
+        [handle] = await self._enqueue_many([call])
         return handle
 
     async def _draft(
         self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
     ) -> TaskHandle[Any]:
-        call = await self._call_by_name(name, arguments, allow_unknown, options)
+        call = await self.call_by_name(name, arguments, allow_unknown, options)
         opened = await self.open()
         [task] = make_tasks([call], now=opened.stores.clock.now())
         [handle] = self._handles([call], await opened.keep([structs.replace(task, status=Status.DRAFT)]))
         return handle
 
-    async def _call_by_name(
+    async def call_by_name(
         self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
     ) -> Invocation[Any]:
         """A call of what is defined here, or else by some worker. Raises UnknownName."""

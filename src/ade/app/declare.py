@@ -9,6 +9,7 @@ from ade.app.options import (
     backoff,
     check_known,
     milliseconds_or_none,
+    needs,
     parse_rate,
     text,
     whole,
@@ -67,6 +68,7 @@ def _definition(name: str, given: Mapping[str, Any], signature: Signature) -> De
         max_attempts=whole("max_attempts", given["max_attempts"]) if "max_attempts" in given else None,
         backoff=backoff("backoff", given["backoff"]) if "backoff" in given else None,
         result_ttl_ms=_time("result_ttl", given),
+        needs=needs("needs", given["needs"]) if "needs" in given else (),
     )
 
 

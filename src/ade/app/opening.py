@@ -24,6 +24,7 @@ from ade.settings import Settings
 from ade.wiring import lock_limits
 
 if TYPE_CHECKING:
+    from ade.agents.background import BackgroundTasks
     from ade.governance.locks.keeper import LockKeeper
 
 
@@ -38,6 +39,7 @@ class LoopSide:
         self._stores = stores
         self._settings = settings
         self._locks: LockKeeper | None = None
+        self.agents: BackgroundTasks | None = None  # that run here and now; made with the first Task tool
         self.rules = RulebookCache(stores)
         self.runtime = RuntimeCache(stores)
 
@@ -52,7 +54,9 @@ class LoopSide:
         return self._locks
 
     async def close(self) -> None:
-        """Let go of what is locked; for code that runs on this loop."""
+        """End what runs here and let go of what is locked; for code that runs on this loop."""
+        if self.agents is not None:
+            await self.agents.close()
         self.rules.close()
         self.runtime.close()
         if self._locks is not None:

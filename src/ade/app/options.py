@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from msgspec import structs
 
+from ade.core.admission import needs_of
 from ade.core.approvals.records import Review, StartMode
 from ade.core.errors import InvalidTask
 from ade.core.ids import is_task_id
@@ -39,6 +40,7 @@ class Declared(TypedDict, total=False):
     rate: str  # starts: "100/m", "5/s", "1000/h", "10/30s"
     concurrency_key: Callable[..., str]  # called with the arguments it names
     concurrency_per_key: int  # running at once with the same key; 1 unless said otherwise
+    needs: Iterable[str]  # capabilities that its workers must have, all of them
     cpu: bool  # compute in a process of its own
 
 
@@ -61,6 +63,7 @@ class Options(TypedDict, total=False):
     result_ttl: Seconds | None
     concurrency_key: str
     locks: "Sequence[str | Wish]"  # every run has all of them, or does not begin; a bare name is to be written
+    needs: Iterable[str]  # capabilities that its worker must have, all of them
     parent: "str | HasId"
     author: str
     team: str
@@ -230,6 +233,10 @@ def locks(name: str, value: object) -> tuple[Wish, ...]:
     return merged(wishes_of(wanted))
 
 
+def needs(name: str, value: object) -> tuple[str, ...]:
+    return needs_of(_tags(name, value))
+
+
 _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "queue": ("queue", text),
     "priority": ("priority", whole),
@@ -244,6 +251,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "result_ttl": ("result_ttl_ms", milliseconds_or_none),
     "concurrency_key": ("concurrency_key", text),
     "locks": ("locks", locks),
+    "needs": ("needs", needs),
     "parent": ("parent_id", id_of),
     "author": ("author_id", text),
     "team": ("team", text),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from ade.worker.shutdown import Handover
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
+    from ade.app.opening import Opened
 
 
 def worker_options(settings: Settings) -> WorkerOptions:
@@ -39,6 +40,7 @@ def worker_options(settings: Settings) -> WorkerOptions:
         deadlock_detection=settings.locks.deadlock_detection,
         agent=worker.agent,
         agent_max_tasks=worker.max_tasks,
+        capabilities=worker.capabilities,
     )
 
 
@@ -50,6 +52,7 @@ def sweep_options(settings: Settings) -> SweepOptions:
         event_retention_s=settings.events.retention_s,
         dead_letter_retention_s=sweep.dead_letter_retention_s,
         effect_retention_s=sweep.effect_retention_s,
+        inbox_retention_s=sweep.inbox_retention_s,
         archive_dir=None if sweep.archive_dir is None else Path(sweep.archive_dir),
         prune_batch=sweep.prune_batch,
     )
@@ -62,14 +65,41 @@ def guardian_spec(settings: Settings) -> GuardianSpec | None:
     return GuardianSpec(RENEWER, msgspec.json.encode(Place(settings.store.url, settings)).decode())
 
 
+def add_agents(app: "Ade") -> None:
+    """The agent types that the settings choose become tasks of the app; most apps have none, and load nothing for it.
+
+    Raises InvalidProfile, UnknownName.
+    """
+    agents = app.settings.agents
+    if agents.types or agents.profiles or any(Path(folder).expanduser().is_dir() for folder in agents.folders):
+        from ade.app.agent_types import register_agents
+
+        register_agents(app)
+
+
+def agents_beside(app: "Ade", opened: "Opened", settings: Settings) -> AbstractAsyncContextManager[None]:
+    """What belongs to agents while a worker works: their conversations are fed, and what is old is removed."""
+    from ade.core.agent_runs.names import is_run
+
+    if not any(is_run(name) for name in app.registry.names()):
+        return nullcontext()
+    from ade.app.agent_duties import agent_duties
+
+    return agent_duties(app, opened, settings)
+
+
 async def work(
     app: "Ade", settings: Settings, stop: asyncio.Event, hurry: asyncio.Event | None = None, probe: Probe | None = None
 ) -> Handover:
     """One worker of this app, until `stop` is set. Answers what it had to hand back."""
+    add_agents(app)
     opened = await app.open()
     for schedule in app.schedules:
         await declare(opened.stores, schedule)
-    async with audit_duties(settings.store.url, opened.stores, settings.events.audit_url) as duties:
+    async with (
+        audit_duties(settings.store.url, opened.stores, settings.events.audit_url) as duties,
+        agents_beside(app, opened, settings),
+    ):
         runtime = WorkerRuntime(
             opened.stores,
             app.registry,

@@ -15,7 +15,7 @@ from ade.governance import agents as use_cases
 from ade.insight.agents import AgentView, view_agents
 from ade.insight.reasons import moment
 
-AGENT_HEAD = ("agent", "status", "used", "max tasks", "last seen", "registered")
+AGENT_HEAD = ("agent", "status", "used", "max tasks", "type", "capabilities", "last seen", "registered")
 UNIT_HEAD = ("run", "lease")
 _STYLES = {AgentStatus.ACTIVE: "green", AgentStatus.DRAINING: "yellow", AgentStatus.OFFLINE: "bold red"}
 
@@ -50,6 +50,8 @@ def _row(agent: AgentView, now: int) -> Row:
         Cell(str(agent.status), _STYLES[agent.status]),
         str(agent.used),
         str(agent.max_tasks),
+        agent.type or "",
+        ", ".join(agent.capabilities),
         f"{short_span(agent.silent_ms)} ago" if agent.silent_ms else "now",
         distance(agent.registered_at, now=now),
     )
@@ -90,15 +92,42 @@ def _unknown(agent_id: str, known: list[str]) -> UnknownAgent:
 @agents.command("register")
 @click.argument("agent_id", metavar="ID")
 @click.option("--max-tasks", type=int, required=True, help="Tasks it may have at once, in all its workers together.")
+@click.option("--type", "kind", help="What kind of agent it is, for people.")
+@click.option(
+    "--capability",
+    "capabilities",
+    multiple=True,
+    metavar="WORD",
+    help="Its workers can do this: tasks may need it; may be repeated, or use commas.",
+)
+@click.option("--no-capabilities", is_flag=True, help="Take away the capabilities it had.")
 @pass_session
-def register(session: Session, agent_id: str, max_tasks: int) -> None:
-    """Make an agent known, or change how many tasks it may have at once. What runs goes on either way."""
-    session.run(_register(session, agent_id, max_tasks))
+def register(
+    session: Session,
+    agent_id: str,
+    max_tasks: int,
+    kind: str | None,
+    capabilities: tuple[str, ...],
+    no_capabilities: bool,
+) -> None:
+    """Make an agent known, or say anew what it is and may do; what is not said stays. What runs goes on either way.
+
+    Workers of the agent learn of other capabilities with their next heartbeat.
+    """
+    if capabilities and no_capabilities:
+        raise click.UsageError("Give either --capability or --no-capabilities.")
+    words = [word.strip() for each in capabilities for word in each.split(",") if word.strip()]
+    session.run(_register(session, agent_id, max_tasks, kind, words if words or no_capabilities else None))
 
 
-async def _register(session: Session, agent_id: str, max_tasks: int) -> None:
+async def _register(
+    session: Session, agent_id: str, max_tasks: int, kind: str | None, capabilities: list[str] | None
+) -> None:
     async with session.stores(must_exist=False) as stores:
-        _tell(session, await use_cases.register(stores, agent_id, max_tasks, actor=session.actor))
+        agent = await use_cases.register(
+            stores, agent_id, max_tasks, kind=kind, capabilities=capabilities, actor=session.actor
+        )
+        _tell(session, agent)
 
 
 @agents.command("drain")
@@ -149,11 +178,15 @@ async def _remove(session: Session, agent_id: str) -> None:
 
 def _tell(session: Session, agent: Agent) -> None:
     if session.out.as_json:
-        known: dict[str, Any] = {"id": agent.id, "status": agent.status, "max_tasks": agent.max_tasks}
-        session.out.document({**known, "registered_at": moment(agent.registered_at)})
+        known: dict[str, Any] = {"id": agent.id, "type": agent.type, "status": agent.status}
+        more = {"capabilities": agent.capabilities, "max_tasks": agent.max_tasks}
+        session.out.document({**known, **more, "registered_at": moment(agent.registered_at)})
     else:
-        session.out.line(f"{agent.id}: {agent.status}, at most {agent.max_tasks} tasks at once")
+        kind = f" ({agent.type})" if agent.type else ""
+        can = f", can {', '.join(agent.capabilities)}" if agent.capabilities else ""
+        session.out.line(f"{agent.id}{kind}: {agent.status}, at most {agent.max_tasks} tasks at once{can}")
 
 
 def _document(agent: AgentView) -> dict[str, Any]:
-    return {**fields_of(agent), "registered_at": moment(agent.registered_at), "free": agent.free}
+    more = {"capabilities": agent.capabilities, "registered_at": moment(agent.registered_at), "free": agent.free}
+    return {**fields_of(agent), **more}

@@ -49,6 +49,7 @@ class Line(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
     result_ttl: float | None = None
     concurrency_key: str | None = None
     locks: list[str | Wish] | None = None
+    needs: list[str] | None = None
     approval: str | list[str] | None = None
     resources: list[str] | None = None
     rollback: str | None = None

@@ -17,6 +17,7 @@ SECTIONS: dict[str, dict[str, Place]] = {
         "sweep": Place("ade.cli.sweep:sweep", "Do the duties on a timer without running any task."),
     },
     "Tasks": {
+        "run": Place("ade.cli.run:run", "Let an agent work on a prompt, and watch it."),
         "enqueue": Place("ade.cli.enqueue:enqueue", "Enqueue a task, or all tasks of a file."),
         "draft": Place("ade.cli.draft:draft", "Write a task that people approve before it runs."),
         "submit": Place("ade.cli.submit:submit", "Put a draft before people."),
@@ -34,6 +35,9 @@ SECTIONS: dict[str, dict[str, Place]] = {
         "schedules": Place("ade.cli.schedules:schedules", "Tasks that come again and again by a cron line."),
         "locks": Place("ade.cli.locks:locks", "Who holds and waits for shared resources."),
         "agents": Place("ade.cli.agents:agents", "Agents, and how much each may do at once."),
+        "subagents": Place("ade.cli.subagents:subagents", "Agents at work: for whom, how far, at what cost."),
+        "hook": Place("ade.cli.hook:hook", "For hooks of agents: whether a tool may be used."),
+        "inbox": Place("ade.cli.inbox:inbox", "What conversations have still to be told."),
         "workers": Place("ade.cli.workers:workers", "List workers and how they are doing."),
         "events": Place("ade.cli.events:events", "Read the event log."),
         "stats": Place("ade.cli.stats:stats", "Show depths, ages, throughput and workers once."),

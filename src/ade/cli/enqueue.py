@@ -47,8 +47,8 @@ def enqueue(
 
     A value is read as JSON unless the task wants text there; KEY:=JSON is always JSON. Each line of a file is an object
     with `name`, `args` and any of queue, priority, delay, run_at, deadline, key, after, after_failure, tags,
-    description, max_attempts, timeout, result_ttl, concurrency_key, locks, approval, resources, rollback, start. A line
-    may be called `ref`, and others may name it in `after`; such a file is stored all or none.
+    description, max_attempts, timeout, result_ttl, concurrency_key, locks, needs, approval, resources, rollback, start.
+    A line may be called `ref`, and others may name it in `after`; such a file is stored all or none.
     """
     options = said_options(given)
     if (name is None) == (file is None):

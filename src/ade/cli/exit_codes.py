@@ -7,7 +7,7 @@ from ade.core import errors
 from ade.core.accounts import errors as account_errors
 from ade.core.approvals import refusals
 from ade.core.errors import AdeError
-from ade.core.inbox.errors import InvalidInboxItem
+from ade.core.inbox import errors as inbox_errors
 from ade.settings import SettingsError
 
 
@@ -31,10 +31,11 @@ MEANS: Mapping[ExitCode, str] = {
     ExitCode.PROBLEM: "a problem was found: a task that was waited for did not complete, a duty of `sweep --once`"
     " failed, `doctor` or `audit verify` complains",
     ExitCode.USAGE: "the command, its options, the settings, the app or the task were not valid; nothing was stored",
-    ExitCode.NOT_FOUND: "the task, name, queue, schedule, agent, account, token, delegation or fingerprint does not"
-    " exist",
+    ExitCode.NOT_FOUND: "the task, name, queue, schedule, agent, inbox, account, token, delegation or fingerprint does"
+    " not exist",
     ExitCode.CONFLICT: "the record is in a state that does not allow this, or somebody else was faster",
-    ExitCode.REFUSED: "refused for now: a queue or the disk is full, or somebody asks too often; try again later",
+    ExitCode.REFUSED: "refused for now: a queue, an inbox or the disk is full, or somebody asks too often; try again"
+    " later",
     ExitCode.STORE: "the store cannot be used: missing, damaged, not writable, of a newer version, out of reach",
     ExitCode.DENIED: "not allowed: who asks is not known or has not the permission, or a guard rule forbids it",
     ExitCode.INTERNAL: "a fault of ADE itself; `ADE_DEBUG=1` shows where",
@@ -54,7 +55,8 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.InvalidLock: ExitCode.USAGE,
     errors.InvalidAgent: ExitCode.USAGE,
     errors.InvalidProfile: ExitCode.USAGE,
-    InvalidInboxItem: ExitCode.USAGE,
+    inbox_errors.InvalidInbox: ExitCode.USAGE,
+    inbox_errors.InvalidInboxItem: ExitCode.USAGE,
     errors.ProgramNotStarted: ExitCode.USAGE,
     refusals.InvalidPolicy: ExitCode.USAGE,
     refusals.InvalidRulebook: ExitCode.USAGE,
@@ -71,6 +73,8 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.UnknownQueue: ExitCode.NOT_FOUND,
     errors.UnknownSchedule: ExitCode.NOT_FOUND,
     errors.UnknownAgent: ExitCode.NOT_FOUND,
+    inbox_errors.UnknownInbox: ExitCode.NOT_FOUND,
+    inbox_errors.UnknownInboxItem: ExitCode.NOT_FOUND,
     refusals.UnknownSetting: ExitCode.NOT_FOUND,
     errors.UnknownDependency: ExitCode.NOT_FOUND,
     account_errors.UnknownAccount: ExitCode.NOT_FOUND,
@@ -87,6 +91,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     account_errors.AccountExists: ExitCode.CONFLICT,
     account_errors.LastAdmin: ExitCode.CONFLICT,
     errors.QueueFull: ExitCode.REFUSED,
+    inbox_errors.InboxFull: ExitCode.REFUSED,
     account_errors.TooManyRequests: ExitCode.REFUSED,
     account_errors.NotAuthenticated: ExitCode.DENIED,
     refusals.NotPermitted: ExitCode.DENIED,

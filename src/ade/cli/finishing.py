@@ -50,7 +50,7 @@ async def _tell(session: Session, stores: Stores, task: Task, *, alone: bool) ->
     if out.as_json:
         out.record({**task_view(task), **({} if result is None else {"result": result})})
     elif alone:
-        _raise_unless_completed(task)
+        raise_unless_completed(task)
         if result is not None:
             out.line(pretty(result))
     else:
@@ -62,7 +62,7 @@ def _why(task: Task) -> str:
     return f"{task.error.type}: {task.error.message}" if task.error is not None else task.reason or ""
 
 
-def _raise_unless_completed(task: Task) -> None:
+def raise_unless_completed(task: Task) -> None:
     if task.status is Status.FAILED:
         raise TaskFailed(f"task {task.id} ({task.name}) failed: {_why(task)}", task_id=task.id, error=task.error)
     if task.status is not Status.COMPLETED:

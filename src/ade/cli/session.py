@@ -114,6 +114,15 @@ class Session:
             gc.enable()
             yield app
 
+    @asynccontextmanager
+    async def open_bare_app(self) -> "AsyncIterator[Ade]":
+        """An app without tasks on the same store, whatever app was named."""
+        from ade.app.ade import Ade
+
+        async with Ade(settings=self.settings) as app:
+            gc.enable()
+            yield app
+
     def has_store(self) -> bool:
         from ade.wiring import store_exists
 

@@ -131,6 +131,7 @@ def _print_record(out: Output, task: Task, now: int) -> None:
             ("resources", ", ".join(task.resources)),
             ("rollback", task.rollback or ""),
             ("locks", ", ".join(f"{wish.resource} ({wish.mode})" for wish in task.locks)),
+            ("needs", ", ".join(task.needs)),
             ("tags", ", ".join(task.tags)),
             ("source", task.source if task.source != "user" else ""),
             ("author", task.author_id or ""),

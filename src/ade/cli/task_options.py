@@ -38,6 +38,12 @@ _HOW = (
     click.option(
         "--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas."
     ),
+    click.option(
+        "--needs",
+        multiple=True,
+        metavar="WORD",
+        help="Only a worker that can do this; may be repeated, or use commas.",
+    ),
     click.option("--description", help="A sentence for people."),
     click.option("--timeout", type=DURATION, help="The longest its first run may take."),
     click.option("--max-attempts", type=int, help="How often it is run at most."),
@@ -84,8 +90,8 @@ async def chosen_options(stores: Stores, said: "Options", author: str) -> "Optio
 def said_options(given: dict[str, Any]) -> "Options":
     """Only what was said; `()` means that a repeatable option was not given."""
     said = {name: value for name, value in given.items() if value is not None and value != ()}
-    if "tags" in said:
-        said["tags"] = tuple(tag.strip() for tags in said["tags"] for tag in tags.split(",") if tag.strip())
+    for words in said.keys() & {"tags", "needs"}:
+        said[words] = tuple(word.strip() for each in said[words] for word in each.split(",") if word.strip())
     if read_locks := said.pop("read_locks", ()):
         from ade.core.locks.wishes import read
 

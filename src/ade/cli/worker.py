@@ -15,6 +15,14 @@ def worker_options(function: Any) -> Any:
     """Options that say how a worker works; each stands for the setting of its name."""
     for option in (
         click.option("--max-tasks", type=int, help="With --agent: tasks it may have at once in all its workers."),
+        click.option(
+            "--capability",
+            "capabilities",
+            multiple=True,
+            metavar="WORD",
+            help="It can do this: tasks may need it; may be repeated, or use commas.",
+        ),
+        click.option("--agents", metavar="TYPE,...", help="Agent types to run; * is all whose program is installed."),
         click.option("--agent", metavar="ID", help="Work for this agent, within its capacity."),
         click.option("--cpu-processes", type=int, help="CPU-bound functions at once; 0 is one per core."),
         click.option("--threads", type=int, help="Plain functions at once."),
@@ -29,6 +37,8 @@ def worker_options(function: Any) -> Any:
 def keep_worker_options(session: Session, given: dict[str, Any]) -> None:
     """As settings, where the rules between them are checked."""
     names = {"grace": "grace_s"}
+    given["capabilities"] = ",".join(given["capabilities"]) or None
+    session.flags["agents.types"] = given.pop("agents")
     session.flags.update({f"worker.{names.get(name, name)}": value for name, value in given.items()})
 
 

@@ -9,7 +9,7 @@ from ade.cli.times import distance, short_span
 from ade.cli.views import worker_view
 from ade.insight.workers import Liveness, WorkerView, view_workers
 
-WORKER_HEAD = ("worker", "state", "running", "places", "queues", "started", "version")
+WORKER_HEAD = ("worker", "state", "running", "places", "queues", "capabilities", "started", "version")
 _STYLES = {
     Liveness.WORKING: "green",
     Liveness.DRAINING: "yellow",
@@ -45,6 +45,7 @@ def worker_rows(seen: Sequence[WorkerView], *, now: int) -> list[Row]:
             str(each.worker.running),
             str(each.worker.concurrency),
             ", ".join(each.worker.queues) or "all",
+            ", ".join(each.worker.capabilities),
             distance(each.worker.started_at, now=now),
             each.worker.version,
         )

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from ade.core.agent_runs.names import NOTIFY
+from ade.core.capabilities import capabilities_of
 from ade.core.errors import DependencyCycle, InvalidTask
 from ade.core.ids import is_task_id
 from ade.core.lifecycle import BIRTHS
@@ -45,11 +47,18 @@ def check_task(task: Task) -> None:
     _check_timing(task)
     if task.locks:
         merged(task.locks)
+    if task.needs:
+        needs_of(task.needs)
+
+
+def needs_of(words: Iterable[str]) -> tuple[str, ...]:
+    """What a task asks its worker for, as it is stored. Raises InvalidTask."""
+    return capabilities_of(words, "needs", InvalidTask)
 
 
 def _check_identity(task: Task) -> None:
-    if task.source != SYSTEM and task.name.endswith(OWN_SUFFIXES):
-        raise InvalidTask(f"{task.name[:120]} is enqueued by ADE itself, for a task of the name before the colon")
+    if task.source != SYSTEM and (task.name.endswith(OWN_SUFFIXES) or task.name == NOTIFY):
+        raise InvalidTask(f"{task.name[:120]} is a step of ADE's own, which it enqueues itself for another task")
     if not is_task_id(task.id):
         raise InvalidTask(f"task id {task.id[:60]!r} is not a UUID in its lower-case text form")
     if task.status not in BIRTHS:

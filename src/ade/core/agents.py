@@ -1,17 +1,20 @@
 """Agents and how much each may do at once: a set of leases, one for each unit, and never a counter."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum, auto
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from ade.core.capabilities import capabilities_of
 from ade.core.errors import InvalidAgent
 from ade.core.events import Event
 
+DESCRIPTION = ("max_tasks", "type", "capabilities")  # fields that a registration may change
 MOST_TASKS = 1_000_000
 OFFLINE_AFTER_MS = 60_000  # an agent that was not heard of for so long is shown as offline
 _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,99}")
+_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 
 
 class AgentStatus(StrEnum):
@@ -27,6 +30,8 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     max_tasks: int
+    type: str | None = None  # what kind of agent it is, for people
+    capabilities: tuple[str, ...] = ()  # sorted: what each of its workers can do
     status: AgentStatus = AgentStatus.ACTIVE
     registered_at: int = 0
     seen_until: int = 0  # steady time: until when its last sign of life counts
@@ -58,6 +63,25 @@ def check_agent(agent_id: str, max_tasks: int) -> None:
         raise InvalidAgent(f"max_tasks of agent {agent_id} is 1 to {MOST_TASKS:,}, not {max_tasks!r}")
 
 
+def check_type(kind: str) -> None:
+    """Raise InvalidAgent unless an agent may be of such a type."""
+    if not _TYPE.fullmatch(kind):
+        raise InvalidAgent(
+            f"{kind[:60]!r} is not a valid type of agents: begin with a letter or digit, then letters, digits, '.', '_'"
+            " and '-', at most 50"
+        )
+
+
+def check_capabilities(agent_id: str, words: Iterable[str]) -> tuple[str, ...]:
+    """The words as an agent keeps them. Raises InvalidAgent."""
+    return capabilities_of(words, f"agent {agent_id}", InvalidAgent)
+
+
+def described(known: Agent, agent: Agent, keep: Collection[str] = ()) -> Agent:
+    """A known agent as it is described anew; of the fields of DESCRIPTION those in `keep` stay as they are."""
+    return structs.replace(known, **{name: getattr(agent, name) for name in DESCRIPTION if name not in keep})
+
+
 def granted(agent: Agent, wanted: Sequence[str], live: Collection[str]) -> list[str]:
     """Which of these holders have a unit afterwards.
 
@@ -77,4 +101,9 @@ def status_at(agent: Agent, steady: int) -> AgentStatus:
 
 def registration(agent: Agent, *, at: int, actor: str | None = None) -> Event:
     """The event that tells of a new agent, or of what it may do from now on."""
-    return Event(type=AGENT_REGISTERED, at=at, actor=actor, payload={"agent": agent.id, "max_tasks": agent.max_tasks})
+    payload: dict[str, object] = {"agent": agent.id, "max_tasks": agent.max_tasks}
+    if agent.type is not None:
+        payload["type"] = agent.type
+    if agent.capabilities:
+        payload["capabilities"] = list(agent.capabilities)
+    return Event(type=AGENT_REGISTERED, at=at, actor=actor, payload=payload)

@@ -1,4 +1,8 @@
-"""What a handler may raise to say how its run shall be treated."""
+"""What a handler may raise to say how its run shall be treated, and what it may hear."""
+
+from enum import StrEnum, auto
+
+from ade.core.outcome import Failed
 
 
 class Retry(Exception):
@@ -21,8 +25,24 @@ class RateLimited(Exception):
         self.retry_after = retry_after
 
 
+class RunFailed(Exception):
+    """The run has failed in a way that is known exactly, such as an agent that was stopped for its budget."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.error.message)
+        self.failed = failed
+
+
 class RunHeld(BaseException):
     """The run waits for people: it ends here, and begins again once they have agreed.
 
     No Exception, so that a handler that catches all of those does not go on before they have.
     """
+
+
+class Leave(StrEnum):
+    """Whether a tool may be used."""
+
+    FREE = auto()  # no rule of ADE's has anything against it
+    GRANTED = auto()  # people were asked, and have agreed
+    NEEDED = auto()  # people must be asked first

@@ -62,6 +62,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     result_ttl_ms: int | None = None
     concurrency_key: str | None = None
     locks: tuple[Wish, ...] = ()  # every run has all of them, or does not begin
+    needs: tuple[str, ...] = ()  # sorted: capabilities that its worker must have, all of them
     # governance
     resources: tuple[str, ...] = ()  # what it changes, by the names that locks have too
     rollback: str | None = None
@@ -123,6 +124,7 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int | None = None
     backoff: Backoff | None = None
     result_ttl_ms: int | None = None
+    needs: tuple[str, ...] = ()  # capabilities that their workers must have
     has_preview: bool = False  # its tasks are previewed and approved before they run
     has_rollback: bool = False
 
@@ -151,6 +153,7 @@ class Worker(Struct, frozen=True, kw_only=True, omit_defaults=True):
     heartbeat_until: int = 0  # silent beyond this: presumed dead
     draining: bool = False
     agent: str | None = None  # whose capacity its runs use up
+    capabilities: tuple[str, ...] = ()  # sorted: its own and those of its agent
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):

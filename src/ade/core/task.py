@@ -4,7 +4,7 @@ import hashlib
 
 from msgspec import Raw, structs
 
-from ade.core.admission import LAST_MOMENT, check_task
+from ade.core.admission import LAST_MOMENT, check_task, needs_of
 from ade.core.approvals.records import GateState, closed_review, edited
 from ade.core.change import Change, Guard, change
 from ade.core.errors import IllegalTransition, InvalidTask
@@ -26,6 +26,7 @@ def admit(task: Task, *, now: int) -> Task:
         run_after=max(task.run_after, 0),
         depends_on=tuple(dict.fromkeys(task.depends_on)),  # naming one twice means nothing
         locks=merged(task.locks) if task.locks else (),
+        needs=needs_of(task.needs) if task.needs else (),
         args_digest=_args_digest(task),
     )
     check_task(admitted)
@@ -303,6 +304,8 @@ def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) ->
     if fields.keys() & {"depends_on", "after_failure"}:
         raise InvalidTask("what a draft waits for cannot be changed; make a new draft instead")
     about: dict[str, object] = {"fields": sorted(fields)}
+    if "needs" in fields:
+        fields["needs"] = needs_of(fields["needs"])  # type: ignore[arg-type]  # checked there
     also = {**fields, **edited(task.review, actor, now), "preview": None, "digest": None, "risk": None}
     after_edit = change(task, Verb.EDIT, now=now, actor=actor, payload=about, also=also)
     check_task(after_edit.after)

@@ -1,17 +1,48 @@
 """What somebody does to an agent as a whole. It is told in the log, as everything that changes what runs."""
 
-from ade.core.agents import AGENT_REMOVED, EVENT_OF_STATUS, Agent, AgentStatus, check_agent, registration
+from collections.abc import Iterable
+
+from ade.core.agents import (
+    AGENT_REMOVED,
+    EVENT_OF_STATUS,
+    Agent,
+    AgentStatus,
+    check_agent,
+    check_capabilities,
+    check_type,
+    registration,
+)
 from ade.core.errors import UnknownAgent
 from ade.core.events import Event
 from ade.ports import Stores
 
 
-async def register(stores: Stores, agent_id: str, max_tasks: int, *, actor: str | None = None) -> Agent:
-    """Make an agent known, or change how many tasks it may have at once. Raises InvalidAgent."""
+async def register(
+    stores: Stores,
+    agent_id: str,
+    max_tasks: int,
+    *,
+    kind: str | None = None,
+    capabilities: Iterable[str] | None = None,
+    actor: str | None = None,
+) -> Agent:
+    """Make an agent known, or say anew what it is and may do. Raises InvalidAgent.
+
+    What is None stays as it is known; an empty text or list takes away what was known.
+    """
     check_agent(agent_id, max_tasks)
+    if kind:
+        check_type(kind)
     now = stores.clock.now()
-    agent = Agent(id=agent_id, max_tasks=max_tasks, registered_at=now)
-    return await stores.agents.register(agent, event=registration(agent, at=now, actor=actor))
+    agent = Agent(
+        id=agent_id,
+        max_tasks=max_tasks,
+        type=kind or None,
+        capabilities=check_capabilities(agent_id, capabilities or ()),
+        registered_at=now,
+    )
+    keep = [name for name, given in (("type", kind), ("capabilities", capabilities)) if given is None]
+    return await stores.agents.register(agent, keep=keep, event=registration(agent, at=now, actor=actor))
 
 
 async def set_status(stores: Stores, agent_id: str, status: AgentStatus, *, actor: str | None = None) -> Agent:

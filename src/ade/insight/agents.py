@@ -20,6 +20,8 @@ class Unit(Struct, frozen=True, kw_only=True):
 class AgentView(Struct, frozen=True, kw_only=True):
     id: str
     status: AgentStatus  # offline too when nobody has heard of it for long
+    type: str | None
+    capabilities: tuple[str, ...]
     max_tasks: int
     used: int
     registered_at: int
@@ -36,6 +38,8 @@ def view(use: AgentUse, steady: int) -> AgentView:
     return AgentView(
         id=agent.id,
         status=status_at(agent, steady),
+        type=agent.type,
+        capabilities=agent.capabilities,
         max_tasks=agent.max_tasks,
         used=use.used,
         registered_at=agent.registered_at,

@@ -9,7 +9,7 @@ from ade.insight.agents import agents_in_the_way
 from ade.insight.limits import limits_reached
 from ade.insight.lines import locks_in_the_way
 from ade.insight.reasons import Explanation, Reason, listed, moment, span
-from ade.insight.workers import Liveness, WorkerView, serves, view_workers
+from ade.insight.workers import Liveness, WorkerView, has_place, missing, serves, view_workers
 from ade.ports import Stores
 
 
@@ -109,10 +109,13 @@ async def _workers_and_agents(stores: Stores, views: Sequence[WorkerView], task:
 
 def _workers(views: Sequence[WorkerView], task: Task) -> Iterator[Reason]:
     alive = [each for each in views if each.liveness is not Liveness.SILENT]
-    able = [each for each in alive if serves(each.worker, task)]
+    placed = [each for each in alive if has_place(each.worker, task)]
+    able = [each for each in placed if serves(each.worker, task)]
     willing = _willing(views, task)
     if not alive:
         yield Reason(code="no_worker", sentence="no worker is running; start one with `ade worker`")
+    elif placed and not able:
+        yield _lacking(placed, task)
     elif not able:
         knows_name = any(task.name in each.worker.names for each in alive)
         what = f"looks at the queue {task.queue!r}" if knows_name else f"has a task named {task.name!r}"
@@ -127,6 +130,26 @@ def _workers(views: Sequence[WorkerView], task: Task) -> Iterator[Reason]:
         places = sum(each.worker.concurrency for each in willing)
         sentence = f"all places of the {_counted(len(willing), 'worker')} for it are taken ({places})"
         yield Reason(code="workers_busy", sentence=sentence, facts={"workers": len(willing), "places": places})
+
+
+def _lacking(placed: Sequence[WorkerView], task: Task) -> Reason:
+    """Everybody who could run it lacks something: what nobody has, or else what the one who lacks least does."""
+    nobody_has = [need for need in task.needs if all(need in missing(each.worker, task) for each in placed)]
+    nearest = min(placed, key=lambda each: len(missing(each.worker, task)))
+    who = _counted(len(placed), "running worker")
+    if nobody_has:
+        sentence = f"it needs {', '.join(task.needs)}, and none of the {who} for it has {', '.join(nobody_has)}"
+    else:
+        lack = ", ".join(missing(nearest.worker, task))
+        sentence = f"it needs {', '.join(task.needs)}, and none of the {who} for it has all of it"
+        sentence += f"; {nearest.worker.id} has all but {lack}"
+    facts: dict[str, object] = {
+        "needs": list(task.needs),
+        "missing": nobody_has or missing(nearest.worker, task),
+        "workers": {each.worker.id: list(each.worker.capabilities) for each in placed},
+    }
+    hint = "start one with `ade worker --capability`, or give it to their agent with `ade agents register`"
+    return Reason(code="capabilities", sentence=f"{sentence}; {hint}", facts=facts)
 
 
 async def _definition(stores: Stores, task: Task) -> Definition | None:

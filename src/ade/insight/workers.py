@@ -47,5 +47,14 @@ async def view_workers(stores: Stores) -> list[WorkerView]:
 
 
 def serves(worker: Worker, task: Task) -> bool:
-    """Whether this worker has a handler for the task and looks at its queue."""
+    """Whether this worker has a handler for the task, looks at its queue, and has what it asks for."""
+    return has_place(worker, task) and not missing(worker, task)
+
+
+def has_place(worker: Worker, task: Task) -> bool:
     return task.name in worker.names and (not worker.queues or task.queue in worker.queues)
+
+
+def missing(worker: Worker, task: Task) -> list[str]:
+    """The capabilities that a task asks for and this worker does not have."""
+    return [need for need in task.needs if need not in worker.capabilities]

@@ -17,6 +17,7 @@ from ade.core.lifecycle import Status
 from ade.core.records import Definition, Effect, OutputLine, Queue, Schedule, Task, Worker
 from ade.ports.agents import AgentStore as AgentStore
 from ade.ports.documents import DocumentStore as DocumentStore
+from ade.ports.inboxes import InboxStore as InboxStore
 from ade.ports.locks import LockNews as LockNews
 from ade.ports.locks import LockQuery as LockQuery
 from ade.ports.locks import LockStore as LockStore
@@ -31,12 +32,16 @@ class Clock(Protocol):
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
-    """Who claims what. `names` are the handlers the worker has; `queues` empty means every queue."""
+    """Who claims what. `names` are the handlers the worker has; `queues` empty means every queue.
+
+    A task that asks for capabilities goes only to who has all of them.
+    """
 
     worker_id: str
     run_ids: Sequence[str]  # one fresh id for each task wanted; their number is the limit
     names: frozenset[str]
     queues: tuple[str, ...] = ()
+    capabilities: frozenset[str] = frozenset()
     lease_ms: int = 30_000
     may_be_repeated: bool = True  # False: asked for the first time, so nobody needs to look for an earlier answer
 
@@ -351,6 +356,7 @@ class Stores:
     locks: LockStore
     agents: AgentStore
     documents: DocumentStore
+    inboxes: InboxStore
     upkeep: UpkeepStore
     hints: Hints
     clock: Clock
@@ -367,4 +373,5 @@ class Closer(Protocol):
     async def __call__(self) -> None: ...
 
 
-WORK, STOP, DONE, LOCK, AGENT, RULES = "work", "stop", "done", "lock", "agent", "rules"  # topics of hints
+# Topics of hints.
+WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX = "work", "stop", "done", "lock", "agent", "rules", "inbox"

@@ -1,6 +1,6 @@
 """The seam for agents: who they are, and who holds the units of their capacity."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from ade.core.agents import Agent, AgentStatus, AgentUse
@@ -13,11 +13,10 @@ class AgentStore(Protocol):
     A holder is a run; it has one unit, for as long as its lease. Leases that ran out count for nothing.
     """
 
-    async def register(self, agent: Agent, *, keep: bool = False, event: Event | None = None) -> Agent:
-        """Make an agent known, or change how much it may do; it is then heard of. Answers how it stands now.
+    async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
+        """Make an agent known, or describe it anew; it is then heard of. Answers how it stands now.
 
-        Of a known one only `max_tasks` changes, and with `keep` not even that. The event is entered if one of these
-        did.
+        Of a known one only the fields of DESCRIPTION change, without those in `keep`. The event is entered if one did.
         """
 
     async def set_status(self, agent_id: str, status: AgentStatus, event: Event | None = None) -> Agent | None:

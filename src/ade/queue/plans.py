@@ -44,6 +44,7 @@ def template_of(definition: Definition, defaults: TaskDefaults) -> Task:
         max_attempts=first(definition.max_attempts, defaults.max_attempts),
         backoff=first(definition.backoff, defaults.backoff),
         result_ttl_ms=first(definition.result_ttl_ms, defaults.result_ttl_ms) or None,
+        needs=definition.needs,
         review=Review(has_preview=True) if definition.has_preview else None,
     )
 

@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from ade.ports import AGENT, DONE, LOCK, RULES, STOP, WORK
+from ade.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK
 
-TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES)
+TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)
 
 
 class _Topic:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from ade.core.agents import Agent, check_agent, registration
+from ade.core.agents import DESCRIPTION, Agent, check_agent, registration
 from ade.core.errors import AdeError
 from ade.logs import Log
 from ade.ports import AgentStore, Clock
@@ -25,12 +25,13 @@ class Capacity:
         max_tasks = options.agent_max_tasks
         wanted = options.concurrency if max_tasks is None else max_tasks
         check_agent(options.agent, wanted)
+        self.on_change: Callable[[], None] = lambda: None  # the agent can do something else than before
         self._store = store
         self._clock = clock
         self._lease_ms = options.lease_ms
         self._worker_id = worker_id
         self._held = held
-        self._keeps_limit = max_tasks is None
+        self._keep = [name for name in DESCRIPTION if name != "max_tasks" or max_tasks is None]
         self._units: set[str] = set()  # run ids that have a unit, as far as anybody here knows
         self._asking: Collection[str] = ()  # of those the ones whose claim is under way
         self._given: Collection[str] = ()  # of these the ones that were given a unit; read by the lease thread
@@ -42,7 +43,7 @@ class Capacity:
         now = self._clock.now()
         wanted = Agent(id=self.agent.id, max_tasks=self.agent.max_tasks, registered_at=now)
         told = registration(wanted, at=now, actor=self._worker_id)
-        self.agent = await self._store.register(wanted, keep=self._keeps_limit, event=told)
+        self.agent = await self._store.register(wanted, keep=self._keep, event=told)
 
     async def take(self, run_ids: Sequence[str]) -> list[str]:
         """Units for those who are about to be claimed, as far as there are any; what is over is given for them."""
@@ -86,19 +87,21 @@ class Capacity:
 
     def renew(self, held: Mapping[str, str], call_on_loop: Callable[[Callable[[], None]], object]) -> None:
         """Keep the units of these runs, and of those that are being claimed. For the lease thread; never raises."""
-        holders = [*held, *self._given]
+        holders, before = [*held, *self._given], self.agent
         try:
             self.agent = self._store.renew(self.agent, holders, lease_ms=self._lease_ms)
         except AdeError as error:  # its runs have leases of their own, and go on
             log.warning("capacity.not_renewed", agent=self.agent.id, error=str(error))
         finally:
             with suppress(RuntimeError):  # the loop is closed
-                call_on_loop(lambda: self._renewed(holders))
+                call_on_loop(lambda: self._renewed(holders, is_changed=self.agent.capabilities != before.capabilities))
 
-    def _renewed(self, holders: Sequence[str]) -> None:
+    def _renewed(self, holders: Sequence[str], *, is_changed: bool) -> None:
         """Who ended meanwhile was given a unit again, and nobody else would ever give that back."""
         self._units.update(holder for holder in holders if holder not in self._held)
         self.look()
+        if is_changed:
+            self.on_change()
 
     async def _release(self) -> bool:
         over = self._over()

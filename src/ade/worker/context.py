@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 import msgspec
 from msgspec import Raw, structs
 
-from ade.core.control import RunHeld
+from ade.core.control import Leave, RunHeld
 from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
 from ade.core.locks.asking import ask as ask_for
 from ade.core.locks.asking import ttl_ms_of, wait_ms_of
@@ -24,7 +24,7 @@ from ade.core.records import Task
 from ade.queue.coding import CODING_ERRORS, decode_foreign, to_json, to_plain
 from ade.worker.run_lock import ContextLocks, Held, RunLock, SyncRunLock
 from ade.worker.texts import storable
-from ade.worker.wire import Begin, Facts, Finish, Forget, Hold, Ledger, Progress, Request, Say, Spawn, TakeLock
+from ade.worker.wire import Begin, Facts, Finish, Forget, Hold, Ledger, Look, Progress, Request, Say, Spawn, TakeLock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,7 +53,8 @@ class Context:
         self.name = facts.name
         self.attempt = facts.attempt
         self.worker = facts.worker
-        self._run_id = facts.run_id
+        self.author = facts.author
+        self.run_id = self._run_id = facts.run_id
         self._ask = ask
         self._is_stopped = is_stopped
         self._begun: set[str] = set()
@@ -74,10 +75,19 @@ class Context:
         """Keep how far the run has come, in whatever form of JSON suits the task."""
         await self._ask(Progress(to_json(to_plain(value))))
 
+    @property
+    def last_progress(self) -> Any:
+        """What an earlier run of this task has told last with `progress`, or None: where to go on."""
+        return None if self._facts.progress is None else msgspec.json.decode(self._facts.progress)
+
     async def log(self, message: str, /, **fields: object) -> None:
         """Write a line of the task's output, which is kept with the task and logged by the worker."""
         told = "".join(f" {name}={value}" for name, value in fields.items())
         await self._ask(Say(storable(f"{message}{told}"[:_LINE_LIMIT])))
+
+    async def print(self, line: str, /, stream: str = "stdout") -> None:
+        """Keep a line that a program has printed, under the name of its stream. It is not logged by the worker."""
+        await self._ask(Say(storable(line[:_LINE_LIMIT]), stream))
 
     @overload
     async def once(self, key: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -152,6 +162,10 @@ class Context:
         """Ask the guard about a tool call: returns if it is allowed, raises Denied, or waits as `hold` does."""
         await self._hold(Hold(step=f"tool {tool}", about=to_json(to_plain(arguments)), is_tool=True))
 
+    async def allows(self, tool: str, arguments: dict[str, Any], /) -> Leave:
+        """What the guard says of a tool call by now, without asking anybody. Raises Denied."""
+        return Leave(await self._ask(Look(tool, to_json(to_plain(arguments)))))
+
     async def _hold(self, wanted: Hold) -> None:
         if not await self._ask(wanted):
             raise RunHeld(f"task {self.task_id} waits for people at: {wanted.step}")
@@ -222,6 +236,13 @@ class SyncContext:
         self.name = context.name
         self.attempt = context.attempt
         self.worker = context.worker
+        self.author = context.author
+        self.run_id = context.run_id
+
+    @property
+    def last_progress(self) -> Any:
+        """What an earlier run of this task has told last with `progress`, or None: where to go on."""
+        return self._context.last_progress
 
     @property
     def cancelled(self) -> bool:
@@ -249,12 +270,14 @@ class SyncContext:
 
     progress = _blocking(Context.progress)
     log = _blocking(Context.log)
+    print = _blocking(Context.print)
     once = _blocking(Context._once)
     settle = _blocking(Context.settle)
     forget = _blocking(Context.forget)
     enqueue = _blocking(Context.enqueue)
     hold = _blocking(Context.hold)
     guard = _blocking(Context.guard)
+    allows = _blocking(Context.allows)
 
 
 def _stored(answer: Raw | None, function: Callable[..., object]) -> Any:

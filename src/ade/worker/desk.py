@@ -24,6 +24,7 @@ from ade.worker.wire import (
     Hold,
     LeaveLock,
     Ledger,
+    Look,
     Progress,
     Request,
     Say,
@@ -53,10 +54,11 @@ class Desk:
         match request:
             case Progress(value):
                 await self._keep_progress(run, value)
-            case Say(text):
+            case Say(text, stream):
                 task = run.task
-                log.info("task.says", task_id=task.id, attempt=task.attempt, worker=task.worker_id, line=text)
-                await self._outputs.add(task.id, run.id, task.attempt, text)
+                if stream == "log":
+                    log.info("task.says", task_id=task.id, attempt=task.attempt, worker=task.worker_id, line=text)
+                await self._outputs.add(task.id, run.id, task.attempt, text, stream)
             case Begin(key):
                 return await self._begin(run, key)
             case Finish(key, answer):
@@ -65,11 +67,11 @@ class Desk:
                 await self._stores.effects.forget(key)
             case Spawn(tasks):
                 return await self._enqueue([_of_its_author(task, run.task) for task in tasks])
-            case TakeLock() | LeaveLock() | Hold():
+            case TakeLock() | LeaveLock() | Hold() | Look():
                 return await self._govern(run, request)
         return None
 
-    async def _govern(self, run: Run, request: TakeLock | LeaveLock | Hold) -> Any:
+    async def _govern(self, run: Run, request: TakeLock | LeaveLock | Hold | Look) -> Any:
         """What is not the run's alone to decide."""
         match request:
             case TakeLock():
@@ -78,6 +80,8 @@ class Desk:
                 return await self._locks.leave(run, lock_id)
             case Hold():
                 return await self._gates.hold(run, request)
+            case Look(tool, about):
+                return await self._gates.look(run, tool, about)
 
     def context(self, run: Run) -> Context:
         """For a handler on the loop."""
@@ -120,6 +124,8 @@ def facts_of(run: Run) -> Facts:
         attempt=task.attempt,
         worker=task.worker_id or "",
         run_id=run.id,
+        author=task.author_id,
+        progress=task.progress,
         scope=request_id(task),
         locks=tuple(item for held in run.locks.values() for item in held.grant.items),
     )

@@ -51,6 +51,7 @@ def standard_duties(
     settle = partial(sweep.settle_ripe, stores, payloads=payloads)
     trim = partial(sweep.trim_events, stores, retention_s=options.event_retention_s)
     effects = partial(sweep.prune_effects, stores, retention_s=options.effect_retention_s)
+    inboxes = partial(sweep.forget_inboxes, stores, retention_s=options.inbox_retention_s)
     return [
         Duty(name="settle", every_s=quick, perform=settle, may_run=may_judge_leases),
         Duty(name="locks", every_s=quick, perform=partial(sweep.serve_locks, stores)),
@@ -65,6 +66,7 @@ def standard_duties(
         Duty(name="events", every_s=slow, perform=trim),
         Duty(name="effects", every_s=slow, perform=effects),
         Duty(name="documents", every_s=slow, perform=partial(sweep.expire_documents, stores)),
+        Duty(name="inboxes", every_s=slow, perform=inboxes),
         Duty(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
         Duty(name="orphans", every_s=rare, perform=partial(sweep.remove_orphans, stores)),
         Duty(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),

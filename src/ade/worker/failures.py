@@ -3,7 +3,7 @@
 import traceback
 
 from ade.core.approvals.refusals import Denied
-from ade.core.control import RateLimited, Retry, Unrecoverable
+from ade.core.control import RateLimited, Retry, RunFailed, Unrecoverable
 from ade.core.errors import EffectUnknown
 from ade.core.failure import FailureKind, TaskError
 from ade.core.outcome import Failed
@@ -25,6 +25,8 @@ _DELAYS = {FailureKind.RETRY_ASKED: "after", FailureKind.RATE_LIMITED: "retry_af
 
 def failure_of(error: BaseException) -> Failed:
     """The outcome of a handler that raised this."""
+    if type(error) is RunFailed:
+        return error.failed
     raised = type(error)  # isinstance would ask the exception itself, whose class may be wrong in any way
     kind = next((kind for cause, kind in _KINDS if issubclass(raised, cause)), FailureKind.RAISED)
     return failed(kind, error, retry_after_ms=_asked_delay_ms(kind, error))

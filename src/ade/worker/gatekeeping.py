@@ -10,6 +10,7 @@ from msgspec import Raw, structs
 from ade.core.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX
 from ade.core.approvals.refusals import Denied, InvalidPolicy, InvalidSubject
 from ade.core.change import Change
+from ade.core.control import Leave
 from ade.core.errors import InvalidTask
 from ade.core.failure import FailureKind, TaskError
 from ade.core.outcome import Failed, Outcome, Succeeded, Withheld
@@ -177,7 +178,7 @@ class Gatekeeper:
     async def hold(self, run: Run, wanted: Hold) -> bool:
         """Whether the run may go on; if not, it ends and waits without a worker, whatever it says. Raises Denied."""
         from ade.core.approvals.records import AFTER_THE_FACT, MOST_STEPS_ASKED
-        from ade.core.approvals.running import asked_anew, may_go_on, step_gate
+        from ade.core.approvals.running import asked_anew
         from ade.governance.approvals.situation import demanded, load_situation
 
         if len(wanted.about) > _LARGEST_STEP:
@@ -192,9 +193,7 @@ class Gatekeeper:
             if ruling is None:
                 return True
             named, reason = (*named, *ruling[0]), ruling[1]
-        gate, now = step_gate(run.task, step, about), self._stores.clock.now()
-        is_enough = gate is not None and set(named) <= {*gate.policies}  # the guard may demand more by now
-        if gate is not None and is_enough and may_go_on(run.task, gate, situation.people.directory, now=now):
+        if self._have_agreed(run.task, step, about, named, situation):
             return True
         if run.task.review is not None and len(run.task.review.gates) > MOST_STEPS_ASKED:
             raise InvalidTask(
@@ -210,8 +209,29 @@ class Gatekeeper:
             step=step,
             about=about,
         )
-        run.withheld = asked_anew(run.task, demand, situation.people, now=now)
+        run.withheld = asked_anew(run.task, demand, situation.people, now=self._stores.clock.now())
         return False
+
+    async def look(self, run: Run, tool: str, about: Raw) -> Leave:
+        """Whether a tool may be used like this by now. Raises Denied."""
+        from ade.governance.approvals.situation import load_situation
+
+        situation = await load_situation(self._stores)
+        wanted = Hold(step=f"tool {tool}", about=about, is_tool=True)
+        ruling = await self._ruled_on_tool(run.task, situation, wanted)
+        if ruling is None:
+            return Leave.FREE
+        have_agreed = self._have_agreed(run.task, wanted.step, msgspec.json.decode(about), ruling[0], situation)
+        return Leave.GRANTED if have_agreed else Leave.NEEDED
+
+    def _have_agreed(
+        self, task: Task, step: str, about: object, policies: Sequence[str], situation: "Situation"
+    ) -> bool:
+        from ade.core.approvals.running import may_go_on, step_gate
+
+        gate, now = step_gate(task, step, about), self._stores.clock.now()
+        is_enough = gate is not None and set(policies) <= {*gate.policies}  # the guard may demand more by now
+        return gate is not None and is_enough and may_go_on(task, gate, situation.people.directory, now=now)
 
     async def _ruled_on_tool(
         self, task: Task, situation: "Situation", wanted: Hold

@@ -22,6 +22,7 @@ class WorkerOptions:
     grace_s: float = 20.0  # how long a stopping worker waits for what is running
     cancel_grace_s: float = 5.0  # how long a handler may take to end once it was told to
     agent: str | None = None  # whose capacity its runs use up; None: nobody's
+    capabilities: tuple[str, ...] = ()  # beside those of its agent
     agent_max_tasks: int | None = None  # None: as the agent is known, or as many as `concurrency`
     lock_limits: LockLimits = field(default_factory=LockLimits)  # for what its runs lock
     deadlock_detection: bool = True
@@ -45,5 +46,6 @@ class SweepOptions:
     event_retention_s: float = 2_592_000.0
     dead_letter_retention_s: float = 7_776_000.0
     effect_retention_s: float = 2_592_000.0
+    inbox_retention_s: float = 7_776_000.0
     archive_dir: Path | None = None  # None: pruned tasks are not archived
     prune_batch: int = 1_000

@@ -34,12 +34,13 @@ class OutputBuffer:
     def __len__(self) -> int:
         return len(self._lines)
 
-    async def add(self, task_id: str, run_id: str, attempt: int, text: str) -> None:
+    async def add(self, task_id: str, run_id: str, attempt: int, text: str, stream: str = "log") -> None:
         if len(self._lines) >= _MOST:
             self.dropped += 1
             return
         at = self._clock.now()
-        self._lines.append(OutputLine(task_id=task_id, run_id=run_id, attempt=attempt, at=at, text=text))
+        line = OutputLine(task_id=task_id, run_id=run_id, attempt=attempt, at=at, text=text, stream=stream)
+        self._lines.append(line)
         if len(self._lines) >= _FULL:
             await self.flush()
         elif self._flush_soon is None:

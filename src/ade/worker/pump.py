@@ -46,6 +46,7 @@ class Pump:
         self._modes = tuple(mode for (mode,) in self._names)
         self._unanswered: ClaimRequest | None = None  # asked before the store went away; the same request is repeated
         self._rated = [item.definition for item in registry if item.definition.rate_count is not None]
+        self._own = frozenset(options.capabilities)
         self._ids = RunIds()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -61,6 +62,8 @@ class Pump:
         self.progress_at = stores.clock.now()
         runs.on_room = self._on_room
         runs.on_settled = self._on_settled
+        if capacity is not None:
+            capacity.on_change = self._wake.set
 
     async def work(self) -> None:
         """Claim until told to stop."""
@@ -86,6 +89,11 @@ class Pump:
         finally:
             for leave in unfollow:
                 leave()
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What this worker can do, and its agent, as far as that is known. Also read by the lease thread."""
+        return self._own if self._capacity is None else self._own.union(self._capacity.agent.capabilities)
 
     def stop(self) -> None:
         """Claim no more."""
@@ -145,6 +153,7 @@ class Pump:
             run_ids=run_ids,
             names=names,
             queues=self._options.queues,
+            capabilities=self.capabilities,
             lease_ms=self._options.lease_ms,
             may_be_repeated=False,
         )

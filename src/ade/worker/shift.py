@@ -110,6 +110,7 @@ class Shift:
             progress_at=self._pump.progress_at,
             draining=self.draining,
             agent=setup.options.agent,
+            capabilities=tuple(sorted(self._pump.capabilities)),
         )
 
     async def work(self, stop: asyncio.Event) -> None:

@@ -107,6 +107,11 @@ async def expire_documents(stores: Stores, limit: int = 1_000) -> int:
     return await stores.documents.expire_documents(limit)
 
 
+async def forget_inboxes(stores: Stores, *, retention_s: float, limit: int = 1_000) -> int:
+    """Forget inboxes that have been empty and untouched for long."""
+    return await stores.inboxes.forget_empty(stores.clock.now() - round(retention_s * 1000), limit)
+
+
 async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:
     """Remove large payloads whose tasks never came to be or are gone."""
     removed = await stores.sweeps.remove_orphans(ORPHAN_AGE_MS, limit)

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from ade.core.locks.records import LockItem
 from ade.core.locks.wishes import Wish
 from ade.core.outcome import Failed
-from ade.core.records import Effect, Task
+from ade.core.records import Effect, MaybeRaw, Task
 
 _LENGTH = struct.Struct(">I")
 
@@ -28,6 +28,7 @@ class Say(Struct, frozen=True, tag=True):
     """Keep this line of the run's output."""
 
     text: str
+    stream: str = "log"  # what a program printed is of another one, and not logged by the worker as well
 
 
 class Begin(Struct, frozen=True, tag=True):
@@ -85,7 +86,14 @@ class Hold(Struct, frozen=True, tag=True, kw_only=True):
     is_tool: bool = False
 
 
-Request = Progress | Say | Begin | Finish | Forget | Spawn | TakeLock | LeaveLock | Hold
+class Look(Struct, frozen=True, tag=True):
+    """Whether a tool may be used like this by now; answered by a Leave. Nothing is asked of anybody."""
+
+    tool: str
+    about: Raw
+
+
+Request = Progress | Say | Begin | Finish | Forget | Spawn | TakeLock | LeaveLock | Hold | Look
 
 
 class Ask(Struct, frozen=True, tag=True):
@@ -134,6 +142,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     attempt: int
     worker: str
     run_id: str
+    author: str | None = None
+    progress: MaybeRaw = None  # what an earlier run of the task has told last
     scope: str = ""  # what its locks are held and waited for under
     locks: tuple[LockItem, ...] = ()  # of its task
 

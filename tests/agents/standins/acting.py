@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 _DIRECTION = re.compile(r"\[\[(?P<name>[a-z-]+)(?P<pairs>(?: [a-z_]+=[^\s\]]+)*)\]\]")
@@ -81,8 +82,11 @@ def _fork(script: Script) -> None:
 
 
 def hang(script: Script) -> None:
-    """Say nothing more and wait for the end."""
-    if script.has("hang"):
+    """Say nothing more and wait for the end; with `once`, the name of a file, only the first time."""
+    once = script.text("hang", "once", "")
+    if script.has("hang") and not (once and Path(once).exists()):
+        if once:
+            Path(once).touch()
         print(f"hanging {os.getpid()}", file=sys.stderr, flush=True)
         while True:
             signal.pause()

@@ -1,11 +1,12 @@
 """A stand-in for `claude -p --output-format stream-json --verbose`.
 
 Directions: error-flag (an error of the API that exits 0 with subtype success), rate-limit (status, resets_at),
-max-turns, execution-error, no-result, cut, retry, tools, defer, argv, and those of `acting`.
+max-turns, execution-error, no-result, cut, retry, tools, defer, use-tool (command), argv, and those of `acting`.
 """
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +39,7 @@ def arguments() -> argparse.Namespace:
         parser.add_argument(flag)
     for flag in ("--permission-mode", "--max-turns", "--max-budget-usd", "--permission-prompt-tool", "--mcp-config"):
         parser.add_argument(flag)
+    parser.add_argument("--settings")
     parser.add_argument("prompt", nargs="?")
     given = parser.parse_args()
     if given.output_format == "stream-json" and not given.verbose:
@@ -85,7 +87,7 @@ def main() -> None:
         }
     )
     work(script, session)
-    finish(script, session)
+    finish(script, session, used_tool(script, session, given))
 
 
 def work(script: Script, session: str) -> None:
@@ -105,7 +107,44 @@ def work(script: Script, session: str) -> None:
     hang(script)
 
 
-def finish(script: Script, session: str) -> NoReturn:
+def used_tool(script: Script, session: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Use a tool if the hooks allow it, also one that was deferred earlier; what the result says of it."""
+    deferred = Path("deferred.json")
+    call: dict[str, Any]
+    if script.has("use-tool"):
+        command = script.text("use-tool", "command", "ls").replace("_", " ")
+        call = {"id": "toolu_7", "name": "Bash", "input": {"command": command}}
+    elif given.resume and deferred.exists():
+        call = json.loads(deferred.read_text())
+    else:
+        return {}
+    deferred.unlink(missing_ok=True)
+    decision, reason = hooks_say(given, call, session)
+    if decision == "defer":
+        deferred.write_text(json.dumps(call))
+        return {"deferred_tool_use": call}
+    emit(assistant(session, "msg_7", {"type": "tool_use", **call}))
+    return {"result": f"ran {call['input']['command']}" if decision == "allow" else f"{decision}: {reason}"}
+
+
+def hooks_say(given: argparse.Namespace, call: dict[str, Any], session: str) -> tuple[str, str]:
+    """What the PreToolUse hook of the settings decides; without one everything is allowed."""
+    if given.settings is None:
+        return "allow", ""
+    [entry] = json.loads(given.settings)["hooks"]["PreToolUse"]
+    told = {"session_id": session, "cwd": str(Path.cwd()), "hook_event_name": "PreToolUse"}
+    told |= {"tool_name": call["name"], "tool_input": call["input"], "tool_use_id": call["id"]}
+    command = entry["hooks"][0]["command"]
+    ended = subprocess.run(command, shell=True, input=json.dumps(told), capture_output=True, text=True, check=False)
+    if ended.returncode == 2:
+        return "deny", ended.stderr.strip()
+    if ended.returncode or not ended.stdout.strip():
+        return "allow", ""  # as the real one: another error does not hold the call up
+    output = json.loads(ended.stdout)["hookSpecificOutput"]
+    return output["permissionDecision"], output["permissionDecisionReason"]
+
+
+def finish(script: Script, session: str, used: dict[str, Any]) -> NoReturn:
     answer = json.dumps(sys.argv[1:]) if script.has("argv") else f"You said: {script.question}"
     result: dict[str, Any] = {
         "type": "result",
@@ -123,6 +162,7 @@ def finish(script: Script, session: str) -> NoReturn:
         "modelUsage": {"claude-sonnet-4-5": model_usage(3 if script.has("tools") else 2)},
         "permission_denials": [],
         "uuid": "uuid-result",
+        **used,
     }
     code = failures(script, session, result)
     if code is None:

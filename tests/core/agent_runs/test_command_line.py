@@ -117,5 +117,5 @@ def test_secrets_are_hidden_by_value_and_by_their_looks() -> None:
     token = "sk-" + "made-up-" * 4  # looks like one and opens nothing
     text = f"long-enough-value 1234 /usr/bin:/bin {token} Bearer abcdefghijklmnop1234"
 
-    assert secrets == ("long-enough-value", "1234")
+    assert secrets == ["long-enough-value", "1234"]
     assert without_secrets(text, secrets) == "[hidden] 1234 /usr/bin:/bin [hidden] Bearer [hidden]"

@@ -70,7 +70,7 @@ class LeasingMachine(RuleBasedStateMachine):
         is_full = len(before) >= hard or len(self.line) >= 2 * hard
         queued = self.write(verbs.enqueue(self.inbox, item, limits=self.limits, now=NOW))
         assert (queued is None) == is_full
-        if queued is None:
+        if not isinstance(queued, QueueItem):
             return
         self.put.append(queued.seq)
         self.line.append(queued.seq)

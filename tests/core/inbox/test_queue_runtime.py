@@ -3,7 +3,7 @@
 import pytest
 
 from ade.core.inbox.errors import InvalidInboxItem
-from ade.core.inbox.items import BARRIERS, COALESCABLE, DequeuedBatch, ItemKind, ItemSource, NewItem
+from ade.core.inbox.items import BARRIERS, COALESCABLE, DequeuedBatch, ItemKind, ItemSource, NewItem, QueueItem
 from ade.core.inbox.notices import BlockedReason, ClearReason, DropReason
 from ade.core.inbox.runtime import QueueCallbacks, QueueRuntime
 from tests.core.inbox.putting import NOW, ToldQueue, barrier, message, notification, of_kind
@@ -30,7 +30,7 @@ class TestItems:
 
         item = queue.enqueue(given)
 
-        assert item is not None
+        assert isinstance(item, QueueItem)
         assert (item.id, item.kind, item.source, item.enqueued_at) == ("q-1", "message", "user", NOW)
         assert (item.client_message_id, item.agent_id, item.conversation_id) == ("cm-7", "a", "c")
         assert (item.content, item.text) == ("hi", None)
@@ -90,7 +90,7 @@ class TestIds:
 
         item = queue.enqueue(message())
 
-        assert item is not None
+        assert isinstance(item, QueueItem)
         assert item.id == "q-3"
 
 

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ade.core.inbox.items import DequeuedBatch, ItemKind, NewItem
+from ade.core.inbox.items import DequeuedBatch, ItemKind, NewItem, QueueItem
 from ade.core.inbox.notices import BlockedReason, ClearReason, DropReason
 from tests.core.inbox.putting import ToldQueue, message, of_kind
 
@@ -115,7 +115,7 @@ class RuntimeMachine(RuleBasedStateMachine):
     @rule(item=items())
     def enqueue(self, item: NewItem) -> None:
         queued = self.queue.enqueue(item)
-        assert (None if queued is None else queued.id) == self.line.enqueue(item)
+        assert (queued.id if isinstance(queued, QueueItem) else None) == self.line.enqueue(item)
 
     @rule(many=st.lists(items(), min_size=2, max_size=8))
     def enqueue_many(self, many: list[NewItem]) -> None:

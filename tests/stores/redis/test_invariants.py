@@ -71,6 +71,7 @@ MEDDLING: dict[str, Meddling] = {
     "counters_match_records": lambda at: at.command("HINCRBY", "ade:tally", "default:send:completed", 1),
     "dead_letters_are_posted": lambda at: at.command("XTRIM", "ade:queue:dlq", "MAXLEN", 0),
     "every_document_is_whole": lambda at: at.command("HSET", "ade:documents:user", "ada", "?"),
+    "every_inbox_is_whole": lambda at: at.command("HSET", "ade:inbox:record:c", "stands", "?"),
     "every_lock_has_its_place": lambda at: at.command("DEL", "ade:lock:held:default:db:main"),
     "every_record_is_whole": lambda at: at.command("HDEL", f"ade:task:{at.tasks[0].id}", "detail"),
     "every_run_has_its_delivery": lambda at: at.command("XGROUP", "DELCONSUMER", "ade:queue:back", "ade-workers", "w2"),
@@ -107,6 +108,18 @@ MORE: dict[str, tuple[str, Meddling]] = {
     "a line is not looked along": (
         "every_task_has_its_place",
         lambda at: at.command("DEL", "ade:queue:lines"),
+    ),
+    "a line of those who ask is not looked along": (
+        "every_task_has_its_place",
+        lambda at: at.command("DEL", "ade:queue:asking"),
+    ),
+    "one that asks stands among those that do not": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("RENAME", "ade:queue:line:default:send+gpu", "ade:queue:line:default:send"),
+    ),
+    "one that asks waits among those that do not": (
+        "nothing_is_named_in_vain",
+        lambda at: at.command("RENAME", "ade:queue:parked:default+gpu,net:build/k", "ade:queue:parked:mail:build/k"),
     ),
     "a parking is forgotten": ("every_task_has_its_place", lambda at: at.command("DEL", "ade:queue:parkings")),
     "a deadline is unwatched": (
@@ -177,6 +190,14 @@ MORE: dict[str, tuple[str, Meddling]] = {
         "every_document_is_whole",
         lambda at: at.command("ZADD", "ade:document:ends", 1, "session:gone"),
     ),
+    "an inbox is listed that does not exist": (
+        "every_inbox_is_whole",
+        lambda at: at.command("ZADD", "ade:inbox:all", 0, "gone"),
+    ),
+    "somebody feeds on an inbox that does not exist": (
+        "every_inbox_is_whole",
+        lambda at: at.command("ZADD", "ade:inbox:fed:agent:coder", 1, "gone"),
+    ),
     "a depth is wrong": (
         "counters_match_records",
         lambda at: at.command("HSET", "ade:queue:depth", "default", 1),
@@ -245,6 +266,7 @@ def test_every_invariant_is_tried() -> None:
     parts = [*folder.glob("lua/lib/checks.lua"), folder / "lua/reconcile.lua", *folder.glob("*.py")]
     text = "\n".join(path.read_text() for path in parts)
     named = set(re.findall(r"(?:check|note)\(\s*['\"]([a-z_]+)['\"]", text))
+    named |= {invariant for _, invariant in survey._BESIDE.values()}
     named |= set(re.findall(r"(?:append\(\s*|return \[)\(\s*\"([a-z_]+)\",", text))
 
     assert named == set(MEDDLING)

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from ade.agents.inboxes import DurableInbox
 from ade.core.agents import Agent
 from ade.core.documents import DocumentWrite
 from ade.core.errors import NotConfirmed, StoreUnavailable
+from ade.core.inbox.items import ItemKind, NewItem
 from ade.core.locks.asking import ask
 from ade.core.locks.limits import LockLimits
 from ade.core.locks.wishes import LockMode
 from ade.core.records import OutputLine, Queue, Schedule
 from ade.ports import Stores
-from ade.stores.redis.codec import LENGTH, STATE_FIELDS
+from ade.stores.redis.codec import LENGTH, NEEDS, STATE_FIELDS
 from ade.stores.redis.keys import ANY, KEYS, families_of
 from ade.stores.redis.link import Link
 from ade.stores.redis.opening import open_redis
@@ -98,6 +100,7 @@ async def work_of_every_kind(scene: Place) -> None:
     [again] = await scene.claim()
     await scene.add(run_after=scene.clock.now() + 60_000)
     await scene.add(deadline=scene.clock.now() + 60_000)
+    await scene.add(needs=("gpu",), priority=9)
     await scene.script("hand_in", id=again.id, run_id=again.run_id, outcome='{"result": 1}')
     await scene.release(await scene.start(priority=0))
 
@@ -106,7 +109,8 @@ async def limits_and_settings(scene: Place) -> None:
     await scene.define("build", concurrency=2, concurrency_per_key=1, rate_count=10, rate_period_ms=1000)
     await scene.add("build", concurrency_key="one")
     await scene.add("build", concurrency_key="one")
-    await scene.claim(2, names={"build"})
+    await scene.add("build", concurrency_key="one", needs=("gpu", "net"))
+    await scene.claim(2, names={"build"}, can={"gpu", "net"})
     await scene.stores.queues.configure(Queue(name="slow", paused=True))
     later = Schedule(name="nightly", cron="0 3 * * *", task_name="send", next_at=scene.clock.now())
     await scene.stores.schedules.put(later)
@@ -146,6 +150,13 @@ async def documents(scene: Place) -> None:
     await scene.stores.documents.take_rate("login:ada", 3, 60_000)
 
 
+async def inboxes(scene: Place) -> None:
+    coder = DurableInbox(scene.stores, "conv:1")
+    await coder.enqueue(NewItem(kind=ItemKind.MESSAGE, content="hi"), consumer="agent:coder")
+    await coder.take(lease_id="l1", holder="w", lease_ms=30_000)
+    await DurableInbox(scene.stores, "conv:2").bind("agent:coder")
+
+
 async def damage(scene: Place) -> None:
     unreadable = await scene.add("report", priority=0)
     prefix = scene.link.names[0].prefix
@@ -171,6 +182,7 @@ STORIES: list[Callable[[Place], Coroutine[Any, Any, None]]] = [
     locks,
     agents,
     documents,
+    inboxes,
     a_recount_on_its_way,
 ]
 
@@ -252,7 +264,8 @@ def test_scripts_and_modules_name_no_key_that_is_not_in_the_table() -> None:
 def test_the_state_lies_where_the_scripts_look_for_it() -> None:
     places = state_places()
 
-    assert sorted(places) == list(range(1, LENGTH + 1))
+    assert sorted(places) == list(range(1, NEEDS + 1)), "the last one only for tasks that ask for something"
+    assert NEEDS == LENGTH + 1
     assert [field for field, number in STATE_FIELDS.items() if places[number].name not in field.upper()] == []
 
 

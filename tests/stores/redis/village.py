@@ -63,8 +63,10 @@ class Village:
         await scene.stores.tasks.commit(stall)
         await scene.fail(kept)  # its retry is delayed
         parked = await self._add("build", concurrency_key="k", priority=2)
+        await self._add(needs=("gpu",), priority=7)
+        await self._add("build", needs=("gpu", "net"), concurrency_key="k", priority=7)
         self.running.append((await self._claimed_again(stalled))[0])  # delivered out of a line
-        assert await scene.claim(names=["build"]) == [], "its key is taken"
+        assert await scene.claim(names=["build"], can=["gpu", "net"]) == [], "its key is taken"
         parent = await self._add(priority=8)
         await self._add(parent_id=parent.id, priority=8, idempotency_key="once")
         await self._add(depends_on=(self.running[0].id, parent.id))
@@ -107,7 +109,7 @@ class Village:
         self.running = []
         for _ in range(30):
             await self.scene.sweep()
-            while tasks := await self.scene.claim(10, worker="w3"):
+            while tasks := await self.scene.claim(10, worker="w3", can=["gpu", "net"]):
                 for task in tasks:
                     await self.scene.succeed(task)
             self.scene.clock.advance(600)

@@ -23,7 +23,9 @@ HOT = {  # statement: how it finds the tasks it is about
     "claim_take": BY_SEQ,
     "claim_events": BY_SEQ,
     "park": BY_SEQ,
-    "unpark_next": "task_parked (name=? AND concurrency_key=? AND queue=?)",
+    "claim_asking": "task_asking (queue=? AND name=? AND needs=? AND priority>?)",
+    "claim_asking_lanes": "task_asking (queue=? AND name=? AND needs>?)",
+    "unpark_next": "task_parked (name=? AND concurrency_key=? AND queue=? AND needs>?)",
     "running_by_run": "task_lease",
     "records_by_seq": BY_SEQ,
     "records_by_id": BY_ID,
@@ -67,6 +69,14 @@ HOT = {  # statement: how it finds the tasks it is about
     "document_end": "document USING PRIMARY KEY (kind=? AND id=?)",
     "document_rate_idle": "document_rate_full (full_at<?)",
     "document_rate_drop": "document_rate USING PRIMARY KEY (key=?)",
+    "inbox_get": "sqlite_autoindex_inbox_1 (id=?)",
+    "inbox_stands": "sqlite_autoindex_inbox_1 (id=?)",
+    "inbox_items": "sqlite_autoindex_inbox_item_1 (inbox_id=?)",
+    "inbox_drop_items": "sqlite_autoindex_inbox_item_1 (inbox_id=? AND seq=?)",
+    "inbox_ready": "inbox_fed (consumer=? AND since>?)",
+    "inbox_list": "sqlite_autoindex_inbox_1 (id>?)",
+    "inbox_idle": "inbox_empty (written_at<?)",
+    "inbox_forget": "sqlite_autoindex_inbox_1 (id=?)",
 }
 LEADERS = {
     "all": "INTEGER PRIMARY KEY (rowid<?)",
@@ -78,7 +88,7 @@ LEADERS = {
 # partial, so they hold only what runs, waits or is parked now.
 FULL_SCAN = re.compile(
     r"SCAN (task|t|event|e|dependency|output|task_detail|task_outcome|me|k|p|lock_request|lock_item|lock_rate|r|i"
-    r"|document|document_rate)$"
+    r"|document|document_rate|inbox|inbox_item)$"
 )
 # Sorting what an index could give in order. Batches of one call may be sorted: they are as long as the call.
 SORT = "USE TEMP B-TREE FOR ORDER BY"

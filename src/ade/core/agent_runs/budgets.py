@@ -13,6 +13,10 @@ class Measure(StrEnum):
     COST_USD = auto()
     TURNS = auto()
 
+    @property
+    def words(self) -> str:
+        return "dollars" if self is Measure.COST_USD else self.value
+
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The most that may be spent; None is no limit."""
@@ -70,3 +74,21 @@ def tightest(*budgets: Budget) -> Budget:
         cost_usd=min((each.cost_usd for each in budgets if each.cost_usd is not None), default=None),
         turns=min((each.turns for each in budgets if each.turns is not None), default=None),
     )
+
+
+def together(first: Spent, second: Spent) -> Spent:
+    """What two runs have cost in all. What neither tells is not known."""
+    sums = {}
+    for name in Spent.__struct_fields__:
+        known = [value for each in (first, second) if (value := getattr(each, name)) is not None]
+        sums[name] = sum(known) if known else None
+    return Spent(**sums)
+
+
+def used_up(budgets: Mapping[str, Budget]) -> str | None:
+    """Why nothing may be begun: some budget has nothing left. None if all have."""
+    for whose, budget in budgets.items():
+        for measure in Measure:
+            if getattr(budget, measure.value) == 0:
+                return f"the budget of the {whose} is used up: there are no {measure.words} left for another run"
+    return None

@@ -43,6 +43,11 @@ CLAUDE = Profile(
         (("--max-turns", "{max_turns}"),),
         (("--max-budget-usd", "{max_cost_usd}"),),
     ),
+    hook_words=(
+        "--settings",
+        '{"hooks":{"PreToolUse":[{"matcher":"*","hooks":[{"type":"command","command":"{hook}"}]}]}}',
+    ),
+    can_defer=True,
     resume=(("--resume={session_id}",),),
     environment=(
         *COMMON_ENVIRONMENT,

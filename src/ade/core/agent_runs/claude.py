@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from ade.core.agent_runs.events import Retrying, Spent, ToolCalled
-from ade.core.agent_runs.facts import LONGEST_ARGUMENTS, RunFacts
+from ade.core.agent_runs.facts import RunFacts
 from ade.core.agent_runs.failures import RunFailure
 from ade.core.agent_runs.json_fields import (
     Record,
@@ -96,11 +96,12 @@ class ClaudeProtocol:
         deferred = record_of(record, "deferred_tool_use")
         call_id, name = id_of(deferred, "id"), text_of(deferred, "name")
         if call_id and name:
-            arguments = clipped(written(deferred.get("input")), LONGEST_ARGUMENTS)
+            arguments = clipped(written(deferred.get("input")), LONGEST_DEFERRED)
             facts.deferred = ToolCalled(id=call_id, name=name, arguments=arguments)
         facts.conclude(result or "", is_error=is_error)
 
 
+LONGEST_DEFERRED = 256 * 1024  # people are asked about it as it is, so it is cut only where they could not be shown it
 _NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 _NAMES_OF_MODELS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
 

@@ -1,5 +1,6 @@
 """From a profile and an assignment to a command line. Nothing of it is taken for a flag or goes through a shell."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -37,8 +38,11 @@ class Command(Struct, frozen=True):
     stdin: bytes | None
 
 
-def command_of(profile: Profile, assignment: Assignment) -> Command:
-    """The call for this assignment. Raises InvalidArguments for what no command line can carry."""
+def command_of(profile: Profile, assignment: Assignment, hook: str | None = None) -> Command:
+    """The call for this assignment; `hook` is the shell command that asks about tools.
+
+    Raises InvalidArguments for what no command line can carry.
+    """
     values = _values(profile, assignment)
     takes_system_prompt = any("{system_prompt}" in word for word in _all_words(profile))
     if "system_prompt" in values and not takes_system_prompt:
@@ -50,6 +54,7 @@ def command_of(profile: Profile, assignment: Assignment) -> Command:
         *profile.command,
         *(word for choice in choices for word in _chosen(choice, values)),
         *profile.permissions,
+        *(_hook_words(profile, hook) if profile.is_guarded and hook is not None else ()),
         *resumed,
         *(_filled(profile.prompt_words, values) if is_argument else profile.stdin_words),
     )
@@ -74,6 +79,11 @@ def _values(profile: Profile, assignment: Assignment) -> dict[str, str]:
                 " of _ . : @ / + [ ] -, at most 200"
             )
     return {**profile.defaults, "prompt": "", **given}
+
+
+def _hook_words(profile: Profile, hook: str) -> Words:
+    """The command stands within JSON."""
+    return tuple(word.replace("{hook}", json.dumps(hook)[1:-1]) for word in profile.hook_words)
 
 
 def _all_words(profile: Profile) -> Iterable[str]:

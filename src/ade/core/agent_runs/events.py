@@ -7,6 +7,7 @@ class Said(Struct, frozen=True):
     """Text of the agent, or a line of output that belongs to no protocol."""
 
     text: str
+    is_part: bool = False  # more of the same line may follow
 
 
 class ToolCalled(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -64,8 +64,8 @@ class RunFacts:
             self.identity = new
             self._events.append(new)
 
-    def say(self, text: str) -> None:
-        self._events.append(Said(text))
+    def say(self, text: str, *, is_part: bool = False) -> None:
+        self._events.append(Said(text, is_part))
 
     def goes_well(self) -> None:
         """The provider has answered: what it refused before is got over, unless that ended the run."""

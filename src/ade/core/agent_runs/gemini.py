@@ -48,7 +48,7 @@ class GeminiProtocol:
         self._answers()
         if text := text_of(record, "content"):
             self._answer.add(text)
-            self._facts.say(text)
+            self._facts.say(text, is_part=record.get("delta") is True)
 
     def _answers(self) -> None:
         """A turn is all that the model says at a stretch; the program itself does not count them."""

@@ -111,12 +111,16 @@ def _calls(table: Table) -> dict[str, object]:
     """How the program is called. Missing ones stay as the base has them."""
     return {
         "description": table.text("description"),
+        "url": table.text("url"),
         "command": table.texts("command") or None,
         "protocol": table.word("protocol", ProtocolName),
         "prompt_by": table.word("prompt", PromptBy),
         "stdin_words": table.texts("stdin_words") or None,
         "prompt_words": table.texts("prompt_words") or None,
         "permissions": table.texts("permissions") or None,
+        "hook_words": table.texts("hook_words") or None,
+        "is_guarded": table.flag("guard") if table.has("guard") else None,
+        "can_defer": table.flag("can_defer") if table.has("can_defer") else None,
         "fresh": _each_alone(_word_lists(table, "fresh")),
         "options": _each_alone(_word_lists(table, "options")),
         "resume": _word_lists(table, "resume"),

@@ -73,6 +73,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     fresh: tuple[Choice, ...] = ()  # words for a run that resumes nothing
     options: tuple[Choice, ...] = ()  # words for every run, each left out while a value in it is not known
     permissions: Words = ()  # what the agent may do, as its program wants to be told
+    hook_words: Words = ()  # have the program ask before it uses a tool, with {hook} for the command that asks
+    is_guarded: bool = False  # and whether it is called with them
+    can_defer: bool = False  # a hook can let it end in its session, to go on at the same tool call
     resume: Choice = ()  # words that take up an earlier session
     defaults: Mapping[str, str] = {}  # values for the words, where the run gives none
     environment: tuple[str, ...] = COMMON_ENVIRONMENT  # names that may pass to the program
@@ -84,4 +87,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     rate_limit_marks: tuple[str, ...] = RATE_LIMIT_MARKS  # any of these in an error, whatever its case
     model_marks: tuple[Words, ...] = ()  # all texts of one of these in an error: the model is not to be had
     cut_marks: tuple[str, ...] = ()  # any of these on stderr: output was lost on its way
+    url: str | None = (
+        None  # where people can look at an agent, with {agent_id}, {conversation_id} or {session_id} in it
+    )
     fallback_model: str | None = None  # for one more run, if the model is not to be had

@@ -103,6 +103,11 @@ class OutputReader:
         """What the run has cost so far, for `budgets.excess_of`."""
         return self._facts.spent
 
+    @property
+    def is_concluded(self) -> bool:
+        """Whether the program has said how its run ended, and that it ended well."""
+        return self._facts.is_concluded and not self._facts.is_error
+
     def feed(self, data: bytes) -> list[RunEvent]:
         """More of stdout, and what it tells."""
         for line in self._cutter.feed(data):

@@ -4,17 +4,21 @@ import re
 from collections.abc import Iterable, Mapping
 
 HIDDEN = "[hidden]"
-SHORTEST_SECRET = 8  # anything shorter would hide innocent words
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+SHORTEST_SECRET = 6  # shorter ones would hide half of every text
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|DSN)(?:_|$)"
+)
+_IN_URL = re.compile(r"://[^/\s:@]*:(?P<password>[^/\s@]+)@")
 _LOOKS_SECRET = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,200}|gh[pousr]_[A-Za-z0-9]{20,200}|AIza[A-Za-z0-9_-]{30,60}|AKIA[A-Z0-9]{16}"
     r"|xox[abprs]-[A-Za-z0-9-]{10,200})|(?<=Bearer )[A-Za-z0-9._~+/=-]{16,2000}"
 )
 
 
-def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of an environment that nobody may read elsewhere, told by their names."""
-    return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
+def secrets_in(environment: Mapping[str, str]) -> list[str]:
+    """The values whose names say that nobody may read them, and the passwords in URLs."""
+    named = [value for name, value in environment.items() if _SECRET_NAME.search(name.upper())]
+    return named + [match["password"] for value in environment.values() for match in _IN_URL.finditer(value)]
 
 
 def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:

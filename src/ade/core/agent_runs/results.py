@@ -26,6 +26,7 @@ class AgentProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_file: str | None = None  # the transcript, on the machine of the worker
     earlier: Spent = Spent()  # what earlier attempts have spent
     fell_back: bool = False  # an earlier attempt or this one took another model
+    is_deferred: bool = False  # it waits in its session for leave to use a tool
 
 
 class AgentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -72,6 +72,8 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
         "preview": None if task.preview is None else _plain(task.preview),
         "policy": {"id": policy.id, "version": policy.version},
     }
+    if task.needs:  # most ask for none, and were approved before any could
+        written["needs"] = list(task.needs)
     if step:
         written["step"], written["about"] = step, about
     return digest_of(written)

@@ -7,3 +7,27 @@ class InvalidInboxItem(AdeError):
     """The item is not one that an inbox can hold. Nothing was stored; correct it and try again."""
 
     code = "invalid_inbox_item"
+
+
+class InvalidInbox(AdeError):
+    """The id of an inbox, the name of its consumer, or what it shall remember is not possible. Nothing was stored."""
+
+    code = "invalid_inbox"
+
+
+class UnknownInbox(AdeError):
+    """Nothing was ever put into an inbox of this id, or it is long forgotten."""
+
+    code = "unknown_inbox"
+
+
+class UnknownInboxItem(AdeError):
+    """No such item waits in the inbox: it was taken, removed or cleared, or never was there."""
+
+    code = "unknown_inbox_item"
+
+
+class InboxFull(AdeError):
+    """The inbox takes no more items until somebody has taken some. Nothing was stored."""
+
+    code = "inbox_full"

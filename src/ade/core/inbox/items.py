@@ -5,6 +5,7 @@ from enum import StrEnum, auto
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from ade.core.inbox.errors import InvalidInboxItem
@@ -33,6 +34,9 @@ class ItemSource(StrEnum):
     SYSTEM = auto()
 
 
+LARGEST_ITEM = 256_000  # bytes of JSON
+LONGEST_KEY = 200
+
 Part = dict[str, Any]  # of a message: {"type": "text", "text": ...}, an image, and whatever else an agent takes
 Content = str | list[Part]
 Scope = tuple[str | None, str | None]  # agent, conversation
@@ -50,6 +54,7 @@ class NewItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     conversation_id: str | None = None
     cron_task_id: str | None = None  # of a cron prompt: what made it
     no_coalesce: bool = False  # of a message: it is a turn of its own
+    key: str | None = None  # whoever may put it in twice gives it one, and it is put in once
 
     @property
     def scope(self) -> Scope:
@@ -66,6 +71,11 @@ class QueueItem(NewItem, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     seq: int
     enqueued_at: int  # ms
+
+    @property
+    def message_id(self) -> str:
+        """By which agents speak of it: as whoever sent it calls it, if he does."""
+        return self.client_message_id or f"cm-{self.id}"
 
 
 class DequeuedBatch(Struct, frozen=True, kw_only=True):
@@ -96,6 +106,22 @@ def check_item(item: NewItem) -> None:
         raise InvalidInboxItem(f"`no_coalesce` is for messages, not for an item of kind {item.kind}")
     if item.cron_task_id is not None and item.kind != ItemKind.CRON_PROMPT:
         raise InvalidInboxItem(f"`cron_task_id` is for cron prompts, not for an item of kind {item.kind}")
+    if item.key is not None and not 1 <= len(item.key) <= LONGEST_KEY:
+        raise InvalidInboxItem(f"the key of an item has 1 to {LONGEST_KEY} characters, not {len(item.key)}")
+    _check_size(item)
+
+
+def _check_size(item: NewItem) -> None:
+    """An item waits in the store, and is read as often as somebody looks: what is large belongs into a file."""
+    try:
+        size = len(msgspec.json.encode(item))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidInboxItem(f"the item cannot be kept as JSON: {error}") from None
+    if size > LARGEST_ITEM:
+        raise InvalidInboxItem(
+            f"an item has at most {LARGEST_ITEM:,} bytes as JSON, and this one has {size:,}; "
+            "put what is large into a file, and the file's name into the item"
+        )
 
 
 def numbered(item: NewItem, seq: int, now: int) -> QueueItem:

@@ -5,10 +5,13 @@ is fenced by the id of its lease. To take or to confirm once more under the same
 hear the answer.
 """
 
+from typing import Any
+
 from msgspec import Struct, structs
 
 from ade.core.errors import StaleLease
 from ade.core.inbox.items import DequeuedBatch, head_run
+from ade.core.inbox.names import check_memory
 from ade.core.inbox.notices import (
     BlockedReason,
     Cleared,
@@ -85,16 +88,27 @@ def renew(inbox: Inbox, lease_id: str, *, lease_ms: int, steady: int) -> InboxCh
     return changed(inbox, renewed, lease=renewed)
 
 
-def confirm(inbox: Inbox, lease_id: str) -> InboxChange[DequeuedBatch | None]:
+def remember(inbox: Inbox, lease_id: str, memory: dict[str, Any]) -> InboxChange[None]:
+    """What whoever takes the next batch shall find in `Inbox.memory`. Raises StaleLease and InvalidInbox."""
+    _own(inbox, lease_id)
+    check_memory(memory)
+    return changed(inbox, None, memory=memory)
+
+
+def confirm(inbox: Inbox, lease_id: str, memory: dict[str, Any] | None = None) -> InboxChange[DequeuedBatch | None]:
     """What the batch led to is stored: its items are gone for good. Raises StaleLease.
 
-    Once more for the same batch: None, and nothing changes.
+    With a memory, that is kept in the same step. Once more for the same batch: None, and nothing changes.
     """
+    if memory is not None:
+        check_memory(memory)
     if lease_id == inbox.confirmed and not _is_held_by(inbox, lease_id):
         return changed(inbox, None)
     _, batch = _own(inbox, lease_id)
-    rest = inbox.waiting
-    return changed(inbox, batch, Confirmed(batch), items=rest, lease=None, returns=0, confirmed=lease_id)
+    fields: dict[str, Any] = {"items": inbox.waiting, "lease": None, "returns": 0, "confirmed": lease_id}
+    if memory is not None:
+        fields["memory"] = memory
+    return changed(inbox, batch, Confirmed(batch), **fields)
 
 
 def give_back(inbox: Inbox, lease_id: str, reason: ReturnReason) -> InboxChange[DequeuedBatch]:

@@ -120,7 +120,7 @@ def _wire_body(notice: Notice) -> dict[str, object] | None:
             return {
                 "type": "queue_item_enqueued",
                 "item_id": item.id,
-                "client_message_id": item.client_message_id or f"cm-{item.id}",
+                "client_message_id": item.message_id,
                 "source": item.source,
                 "kind": item.kind,
                 "queue_len": queue_len,

@@ -34,6 +34,20 @@ class QueueCallbacks:
     on_returned: Callable[[DequeuedBatch, ReturnReason, int], object] | None = None
 
 
+def tell(callbacks: QueueCallbacks, notice: Notice, on_error: Callable[[str, Exception], object] | None) -> None:
+    """Call whoever wants to hear of this notice; what that raises goes to `on_error`, with the callback's name."""
+    call = call_of(notice)
+    callback = getattr(callbacks, call.callback)
+    if callback is None:
+        return
+    try:
+        callback(*call.arguments)
+    except Exception as error:
+        # Whoever listens must not break the queue.
+        if on_error is not None:
+            on_error(call.callback, error)
+
+
 class QueueRuntime:
     """A batch that is taken is gone, and all is lost with the process: for tests, and for agents without a store.
 
@@ -56,8 +70,11 @@ class QueueRuntime:
         self._on_error = on_error
         self._inbox = Inbox(id="memory")
 
-    def enqueue(self, new: NewItem) -> QueueItem | None:
-        """The item as it is queued; None when the hard limit is reached. Raises InvalidInboxItem."""
+    def enqueue(self, new: NewItem) -> verbs.Put:
+        """The item as it is queued; None when the hard limit is reached. Raises InvalidInboxItem.
+
+        Of items that have a key: AlreadyThere when it was put in before.
+        """
         return self._do(verbs.enqueue(self._inbox, new, limits=self.limits, now=self._clock()))
 
     def try_dequeue(self, blocked_reason: BlockedReason | None) -> DequeuedBatch | None:
@@ -93,17 +110,5 @@ class QueueRuntime:
     def _do(self, change: InboxChange[Answer]) -> Answer:
         self._inbox = change.after
         for notice in change.notices:
-            self._tell(notice)
+            tell(self._callbacks, notice, self._on_error)
         return change.answer
-
-    def _tell(self, notice: Notice) -> None:
-        call = call_of(notice)
-        callback = getattr(self._callbacks, call.callback)
-        if callback is None:
-            return
-        try:
-            callback(*call.arguments)
-        except Exception as error:
-            # Whoever listens must not break the queue.
-            if self._on_error is not None:
-                self._on_error(call.callback, error)

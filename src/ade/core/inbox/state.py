@@ -1,10 +1,12 @@
 """An inbox as it is stored, and a decided change of it."""
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
+from ade.core.errors import StaleWrite
 from ade.core.inbox.items import DequeuedBatch, QueueItem
+from ade.core.inbox.names import check_inbox_id
 from ade.core.inbox.notices import BlockedReason, Notice
 
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -38,6 +40,9 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     told: BlockedReason | None = None  # why nothing is taken, as it was told last; forgotten when nothing waits
     returns: int = 0  # batches that came back unfinished since the last one that was finished
     confirmed: str | None = None  # the lease of the last batch that was confirmed
+    consumer: str | None = None  # who feeds on it, such as agent:coder; without one it waits for whoever asks by id
+    memory: dict[str, Any] = {}  # small JSON that its consumer wants to find next time
+    keys: tuple[str, ...] = ()  # of the newest items that had one
 
     @property
     def taken(self) -> tuple[QueueItem, ...]:
@@ -51,6 +56,49 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def length(self) -> int:
         """How many wait; a batch that is out does not count, as it did not when it lived in memory."""
         return len(self.items) - (0 if self.lease is None else self.lease.count)
+
+
+def unused(inbox_id: str) -> Inbox:
+    """An inbox that was never written. Raises InvalidInbox."""
+    check_inbox_id(inbox_id)
+    return Inbox(id=inbox_id)
+
+
+class InboxSummary(Struct, frozen=True, kw_only=True):
+    """An inbox in a list."""
+
+    id: str
+    version: int
+    waiting: int  # items nobody has taken
+    taken: int  # items of the batch that is out
+    consumer: str | None
+    holder: str | None  # of the batch that is out
+    held_until: int | None  # steady time: from then on the batch counts as returned
+    since: int | None  # when the oldest item was put in
+    returns: int
+    written_at: int
+
+
+def summary_of(head: Inbox, *, items: int, since: int | None, written_at: int) -> InboxSummary:
+    """Of an inbox that was read without its items."""
+    lease, taken = head.lease, 0 if head.lease is None else head.lease.count
+    return InboxSummary(
+        id=head.id,
+        version=head.version,
+        waiting=items - taken,
+        taken=taken,
+        consumer=head.consumer,
+        holder=None if lease is None else lease.holder,
+        held_until=None if lease is None else lease.until,
+        since=since,
+        returns=head.returns,
+        written_at=written_at,
+    )
+
+
+def stale(change: "InboxChange[object]") -> StaleWrite:
+    """What to raise when an inbox is not as it was seen."""
+    return StaleWrite(f"the inbox {change.before.id} has changed since it was read; read it again and decide again")
 
 
 class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):

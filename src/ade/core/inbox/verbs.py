@@ -3,8 +3,11 @@
 Here a batch that is taken is gone; `leasing` has the verbs for batches that must outlive their taker.
 """
 
+from msgspec import Struct
+
 from ade.core.inbox.items import DequeuedBatch, NewItem, QueueItem, check_item, head_run, numbered
 from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.names import check_consumer
 from ade.core.inbox.notices import (
     Blocked,
     BlockedReason,
@@ -18,23 +21,40 @@ from ade.core.inbox.notices import (
 )
 from ade.core.inbox.state import Inbox, InboxChange, changed, joined
 
+MOST_KEYS = 200  # remembered of one inbox
 
-def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits, now: int) -> InboxChange[QueueItem | None]:
+
+class AlreadyThere(Struct, frozen=True):
+    """An item with this key was put in before, and may have left since."""
+
+    key: str
+
+
+Put = QueueItem | AlreadyThere | None  # None: refused
+
+
+def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits, now: int) -> InboxChange[Put]:
     """Put an item at the end; None when the hard limit is reached. Raises InvalidInboxItem.
+
+    Nothing is put in, and nothing told, when its key is among the newest: AlreadyThere. A refused item leaves no key.
 
     At the soft limit a coalescable item pushes out the oldest coalescable one that waits; where there is none, and for
     barriers, the inbox grows up to the hard limit.
     """
     check_item(new)
+    if new.key is not None and new.key in inbox.keys:
+        return changed(inbox, AlreadyThere(new.key))
     item = numbered(new, inbox.last_item + 1, now)
     if _is_full(inbox, limits):
         return changed(inbox, None, Dropped(item, DropReason.BUFFER_LIMIT, inbox.length), last_item=item.seq)
+    keys = inbox.keys if new.key is None else (*inbox.keys, new.key)[-MOST_KEYS:]
     dropped = _makes_room(inbox, item, limits)
     if dropped is None:
         notice = Enqueued(item, inbox.length + 1)
-        return changed(inbox, item, notice, items=(*inbox.items, item), last_item=item.seq)
+        return changed(inbox, item, notice, items=(*inbox.items, item), last_item=item.seq, keys=keys)
     notices = Dropped(dropped, DropReason.BUFFER_LIMIT, inbox.length), Enqueued(item, inbox.length)
-    return changed(inbox, item, *notices, items=(*_without(inbox, dropped), item), last_item=item.seq)
+    kept = _without(inbox, dropped)
+    return changed(inbox, item, *notices, items=(*kept, item), last_item=item.seq, keys=keys)
 
 
 def _is_full(inbox: Inbox, limits: InboxLimits) -> bool:
@@ -119,3 +139,10 @@ def clear(inbox: Inbox, reason: ClearReason) -> InboxChange[tuple[QueueItem, ...
     cleared = inbox.waiting
     notice = Cleared(reason, len(cleared), cleared)
     return changed(inbox, cleared, notice, items=inbox.taken, told=None)
+
+
+def bind(inbox: Inbox, consumer: str | None) -> InboxChange[None]:
+    """Say who feeds on it; None: nobody by itself. Raises InvalidInbox."""
+    if consumer is not None:
+        check_consumer(consumer)
+    return changed(inbox, None, consumer=consumer)

@@ -101,6 +101,7 @@ async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = N
         depends_on=(task.id,) if waits else (),
         after_failure=AfterFailure.RUN,
         locks=task.locks,
+        needs=task.needs,
         source=SYSTEM,
         author_id=author or task.author_id,
         idempotency_key=f"rollback:{task.id}:{task.generation}:{way}:{digest}",

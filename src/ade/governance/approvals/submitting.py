@@ -95,6 +95,7 @@ async def preview_task(payloads: Payloads, task: Task) -> Task:
         priority=task.priority,
         timeout_ms=task.timeout_ms,
         parent_id=task.id,
+        needs=task.needs,
         source=SYSTEM,
         author_id=task.author_id,
         idempotency_key=f"preview:{preview_id}",

@@ -1,13 +1,13 @@
 """AgentStore on Redis: an agent is in one partition, with all its units."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from ade.core.agents import Agent, AgentStatus, AgentUse, registration
+from ade.core.agents import DESCRIPTION, Agent, AgentStatus, AgentUse, registration
 from ade.core.events import Event
 from ade.ports import AGENT
 from ade.stores.redis.codec import packed_event
@@ -26,8 +26,9 @@ class RedisAgents:
         self._timing = timing
         self._hints = hints
 
-    async def register(self, agent: Agent, *, keep: bool = False, event: Event | None = None) -> Agent:
-        about = {"record": structs.asdict(agent), "keep": keep, "event": _told(event), "token": new_token()}
+    async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
+        fields = [field for field in DESCRIPTION if field not in keep]
+        about = {"record": structs.asdict(agent), "fields": fields, "event": _told(event), "token": new_token()}
         [record] = await self._do("agent_register", agent.id, about)
         return _decode(record)
 

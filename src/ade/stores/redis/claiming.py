@@ -150,6 +150,8 @@ class Claiming:
             "queues": request.queues,
             "limit": limit,
         }
+        if request.capabilities:
+            question["capabilities"] = sorted(request.capabilities)
 
         async def ask(partition: int, patience_s: float | None) -> list[Any]:
             found: list[Any] = await self._link.run("peek", partition, question, patience_s=patience_s)
@@ -173,7 +175,7 @@ class Claiming:
                 return claimed
 
     def _packed(self, request_id: str, request: ClaimRequest) -> dict[str, Any]:
-        return {
+        packed = {
             **self._timing(),
             "id": request_id,
             "worker": request.worker_id,
@@ -182,6 +184,9 @@ class Claiming:
             "queues": request.queues,
             "lease_ms": request.lease_ms,
         }
+        if request.capabilities:
+            packed["capabilities"] = sorted(request.capabilities)
+        return packed
 
     async def _set_aside(self, partition: int, record: Record, error: Exception) -> None:
         """A claimed task that cannot be read fails; the others go out."""

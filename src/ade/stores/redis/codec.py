@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
+from ade.core.capabilities import as_text as needs_text
 from ade.core.change import Change
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
@@ -38,7 +39,7 @@ STATE_FIELDS = {
     "created_at": 25,
     "parent_id": 26,
 }
-EXPIRES, AWAITED, SEQ, IDEM, DIGEST, LOGGED, LENGTH = 15, 18, 19, 27, 28, 29, 29
+EXPIRES, AWAITED, SEQ, IDEM, DIGEST, LOGGED, LENGTH, NEEDS = 15, 18, 19, 27, 28, 29, 29, 30
 OUTCOME_FIELDS = (
     "result",
     "result_expired",
@@ -130,6 +131,8 @@ def new_task(
     state[_WAITING_ON] = 0
     state[IDEM - 1], state[DIGEST - 1] = _idem(task), task.args_digest or False
     state[LOGGED - 1] = ""
+    if task.needs:
+        state.append(needs_text(task.needs))  # at NEEDS; for most tasks there is no such field
     tolerant = task.after_failure is AfterFailure.RUN
     needs: Sequence[str] = task.depends_on
     if remote:
@@ -162,6 +165,8 @@ def packed_change(change: Change, extra: dict[str, Any] | None = None) -> list[A
         patch += (STATE_FIELDS[field], False if value is None else value)
     if not IDENTITY_FIELDS.isdisjoint(fields):
         patch += (IDEM, _idem(after), DIGEST, after.args_digest or False)
+    if "needs" in fields:
+        patch += (NEEDS, needs_text(after.needs) or False)
     outcome: Raw | bool = False
     if not _OUTCOME_SET.isdisjoint(fields):
         if after.result is not None:

@@ -50,6 +50,7 @@ PLACEHOLDERS: Mapping[str, str] = {  # what a <word> of a pattern can be
     "ref": r"[0-9a-f]{8}-[0-9a-f-]{27}\.[A-Za-z0-9_.-]+",
     "queue": r"[A-Za-z0-9._-]+",
     "name": r"[A-Za-z0-9_.:-]+",
+    "needs": r"[a-z0-9._,-]+",
     "key": r".*",
     "status": r"[a-z]+",
     "priority": r"[0-9]",
@@ -61,6 +62,7 @@ PLACEHOLDERS: Mapping[str, str] = {  # what a <word> of a pattern can be
     "owner": r".+",
     "kind": r"[^:]*",
     "agent": r"[A-Za-z0-9._:@/-]+",
+    "inbox": r"[^{}]+",
     "rest": r".+",
 }
 _FOREVER, _WITH_TASK, _AT_COMMIT = "never", "with the task", "when its task goes on"
@@ -103,7 +105,19 @@ KEYS: Sequence[Family] = (
         "tasks that came back (delayed, retried, stalled, released, unblocked) by priority and age",
         _AT_COMMIT,
     ),
+    Family(
+        "queue:line:<queue>:<name>+<needs>",
+        "zset",
+        "tasks that ask for the same capabilities, by priority and age",
+        _AT_COMMIT,
+    ),
     Family("queue:lines", "set", "the lines there are, as `<queue>:<name>`", "when a claim finds the line empty"),
+    Family(
+        "queue:asking",
+        "set",
+        "the lines of tasks that ask for capabilities, as `<queue>:<name>+<needs>`",
+        "when a claim finds the line empty",
+    ),
     Family("queue:back", "stream", "entries of the runs that were claimed out of a line", "when the run ends"),
     Family("queue:delayed", "zset", "tasks by the time they become due", "when they are due"),
     Family("queue:deadlines", "zset", "waiting tasks by their deadline", _AT_COMMIT),
@@ -112,9 +126,23 @@ KEYS: Sequence[Family] = (
     Family("queue:broken", "set", "tasks that wait in vain, for the sweep to decide on", "when it has"),
     Family("queue:key:<name>/<key>", "set", "running tasks that hold a concurrency key", "when the run ends"),
     Family(
-        "queue:parked:<queue>:<name>/<key>", "zset", "tasks that wait for a concurrency key", "when the key is free"
+        "queue:parked:<queue>:<name>/<key>",
+        "zset",
+        "tasks that wait for a concurrency key",
+        "when the key is free",
     ),
-    Family("queue:parking:<name>/<key>", "set", "queues in which tasks wait for a key", "with the last of them"),
+    Family(
+        "queue:parked:<queue>+<needs>:<name>/<key>",
+        "zset",
+        "the same of tasks that ask for the same capabilities",
+        "when the key is free",
+    ),
+    Family(
+        "queue:parking:<name>/<key>",
+        "set",
+        "queues (`<queue>+<needs>`) in which tasks wait for a key",
+        "with the last of them",
+    ),
     Family("queue:parkings", "set", "keys that somebody waits for, as `<name>/<key>`", "with the last of them"),
     Family("queue:depth", "hash", "unfinished tasks of each queue", "at zero"),
     Family("queue:running", "hash", "running tasks of each name", "at zero"),
@@ -216,6 +244,21 @@ KEYS: Sequence[Family] = (
         "how far somebody has used up how often he may try (GCRA), and the request that did so last",
         "a minute after he may try as often as ever",
     ),
+    # inboxes of conversations
+    Family(
+        "inbox:record:<inbox>",
+        "hash",
+        "one inbox: `head` (JSON), where it `stands` (MessagePack: version, consumer, number of items, when the oldest"
+        " was put in, steady end of the lease of the batch that is out, when it was written), and its items (JSON) by"
+        " their number",
+        "items: when they are confirmed, removed or cleared; the inbox: after `sweep.inbox_retention_s` without items",
+    ),
+    Family("inbox:all", "zset", "all inboxes, for lists in the order of their ids", "with the inbox"),
+    Family(
+        "inbox:fed:<inbox>", "zset", "inboxes with items, by when the oldest was put in, of one consumer", "when empty"
+    ),
+    Family("inbox:held", "zset", "inboxes of which a batch is out, by the end of its lease", "with the batch"),
+    Family("inbox:empty", "zset", "inboxes without items, by when they were last written", "with the inbox"),
     # processes (all in the first partition)
     Family("workers", "hash", "workers as they describe themselves, JSON", "600 s after the last heartbeat"),
     Family("workers:heartbeat", "zset", "workers by the end of their heartbeat", "with the worker"),

@@ -1,6 +1,7 @@
 """Open the store: find the servers, check them, and put the parts together."""
 
-from ade.ports import Clock, Stores
+from ade.ports import Clock, InboxStore, Stores
+from ade.stores.later import later
 from ade.stores.redis.agents import RedisAgents
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.checks import check_servers
@@ -39,6 +40,11 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores
     timing, places, hints = timing_of(clock), Partitions(link), RedisHints(link)
     blobs = RedisBlobs(link, timing)
 
+    def inboxes() -> InboxStore:
+        from ade.stores.redis.inboxes import RedisInboxes
+
+        return RedisInboxes(link, timing, hints, clock or link.clock)
+
     async def close() -> None:
         hints.close()
         await link.close()
@@ -58,6 +64,7 @@ def _assemble(link: Link, clock: Clock | None, queue_depth: int) -> tuple[Stores
         locks=RedisLocks(link, timing, hints),
         agents=RedisAgents(link, timing, hints),
         documents=RedisDocuments(link, timing, hints),
+        inboxes=later(inboxes),
         upkeep=upkeep,
         hints=hints,
         clock=clock or link.clock,

@@ -31,6 +31,7 @@ def is_plain(task: Task) -> bool:
         and task.idempotency_key is None
         and not task.depends_on
         and task.deadline is None
+        and not task.needs
         and task.parent_id is None
         and task.review is None
         and task.run_after <= task.created_at

@@ -31,6 +31,9 @@ _SINGLE = {
     "lock:leases": ("lock", "zset"),
     "lock:called": ("lock", "set"),
     "document:ends": ("document", "zset"),
+    "inbox:all": ("inbox", "zset"),
+    "inbox:held": ("inbox", "zset"),
+    "inbox:empty": ("inbox", "zset"),
 }
 _FAMILIES = {
     "task:index:state:": ("state", "zset"),
@@ -50,6 +53,8 @@ _FAMILIES = {
     "agent:units:": ("agent", "zset"),
     "documents:": ("document", "hash"),
     "document:rate:": ("", "string"),
+    "inbox:record:": ("inbox_record", "hash"),
+    "inbox:fed:": ("inbox", "zset"),
 }
 _OTHERS = {
     "meta": "hash",
@@ -58,6 +63,7 @@ _OTHERS = {
     "queue:running": "hash",
     "queue:levels": "hash",
     "queue:lines": "set",
+    "queue:asking": "set",
     "queue:parkings": "set",
     "queue:unlinked": "hash",
     "queue:handed": "hash",
@@ -67,6 +73,12 @@ _OTHERS = {
     "lock:marks": "hash",
     "agents": "hash",
     "document:marks": "hash",
+}
+_BESIDE = {  # the script that looks at keys of a kind, and the invariant
+    "lock": ("lock_survey", "every_lock_has_its_place"),
+    "document": ("document_survey", "every_document_is_whole"),
+    "inbox": ("inbox_survey", "every_inbox_is_whole"),
+    "inbox_record": ("inbox_survey", "every_inbox_is_whole"),
 }
 
 
@@ -194,28 +206,25 @@ class Survey:
             return
         if stand.kind == "agent":
             await self._look_at_units(stand)
+        elif stand.kind == "inbox_record":
+            await self._look_beside(stand, [])
         elif stand.type == "string":
             await self._call({"strays": [[stand.kind, stand.key, stand.argument, [""]]]})
         elif stand.type == "stream":
             await self._look_into_stream(stand)
         else:
             async for members in self._members(stand):
-                if stand.kind == "lock":
-                    await self._look_at_locks(stand, [_text(each) for each in members])
-                elif stand.kind == "document":
-                    await self._look_at_documents(stand, [_text(each) for each in members])
+                if stand.kind in _BESIDE:
+                    await self._look_beside(stand, [_text(each) for each in members])
                 else:
                     await self._call({"strays": [[stand.kind, stand.key, stand.argument, members]]})
 
-    async def _look_at_locks(self, stand: Stand, members: list[str]) -> None:
+    async def _look_beside(self, stand: Stand, members: list[str]) -> None:
+        """What is not about tasks has a script of its own."""
+        script, invariant = _BESIDE[stand.kind]
         request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
-        for sentence in await self.link.run("lock_survey", self.partition, request):
-            self.findings.note("every_lock_has_its_place", sentence.decode(errors="replace"))
-
-    async def _look_at_documents(self, stand: Stand, members: list[str]) -> None:
-        request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
-        for sentence in await self.link.run("document_survey", self.partition, request):
-            self.findings.note("every_document_is_whole", sentence.decode(errors="replace"))
+        for sentence in await self.link.run(script, self.partition, request):
+            self.findings.note(invariant, sentence.decode(errors="replace"))
 
     async def _look_at_units(self, stand: Stand) -> None:
         request = {"agent": stand.argument, "mend": self.mend}

@@ -27,10 +27,11 @@ def _key(pattern: str, names: Names) -> str:
 
 async def _by_queue(ask: Ask, names: Names) -> dict[str, str]:
     """Streams and lines of the queues that the counters tell of, as far as those can be read."""
-    counted, lanes = await ask([("HKEYS", f"{names.prefix}tally"), ("SMEMBERS", f"{names.prefix}queue:lines")])
+    sets = [("SMEMBERS", f"{names.prefix}{lanes}") for lanes in ("queue:lines", "queue:asking")]
+    counted, *found = await ask([("HKEYS", f"{names.prefix}tally"), *sets])
     queues = set() if isinstance(counted, ServerError) else {each.decode().partition(":")[0] for each in counted}
     streams = {f"{names.tasks}:{queue}:{priority}": "stream" for queue in sorted(queues) for priority in range(10)}
-    lines = [] if isinstance(lanes, ServerError) else [lane.decode() for lane in lanes]
+    lines = [lane.decode() for lanes in found if not isinstance(lanes, ServerError) for lane in lanes]
     return streams | {f"{names.prefix}queue:line:{lane}": "zset" for lane in lines}
 
 

@@ -1,12 +1,13 @@
 """AgentStore on SQLite: the rule of the core, carried out under the write lock."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 from msgspec import structs
 
-from ade.core.agents import Agent, AgentStatus, AgentUse, granted, registration
+from ade.core.agents import Agent, AgentStatus, AgentUse, described, granted, registration
+from ade.core.capabilities import as_text
 from ade.core.events import Event
 from ade.ports import AGENT, Clock, Hints
 from ade.stores.sqlite.codec import packed
@@ -29,15 +30,14 @@ class SqliteAgents:
         self._hints = hints
         self._renewals = renewals
 
-    async def register(self, agent: Agent, *, keep: bool = False, event: Event | None = None) -> Agent:
+    async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
         def change(connection: apsw.Connection) -> Agent:
             steady = self._clock.steady()
             known = _get(connection, agent.id)
-            after = structs.replace(known or agent, seen_until=max((known or agent).seen_until, steady))
-            if known is not None and not keep:
-                after = structs.replace(after, max_tasks=agent.max_tasks)
+            told = agent if known is None else described(known, agent, keep)
+            after = structs.replace(told, seen_until=max(told.seen_until, steady))
             _put(connection, after)
-            if known is None or known.max_tasks != after.max_tasks:
+            if told != known:
                 enter(connection, event)
             return after
 
@@ -127,11 +127,13 @@ def _get(connection: apsw.Connection, agent_id: str) -> Agent | None:
     return _agent(rows[0]) if rows else None
 
 
-def _agent(row: tuple[str, int, str, int, int]) -> Agent:
-    agent_id, max_tasks, status, registered_at, seen_until = row
+def _agent(row: tuple[str, int, str, int, int, str | None, str]) -> Agent:
+    agent_id, max_tasks, status, registered_at, seen_until, kind, capabilities = row
     return Agent(
         id=agent_id,
         max_tasks=max_tasks,
+        type=kind,
+        capabilities=tuple(capabilities.split(",")) if capabilities else (),
         status=AgentStatus(status),
         registered_at=registered_at,
         seen_until=seen_until,
@@ -139,7 +141,7 @@ def _agent(row: tuple[str, int, str, int, int]) -> Agent:
 
 
 def _put(connection: apsw.Connection, agent: Agent) -> None:
-    run(connection, "agent_put", **structs.asdict(agent))
+    run(connection, "agent_put", **{**structs.asdict(agent), "capabilities": as_text(agent.capabilities)})
 
 
 def _live(connection: apsw.Connection, agent_id: str, steady: int) -> set[str]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from ade.core.capabilities import are_met
 from ade.core.lifecycle import Status
 from ade.core.outcome import Failed
 from ade.core.rate import RateState, available, take
@@ -51,6 +52,8 @@ class Claim(Operation):
         is_due, lanes, limits = unpacked(value(connection, "claim_outlook", now=now))
         if is_due:
             run(connection, "promote_due", now=now)
+        if self.request.capabilities:
+            lanes += unpacked(value(connection, "claim_asking_lanes"))
         chosen = _Choice(connection, self.request, self.steady()).choose(lanes, limits)
         if not chosen:
             return []
@@ -92,16 +95,16 @@ class _Choice:
         self._known_keys: set[tuple[str, str]] = set()
         self._parked: list[int] = []
 
-    def choose(self, pairs: list[tuple[str, str]], limited: list[tuple[str, int, int]]) -> list[_Candidate]:
+    def choose(self, known: list[list[str]], limited: list[tuple[str, int, int]]) -> list[_Candidate]:
         """From the lanes and limits of claim_outlook.sql."""
-        lanes = self._served(pairs)
+        lanes = self._served(known)
         if not lanes:
             return []
         self._limits = self._read_limits(limited)
         wanted = len(self._request.run_ids)
         chunk = max(wanted // len(lanes) + 8, 16) if len(lanes) > 1 else wanted
         chosen: list[_Candidate] = []
-        for candidate in heapq.merge(*(self._walk(queue, name, chunk) for queue, name in lanes)):
+        for candidate in heapq.merge(*(self._walk(chunk, *lane) for lane in lanes)):
             if self._may_start(candidate):
                 chosen.append(candidate)
                 if len(chosen) == wanted:
@@ -109,10 +112,13 @@ class _Choice:
         self._remember(chosen)
         return chosen
 
-    def _served(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        queues = frozenset(self._request.queues)
+    def _served(self, lanes: list[list[str]]) -> list[list[str]]:
+        """Those it has a handler, the queue and, where they ask for any, the capabilities for."""
+        names, queues, can = self._request.names, frozenset(self._request.queues), self._request.capabilities
         return [
-            (queue, name) for queue, name in pairs if name in self._request.names and (not queues or queue in queues)
+            [queue, name, *needs]
+            for queue, name, *needs in lanes
+            if name in names and (not queues or queue in queues) and (not needs or are_met(needs[0], can))
         ]
 
     def _read_limits(self, limited: list[tuple[str, int, int]]) -> dict[str, _Limits]:
@@ -129,14 +135,16 @@ class _Choice:
             limits[definition.name] = _Limits(definition, rate, min(room, by_rate), by_rate)
         return limits
 
-    def _walk(self, queue: str, name: str, chunk: int) -> Iterator[_Candidate]:
+    def _walk(self, chunk: int, queue: str, name: str, needs: str = "") -> Iterator[_Candidate]:
         """The lane from its head, read in chunks, as far as its limit allows."""
         priority, seq = -1, -1
+        statement, more = ("claim_asking", {"needs": needs}) if needs else ("claim_lane", {})
         while (limits := self._limits.get(name)) is None or limits.room > 0:
             rows = unpacked(
                 value(
                     self._connection,
-                    "claim_lane",
+                    statement,
+                    **more,
                     queue=queue,
                     name=name,
                     priority=priority,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
+from ade.core.capabilities import as_text
 from ade.core.change import Change
 from ade.core.lifecycle import CLAIMABLE, FINAL, Status
 from ade.core.records import Task
@@ -45,7 +46,15 @@ OUTCOME_FIELDS = [
     "approved_at",
 ]
 PROGRESS_FIELDS = ["progress"]
-IDENTITY_FIELDS = ["queue", "name", "parent_id", "idempotency_key", "args_digest", "concurrency_key"]  # edits only
+IDENTITY_FIELDS = [
+    "queue",
+    "name",
+    "parent_id",
+    "idempotency_key",
+    "args_digest",
+    "concurrency_key",
+    "needs",
+]  # edits only
 DETAIL_FIELDS = [
     name
     for name in Task.__struct_fields__
@@ -118,6 +127,7 @@ def new_row(task: Task, seq: int, *, now: int, waiting: int) -> tuple[object, ..
         task.idempotency_key,
         task.args_digest,
         task.concurrency_key,
+        as_text(task.needs) if task.needs else "",
     )
 
 
@@ -179,7 +189,8 @@ def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[ob
 
 def identity_row(change: Change, seq: int) -> tuple[object, ...]:
     """Parameters of update_identity.sql."""
-    return (seq, *(getattr(change.after, field) for field in IDENTITY_FIELDS))
+    after = change.after
+    return (seq, *(getattr(after, field) for field in IDENTITY_FIELDS if field != "needs"), as_text(after.needs))
 
 
 def is_end_of_run(change: Change) -> bool:

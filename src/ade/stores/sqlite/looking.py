@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import apsw
 
 from ade.core.errors import StoreError, StoreReadOnly
-from ade.ports import Stores
+from ade.ports import InboxStore, Stores
+from ade.stores.later import later
 from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, known_offset
@@ -75,6 +76,11 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
     readers: Any = _OwnReader(connection, path)
     absent: Any = _Absent()
 
+    def inboxes() -> InboxStore:
+        from ade.stores.sqlite.inboxes import SqliteInboxes
+
+        return SqliteInboxes(absent, readers, clock, absent, absent)
+
     async def close() -> None:
         connection.close()
 
@@ -91,6 +97,7 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
         locks=SqliteLocks(absent, readers, clock, absent),
         agents=SqliteAgents(absent, readers, clock, absent, absent),
         documents=SqliteDocuments(absent, readers, clock, absent),
+        inboxes=later(inboxes),
         upkeep=absent,
         hints=absent,
         clock=clock,

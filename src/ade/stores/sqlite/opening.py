@@ -9,7 +9,8 @@ from pathlib import Path
 import apsw
 
 from ade.core.errors import DiskFull
-from ade.ports import Clock, Stores
+from ade.ports import Clock, Hints, InboxStore, Stores
+from ade.stores.later import later
 from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock, settle_offset
@@ -22,7 +23,7 @@ from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.log import SqliteEvents
 from ade.stores.sqlite.places import Place, drop_ballast, place_of, prepare
 from ade.stores.sqlite.queues import SqliteQueues
-from ade.stores.sqlite.readers import FileReaders, MemoryReaders
+from ade.stores.sqlite.readers import FileReaders, MemoryReaders, Readers
 from ade.stores.sqlite.renewals import Renewals
 from ade.stores.sqlite.schedules import SqliteSchedules
 from ade.stores.sqlite.sweeps import SqliteSweeps
@@ -125,6 +126,7 @@ def _assemble(
         locks=SqliteLocks(writer, readers, timing, hints),
         agents=SqliteAgents(writer, readers, timing, hints, renewals),
         documents=SqliteDocuments(writer, readers, timing, hints),
+        inboxes=later(lambda: _inboxes(writer, readers, timing, hints, guard)),
         upkeep=SqliteUpkeep(
             writer,
             readers,
@@ -142,3 +144,9 @@ def _assemble(
         blocking=SqliteBlockingAdds(tasks),
         closer=close,
     )
+
+
+def _inboxes(writer: Writer, readers: Readers, clock: Clock, hints: Hints, guard: WriteGuard) -> InboxStore:
+    from ade.stores.sqlite.inboxes import SqliteInboxes
+
+    return SqliteInboxes(writer, readers, clock, hints, guard)

@@ -29,13 +29,16 @@ CREATE TABLE task (
     idempotency_key TEXT,
     args_digest     TEXT,
     concurrency_key TEXT,
+    needs           TEXT    NOT NULL DEFAULT '',
     CHECK ((status = 'running') = (lease_until IS NOT NULL)),
     CHECK ((stage IS NOT NULL) = (status IN ('pending', 'stalled')))
 );
 
-CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready';
+-- Tasks that ask for capabilities (`needs`, with commas between) stand in lines of their own.
+CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready' AND needs = '';
+CREATE INDEX task_asking ON task (queue, name, needs, priority, seq) WHERE stage = 'ready' AND needs <> '';
 CREATE INDEX task_delayed ON task (run_after) WHERE stage = 'delayed';
-CREATE INDEX task_parked ON task (name, concurrency_key, queue, priority, seq) WHERE stage = 'parked';
+CREATE INDEX task_parked ON task (name, concurrency_key, queue, needs, priority, seq) WHERE stage = 'parked';
 CREATE INDEX task_lease ON task (lease_until) WHERE status = 'running';
 CREATE INDEX task_key_running ON task (name, concurrency_key) WHERE status = 'running' AND concurrency_key IS NOT NULL;
 CREATE INDEX task_deadline ON task (deadline) WHERE deadline IS NOT NULL AND stage IS NOT NULL;
@@ -44,6 +47,26 @@ CREATE INDEX task_rare ON task (status, seq)
     WHERE status NOT IN ('pending', 'running', 'completed');
 CREATE INDEX task_child ON task (parent_id, seq) WHERE parent_id IS NOT NULL;
 CREATE UNIQUE INDEX task_key ON task (queue, name, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- The lanes of tasks that ask for capabilities. The head of each is found behind that of the one before, so it does not
+-- matter how many stand in them.
+CREATE VIEW asking_lane (queue, name, needs) AS
+WITH RECURSIVE head (seq) AS (
+    SELECT (SELECT seq FROM task INDEXED BY task_asking
+             WHERE stage = 'ready' AND needs <> '' ORDER BY queue, name, needs LIMIT 1)
+     UNION ALL
+    SELECT coalesce((SELECT n.seq FROM task n INDEXED BY task_asking
+                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue = t.queue AND n.name = t.name
+                        AND n.needs > t.needs
+                      ORDER BY n.needs LIMIT 1),
+                    (SELECT n.seq FROM task n INDEXED BY task_asking
+                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue = t.queue AND n.name > t.name
+                      ORDER BY n.name, n.needs LIMIT 1),
+                    (SELECT n.seq FROM task n INDEXED BY task_asking
+                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue > t.queue
+                      ORDER BY n.queue, n.name, n.needs LIMIT 1))
+      FROM head JOIN task t ON t.seq = head.seq)
+SELECT t.queue, t.name, t.needs FROM head JOIN task t ON t.seq = head.seq;
 
 CREATE TABLE task_detail (
     seq    INTEGER PRIMARY KEY,
@@ -226,7 +249,9 @@ CREATE TABLE agent (
     max_tasks     INTEGER NOT NULL CHECK (max_tasks > 0),
     status        TEXT    NOT NULL CHECK (status IN ('active', 'draining', 'offline')),
     registered_at INTEGER NOT NULL,
-    seen_until    INTEGER NOT NULL  -- steady time: its last sign of life counts until then
+    seen_until    INTEGER NOT NULL,  -- steady time: its last sign of life counts until then
+    type          TEXT,
+    capabilities  TEXT    NOT NULL  -- with commas between
 ) WITHOUT ROWID;
 
 CREATE TABLE agent_lease (
@@ -260,3 +285,27 @@ CREATE TABLE document_rate (
     full_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX document_rate_full ON document_rate (full_at);
+
+-- Inboxes of conversations: a small head that every write replaces, and items that never change.
+CREATE TABLE inbox (
+    id         TEXT    NOT NULL PRIMARY KEY,
+    version    INTEGER NOT NULL CHECK (version > 0),
+    consumer   TEXT,
+    items      INTEGER NOT NULL CHECK (items >= 0),
+    since      INTEGER,           -- wall time: when the oldest item was put in; NULL when there is none
+    held_until INTEGER,           -- steady time: until then a batch is out
+    written_at INTEGER NOT NULL,  -- wall time
+    writes     TEXT    NOT NULL,  -- ids of the newest writes, so that one that is repeated is known again
+    head       TEXT    NOT NULL,
+    CHECK ((since IS NULL) = (items = 0))
+);
+CREATE INDEX inbox_fed ON inbox (consumer, since) WHERE consumer IS NOT NULL AND since IS NOT NULL;
+CREATE INDEX inbox_held ON inbox (held_until) WHERE held_until IS NOT NULL;
+CREATE INDEX inbox_empty ON inbox (written_at) WHERE since IS NULL;
+
+CREATE TABLE inbox_item (
+    inbox_id TEXT    NOT NULL,
+    seq      INTEGER NOT NULL,
+    item     TEXT    NOT NULL,
+    PRIMARY KEY (inbox_id, seq)
+);

@@ -124,7 +124,7 @@ local function store(task)
   state[LOGGED] = ''
   record(state, task.events)
   if CLAIMABLE[state[STATUS]] then
-    if state[WAITING] == 0 and state[RUN_AFTER] <= NOW then
+    if state[WAITING] == 0 and state[RUN_AFTER] <= NOW and not state[NEEDS] then
       stand_in_stream(id, state)
       if state[DEADLINE] then
         call('ZADD', P .. 'queue:deadlines', whole(state[DEADLINE]), id)

@@ -15,7 +15,7 @@ for priority = 0, me[PRIORITY] do
     found = found + #call('XRANGE', stream, '(' .. last_delivered(stream), before, 'COUNT', request.limit - found)
   end
 end
-for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
+for _, lane in ipairs(call('SUNION', P .. 'queue:lines', P .. 'queue:asking')) do
   if found < request.limit and string.sub(lane, 1, #me[QUEUE] + 1) == me[QUEUE] .. ':' then
     local line = P .. 'queue:line:' .. lane
     found = found + call('ZCOUNT', line, '-inf', '(' .. me[PRIORITY])

@@ -1,7 +1,8 @@
 -- uses: base, types, fields, state, log, counts, streams, leases, foreign, serving, plain
 -- flags: allow-oom
 -- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
--- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.lease_ms.
+-- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.capabilities (or none),
+--   request.lease_ms.
 -- Among several partitions: request.limited tells what is to become of names with limits: 'skip' leaves them alone; else
 --   {running, rates, busy, not_after} is what other partitions have of them, and until when nobody else claims them (steady
 --   ms): later they are left alone too. request.bound, {priority, seq}: take nothing behind it. request.of: the id under which
@@ -45,6 +46,7 @@ local taken, leases, moved, levels = {}, {}, 0, {} -- ids; lease and id, ...; ta
 local claims = {} -- for the log: id, run id, attempt, ...
 local plain_kinds = {} -- queue, name and number of plain tasks that were started
 local bound = request.bound
+local is_capable = request.capabilities and request.capabilities[1]
 
 -- The streams in which something waits, by priority.
 local streams = {}
@@ -177,7 +179,8 @@ end
 
 -- Whether nothing is left for those below.
 local function take_all_plain()
-  if not knows_plain or bound or #due > 0 or call('EXISTS', P .. 'queue:lines') == 1 then
+  if not knows_plain or bound or #due > 0 or call('EXISTS', P .. 'queue:lines') == 1
+    or (is_capable and call('EXISTS', P .. 'queue:asking') == 1) then
     return false
   end
   for priority = 0, 9 do
@@ -198,7 +201,7 @@ if take_all_plain() then
   return close_claim()
 end
 
--- uses: places, rates
+-- uses: places, rates, asking
 -- How many more of a limited name may start now.
 local limits, rooms = {}, {}
 local elsewhere = type(request.limited) == 'table' and request.limited or { running = {}, rates = {}, busy = {} }
@@ -298,7 +301,7 @@ local function receive(source, delivered)
     strike(stream, entry) -- the task is gone or stands elsewhere
   elseif state[STATUS] == 'running' then
     return -- delivered once more, after its group was lost; its run goes on
-  elseif not serves[state[NAME]] or rooms[state[NAME]] == 0 or #taken == #run_ids then
+  elseif not serves[state[NAME]] or rooms[state[NAME]] == 0 or #taken == #run_ids or state[NEEDS] then
     set_aside(id, state, stream, entry)
   elseif is_key_busy(state, limits[state[NAME]]) then
     strike(stream, entry)
@@ -324,7 +327,7 @@ local function take_from_line(candidate)
   local found = call('HMGET', task_key(candidate.id), 'state', 'detail', 'outcome', 'progress')
   local state = found[1] and cmsgpack.unpack(found[1])
   call('ZREM', P .. 'queue:line:' .. candidate.lane, candidate.member)
-  if not state or state[STAGE] ~= 'ready' or state[WHERE] ~= 'line' then
+  if not state or state[STAGE] ~= 'ready' or state[WHERE] ~= 'line' or lane_of(state) ~= candidate.lane then
     return
   elseif is_key_busy(state, limit) then
     moved = moved + 1
@@ -343,9 +346,8 @@ local function standing(lane, name, line_member)
   return { member = line_member, seq = tonumber(string.sub(line_member, 1, 16)), id = string.sub(line_member, 18),
     lane = lane, name = name }
 end
-local function look_along(lane)
-  local queue, name = string.match(lane, '^([^:]*):(.*)$')
-  if not serves[name] or not is_open(queue) or rooms[name] == 0 then
+local function look_along(lane, name, lanes)
+  if rooms[name] == 0 then
     return
   end
   local heads = call('ZRANGE', P .. 'queue:line:' .. lane, 0, #run_ids - 1, 'WITHSCORES')
@@ -354,15 +356,15 @@ local function look_along(lane)
     at[#at + 1] = standing(lane, name, heads[place])
   end
   if #heads == 0 then
-    call('SREM', P .. 'queue:lines', lane)
+    call('SREM', lanes, lane)
   end
 end
 local function look_along_lines()
   for priority = 0, 9 do
     in_line[priority] = {}
   end
-  for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
-    look_along(lane)
+  for _, line in ipairs(served_lines()) do
+    look_along(unpack(line))
   end
 end
 

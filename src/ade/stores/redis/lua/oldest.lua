@@ -21,7 +21,7 @@ for place = 1, #levels, 2 do
     consider(head[1][2][2])
   end
 end
-for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
+for _, lane in ipairs(call('SUNION', P .. 'queue:lines', P .. 'queue:asking')) do
   for priority = 0, 9 do
     local head = call('ZRANGEBYSCORE', P .. 'queue:line:' .. lane, priority, priority, 'LIMIT', 0, 1)
     if head[1] then

@@ -1,6 +1,6 @@
--- uses: base, fields, state, streams, places, serving
+-- uses: base, fields, state, streams, places, serving, asking
 -- flags: no-writes
--- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues,
+-- peek: what a claim would come upon first, for a worker that must choose among partitions. request.names, request.queues, request.capabilities,
 --   request.limit, request.id (`of` of the claims that are to follow). Answers {claimed, parked, priority, seq, name, ...} in order,
 --   at most so many; `claimed` tells how many those very claims were given before, `parked` for how many keys tasks wait, `name` is
 --   empty for names without limits. What limits keep back is counted too, and so are due tasks.
@@ -36,20 +36,17 @@ for place = 1, #counted, 2 do
     look_into(stream, tonumber(priority))
   end
 end
-for _, lane in ipairs(call('SMEMBERS', P .. 'queue:lines')) do
-  local queue, name = string.match(lane, '^([^:]*):(.*)$')
-  if serves[name] and is_open(queue) then
-    local heads = call('ZRANGE', P .. 'queue:line:' .. lane, 0, request.limit - 1, 'WITHSCORES')
-    for place = 1, #heads, 2 do
-      found[#found + 1] = { tonumber(heads[place + 1]), tonumber(string.sub(heads[place], 1, 16)), is_limited[name] }
-    end
+for _, line in ipairs(served_lines()) do
+  local heads = call('ZRANGE', P .. 'queue:line:' .. line[1], 0, request.limit - 1, 'WITHSCORES')
+  for place = 1, #heads, 2 do
+    found[#found + 1] = { tonumber(heads[place + 1]), tonumber(string.sub(heads[place], 1, 16)), is_limited[line[2]] }
   end
 end
 -- A claim puts so many due tasks in line at once. Others may stand behind them, so then the last one counts as found too.
 local MOST_DUE = 1000
 for place, id in ipairs(call('ZRANGEBYSCORE', P .. 'queue:delayed', '-inf', whole(NOW), 'LIMIT', 0, MOST_DUE)) do
   local state = read_state(id)
-  if state and (place == MOST_DUE or (serves[state[NAME]] and is_open(state[QUEUE]))) then
+  if state and (place == MOST_DUE or (serves[state[NAME]] and is_open(state[QUEUE]) and has_all(state[NEEDS]))) then
     found[#found + 1] = { state[PRIORITY], state[SEQ], is_limited[state[NAME]] }
   end
 end

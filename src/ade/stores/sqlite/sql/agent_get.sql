@@ -1,2 +1,2 @@
 -- One agent.
-SELECT id, max_tasks, status, registered_at, seen_until FROM agent WHERE id = :id
+SELECT id, max_tasks, status, registered_at, seen_until, type, capabilities FROM agent WHERE id = :id

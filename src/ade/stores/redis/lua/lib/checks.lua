@@ -118,13 +118,13 @@ check('ready_tasks_can_start', function(_, state)
 end)
 
 local function ready_fault(id, state)
-  local lane = state[QUEUE] .. ':' .. state[NAME]
+  local lane, lanes = lane_of(state)
   if state[WHERE] == 'line' then
     local stands = has_score(P .. 'queue:line:' .. lane, member(id, state), state[PRIORITY])
-      and call('SISMEMBER', P .. 'queue:lines', lane) == 1
+      and call('SISMEMBER', lanes, lane) == 1
     return not stands and 'is ready, but does not stand in its line'
-  elseif state[WHERE] ~= 'stream' then
-    return 'is ready, but stands nowhere'
+  elseif state[WHERE] ~= 'stream' or state[NEEDS] then
+    return 'is ready, but stands ' .. (state[NEEDS] and 'where anybody takes it' or 'nowhere')
   end
   local stream = stream_key(state[QUEUE], state[PRIORITY])
   if not has_entry(stream, whole(state[SEQ]) .. '-0') then
@@ -136,8 +136,8 @@ end
 
 local function parked_fault(id, state)
   local parking = state[KEY] and parking_of(state)
-  local stands = parking and has_score(parked_key(state[QUEUE], parking), member(id, state), state[PRIORITY])
-    and call('SISMEMBER', P .. 'queue:parking:' .. parking, state[QUEUE]) == 1
+  local stands = parking and has_score(parked_key(crowd_of(state), parking), member(id, state), state[PRIORITY])
+    and call('SISMEMBER', P .. 'queue:parking:' .. parking, crowd_of(state)) == 1
     and call('SISMEMBER', P .. 'queue:parkings', parking) == 1
   return not stands and 'is parked, but nobody would find it'
 end

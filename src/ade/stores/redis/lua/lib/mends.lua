@@ -104,10 +104,10 @@ local function withdraw(id, state)
   if state[STAGE] == 'ready' and state[WHERE] == 'stream' then
     strike(stream_key(state[QUEUE], state[PRIORITY]), whole(state[SEQ]) .. '-0') -- a stream takes no old entry back
   end
-  call('ZREM', P .. 'queue:line:' .. state[QUEUE] .. ':' .. state[NAME], member(id, state))
+  call('ZREM', P .. 'queue:line:' .. lane_of(state), member(id, state))
   call('ZREM', P .. 'queue:delayed', id)
   if state[KEY] then
-    call('ZREM', parked_key(state[QUEUE], parking_of(state)), member(id, state))
+    call('ZREM', parked_key(crowd_of(state), parking_of(state)), member(id, state))
   end
   state[STAGE], state[WHERE] = false, false
 end

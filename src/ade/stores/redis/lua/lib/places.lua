@@ -1,6 +1,7 @@
 -- Where tasks stand. What is ready at its creation stands in the stream of its queue and priority, in the order of age. What
 -- comes back later (delayed, retried, stalled, released, unblocked, kept back by a limit) would be out of order at the end of
--- a stream, so it stands in a line: a sorted set of its queue and name, by priority and age. A claim merges both.
+-- a stream, so it stands in a line: a sorted set of its queue and name, by priority and age. A claim merges both. What asks
+-- for capabilities always stands in a line, together with those that ask for the same: who cannot take it never comes upon it.
 -- How far a stream was handed out.
 local function last_delivered(stream)
   local group = group_of(stream)
@@ -11,35 +12,49 @@ local function member(id, state)
   return string.format('%016.0f:%s', state[SEQ], id)
 end
 
-local function join_line(id, state)
+-- Its line, and the set of all such lines.
+local function lane_of(state)
   local lane = state[QUEUE] .. ':' .. state[NAME]
+  if state[NEEDS] then
+    return lane .. '+' .. state[NEEDS], P .. 'queue:asking'
+  end
+  return lane, P .. 'queue:lines'
+end
+
+local function join_line(id, state)
+  local lane, lanes = lane_of(state)
   state[STAGE], state[WHERE] = 'ready', 'line'
   call('ZADD', P .. 'queue:line:' .. lane, state[PRIORITY], member(id, state))
-  call('SADD', P .. 'queue:lines', lane)
+  call('SADD', lanes, lane)
 end
 
 local function parking_of(state)
   return state[NAME] .. '/' .. state[KEY]
 end
 
-local function parked_key(queue, parking)
-  return P .. 'queue:parked:' .. queue .. ':' .. parking
+local function parked_key(crowd, parking)
+  return P .. 'queue:parked:' .. crowd .. ':' .. parking
+end
+
+-- With whom it waits for a key: not every worker serves every queue, or has what some ask for.
+local function crowd_of(state)
+  return state[NEEDS] and state[QUEUE] .. '+' .. state[NEEDS] or state[QUEUE]
 end
 
 -- Its concurrency key is busy: out of the line until a run of that key ends.
 local function park(id, state)
-  local parking = parking_of(state)
+  local parking, crowd = parking_of(state), crowd_of(state)
   state[STAGE], state[WHERE] = 'parked', false
-  call('ZADD', parked_key(state[QUEUE], parking), state[PRIORITY], member(id, state))
-  call('SADD', P .. 'queue:parking:' .. parking, state[QUEUE])
+  call('ZADD', parked_key(crowd, parking), state[PRIORITY], member(id, state))
+  call('SADD', P .. 'queue:parking:' .. parking, crowd)
   call('SADD', P .. 'queue:parkings', parking)
 end
 
--- A key may be free: the first that waits for it in each queue stands in line again; the claim decides among them.
+-- A key may be free: the first that waits for it in each crowd stands in line again; the claim decides among them.
 local function unpark(parking, all)
   local freed = false
-  for _, queue in ipairs(call('SMEMBERS', P .. 'queue:parking:' .. parking)) do
-    local key = parked_key(queue, parking)
+  for _, crowd in ipairs(call('SMEMBERS', P .. 'queue:parking:' .. parking)) do
+    local key = parked_key(crowd, parking)
     for _, waiting in ipairs(call('ZRANGE', key, 0, all and -1 or 0)) do
       local id = string.sub(waiting, 18)
       local state = read_state(id)
@@ -51,7 +66,7 @@ local function unpark(parking, all)
       end
     end
     if call('EXISTS', key) == 0 then
-      call('SREM', P .. 'queue:parking:' .. parking, queue)
+      call('SREM', P .. 'queue:parking:' .. parking, crowd)
     end
   end
   if call('EXISTS', P .. 'queue:parking:' .. parking) == 0 then
@@ -79,7 +94,7 @@ end
 local function leave(id, state)
   local stage = state[STAGE]
   if stage == 'ready' and state[WHERE] == 'line' then
-    call('ZREM', P .. 'queue:line:' .. state[QUEUE] .. ':' .. state[NAME], member(id, state))
+    call('ZREM', P .. 'queue:line:' .. lane_of(state), member(id, state))
   elseif stage == 'ready' then
     redis.pcall('XDEL', stream_key(state[QUEUE], state[PRIORITY]), whole(state[SEQ]) .. '-0')
     local level = state[PRIORITY] .. ':' .. state[QUEUE]
@@ -89,7 +104,7 @@ local function leave(id, state)
   elseif stage == 'delayed' then
     call('ZREM', P .. 'queue:delayed', id)
   elseif stage == 'parked' then
-    call('ZREM', parked_key(state[QUEUE], parking_of(state)), member(id, state))
+    call('ZREM', parked_key(crowd_of(state), parking_of(state)), member(id, state))
   end
   if state[DEADLINE] then
     call('ZREM', P .. 'queue:deadlines', id)

@@ -27,11 +27,11 @@ local KINDS = {
   deadlines = { 'zset', function(state, _, at) return CLAIMABLE[state[STATUS]] and at == state[DEADLINE] end },
   delayed = { 'zset', function(state, _, at) return state[STAGE] == 'delayed' and at == state[RUN_AFTER] end },
   line = { 'zset', function(state, id, priority, lane, named)
-    return state[STAGE] == 'ready' and state[WHERE] == 'line' and lane == state[QUEUE] .. ':' .. state[NAME]
+    return state[STAGE] == 'ready' and state[WHERE] == 'line' and lane == lane_of(state)
       and named == member(id, state) and priority == state[PRIORITY]
   end, of_place },
   parked = { 'zset', function(state, id, _, parking, named)
-    return state[STAGE] == 'parked' and state[KEY] and parking == state[QUEUE] .. ':' .. parking_of(state)
+    return state[STAGE] == 'parked' and state[KEY] and parking == crowd_of(state) .. ':' .. parking_of(state)
       and named == member(id, state)
   end, of_place },
   holders = { 'set', function(state, _, _, parking)

@@ -1,0 +1,254 @@
+"""Agents that run at once in this process, without the queue. They end with it, and are forgotten soon after."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import Any, Protocol
+
+from ade.agents.running.orders import Order, RunDesk
+from ade.core.agent_runs.command_line import Assignment
+from ade.core.agent_runs.lines import Clipped
+from ade.core.agent_runs.results import AgentProgress, AgentResult
+from ade.core.agent_runs.telling import ABORTED, INTERRUPTED, LONGEST_TOLD, header
+from ade.core.approvals.refusals import Denied
+from ade.core.control import Leave
+from ade.core.errors import AdeError
+from ade.logs import Log
+
+MOST_RUNNING = 32
+FORGOTTEN_AFTER_MS = 300_000
+_KNOWN_AFTER_S = 1.0  # how long a caller waits to learn who works for him
+log = Log("ade.agents")
+
+
+class TooManyAgents(AdeError):
+    """So many agents run in this process already. Wait for one of them to end, or enqueue with persist=True."""
+
+    code = "too_many_agents"
+    exit_code = 5  # refused for now
+
+
+class RunAgent(Protocol):
+    async def __call__(self, subagent_type: str, order: Order, desk: RunDesk) -> AgentResult:
+        """Run an agent to its end, and write its transcript. Raises RunFailed; cancelled, it leaves no process."""
+
+
+class TaskStatus(StrEnum):
+    """How a task of the Task tool stands. `pending` are those alone that wait in the queue."""
+
+    PENDING = auto()
+    RUNNING = auto()
+    COMPLETED = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What an agent is asked to do here and now."""
+
+    subagent_type: str
+    assignment: Assignment
+    description: str
+    directory: Path | None = None
+    author: str | None = None  # whose budget it uses up
+    inbox: str | None = None  # of the conversation that is told of the end
+
+
+class BackgroundTask:
+    """One agent at work, and what became of it."""
+
+    def __init__(self, number: int, work: Work, now: int, mark: str) -> None:
+        self.id = f"task_{number}"
+        self.name = f"{self.id}-{mark}"  # no other process has one of this name
+        self.subagent_id = f"subagent-{now}-{number}"
+        self.work = work
+        self.started_at = now
+        self.finished_at: int | None = None
+        self.status = TaskStatus.RUNNING
+        self.result: AgentResult | None = None
+        self.error: str | None = None
+        self.progress = AgentProgress(subagent_type=work.subagent_type)
+        self._said = Clipped(LONGEST_TOLD)
+        self._known = asyncio.Event()
+        self._ended = asyncio.Event()
+        self.job: asyncio.Task[None] | None = None
+        self.is_stopped = False
+
+    @property
+    def is_running(self) -> bool:
+        return self.status is TaskStatus.RUNNING
+
+    @property
+    def head(self) -> str:
+        known = self.result or self.progress
+        return header(self.work.subagent_type, known.agent_id, known.conversation_id)
+
+    @property
+    def output_file(self) -> str | None:
+        return (self.result or self.progress).output_file
+
+    @property
+    def output(self) -> str:
+        """The report with a header once it is there; before that what was said."""
+        return f"{self.head}\n\n{self.result.report}" if self.result is not None else self._said.text.rstrip("\n")
+
+    async def say(self, text: str, stream: str) -> None:
+        self._said.add(f"{text}\n")
+
+    async def keep(self, progress: AgentProgress) -> None:
+        self.progress = progress
+        if progress.url or progress.agent_id or progress.session_id:
+            self._known.set()
+
+    async def until_known(self) -> None:
+        """Wait until it is known who works, or that nobody does; not for long."""
+        try:
+            async with asyncio.timeout(_KNOWN_AFTER_S):
+                await self._known.wait()
+        except TimeoutError:
+            pass
+
+    async def until_ended(self, timeout: float | None = None) -> None:
+        """Wait for the end, and all that follows from it; a time-out is no error."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ended.wait()
+        except TimeoutError:
+            pass
+
+    def end(self, now: int, *, result: AgentResult | None = None, error: str | None = None) -> None:
+        self.result, self.error, self.finished_at = result, error, now
+        self.status = TaskStatus.FAILED if error is not None else TaskStatus.COMPLETED
+        self._known.set()
+
+    def tell_ended(self) -> None:
+        self._ended.set()
+
+
+Allows = Callable[[str, str, dict[str, Any]], Awaitable[Leave]]  # type, tool, arguments; raises Denied
+
+
+class _Desk:
+    """The task as its run sees it."""
+
+    def __init__(self, task: BackgroundTask, allows: Allows | None) -> None:
+        self._task = task
+        self._allows = allows
+
+    async def say(self, text: str, stream: str) -> None:
+        await self._task.say(text, stream)
+
+    async def progress(self, progress: AgentProgress) -> None:
+        await self._task.keep(progress)
+
+    async def guard(self, tool: str, arguments: dict[str, Any]) -> None:
+        if await self.allows(tool, arguments) is Leave.NEEDED:
+            raise Denied(
+                f"people must allow the tool {tool} first: use persist=True, so that the run can wait for them"
+            )
+
+    async def allows(self, tool: str, arguments: dict[str, Any]) -> Leave:
+        if self._allows is None:
+            return Leave.FREE
+        return await self._allows(self._task.work.subagent_type, tool, arguments)
+
+
+class BackgroundTasks:
+    """All of one process that were begun through it; belongs to one event loop."""
+
+    def __init__(
+        self,
+        run: RunAgent,
+        now: Callable[[], int],
+        *,
+        allows: Allows | None = None,
+        on_end: Callable[[BackgroundTask], Awaitable[None]] | None = None,
+    ) -> None:
+        self._run = run
+        self._now = now
+        self._allows = allows
+        self._on_end = on_end
+        self._tasks: dict[str, BackgroundTask] = {}
+        self._last = 0
+        self._mark = os.urandom(4).hex()
+
+    def start(self, work: Work) -> BackgroundTask:
+        """Begin at once. Raises TooManyAgents."""
+        self._forget_old()
+        if sum(task.is_running for task in self._tasks.values()) >= MOST_RUNNING:
+            raise TooManyAgents(
+                f"{MOST_RUNNING} agents run in this process already; wait for one of them, or use persist=True"
+            )
+        self._last += 1
+        task = BackgroundTask(self._last, work, self._now(), self._mark)
+        self._tasks[task.id] = task
+        task.job = asyncio.create_task(self._perform(task), name=f"ade-{task.id}")
+        task.job.add_done_callback(lambda _: self._close(task))
+        return task
+
+    def get(self, task_id: str) -> BackgroundTask | None:
+        self._forget_old()
+        return self._tasks.get(task_id)
+
+    def list_tasks(self) -> list[BackgroundTask]:
+        """Those not forgotten yet, oldest first."""
+        self._forget_old()
+        return list(self._tasks.values())
+
+    async def stop(self, task_id: str) -> bool:
+        """End a task that runs; True if it was running. Its processes are gone when this returns."""
+        task = self.get(task_id)
+        if task is None or not task.is_running or task.job is None:
+            return False
+        task.is_stopped = True
+        task.job.cancel()
+        await task.until_ended()
+        return True
+
+    async def close(self) -> None:
+        """End all that run."""
+        jobs = [task.job for task in self._tasks.values() if task.job is not None and not task.job.done()]
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+    async def _perform(self, task: BackgroundTask) -> None:
+        try:
+            result = await self._run(task.work.subagent_type, self._order(task), _Desk(task, self._allows))
+        except asyncio.CancelledError:
+            task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
+        except Exception as error:  # RunFailed above all
+            task.end(self._now(), error=str(error) or type(error).__name__)
+        else:
+            task.end(self._now(), result=result)
+        try:
+            if self._on_end is not None:
+                await self._on_end(task)
+        except Exception as error:
+            log.warning("task.end_not_told", task_id=task.id, error=str(error))
+
+    def _close(self, task: BackgroundTask) -> None:
+        if task.is_running:  # stopped before it had begun
+            task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
+        task.tell_ended()
+
+    def _order(self, task: BackgroundTask) -> Order:
+        work = task.work
+        return Order(
+            task_id=task.name,
+            run_id=task.subagent_id,
+            attempt=1,
+            assignment=work.assignment,
+            description=work.description,
+            directory=work.directory,
+            author=work.author,
+        )
+
+    def _forget_old(self) -> None:
+        before = self._now() - FORGOTTEN_AFTER_MS
+        for task in list(self._tasks.values()):
+            if task.finished_at is not None and task.finished_at <= before:
+                del self._tasks[task.id]

@@ -1,0 +1,1 @@
+"""One run of an agent: from what a task asks for to a program, and from what it prints to a result."""

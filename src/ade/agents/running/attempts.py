@@ -1,0 +1,258 @@
+"""One attempt of a run: it goes on where an earlier one ended, within its budgets, and asks before dangerous tools."""
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+
+from ade.agents.limits import Care
+from ade.agents.running.files import Places, Transcript
+from ade.agents.running.hooks import HookLine
+from ade.agents.running.live import LiveLines, LiveProgress
+from ade.agents.running.orders import Order, Purse, RunDesk
+from ade.agents.running.program import Program, Setting
+from ade.core.agent_runs.budgets import Budget, left_of, tightest, together, used_up
+from ade.core.agent_runs.command_line import Assignment, fallback_of
+from ade.core.agent_runs.events import Spent, ToolCalled
+from ade.core.agent_runs.failures import RunFailure
+from ade.core.agent_runs.profiles import Profile
+from ade.core.agent_runs.report import RunReport
+from ade.core.agent_runs.results import AgentProgress, AgentResult
+from ade.core.errors import AdeError
+from ade.logs import Log
+
+_MOST_PROGRAMS = 100  # starts within one run: every tool call that is allowed afterwards takes one
+_PURSE_S = 5.0  # how often it is looked what the author's other runs have spent
+_AGREED = (
+    "You were stopped before a tool call that people had to agree to. They have agreed: make that call again exactly"
+    " as it was, and go on."
+)
+TASK, AUTHOR = "task", "author"
+log = Log("ade.agents")
+
+
+class Attempt:
+    """One attempt: usually one program; one more after a model that is not to be had, and after allowed tool calls."""
+
+    def __init__(self, profile: Profile, places: Places, order: Order, desk: RunDesk, purse: Purse | None) -> None:
+        self._profile = profile
+        self._places = places
+        self._order = order
+        self._desk = desk
+        self._purse = purse
+        self._began = time.monotonic()
+        self._lines = LiveLines(desk)
+        self.transcript: Transcript = places.transcript(order.task_id, order.attempt, order.run_id)
+        self._progress = LiveProgress(desk, _begun(profile, order, self.transcript))
+        self._before = self._progress.now.earlier  # what was spent before this attempt
+        self._budgets: dict[str, Budget] = {}
+
+    async def perform(self) -> RunReport:
+        self.transcript.start(self._order.description, self._profile.name)
+        await self._look_into_purse()
+        self._budgets[TASK] = left_of(self._order.budget, self._before)
+        if (why := used_up(self._budgets)) is not None:
+            return RunReport(exit_code=0, failure=RunFailure.BUDGET_EXCEEDED, error=why)
+        await self._progress.keep()
+        watching = asyncio.create_task(self._watch_purse())
+        try:
+            return await self._programs()
+        finally:
+            watching.cancel()
+            await asyncio.shield(self._leave())
+
+    async def _programs(self) -> RunReport:
+        assignment = _first_assignment(self._profile, self._order)
+        for _ in range(_MOST_PROGRAMS):
+            report = await self._program(assignment)
+            other = self._other_model(assignment, report)
+            if other is not None:
+                await self._lines.say(f"[model] {assignment.model or 'its model'} is not to be had; now {other.model}")
+                self._progress.now = replace(
+                    self._progress.now, fell_back=True, session_id=None, agent_id=None, conversation_id=None
+                )
+                assignment = other
+            elif report.failure is None and report.deferred is not None:
+                await self._ask_for(report.deferred)
+                assignment = _resumed(_going_on(self._profile, assignment), self._progress.now)
+            else:
+                return report
+        message = f"the agent was started {_MOST_PROGRAMS} times in one run, and still asks for tools"
+        return replace(report, failure=RunFailure.REPORTED, error=message)
+
+    async def _program(self, assignment: Assignment) -> RunReport:
+        self._progress.is_identified = False
+        program = Program(self._profile, self._lines, self._progress, self.transcript)
+        line = HookLine(self._desk, can_defer=self._profile.can_defer)
+        async with line.opened():
+            report = await program.run(self._limited(assignment), self._setting(line))
+        now = self._progress.now
+        if report.failure is not None and not self._progress.is_identified:
+            # The session may be gone: the next attempt begins where its order says, instead of failing once more.
+            now = replace(now, session_id=None, agent_id=None, conversation_id=None, is_deferred=False)
+        earlier = together(now.earlier, report.spent)
+        self._progress.now = replace(now, earlier=earlier, tokens=None, cost_usd=None, turns=None)
+        await self._progress.keep()
+        return report
+
+    def _other_model(self, assignment: Assignment, report: RunReport) -> Assignment | None:
+        if self._progress.now.fell_back:
+            return None
+        return fallback_of(self._profile, assignment, report, parent_model=self._order.parent_model)
+
+    async def _ask_for(self, call: ToolCalled) -> None:
+        """Returns if the agent may use the tool; else the run ends here, and another goes on in the session."""
+        self._progress.now = replace(self._progress.now, is_deferred=True)
+        await self._progress.keep()
+        await self._desk.guard(call.name, _arguments(call))
+        self._progress.now = replace(self._progress.now, is_deferred=False)
+
+    def _limited(self, assignment: Assignment) -> Assignment:
+        """What is left is also told to programs that can limit themselves."""
+        tight = tightest(*self._budgets.values(), Budget(turns=assignment.max_turns))
+        return replace(assignment, max_turns=tight.turns, max_cost_usd=tight.cost_usd)
+
+    def _setting(self, line: HookLine) -> Setting:
+        order = self._order
+        directory, care = (
+            self._places.workspace(order.workspace or order.task_id)
+            if order.directory is None
+            else (order.directory, Care.EXISTING)
+        )
+        added = {"ADE_TASK_ID": order.task_id, "ADE_RUN_ID": order.run_id}
+        return Setting(
+            directory=directory,
+            care=care,
+            environment=order.environment,
+            added=added,
+            budgets=self._budgets,
+            line=line,
+        )
+
+    async def _watch_purse(self) -> None:
+        """The author may have other runs, which spend of the same budget."""
+        while self._purse is not None and self._order.author is not None:
+            await asyncio.sleep(_PURSE_S)
+            await self._enter()
+            await self._look_into_purse()
+
+    async def _look_into_purse(self) -> None:
+        if self._purse is None or self._order.author is None:
+            return
+        left = await self._purse.budget_of(self._order.author, self._order.run_id)
+        if left is not None:
+            self._budgets[AUTHOR] = left
+
+    async def _enter(self) -> None:
+        if self._purse is not None and self._order.author is not None:
+            await self._purse.enter(self._order.author, self._order.run_id, self._spent())
+
+    def _spent(self) -> Spent:
+        """By this attempt, as far as is known."""
+        now = self._progress.now
+        running = Spent(tokens=now.tokens, cost_usd=now.cost_usd, turns=now.turns)
+        return _difference(together(now.earlier, running), self._before)
+
+    async def _leave(self) -> None:
+        try:
+            await self._enter()
+            await self._lines.end()
+        except AdeError as error:  # the run is told of already, or is somebody else's by now
+            log.warning("agent.not_told", task_id=self._order.task_id, error=str(error))
+
+    def result(self, report: RunReport) -> AgentResult:
+        known = self._progress.now
+        return AgentResult(
+            report=report.result or "",
+            subagent_type=self._profile.name,
+            session_id=report.session_id,
+            agent_id=report.agent_id,
+            conversation_id=report.conversation_id,
+            model=report.model,
+            url=_url(self._profile, report),
+            tokens=known.earlier.tokens,
+            cost_usd=known.earlier.cost_usd,
+            turns=known.earlier.turns,
+            tool_calls=known.tool_call_count,
+            duration_ms=round((time.monotonic() - self._began) * 1000),
+            output_file=str(self.transcript.path),
+            exit_code=report.exit_code,
+        )
+
+
+def _begun(profile: Profile, order: Order, transcript: Transcript) -> AgentProgress:
+    """An attempt goes on in the session of the one before it, and what that has spent counts."""
+    new = AgentProgress(subagent_type=profile.name, output_file=str(transcript.path))
+    before = order.earlier
+    if before is None:
+        return new
+    cut_off = Spent(tokens=before.tokens, cost_usd=before.cost_usd, turns=before.turns)
+    return replace(
+        before,
+        output_file=new.output_file,
+        earlier=together(before.earlier, cut_off),
+        tokens=None,
+        cost_usd=None,
+        turns=None,
+    )
+
+
+def _first_assignment(profile: Profile, order: Order) -> Assignment:
+    before, asked = order.earlier, order.assignment
+    if before is None:
+        return asked
+    if before.fell_back:
+        asked = replace(asked, model=profile.fallback_model or order.parent_model or asked.model)
+    if before.is_deferred:
+        asked = _going_on(profile, asked)
+    return _resumed(asked, before)
+
+
+def _going_on(profile: Profile, assignment: Assignment) -> Assignment:
+    """The prompt was said already: a program that waits in its session needs none, another must be told to go on."""
+    return replace(assignment, prompt="" if profile.can_defer else _AGREED)
+
+
+def _resumed(assignment: Assignment, known: AgentProgress) -> Assignment:
+    """The same in the session that is known; where none is, in the one that was asked for."""
+    if known.session_id is None and known.conversation_id is None and known.agent_id is None:
+        return assignment
+    return replace(
+        assignment,
+        session_id=known.session_id,
+        agent_id=known.agent_id,
+        conversation_id=known.conversation_id,
+    )
+
+
+def _arguments(call: ToolCalled) -> dict[str, Any]:
+    """As the agent gave them. What cannot be read is shown as it is; no rule will take it for harmless arguments."""
+    try:
+        found = msgspec.json.decode(call.arguments)
+    except msgspec.DecodeError:
+        found = None
+    return found if isinstance(found, dict) else {"input": call.arguments}
+
+
+def _difference(all_of_it: Spent, before: Spent) -> Spent:
+    left = {}
+    for name in ("tokens", "cost_usd", "turns"):
+        value = getattr(all_of_it, name)
+        left[name] = None if value is None else value - (getattr(before, name) or 0)
+    return Spent(**left)
+
+
+def _url(profile: Profile, report: RunReport) -> str | None:
+    if profile.url is None:
+        return None
+    values = {"agent_id": report.agent_id, "conversation_id": report.conversation_id, "session_id": report.session_id}
+    url = profile.url
+    for name, value in values.items():
+        if f"{{{name}}}" in url:
+            if value is None:
+                return None
+            url = url.replace(f"{{{name}}}", quote(value, safe=""))
+    return url

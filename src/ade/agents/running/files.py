@@ -1,0 +1,105 @@
+"""The files of a run: its transcript, what its program printed, and its working directory. Trouble with them is logged
+and never the run's: what counts is in the store."""
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+from ade.agents.limits import Care
+from ade.core.agent_runs import telling
+from ade.logs import Log
+
+MOST_RAW_BYTES = 16 * 1024 * 1024
+_OWNER_ONLY = 0o600
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+log = Log("ade.agents")
+
+
+class Places:
+    """Where the files of all runs lie, each task's in a folder of its own."""
+
+    def __init__(self, transcripts: Path, workspaces: Path) -> None:
+        self._transcripts = transcripts.absolute()
+        self._workspaces = workspaces.absolute()
+
+    def transcript(self, task_id: str, attempt: int, run_id: str) -> "Transcript":
+        """One for each run, so that no attempt writes into the file of another."""
+        return Transcript(self._transcripts / safe_name(task_id) / f"{attempt}-{safe_name(run_id)[:13]}.log")
+
+    def workspace(self, name: str) -> tuple[Path, Care]:
+        """All attempts of a task share one: agents find their sessions by it."""
+        return self._workspaces / safe_name(name), Care.KEPT
+
+    def remove_old(self, older_than_s: float) -> int:
+        """Remove the folders nothing was written to for so long. Blocks. Answers how many."""
+        before, removed = time.time() - older_than_s, 0
+        for folder in (*_folders(self._transcripts), *_folders(self._workspaces)):
+            if _newest(folder) < before:
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
+        return removed
+
+
+class Transcript:
+    """The transcript of a run, and beside it (`.out`) what the program printed, up to a bound."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._raw_left = MOST_RAW_BYTES
+        self._raw_path = path.with_suffix(".out")
+
+    def start(self, description: str, subagent_type: str) -> None:
+        self._append(self.path, telling.transcript_start(description, subagent_type).encode("utf-8", "replace"))
+
+    def succeed(self, head: str, report: str) -> None:
+        self._append(self.path, telling.transcript_success(head, report).encode("utf-8", "replace"))
+
+    def fail(self, message: str) -> None:
+        self._append(self.path, telling.transcript_failure(message).encode("utf-8", "replace"))
+
+    def raw(self, data: bytes) -> None:
+        if self._raw_left <= 0:
+            return
+        cut = data[: self._raw_left]
+        self._raw_left -= len(data)
+        mark = b"\n[... cut here: there is no room for more ...]\n" if self._raw_left <= 0 else b""
+        self._append(self._raw_path, cut + mark)
+
+    def _append(self, path: Path, data: bytes) -> None:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, _OWNER_ONLY)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            log.warning("transcript.not_written", path=str(path), error=str(error))
+
+
+def safe_name(text: str) -> str:
+    """A name of a folder that stays where it belongs, whatever the text."""
+    return _UNSAFE.sub("_", text).lstrip(".")[:100] or "_"
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _newest(folder: Path) -> float:
+    """When anything in it was last written; a deep tree is looked at only at its top."""
+    newest = 0.0
+    try:
+        newest = folder.stat().st_mtime
+        for entry in os.scandir(folder):
+            newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+    except OSError:
+        pass
+    return newest

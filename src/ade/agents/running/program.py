@@ -1,0 +1,133 @@
+"""One program of an agent, started and read to its end. Nothing is decided here about what comes after."""
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ade.agents.limits import Care, Limits
+from ade.agents.outputs import Stream
+from ade.agents.process import Ended, Why, run_process
+from ade.agents.running.files import Transcript
+from ade.agents.running.hooks import HookLine
+from ade.agents.running.live import LiveLines, LiveProgress
+from ade.agents.starting import ProcessSpec
+from ade.core.agent_runs.budgets import Budget, Excess, excess_of
+from ade.core.agent_runs.command_line import Assignment, command_of, environment_of
+from ade.core.agent_runs.events import RunEvent
+from ade.core.agent_runs.failures import RunFailure
+from ade.core.agent_runs.profiles import Profile
+from ade.core.agent_runs.reader import OutputReader
+from ade.core.agent_runs.redaction import secrets_in
+from ade.core.agent_runs.report import RunReport
+from ade.core.errors import InvalidArguments
+
+_KEPT_BYTES = 1024  # of each stream by the process part: the reader keeps what is needed
+_MEGABYTE = 1024 * 1024
+_HOOK = shlex.join([sys.executable, "-m", "ade.cli", "hook", "pre-tool-use"])
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """Where and under what limits a program runs."""
+
+    directory: Path
+    care: Care
+    environment: Mapping[str, str] = {}  # what the task asks for
+    added: Mapping[str, str] = {}  # what ADE itself tells the program
+    budgets: Mapping[str, Budget] = {}
+    line: HookLine  # where hooks of the agent ask
+
+
+class Program:
+    """Reads one run of a program as it goes on: into lines, progress and files, and at the end into a report."""
+
+    def __init__(self, profile: Profile, lines: LiveLines, progress: LiveProgress, transcript: Transcript) -> None:
+        self._profile = profile
+        self._lines = lines
+        self._progress = progress
+        self._transcript = transcript
+        self._stop = asyncio.Event()
+        self._excess: Excess | None = None
+
+    async def run(self, assignment: Assignment, setting: Setting) -> RunReport:
+        """Raises ProgramNotStarted, InvalidArguments, and whatever the desk raises; then nothing runs any more."""
+        spec = self._spec(assignment, setting)
+        reader = OutputReader(self._profile, secrets=secrets_in(spec.environment))
+
+        async def on_bytes(stream: Stream, data: bytes) -> None:
+            self._transcript.raw(data)
+            if stream == "stderr":
+                reader.feed_stderr(data)
+                await self._lines.stderr(data)
+                return
+            await self._tell(reader.feed(data))
+            self._look_at_budgets(setting.budgets, reader)
+
+        waiting = asyncio.create_task(self._stop_when(setting.line.is_wanted))
+        try:
+            ended = await run_process(spec, on_bytes=on_bytes, stop=self._stop)
+        finally:
+            waiting.cancel()
+        stopped_for, message = self._why(ended)
+        events, report = reader.finish(_exit_code(ended), stopped_for=stopped_for, stop_message=message)
+        await self._tell(events)
+        if setting.line.wanted is not None:
+            return replace(report, failure=None, error=None, deferred=setting.line.wanted)
+        return report
+
+    async def _stop_when(self, is_wanted: asyncio.Event) -> None:
+        """A program that cannot wait in its session is ended, and goes on in it when people have agreed."""
+        await is_wanted.wait()
+        self._stop.set()
+
+    async def _tell(self, events: Sequence[RunEvent]) -> None:
+        for event in events:
+            await self._progress.take_in(event)
+            await self._lines.show(event)
+
+    def _spec(self, assignment: Assignment, setting: Setting) -> ProcessSpec:
+        profile = self._profile
+        command = command_of(profile, assignment, _HOOK)
+        environment = environment_of(profile, os.environ, setting.environment)
+        refused = sorted(name for name in setting.environment if name not in environment)
+        if refused:
+            raise InvalidArguments(
+                f"a task may not set {', '.join(refused)} for agents of type {profile.name}; name it in"
+                f" task_environment of the profile if it should"
+            )
+        memory = None if profile.memory_mb is None else profile.memory_mb * _MEGABYTE
+        return ProcessSpec(
+            arguments=command.argv,
+            directory=setting.directory,
+            care=setting.care,
+            environment={**environment, **setting.added, **setting.line.environment},
+            stdin="" if command.stdin is None else command.stdin.decode("utf-8", "surrogateescape"),
+            limits=Limits(time_s=None, memory_bytes=memory, kept_bytes=_KEPT_BYTES),  # its task has the time-out
+        )
+
+    def _look_at_budgets(self, budgets: Mapping[str, Budget], reader: OutputReader) -> None:
+        """A run that is done is not stopped any more: what it cost is spent, and its result is worth something."""
+        if self._excess is None and not reader.is_concluded:
+            self._excess = excess_of(budgets, reader.spent)
+            if self._excess is not None:
+                self._stop.set()
+
+    def _why(self, ended: Ended) -> tuple[RunFailure | None, str]:
+        if ended.why is Why.MEMORY_LIMIT:
+            return RunFailure.OUT_OF_MEMORY, f"it took more than the {self._profile.memory_mb:,} MB it may have"
+        if ended.why is Why.LOST:
+            return RunFailure.KILLED, "the process that looked after it was killed, and all was ended for that"
+        if self._excess is not None:
+            return RunFailure.BUDGET_EXCEEDED, self._excess.message
+        return None, ""
+
+
+def _exit_code(ended: Ended) -> int:
+    if ended.exit_code is not None:
+        return ended.exit_code
+    return -(ended.signal or 9)

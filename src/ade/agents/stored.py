@@ -1,0 +1,70 @@
+"""Tasks of the Task tool that are in the store: waited for and stopped from any process."""
+
+from msgspec import Struct
+
+from ade.agents.background import TaskStatus
+from ade.core.agent_runs.endings import error_of, report_of
+from ade.core.agent_runs.names import is_run
+from ade.core.agent_runs.results import progress_in, result_in
+from ade.core.agent_runs.telling import ABORTED
+from ade.core.errors import IllegalTransition, UnknownTask, WaitTimeout
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.ports import Stores
+from ade.queue import tasks
+from ade.queue.payloads import Payloads
+from ade.queue.waiting import FinishWatch
+
+
+class StoredOutput(Struct, frozen=True):
+    status: TaskStatus
+    output: str
+    error: str | None = None
+
+
+class StoredTasks:
+    """Belongs to one event loop."""
+
+    def __init__(self, stores: Stores, payloads: Payloads, watch: FinishWatch | None = None) -> None:
+        self._stores = stores
+        self._payloads = payloads
+        self._watch = watch or FinishWatch(stores)
+
+    async def wait(self, task_id: str, timeout: float) -> StoredOutput | None:
+        """The task as it is when it has ended, or when the time is over. None: there is none of this id."""
+        try:
+            task = await self._once_final(task_id, timeout) if timeout else await tasks.get(self._stores, task_id)
+        except UnknownTask:
+            return None
+        if not task.is_final:
+            progress = progress_in(task.progress)
+            status = TaskStatus.RUNNING if task.status is Status.RUNNING else TaskStatus.PENDING
+            return StoredOutput(status, "" if progress is None else progress.said)
+        if task.status is Status.COMPLETED:
+            return StoredOutput(TaskStatus.COMPLETED, await self._report(task))
+        progress = progress_in(task.progress)
+        return StoredOutput(TaskStatus.FAILED, "" if progress is None else progress.said, error_of(task))
+
+    async def stop(self, task_id: str) -> bool:
+        """Cancel it and its children; True if there was something to cancel."""
+        try:
+            task = await tasks.get(self._stores, task_id)
+            if task.is_final:
+                return False
+            await tasks.cancel(self._stores, task_id, ABORTED)
+        except (UnknownTask, IllegalTransition):  # gone, or it ended meanwhile
+            return False
+        return True
+
+    async def _once_final(self, task_id: str, timeout: float) -> Task:
+        try:
+            return await self._watch.wait(task_id, timeout)
+        except WaitTimeout:
+            return await tasks.get(self._stores, task_id)
+
+    async def _report(self, task: Task) -> str:
+        raw = await tasks.result_of(self._stores, self._payloads, task)
+        result = result_in(raw)
+        if result is not None or is_run(task.name) or raw is None:
+            return report_of(task, result)
+        return bytes(raw).decode("utf-8", "replace")

@@ -1,0 +1,224 @@
+"""Agent types as tasks: for each profile of the settings a handler `agent:<type>`."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+from msgspec import Raw
+
+from ade.agents.notifying import notify
+from ade.agents.running.files import Places
+from ade.agents.running.orders import Order
+from ade.agents.running.runner import AgentRunner
+from ade.agents.spending import StoredPurse
+from ade.app.agent_profiles import chosen_profiles
+from ade.core.agent_runs import log as log_of_runs
+from ade.core.agent_runs.budgets import Budget, tightest
+from ade.core.agent_runs.command_line import Assignment
+from ade.core.agent_runs.names import NOTIFY, task_name
+from ade.core.agent_runs.profiles import Profile
+from ade.core.agent_runs.results import AgentProgress, AgentResult, progress_in
+from ade.core.control import Leave, RunFailed
+from ade.core.errors import AdeError
+from ade.core.events import Event
+from ade.core.failure import TaskError
+from ade.logs import Log
+from ade.ports import Stores
+from ade.settings import AgentSettings
+from ade.worker.context import Context
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+
+log = Log("ade.agents")
+
+
+def register_agents(app: "Ade", types: Sequence[str] | None = None) -> list[str]:
+    """Let this app's workers run agents of these types, or of those that the settings choose. Answers the task names.
+
+    What is registered already stays as it is.
+    """
+    names = []
+    if NOTIFY not in app.registry.by_name:
+        _register_notify(app)
+    for profile in chosen_profiles(app.settings.agents, types):
+        name = task_name(profile.name)
+        if name not in app.registry.by_name:
+            _register(app, name, AgentHandler(app, profile))
+        names.append(name)
+    return names
+
+
+def _register_notify(app: "Ade") -> None:
+    async def notify_conversation(ctx: Context, inbox: str) -> None:
+        opened = await app.open()
+        await notify(opened.stores, opened.payloads, ctx.task_id, inbox)
+
+    app.task(name=NOTIFY)(notify_conversation)
+
+
+def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
+    async def run_agent(
+        ctx: Context,
+        prompt: str,
+        description: str | None = None,
+        system_prompt: str | None = None,
+        model: str | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        conversation_id: str | None = None,
+        max_turns: int | None = None,
+        max_tokens: int | None = None,
+        max_cost_usd: float | None = None,
+        cwd: str | None = None,
+        workspace: str | None = None,
+        env: dict[str, str] | None = None,
+        parent_model: str | None = None,
+        parent_conversation: str | None = None,
+        tool_call_id: str | None = None,
+        silent: bool = False,
+    ) -> AgentResult:
+        asked = Assignment(
+            prompt=prompt,
+            system_prompt=system_prompt,
+            model=model,
+            session_id=session_id,
+            agent_id=agent_id,
+            conversation_id=conversation_id,
+            max_turns=max_turns,
+        )
+        order = Order(
+            task_id=ctx.task_id,
+            run_id=ctx.run_id,
+            attempt=ctx.attempt,
+            assignment=asked,
+            description=description or _first_words(prompt) or ctx.name,
+            directory=_directory(cwd),
+            workspace=workspace,
+            environment=env or {},
+            budget=budget_of(app.settings.agents, max_tokens, max_cost_usd, max_turns),
+            author=ctx.author,
+            parent_model=parent_model,
+            earlier=_earlier(ctx),
+        )
+        return await handler.run(order, ctx)
+
+    app.task(name=name, timeout=handler.profile.timeout_ms / 1000)(run_agent)
+
+
+def _first_words(prompt: str) -> str:
+    return prompt.strip().partition("\n")[0][:60]
+
+
+def _directory(cwd: str | None) -> Path | None:
+    return None if cwd is None else Path(cwd).expanduser().absolute()
+
+
+def budget_of(
+    settings: AgentSettings, max_tokens: int | None, max_cost_usd: float | None, max_turns: int | None
+) -> Budget:
+    """What the task asks for, within what the settings allow."""
+    own = Budget(tokens=settings.max_tokens, cost_usd=settings.max_cost_usd, turns=settings.max_turns)
+    return tightest(own, Budget(tokens=max_tokens, cost_usd=max_cost_usd, turns=max_turns))
+
+
+def _earlier(ctx: Context) -> AgentProgress | None:
+    last = ctx.last_progress
+    return None if last is None else progress_in(Raw(msgspec.json.encode(last)))
+
+
+class AgentHandler:
+    """The runner of a profile, made when the first task comes: only then the store is open."""
+
+    def __init__(self, app: "Ade", profile: Profile) -> None:
+        self._app = app
+        self.profile = profile
+
+    async def run(self, order: Order, context: Context) -> AgentResult:
+        desk = ContextDesk(context, self._stores)
+        outcome: AgentResult | TaskError | None = None
+        try:
+            outcome = await self._runner.run(order, desk)
+        except RunFailed as failure:
+            outcome = failure.failed.error
+            raise
+        else:
+            return outcome
+        finally:
+            await desk.tell_end(outcome)
+
+    @property
+    def _stores(self) -> Stores:
+        opened = self._app.opened
+        assert opened is not None  # a handler runs in a worker of an open store
+        return opened.stores
+
+    @cached_property
+    def _runner(self) -> AgentRunner:
+        settings = self._app.settings.agents
+        purse = purse_of(self._stores, settings)
+        return AgentRunner(self.profile, places_of(settings), now=self._stores.clock.now, purse=purse)
+
+
+class ContextDesk:
+    """The desk of a run that belongs to a task. Who runs and what it took is also told in the event log."""
+
+    def __init__(self, context: Context, stores: Stores) -> None:
+        self._context = context
+        self._stores = stores
+        self._progress: AgentProgress | None = None
+        self._has_begun = False
+
+    async def say(self, text: str, stream: str) -> None:
+        await self._context.print(text, stream)
+
+    async def progress(self, progress: AgentProgress) -> None:
+        self._progress = progress
+        await self._context.progress(progress)
+        if not self._has_begun and (progress.session_id or progress.agent_id or progress.model):
+            self._has_begun = True
+            await self._enter(log_of_runs.began(progress, **self._about()))
+
+    async def guard(self, tool: str, arguments: dict[str, Any]) -> None:
+        await self._context.guard(tool, arguments)
+
+    async def allows(self, tool: str, arguments: dict[str, Any]) -> Leave:
+        return await self._context.allows(tool, arguments)
+
+    async def tell_end(self, outcome: AgentResult | TaskError | None) -> None:
+        if self._progress is not None:
+            await self._enter(log_of_runs.ended(self._progress, outcome, **self._about()))
+
+    async def _enter(self, event: Event) -> None:
+        """Never the run's trouble: what it came to is told by its task."""
+        try:
+            await self._stores.documents.write((), [event])
+        except AdeError as error:
+            log.warning("agent_run.not_told", task_id=self._context.task_id, type=event.type, error=str(error))
+
+    def _about(self) -> "_About":
+        context = self._context
+        return {
+            "task_id": context.task_id,
+            "run_id": context.run_id,
+            "at": self._stores.clock.now(),
+            "actor": context.worker,
+        }
+
+
+class _About(TypedDict):
+    task_id: str
+    run_id: str
+    at: int
+    actor: str
+
+
+def places_of(settings: AgentSettings) -> Places:
+    return Places(Path(settings.transcripts).expanduser(), Path(settings.workspaces).expanduser())
+
+
+def purse_of(stores: Stores, settings: AgentSettings) -> StoredPurse | None:
+    budget = Budget(tokens=settings.author_tokens, cost_usd=settings.author_cost_usd, turns=settings.author_turns)
+    return None if budget == Budget() else StoredPurse(stores, budget, round(settings.author_window_s * 1000))

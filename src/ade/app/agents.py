@@ -1,0 +1,185 @@
+"""Agents as an app uses them: run them through the queue, reach their conversations, hand out the Task tool."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ade.agents.inboxes import DurableInbox
+from ade.agents.notifying import notify_task
+from ade.app.call import Call
+from ade.app.handle import TaskHandle
+from ade.app.options import Options
+from ade.core.agent_runs.names import is_run, task_name, type_of
+from ade.core.agent_runs.results import AgentResult
+from ade.core.errors import UnknownName
+from ade.core.inbox.limits import InboxLimits
+from ade.core.task import admit
+from ade.queue.plans import Invocation, make_tasks
+from ade.queue.signature import Signature
+
+if TYPE_CHECKING:
+    from ade.agents.tools import AgentRequest, TaskTool
+    from ade.app.ade import Ade
+    from ade.worker.context import Context
+
+
+class RunOptions(Options, total=False):
+    """What can be said about one run of an agent, beside what can be said about any task."""
+
+    system_prompt: str
+    model: str
+    session_id: str  # go on in this session of the agent's program
+    agent_id: str
+    conversation_id: str
+    max_turns: int
+    max_tokens: int
+    max_cost_usd: float
+    cwd: str  # where it works; otherwise in a folder of its own
+    workspace: str  # the name of a folder that all runs share that name it
+    env: Mapping[str, str]
+    parent_model: str  # taken if the model is not to be had
+    parent_conversation: str  # whose inbox gets a notification at the end
+    tool_call_id: str
+    silent: bool  # no notification
+
+
+_ARGUMENTS = frozenset(RunOptions.__annotations__) - frozenset(Options.__annotations__)
+
+
+def _report() -> AgentResult:
+    """What a run of any agent returns."""
+    raise NotImplementedError
+
+
+_SIGNATURE = Signature.of(_report)
+
+
+class Agents:
+    """`app.agents`. Which types there are is said in the settings, in the section `agents`."""
+
+    def __init__(self, app: "Ade") -> None:
+        self._app = app
+
+    def serve(self, *types: str) -> list[str]:
+        """Let this app's workers run agents of these types, or of those that the settings choose; before they start.
+
+        Answers the names of the tasks. Raises UnknownName, InvalidProfile.
+        """
+        from ade.app.agent_types import register_agents
+
+        return register_agents(self._app, types or None)
+
+    def run(self, subagent_type: str, prompt: str, **options: Unpack[RunOptions]) -> Call[TaskHandle[AgentResult]]:
+        """Enqueue a run: the task `agent:<type>`. With `parent_conversation` its end is told there, however it ends."""
+        return Call(self._run(subagent_type, prompt, options), self._app.portal)
+
+    def conversation(self, conversation_id: str, *, limits: InboxLimits | None = None) -> Call[DurableInbox]:
+        """The inbox of a conversation. Raises InvalidInbox."""
+        return Call(self._conversation(conversation_id, limits), self._app.portal)
+
+    def task_tool(
+        self,
+        *,
+        ctx: "Context | None" = None,
+        conversation: str | None = None,
+        cwd: str | None = None,
+        author: str | None = None,
+    ) -> "Call[TaskTool]":
+        """The Task tool for code on an event loop; `.output` and `.stop` are its companions.
+
+        What is enqueued through it is a child of the run that `ctx` belongs to. `conversation` gets notifications.
+        Agents that run at once work in `cwd`, each in a folder of its own otherwise; they end with the app.
+        """
+        return Call(self._task_tool(ctx, conversation, cwd, author), self._app.portal)
+
+    async def _run(self, subagent_type: str, prompt: str, options: RunOptions) -> TaskHandle[AgentResult]:
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        arguments = {"prompt": prompt, **{name: given.pop(name) for name in sorted(_ARGUMENTS & given.keys())}}
+        if "description" in given:
+            arguments["description"] = given["description"]
+        call = await self._call(subagent_type, arguments, given)
+        return await enqueue_run(self._app, call, arguments)
+
+    async def _call(self, subagent_type: str, arguments: dict[str, Any], given: Any) -> Invocation[Any]:
+        """Raises UnknownName for a type that neither a worker nor the settings know."""
+        app, name = self._app, task_name(subagent_type)
+        try:
+            return await app.call_by_name(name, arguments, False, given)
+        except UnknownName:
+            profile = self._profiles().get(subagent_type)
+            if profile is None:
+                listed = ", ".join(sorted(await self.known_types())) or "none"
+                raise UnknownName(f"there is no agent type {subagent_type[:100]!r}; known are {listed}") from None
+        limited: Any = {"timeout": profile.timeout_ms / 1000, **given}  # a worker for it may still come
+        return await app.call_by_name(name, arguments, True, limited)
+
+    async def known_types(self) -> dict[str, bool]:
+        """Every type that the settings or a worker know, and whether it can go on with an agent that exists."""
+        stores = (await self._app.open()).stores
+        names = {known.name for known in await stores.workers.definitions()} | self._app.registry.names()
+        elsewhere = {type_of(name): True for name in sorted(names) if is_run(name)}
+        return {**elsewhere, **{name: bool(profile.resume) for name, profile in self._profiles().items()}}
+
+    def _profiles(self) -> Mapping[str, Any]:
+        from ade.app.agent_profiles import known_profiles
+
+        return known_profiles(self._app.settings.agents)
+
+    async def _conversation(self, conversation_id: str, limits: InboxLimits | None) -> DurableInbox:
+        return DurableInbox((await self._app.open()).stores, conversation_id, limits=limits)
+
+    async def _task_tool(
+        self,
+        ctx: "Context | None",
+        conversation: str | None,
+        cwd: str | None,
+        author: str | None,
+    ) -> "TaskTool":
+        from ade.agents.stored import StoredTasks
+        from ade.agents.tools import Surroundings, TaskTool
+        from ade.app.direct_agents import allowed, background_tasks
+
+        opened = await self._app.open()
+        side = opened.side
+        if side.agents is None:
+            side.agents = background_tasks(self._app, opened)
+        parent: Options = {} if ctx is None or not ctx.task_id else {"parent": ctx.task_id}
+        author = author or (None if ctx is None else ctx.author)
+        whose: Options = {} if author is None else {"author": author}
+
+        async def enqueue(request: "AgentRequest") -> str:
+            about: Options = {"description": request.description, "tags": request.tags, **parent, **whose}
+            if request.priority is not None:
+                about["priority"] = request.priority
+            arguments: dict[str, Any] = dict(request.arguments)
+            call = await self._call(request.subagent_type, arguments, about)
+            return (await enqueue_run(self._app, call, arguments)).id
+
+        return TaskTool(
+            Surroundings(
+                types=self.known_types,
+                background=side.agents,
+                stored=StoredTasks(opened.stores, opened.payloads, side.watch),
+                enqueue=enqueue,
+                allow=lambda request: allowed(opened.stores, request),
+                conversation=conversation,
+                directory=_folder(cwd),
+                author=author,
+            )
+        )
+
+
+def _folder(cwd: str | None) -> Path | None:
+    return None if cwd is None else Path(cwd).expanduser().absolute()
+
+
+async def enqueue_run(app: "Ade", call: Invocation[Any], arguments: Mapping[str, Any]) -> TaskHandle[Any]:
+    """Store a run and, in the same step, what tells its parent conversation of its end."""
+    opened = await app.open()
+    now = opened.stores.clock.now()
+    tasks = make_tasks([call], now=now)
+    inbox_id = arguments.get("parent_conversation")
+    if inbox_id is not None and not arguments.get("silent"):
+        tasks.append(admit(notify_task(tasks[0], inbox_id), now=now))
+    stored: Sequence[Any] = await opened.keep(tasks)
+    return TaskHandle(app, stored[0].id, call.signature or _SIGNATURE)

@@ -1,0 +1,91 @@
+"""`ade hook`: what an agent's hooks call before it uses a tool. Whatever goes wrong here is a no (exit code 2)."""
+
+import json
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ade.cli.session import Session
+from ade.cli.shared import group, pass_session
+from ade.core.agent_runs.hooks import (
+    LINE_VARIABLE,
+    LONGEST_CALL,
+    Answer,
+    HookedProgram,
+    Reply,
+    Ruling,
+    ToolAsked,
+    read_asked,
+    reply_of,
+)
+
+if TYPE_CHECKING:
+    pass
+
+_PATIENCE_S = 60.0
+_NO = 2  # what all programs take for a no
+
+
+@group("hook")
+def hook() -> None:
+    """For the hooks of agents: answer whether a tool may be used."""
+
+
+@hook.command("pre-tool-use")
+@click.option(
+    "--for",
+    "program",
+    type=click.Choice([str(program) for program in HookedProgram]),
+    help="Whose hook it is; seen from what it is told otherwise.",
+)
+@pass_session
+def pre_tool_use(session: Session, program: str | None) -> int:
+    """Read a tool call from stdin, as a PreToolUse hook is told it, and answer it in the program's own words.
+
+    Within a run of ADE's the run's guard decides, and approvals that people gave to the task; elsewhere the guard
+    rules of the store do. An error is a no.
+    """
+    try:
+        told = json.loads(sys.stdin.buffer.read(LONGEST_CALL))
+        asked = read_asked(told, None if program is None else HookedProgram(program))
+        line = os.environ.get(LINE_VARIABLE)
+        ruling = _ask(line, asked) if line else session.look(_rule(session, asked))
+        reply = reply_of(asked.program, ruling)
+    except Exception as error:
+        reply = Reply(_NO, None, f"ade could not say whether this is allowed, so it is not: {error}")
+    if reply.stdout is not None:
+        print(json.dumps(reply.stdout))
+    if reply.stderr:
+        print(reply.stderr, file=sys.stderr)
+    return reply.exit_code
+
+
+def _ask(line: str, asked: ToolAsked) -> Ruling:
+    """Of the run that the agent belongs to."""
+    call = {"tool": asked.tool, "arguments": asked.arguments, "id": asked.id}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_PATIENCE_S)
+        connection.connect(line)
+        connection.sendall(json.dumps(call).encode() + b"\n")
+        with connection.makefile("rb") as file:
+            told: dict[str, Any] = json.loads(file.readline(LONGEST_CALL))
+    return Ruling(Answer(told["answer"]), str(told["reason"]))
+
+
+async def _rule(session: Session, asked: ToolAsked) -> Ruling:
+    """By the rulebook alone: nobody but who sits there can be asked."""
+    from ade.core.guard import Case, Occasion, Verdict, rule_on
+    from ade.governance.rulebook import load
+
+    async with session.stores() as stores:
+        rulebook = await load(stores)
+    ruling = rule_on(rulebook, Case(name="", tool=asked.tool, arguments=asked.arguments), Occasion.TOOL)
+    answers: dict[Verdict, Answer] = {
+        Verdict.ALLOW: Answer.PASS,
+        Verdict.DENY: Answer.DENY,
+        Verdict.DEMAND: Answer.ASK,
+    }
+    return Ruling(answers[ruling.verdict], ruling.reason)

@@ -1,0 +1,183 @@
+"""What can be set, section by section: the type, the bounds, the default and the meaning of each."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+# The upper bounds catch `inf`, and durations that were meant as milliseconds.
+_TEN_YEARS_S = 315_360_000
+_Seconds = Annotated[float, Meta(gt=0, le=_TEN_YEARS_S)]
+_SecondsOrNone = Annotated[float, Meta(ge=0, le=_TEN_YEARS_S)]
+_Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+_CountOrNone = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+_Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+
+
+def _about(text: str) -> Meta:
+    """What a setting means; shown when a value does not fit."""
+    return Meta(description=text)
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where records live and how carefully they are written."""
+
+    url: Annotated[str, _about("where records are kept")] = "sqlite:///.ade/ade.db"
+    synchronous: Annotated[
+        Literal["full", "normal"],
+        _about("full: accepted work survives a power cut; normal: it survives a crash of ADE"),
+    ] = "full"
+    allow_network_fs: Annotated[bool, _about("take a database on a network file system all the same")] = False
+    ballast_mb: Annotated[_CountOrNone, _about("disk space kept back for a full disk")] = 16
+    min_free_percent: Annotated[float, Meta(ge=0, le=90), _about("free disk space that new work needs")] = 5.0
+    wal_alarm_mb: Annotated[_Count, _about("size of the write-ahead log at which an alarm is raised")] = 64
+    blob_dir: Annotated[str | None, _about("folder for large payloads; unset: <database>.blobs")] = None
+    inline_limit_kb: Annotated[_CountOrNone, _about("payloads above this size go to the blob folder")] = 128
+    payload_limit_mb: Annotated[_Count, _about("payloads above this size are refused")] = 64
+
+
+class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store on Redis or Valkey uses its servers."""
+
+    prefix: Annotated[str, _about("what every key begins with")] = "ade:"
+    partitions: Annotated[
+        int, Meta(ge=1, le=4096), _about("parts a cluster's work is spread over; settled when a store is first used")
+    ] = 16
+    task_stream: Annotated[str | None, _about("name of the streams of ready tasks; unset: <prefix>queue:tasks")] = None
+    group: Annotated[str | None, _about("name of the consumer group; unset: ade-workers")] = None
+    result_stream: Annotated[
+        str | None, _about("stream of outcomes for other programs; unset: <prefix>queue:results")
+    ] = None
+    dlq_stream: Annotated[str | None, _about("stream of dead letters for other programs; unset: <prefix>queue:dlq")] = (
+        None
+    )
+    patience_s: Annotated[_Seconds, _about("how long a call goes on trying while servers are away")] = 10.0
+    command_timeout_s: Annotated[_Seconds, _about("longest wait for one answer")] = 5.0
+    connections: Annotated[
+        _Count, _about("connections to one server at most, from one event loop or from all threads without one")
+    ] = 32
+    durability: Annotated[
+        Literal["normal", "strong"],
+        _about("strong: what is accepted must be confirmed by replicas, or the caller is told so"),
+    ] = "normal"
+    replicas: Annotated[_Count, _about("replicas that must confirm when durability is strong")] = 1
+    confirm_timeout_s: Annotated[_Seconds, _about("how long to wait for them")] = 1.0
+    allow_volatile: Annotated[bool, _about("accept a server that keeps no append-only file")] = False
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker claims, runs and hands back tasks."""
+
+    concurrency: Annotated[_Count, _about("tasks that one worker process runs at once")] = 100
+    processes: Annotated[_Count, _about("worker processes to start")] = 1
+    queues: Annotated[tuple[str, ...], _about("queues to work on; empty: all of them")] = ()
+    lease_s: Annotated[_Seconds, _about("how long a silent worker keeps its tasks")] = 30.0
+    heartbeat_s: Annotated[_Seconds, _about("how often leases are renewed")] = 5.0
+    grace_s: Annotated[_SecondsOrNone, _about("how long a stopping worker waits for what is running")] = 20.0
+    poll_s: Annotated[_Seconds, _about("slow poll that finds work whose wake-up hint was lost")] = 1.0
+    batch: Annotated[_Count, _about("tasks claimed in one call at most")] = 100
+    threads: Annotated[_Count, _about("threads for functions that are not async")] = 32
+    cpu_processes: Annotated[_CountOrNone, _about("processes for CPU-bound functions; 0: one per core")] = 0
+    capabilities: Annotated[
+        tuple[str, ...], _about("what the worker can do, beside its agent: tasks that need some of it come only here")
+    ] = ()
+    agent: Annotated[str | None, _about("agent that the worker works for, within its capacity; unset: none")] = None
+    max_tasks: Annotated[
+        _Count | None,
+        _about("tasks the agent may have at once, in all its workers; unset: as it is known, or worker.concurrency"),
+    ] = None
+    lease_guard: Annotated[bool, _about("renew leases from a second process while C code blocks the worker")] = True
+
+
+class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for a task that does not say otherwise."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=1000), _about("runs in total before a task fails for good")] = 3
+    timeout_s: Annotated[_SecondsOrNone, _about("longest first run; 0: no limit")] = 0.0
+    backoff_base_s: Annotated[_Seconds, _about("delay after the first failed attempt")] = 1.0
+    backoff_multiplier: Annotated[float, Meta(ge=1, le=100), _about("growth of the delay per attempt")] = 2.0
+    backoff_cap_s: Annotated[_Seconds, _about("longest delay between attempts")] = 300.0
+    backoff_jitter: Annotated[float, Meta(ge=0, le=1), _about("share by which a delay varies")] = 0.1
+    result_ttl_s: Annotated[_Seconds, _about("how long results are kept")] = 604_800.0
+
+
+class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Duties done on a timer."""
+
+    interval_s: Annotated[_Seconds, _about("time between two sweeps")] = 1.0
+    retention_s: Annotated[_Seconds, _about("how long finished tasks are kept")] = 604_800.0
+    dead_letter_retention_s: Annotated[_Seconds, _about("how long dead letters nobody dealt with are kept")] = (
+        7_776_000.0
+    )
+    effect_retention_s: Annotated[_Seconds, _about("how long ctx.once remembers an effect that was done")] = 2_592_000.0
+    inbox_retention_s: Annotated[
+        _Seconds, _about("how long an empty inbox is kept, with what its consumer remembers of the conversation")
+    ] = 7_776_000.0
+    archive_dir: Annotated[str | None, _about("folder that pruned tasks are written to; unset: none")] = None
+    prune_batch: Annotated[_Count, _about("tasks pruned in one transaction at most")] = 1000
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Admission limits that hold where a queue sets none of its own."""
+
+    queue_depth: Annotated[_CountOrNone, _about("unfinished tasks a queue takes in; 0: no limit")] = 0
+
+
+class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Locks on what agents share: how much one may ask for, and what is done about rings."""
+
+    waiters_per_resource: Annotated[_Count, _about("requests that may wait for one resource")] = 1000
+    requests_per_owner: Annotated[_Count, _about("locks and places in line that one owner may have")] = 1000
+    acquire_rate: Annotated[
+        str, _about("how often one owner may ask for locks, such as 100/s or 10/30s; none: as often as it likes")
+    ] = "10000/s"
+    deadlock_detection: Annotated[
+        bool, _about("find agents that wait for each other in a ring, and let one of them give way")
+    ] = True
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What ADE says about itself."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], _about("least level: debug, info, warning or error")
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "json", "text"], _about("json, text, or auto: text on a terminal, json elsewhere")
+    ] = "auto"
+
+
+class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The event log."""
+
+    retention_s: Annotated[_Seconds, _about("how long events are kept")] = 2_592_000.0
+    audit_url: Annotated[
+        str | None,
+        _about(
+            "where the audit copy is kept: sqlite:///file.db or postgresql://...; unset: <database>.audit.db, or"
+            " .ade/audit.db where the store is no file"
+        ),
+    ] = None
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Agents that workers run: which types, where their files lie, and what may be spent."""
+
+    types: Annotated[
+        tuple[str, ...],
+        _about("agent types a worker runs; empty: those of agents.profiles and agents.folders; *: all that are found"),
+    ] = ()
+    profiles: Annotated[dict[str, dict[str, Any]], _about("agent types, a table for each")] = {}
+    folders: Annotated[
+        tuple[str, ...], _about("folders with a Markdown file for each agent type; those that are not there do no harm")
+    ] = (".ade/agents",)
+    transcripts: Annotated[str, _about("folder for the transcripts of runs")] = ".ade/transcripts"
+    workspaces: Annotated[str, _about("folder for working directories of tasks that name none")] = ".ade/workspaces"
+    max_tokens: Annotated[_Count | None, _about("tokens one task may use, all its attempts together")] = None
+    max_cost_usd: Annotated[_Dollars | None, _about("dollars one task may cost, all its attempts together")] = None
+    max_turns: Annotated[_Count | None, _about("turns one task may take, all its attempts together")] = None
+    author_tokens: Annotated[_Count | None, _about("tokens that the runs of one author may use in the window")] = None
+    author_cost_usd: Annotated[_Dollars | None, _about("dollars that they may cost in the window")] = None
+    author_turns: Annotated[_Count | None, _about("turns that they may take in the window")] = None
+    author_window_s: Annotated[_Seconds, _about("how long what an author has spent counts")] = 86_400.0
+    pumps: Annotated[_CountOrNone, _about("conversations that one worker process feeds at once; 0: none")] = 100

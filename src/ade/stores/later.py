@@ -1,0 +1,26 @@
+"""Parts of a store that few processes use: loaded when one does, because short commands should not wait for them."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+Part = TypeVar("Part")
+
+
+class _Later:
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+
+    @cached_property
+    def _part(self) -> object:
+        return self._make()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        setattr(self, name, found)  # next time nobody asks here
+        return found
+
+
+def later(make: Callable[[], Part]) -> Part:
+    """What stands for a part, and is as good as it. It is made with the first use of one of its methods."""
+    return cast("Part", _Later(make))

@@ -1,0 +1,116 @@
+"""InboxStore on Redis: an inbox is in one partition, with all its items."""
+
+import asyncio
+import heapq
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from ade.core.errors import NotConfirmed, StoreCorrupt
+from ade.core.inbox.events import events_of
+from ade.core.inbox.items import ItemSource, QueueItem
+from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, stale, summary_of, unused
+from ade.ports import INBOX, Clock
+from ade.stores.redis.codec import as_text, packed_event
+from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.link import Link
+from ade.stores.redis.records import pairs
+from ade.stores.redis.spreading import spread
+from ade.stores.redis.timing import Timing
+from ade.stores.redis.tokens import new_token
+
+_head = msgspec.json.Decoder(Inbox).decode
+_item = msgspec.json.Decoder(QueueItem).decode
+_stands = msgspec.msgpack.Decoder(tuple[int, str | bool, int, int | bool, int | bool, int]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class RedisInboxes:
+    def __init__(self, link: Link, timing: Timing, hints: RedisHints, clock: Clock) -> None:
+        self._link = link
+        self._timing = timing
+        self._hints = hints
+        self._clock = clock
+
+    async def load(self, inbox_id: str) -> Inbox:
+        empty, place = unused(inbox_id), self._partition(inbox_id)
+        [flat] = await self._link.ask(place, ("HGETALL", f"{self._link.names[place].prefix}inbox:record:{inbox_id}"))
+        fields = dict(pairs(flat))
+        if not fields:
+            return empty
+        try:
+            head = _head(fields.pop(b"head"))
+            fields.pop(b"stands")
+            return structs.replace(head, items=tuple(_item(fields[seq]) for seq in sorted(fields, key=int)))
+        except (msgspec.MsgspecError, KeyError, ValueError) as error:
+            raise _unreadable(inbox_id, error) from error
+
+    async def write(self, change: InboxChange[Any], write_id: str | None = None) -> None:
+        if not change.is_written:
+            return
+        is_new_work = any(item.source is ItemSource.USER for item in change.added)
+        script, place = "inbox_admit" if is_new_work else "inbox_write", self._partition(change.after.id)
+        request = {**self._timing(), **_packed(change, self._clock.now()), "token": write_id or new_token()}
+        unconfirmed: NotConfirmed | None = None
+        try:
+            refused: Any = await self._link.run(script, place, request, confirm=self._link.is_strong)
+        except NotConfirmed as error:
+            unconfirmed, refused = error, error.answer
+        if refused:
+            raise stale(change)
+        self._hints.published(INBOX)
+        if unconfirmed is not None:
+            raise unconfirmed
+
+    async def ready(self, consumers: frozenset[str], limit: int) -> list[str]:
+        if not consumers or limit <= 0:
+            return []
+        answers = await self._ask_all("inbox_ready", {"consumers": sorted(consumers), "limit": limit})
+        found = ((int(since), inbox_id.decode()) for flat in answers for inbox_id, since in pairs(flat))
+        return [inbox_id for _, inbox_id in heapq.nsmallest(limit, found)]
+
+    async def list_inboxes(self, after: str, limit: int) -> list[InboxSummary]:
+        answers = await self._ask_all("inbox_list", {"after": after, "limit": limit})
+        found = [_summary(head, stands) for answer in answers for head, stands in answer]
+        return heapq.nsmallest(limit, found, key=lambda summary: summary.id)
+
+    async def forget_empty(self, before_ms: int, limit: int) -> int:
+        return sum(map(int, await self._ask_all("inbox_forget", {"before": before_ms, "limit": limit})))
+
+    async def _ask_all(self, script: str, request: dict[str, Any]) -> list[Any]:
+        asked = {**self._timing(), **request}
+        places = range(self._link.partitions)
+        return await asyncio.gather(*(self._link.run(script, place, asked) for place in places))
+
+    def _partition(self, inbox_id: str) -> int:
+        return spread(inbox_id, self._link.partitions)
+
+
+def _packed(change: InboxChange[Any], now: int) -> dict[str, Any]:
+    after = change.after
+    since = after.items[0].enqueued_at if after.items else False
+    held = False if after.lease is None else after.lease.until
+    return {
+        "id": after.id,
+        "seen": change.before.version,
+        "stands": [after.version, after.consumer or False, len(after.items), since, held],
+        "head": as_text(_encode(structs.replace(after, items=()))),
+        "added": [[item.seq, as_text(_encode(item))] for item in change.added],
+        "removed": [item.seq for item in change.removed],
+        "events": [packed_event(event) for event in events_of(after.id, change.notices, at=now)],
+    }
+
+
+def _summary(head: bytes | None, packed: bytes | None) -> InboxSummary:
+    try:
+        _, _, items, since, _, written_at = _stands(packed or b"")
+        return summary_of(
+            _head(head or b""), items=items, since=None if since is False else since, written_at=written_at
+        )
+    except msgspec.MsgspecError as error:
+        raise _unreadable("of the list", error) from error
+
+
+def _unreadable(inbox_id: str, error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(f"the inbox {inbox_id} cannot be read ({error}); restore it from a backup")

@@ -1,0 +1,2 @@
+-- The head of an inbox.
+SELECT head FROM inbox WHERE id = :id

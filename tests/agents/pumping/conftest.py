@@ -1,0 +1,27 @@
+"""Every story is told on a file and on a server."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ade.ports import Stores
+from tests.agents.pumping.waterworks import Waterworks
+from tests.conformance.backends import BACKENDS
+from tests.servers.plugin import server_pool
+
+__all__ = ["server_pool"]
+
+
+@pytest.fixture(params=["sqlite", "valkey"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
+    opened = await BACKENDS[request.param].open(tmp_path, None)
+    yield opened
+    broken = await opened.upkeep.check_invariants()
+    await opened.close()
+    assert broken == []
+
+
+@pytest.fixture
+def works(stores: Stores) -> Waterworks:
+    return Waterworks(stores)

@@ -1,0 +1,319 @@
+"""An agent is fed turn by turn: one task for each batch, in the session of the last one, and never twice."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from ade.agents.pumping.agent_turns import AgentTurns, Enqueue, ids_of, prompt_of
+from ade.agents.pumping.pinned import MARK, begun_in, pinned_count
+from ade.agents.pumping.probe import IDLE, SETTLED, TAKEN
+from ade.core.agent_runs.results import AgentProgress
+from ade.core.control import Unrecoverable
+from ade.core.errors import InvalidTask, QueueFull, StoreUnavailable
+from ade.core.inbox import verbs
+from ade.core.inbox.items import DequeuedBatch, ItemKind, ItemSource, QueueItem
+from ade.core.inbox.state import Inbox
+from ade.core.records import Task
+from ade.ports import TaskQuery
+from ade.queue.enqueue import enqueue
+from ade.queue.tasks import cancel
+from tests.agents.pumping.waterworks import Points, Waterworks
+from tests.worker.workshop import Gate, Workshop, soon
+
+TALK = "talk"
+
+
+class Coder:
+    """An agent of the type `coder`: says what it was told, and counts its turns by session."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.gate: Gate | None = None
+        self.broken = False
+
+    async def run(
+        self,
+        prompt: str,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        conversation_id: str | None = None,
+        model: str | None = None,
+    ) -> dict[str, Any]:
+        given = {"session_id": session_id, "agent_id": agent_id, "conversation_id": conversation_id, "model": model}
+        self.calls.append({"prompt": prompt} | {name: value for name, value in given.items() if value is not None})
+        if self.gate is not None:
+            await self.gate()
+        if self.broken:
+            raise Unrecoverable("cannot")
+        ids = {"session_id": session_id or "session-1", "agent_id": agent_id or "agent-1"}
+        return {"report": f"did: {prompt}", "subagent_type": "coder", **ids, "conversation_id": conversation_id}
+
+    @property
+    def prompts(self) -> list[str]:
+        return [call["prompt"] for call in self.calls]
+
+
+@pytest.fixture
+def coder() -> Coder:
+    return Coder()
+
+
+@pytest.fixture
+def shop(works: Waterworks, coder: Coder) -> Workshop:
+    made = Workshop(works.stores)
+    made.handle(coder.run, name="agent:coder")
+    return made
+
+
+def turns(shop: Workshop, way_in: Enqueue | None = None, **options: Any) -> AgentTurns:
+    async def plainly(tasks: Sequence[Task]) -> list[Task]:
+        return await enqueue(shop.stores, shop.payloads, tasks)
+
+    return AgentTurns(shop.stores, way_in or plainly, "coder", **options)
+
+
+async def tasks_of(shop: Workshop) -> list[Task]:
+    return (await shop.stores.tasks.find(TaskQuery(name="agent:coder", oldest_first=True))).tasks
+
+
+async def test_every_batch_is_a_turn_in_the_session_of_the_last_one(
+    works: Waterworks, shop: Workshop, coder: Coder
+) -> None:
+    await works.say(TALK, "write it", "in Python")
+    await works.say(TALK, "now test it", alone=True)
+
+    async with shop.worker(), works.house(turns(shop, usual={"model": "large"}, author_id="anna")):
+        await works.until_empty(TALK)
+
+    assert coder.calls == [
+        {"prompt": "write it\nin Python", "model": "large"},
+        {"prompt": "now test it", "model": "large", "session_id": "session-1", "agent_id": "agent-1"},
+    ]
+    tasks = await tasks_of(shop)
+    assert [task.idempotency_key for task in tasks] == ["turn:talk:1-2", "turn:talk:3-3"]
+    assert {task.author_id for task in tasks} == {"anna"}
+    assert (await works.inbox(TALK)).memory == {"session_id": "session-1", "agent_id": "agent-1"}
+    assert await works.confirmed(TALK) == ["q-1", "q-2", "q-3"]
+
+
+async def test_a_turn_that_was_begun_is_taken_again_as_it_was(works: Waterworks, shop: Workshop, coder: Coder) -> None:
+    """The first try ends after the task is stored and before anybody knows; then more items come."""
+    await works.say(TALK, "one", "two")
+    crashes = 1
+
+    async def crash_once(tasks: Sequence[Task]) -> list[Task]:
+        nonlocal crashes
+        stored = await enqueue(shop.stores, shop.payloads, tasks)
+        if crashes:
+            crashes -= 1
+            await works.say(TALK, "three")
+            raise RuntimeError("all is lost")
+        return stored
+
+    async with shop.worker(), works.house(turns(shop, crash_once)):
+        await works.until_empty(TALK)
+
+    assert coder.prompts == ["one\ntwo", "three"]
+    assert len(await tasks_of(shop)) == 2
+    assert await works.confirmed(TALK) == ["q-1", "q-2", "q-3"]
+
+
+async def test_a_turn_that_was_begun_but_not_enqueued_is_enqueued_by_the_next(
+    works: Waterworks, shop: Workshop, coder: Coder
+) -> None:
+    await works.say(TALK, "one")
+    refusals = 1
+
+    async def full_once(tasks: Sequence[Task]) -> list[Task]:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            inbox = await works.inbox(TALK)
+            assert begun_in(inbox.memory) is not None  # it is remembered before
+            raise QueueFull
+        return await enqueue(shop.stores, shop.payloads, tasks)
+
+    async with shop.worker(), works.house(turns(shop, full_once)):
+        await works.until_empty(TALK)
+
+    assert coder.prompts == ["one"]
+
+
+async def test_whoever_takes_over_waits_for_the_same_task(works: Waterworks, shop: Workshop, coder: Coder) -> None:
+    await works.say(TALK, "one")
+    coder.gate = Gate()
+
+    async with shop.worker():
+        async with works.house(turns(shop), grace_s=0.0):
+            await soon(coder.gate.reached)
+        await works.say(TALK, "two")
+        assert (await works.inbox(TALK)).length == 2
+
+        async with works.house(turns(shop)):
+            coder.gate.open()
+            await works.until_empty(TALK)
+
+    assert coder.prompts == ["one", "two"]
+    assert await works.confirmed(TALK) == ["q-1", "q-2"]
+
+
+async def test_a_turn_that_fails_for_good_is_given_up_and_its_task_is_a_dead_letter(
+    works: Waterworks, shop: Workshop, coder: Coder
+) -> None:
+    await works.say(TALK, "one", "two", alone=True)
+    coder.broken = True
+    points = Points(works.probe, SETTLED)
+
+    async with shop.worker(), works.house(turns(shop)):
+        await points.until(SETTLED, TALK)
+        coder.broken = False
+        await works.until_empty(TALK)
+
+    [failed, *_] = await tasks_of(shop)
+    assert failed.status == "failed"
+    [first, *_] = await works.events("inbox.cleared")
+    assert (first.payload["reason"], first.payload["item_ids"]) == ("error", ["q-1"])
+
+
+async def test_what_a_failed_turn_knew_of_its_session_is_kept(works: Waterworks, shop: Workshop, coder: Coder) -> None:
+    await works.say(TALK, "one")
+    feed, gate = turns(shop), Gate()
+    coder.gate, coder.broken = gate, True
+
+    async with shop.worker(), works.house(feed):
+        await soon(gate.reached)
+        [task] = await tasks_of(shop)
+        progress = AgentProgress(subagent_type="coder", session_id="session-9")
+        assert task.run_id is not None
+        await shop.stores.tasks.report_progress(task.id, task.run_id, Raw(msgspec.json.encode(progress)))
+        gate.open()
+        await works.until_empty(TALK)
+
+    assert (await works.inbox(TALK)).memory == {"session_id": "session-9"}
+
+
+async def test_a_turn_that_somebody_cancels_is_over(works: Waterworks, shop: Workshop, coder: Coder) -> None:
+    await works.say(TALK, "one")
+    coder.gate = Gate()
+
+    async with shop.worker(), works.house(turns(shop)):
+        await soon(coder.gate.reached)
+        [task] = await tasks_of(shop)
+        await cancel(shop.stores, task.id, actor="anna")
+        await works.until_empty(TALK)
+
+    [cleared] = await works.events("inbox.cleared")
+    assert cleared.payload["reason"] == "cancelled"
+    assert MARK not in (await works.inbox(TALK)).memory
+
+
+async def test_a_turn_that_may_never_be_enqueued_does_not_block_the_next(
+    works: Waterworks, shop: Workshop, coder: Coder
+) -> None:
+    await works.say(TALK, "forbidden", "fine", alone=True)
+
+    async def guarded(tasks: Sequence[Task]) -> list[Task]:
+        if tasks[0].arguments()["prompt"] == "forbidden":
+            raise InvalidTask("not here")
+        return await enqueue(shop.stores, shop.payloads, tasks)
+
+    async with shop.worker(), works.house(turns(shop, guarded)):
+        await works.until_empty(TALK)
+
+    assert coder.prompts == ["fine"]
+
+
+async def test_a_turn_whose_items_were_removed_is_waited_for_all_the_same(
+    works: Waterworks, shop: Workshop, coder: Coder
+) -> None:
+    """Two turns of one conversation at once would not know of each other."""
+    await works.say(TALK, "one")
+    coder.gate = Gate()
+    points = Points(works.probe, TAKEN, IDLE)
+
+    async with shop.worker():
+        async with works.house(turns(shop), grace_s=0.0):
+            await soon(coder.gate.reached)
+        await works.stores.inboxes.write(verbs.remove(await works.inbox(TALK), "q-1"))
+        await works.say(TALK, "two")
+
+        async with works.house(turns(shop)):
+            await points.until(TAKEN, TALK, 2)
+            assert coder.prompts == ["one"]
+            coder.gate.open()
+            await points.until(IDLE, TALK)
+
+    assert coder.calls == [{"prompt": "one"}, {"prompt": "two", "session_id": "session-1", "agent_id": "agent-1"}]
+
+
+async def test_a_large_report_is_no_hindrance(works: Waterworks, shop: Workshop, coder: Coder) -> None:
+    await works.say(TALK, "x" * 200_000)
+
+    async with shop.worker(), works.house(turns(shop)):
+        await works.until_empty(TALK)
+
+    assert (await works.inbox(TALK)).memory["session_id"] == "session-1"
+
+
+def batch_of(*items: dict[str, Any]) -> DequeuedBatch:
+    made = tuple(
+        QueueItem(id=f"q-{seq}", seq=seq, enqueued_at=0, **{"kind": ItemKind.MESSAGE, **fields})
+        for seq, fields in enumerate(items, 1)
+    )
+    return DequeuedBatch(batch_id="batch-1", items=made, merged_count=len(made), queue_len_after=0)
+
+
+def test_parts_that_are_no_text_are_given_as_json() -> None:
+    batch = batch_of(
+        {"content": [{"type": "text", "text": "look: "}, {"type": "image", "source": {"url": "a.png"}}]},
+        {"kind": ItemKind.TASK_NOTIFICATION, "source": ItemSource.TASK_NOTIFICATION, "text": "it is done"},
+    )
+    assert prompt_of(batch) == 'look: {"type":"image","source":{"url":"a.png"}}\nit is done'
+
+
+def test_items_that_name_an_agent_or_a_conversation_are_for_these() -> None:
+    memory = {"session_id": "s", "agent_id": "a", "conversation_id": "c", "other": 1}
+    assert ids_of(batch_of({"content": ""}), memory) == {"session_id": "s", "agent_id": "a", "conversation_id": "c"}
+    same = batch_of({"content": "", "agent_id": "b", "conversation_id": "c"})
+    assert ids_of(same, memory) == {"session_id": "s", "agent_id": "b", "conversation_id": "c"}
+    another = batch_of({"content": "", "conversation_id": "d"})
+    assert ids_of(another, memory) == {"conversation_id": "d"}
+
+
+def test_a_mark_that_somebody_else_has_written_is_none() -> None:
+    items = batch_of({"content": "1"}, {"content": "2"}, {"content": "3"}).items
+    turn = {"first": 1, "last": 2, "task": "t"}
+    assert pinned_count(Inbox(id="x", items=items, memory={MARK: turn})) == 2
+    assert pinned_count(Inbox(id="x", items=items[2:], memory={MARK: turn})) == 0
+    for strange in (None, 3, "x", {"last": 2}, {"first": "a", "last": "b", "task": "t"}):
+        assert pinned_count(Inbox(id="x", items=items, memory={MARK: strange})) == 0
+
+
+async def test_waiting_for_a_turn_outlives_a_store_that_is_away(
+    works: Waterworks, shop: Workshop, coder: Coder
+) -> None:
+    await works.say(TALK, "one")
+    coder.gate, troubles = Gate(), 0
+
+    async def get(task_ids: Sequence[str]) -> list[Task | None]:
+        nonlocal troubles
+        if coder.calls and troubles < 2:
+            troubles += 1
+            raise StoreUnavailable
+        return await works.stores.tasks.get(task_ids)
+
+    async def plainly(tasks: Sequence[Task]) -> list[Task]:
+        return await enqueue(shop.stores, shop.payloads, tasks)
+
+    feed = AgentTurns(shop.with_tasks(get=get), plainly, "coder")
+    async with shop.worker(), works.house(feed):
+        await soon(coder.gate.reached)
+        await works.until_so(lambda: troubles == 2)
+        coder.gate.open()
+        await works.until_empty(TALK)
+
+    assert coder.prompts == ["one"]
+    assert await works.events("inbox.batch_returned") == []

@@ -1,0 +1,181 @@
+"""Runs of agents that do not end by themselves: cancelled, too slow, held back for people, or left by their worker."""
+
+import asyncio
+import tomllib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ade import Ade, TaskHandle
+from ade.core.accounts.users import User
+from ade.core.agent_runs.results import progress_in, result_in
+from ade.core.approvals.records import Decision
+from ade.core.approvals.rulebook_reading import read_rulebook
+from ade.core.approvals.voting import Ballot
+from ade.core.failure import FailureKind
+from ade.core.lifecycle import Status
+from ade.core.records import Task
+from ade.governance import rulebook
+from ade.governance.approvals import voting
+from ade.governance.directory.users import add_user
+from tests.agents.running.house import app as house
+from tests.agents.running.house import profiles
+from tests.agents.running.test_runs import transcripts_of, until
+from tests.faults.workers import until as until_so
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[Ade]:
+    async with house(tmp_path) as opened:
+        yield opened
+
+
+async def hanging(app: Ade, handle: TaskHandle[Any]) -> list[int]:
+    """The processes of a run, once it hangs: its own, and the one it has forked."""
+    async with asyncio.timeout(20):
+        async for line in handle.output(follow=True):
+            word, _, pid = line.text.partition(" ")
+            if word == "hanging":
+                found = [int(pid)]
+                found += [int(text.split()[1]) for text in await said(app, handle) if text.startswith("grandchild ")]
+                return found
+    raise AssertionError("it ended")
+
+
+async def said(app: Ade, handle: TaskHandle[Any]) -> list[str]:
+    return [line.text async for line in handle.output()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+async def test_a_cancelled_run_leaves_no_process_behind(app: Ade) -> None:
+    async with app.worker():
+        handle = await app.enqueue("agent:letta", {"prompt": "hi [[fork]] [[ignore-sigterm]] [[hang]]"})
+        processes = await hanging(app, handle)
+        await handle.cancel("not needed any more")
+        ended = await handle.wait(timeout=5)
+
+    assert ended.status is Status.CANCELLED
+    assert len(processes) == 2
+    await until_so(lambda: not any(is_alive(pid) for pid in processes), "all of it is gone")
+    assert transcripts_of(app, ended)[0].read_text().endswith("[Task failed]\n")
+
+
+async def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    async with house(tmp_path) as app, app.worker():
+        handle = await app.enqueue("agent:claude", {"prompt": "hi [[hang]]"}, timeout=1.5, max_attempts=1)
+        ended = await handle.wait(timeout=20)
+
+    assert ended.error is not None
+    assert ended.error.kind is FailureKind.TIMED_OUT
+    assert transcripts_of(app, ended)[0].read_text().endswith("[Task failed]\n")
+
+
+async def test_a_worker_that_stops_hands_the_run_back_and_it_goes_on_in_its_session(app: Ade, tmp_path: Path) -> None:
+    once = tmp_path / "hung"
+    async with app.worker():
+        handle = await app.enqueue("agent:claude", {"prompt": f"hi [[argv]] [[hang once={once}]]"})
+        [process] = await hanging(app, handle)
+    assert not is_alive(process)
+    assert (await handle.get()).status is Status.PENDING
+
+    async with app.worker():
+        ended = await handle.wait(timeout=20)
+
+    result = result_in(ended.result)
+    assert result is not None
+    assert "--resume=5c2b8f7e-1111-4222-8333-444455556666" in result.report
+    assert len(transcripts_of(app, ended)) == 2
+
+
+RULES = """
+[[guard]]
+tool = "Bash"
+when = { command = "*rm *" }
+do = "demand"
+reason = "removes files"
+"""
+
+
+async def with_people(app: Ade) -> None:
+    opened = await app.open()
+    for name in ("bob", "cy"):
+        await add_user(opened.stores, User(id=name, roles=frozenset({"reviewer"})))
+    await apply(app, RULES)
+
+
+async def apply(app: Ade, text: str) -> None:
+    opened = await app.open()
+    await rulebook.apply(opened.stores, read_rulebook(tomllib.loads(text)), actor="root")
+
+
+async def approved(app: Ade, task: Task) -> None:
+    opened = await app.open()
+    assert task.review is not None
+    assert task.review.gate is not None
+    gate = task.review.gate
+    ballot = Ballot(voter="bob", decision=Decision.APPROVE, digest=gate.digest)
+    await voting.vote(opened.stores, task.id, ballot, gate_id=gate.id)
+
+
+async def test_a_dangerous_tool_call_waits_for_people_without_a_worker_and_goes_on_in_its_session(app: Ade) -> None:
+    await with_people(app)
+    async with app.worker():
+        handle = await app.enqueue("agent:claude", {"prompt": "clean up [[defer]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+        progress = progress_in(held.progress)
+        await approved(app, held)
+        ended = await handle.wait(timeout=20)
+
+    assert held.worker_id is None
+    assert held.review is not None
+    assert held.review.gate is not None
+    assert held.review.gate.step == "tool Bash"
+    assert progress is not None
+    assert progress.is_deferred
+    assert ended.status is Status.COMPLETED, ended.error
+    result = result_in(ended.result)
+    assert result is not None
+    assert result.session_id == progress.session_id
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Ade]:
+    """Claude asks its hook before it uses a tool."""
+    async with house(tmp_path, profiles=profiles(claude={"guard": True})) as opened:
+        await with_people(opened)
+        yield opened
+
+
+async def report_of(handle: TaskHandle[Any]) -> str:
+    ended = await handle.wait(timeout=20)
+    result = result_in(ended.result)
+    assert result is not None, ended.error
+    return result.report
+
+
+async def test_a_hook_lets_harmless_calls_pass_and_defers_dangerous_ones_until_people_agree(guarded: Ade) -> None:
+    async with guarded.worker():
+        harmless = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=ls_-l]]"}, author="ann")
+        dangerous = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_x]]"}, author="ann")
+        assert await report_of(harmless) == "ran ls -l"
+        held = await until(dangerous, lambda task: task.status is Status.REVIEWING)
+        await approved(guarded, held)
+
+        assert await report_of(dangerous) == "ran rm -r x"
+
+
+async def test_a_hook_says_no_to_what_is_forbidden_and_the_agent_goes_on_without_it(guarded: Ade) -> None:
+    await apply(guarded, RULES.replace("demand", "deny"))
+    async with guarded.worker():
+        handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_x]]"})
+
+        assert await report_of(handle) == "deny: the tool Bash must not be used like this: removes files"

@@ -1,0 +1,262 @@
+"""Whoever asked for a run is told of its end, once, whichever way it ended and whoever died on the way."""
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from ade.agents.inboxes import DurableInbox
+from ade.agents.notifying import notify, notify_task
+from ade.core.agent_runs.names import NOTIFY
+from ade.core.agent_runs.results import AgentProgress, AgentResult
+from ade.core.control import Retry
+from ade.core.errors import InvalidTask
+from ade.core.failure import FailureKind, TaskError
+from ade.core.inbox.errors import InvalidInbox
+from ade.core.inbox.items import ItemKind, NewItem, QueueItem
+from ade.core.lifecycle import Status
+from ade.core.outcome import Failed
+from ade.core.records import Task
+from ade.core.task import settle
+from ade.ports import Stores
+from ade.queue import tasks
+from ade.queue.enqueue import enqueue
+from ade.queue.payloads import Payloads
+from ade.testing import TestClock
+from ade.worker.sweep import settle_ripe
+from tests.queue.conftest import clock, desk, payloads, server_pool, stores
+from tests.queue.desk import Desk
+
+__all__ = ["clock", "desk", "payloads", "server_pool", "stores"]
+
+CODER = "agent:coder"
+RESULT = AgentResult(
+    report="All <tests> pass.",
+    subagent_type="coder",
+    agent_id="agent-1",
+    conversation_id="conv-9",
+    tokens=1200,
+    tool_calls=3,
+    duration_ms=4500,
+    output_file="/transcripts/1.log",
+)
+
+
+class Parent:
+    """A conversation that has asked for a run."""
+
+    def __init__(self, desk: Desk, run: Task) -> None:
+        self.desk = desk
+        self.run = run
+        self.inbox = DurableInbox(desk.stores, "main")
+
+    async def told(self) -> list[QueueItem]:
+        """What lies in its inbox once a worker has done what it can."""
+        for each in await self.open_notifications():
+            await notify(self.desk.stores, self.desk.payloads, each.id, "main")
+            await self.desk.complete(each)
+        return list(await self.inbox.peek())
+
+    async def open_notifications(self) -> list[Task]:
+        found = []
+        while claimed := await self.claimed():
+            found.append(claimed)
+        return found
+
+    async def claimed(self) -> Task | None:
+        try:
+            return await self.desk.claim(NOTIFY)
+        except ValueError:  # nothing is to be claimed
+            return None
+
+
+@pytest.fixture
+async def parent(desk: Desk) -> Parent:
+    return Parent(desk, await ask(desk))
+
+
+async def ask(desk: Desk, **fields: object) -> Task:
+    run = desk.task(CODER, {"prompt": "fix it"}, description="Fix the login test", **fields)
+    run = structs.replace(run, created_at=desk.clock.now())
+    stored, _ = await enqueue(desk.stores, desk.payloads, [run, notify_task(run, "main")])
+    return stored
+
+
+async def test_a_completed_run_is_told_with_its_report(parent: Parent, desk: Desk) -> None:
+    assert await parent.open_notifications() == []  # not before the end
+
+    await desk.complete(await desk.claim(CODER), RESULT)
+    [item] = await parent.told()
+
+    assert item.kind is ItemKind.TASK_NOTIFICATION
+    assert item.text == (
+        "<task-notification>\n"
+        f"<task-id>{parent.run.id}</task-id>\n"
+        "<status>completed</status>\n"
+        '<summary>Agent "Fix the login test" completed</summary>\n'
+        "<result>subagent_type=coder agent_id=agent-1 conversation_id=conv-9\n\nAll &lt;tests&gt; pass.</result>\n"
+        "<usage>total_tokens: 1200\ntool_uses: 3\nduration_ms: 4500</usage>\n"
+        "</task-notification>\n"
+        "Full transcript available at: /transcripts/1.log"
+    )
+
+
+async def test_a_large_report_is_cut_for_the_conversation(parent: Parent, desk: Desk) -> None:
+    run = await desk.claim(CODER)
+    result = await Payloads(desk.stores.blobs, 100).spill(
+        run.id, "1.1.result", msgspec.Raw(msgspec.json.encode(structs.replace(RESULT, report="&" * 100_000)))
+    )
+    await desk.complete(run, result)
+    [item] = await parent.told()
+
+    assert item.text is not None
+    assert "characters cut" in item.text
+    assert len(item.text) < 160_000
+
+
+async def test_a_failed_run_is_told_with_its_error_and_what_it_has_taken(parent: Parent, desk: Desk) -> None:
+    run = await desk.claim(CODER)
+    progress = AgentProgress(subagent_type="coder", tokens=70, tool_call_count=2, output_file="/transcripts/2.log")
+    await desk.stores.tasks.report_progress(run.id, run.run_id or "", msgspec.Raw(msgspec.json.encode(progress)))
+    await desk.fail(run, "the budget is used up")
+    [item] = await parent.told()
+
+    assert item.text is not None
+    assert "<status>failed</status>" in item.text
+    assert "<result>the budget is used up</result>" in item.text
+    assert "total_tokens: 70\ntool_uses: 2" in item.text
+    assert item.text.endswith("Full transcript available at: /transcripts/2.log")
+
+
+async def test_cancelled_while_it_waited(parent: Parent, desk: Desk) -> None:
+    await tasks.cancel(desk.stores, parent.run.id, "not needed any more")
+    [item] = await parent.told()
+
+    assert "<status>failed</status>" in (item.text or "")
+    assert "<result>cancelled: not needed any more</result>" in (item.text or "")
+
+
+async def test_cancelled_while_it_ran(parent: Parent, desk: Desk) -> None:
+    await desk.claim(CODER)
+    await tasks.cancel(desk.stores, parent.run.id)
+    [item] = await parent.told()
+
+    assert "<result>cancelled</result>" in (item.text or "")
+
+
+async def test_cancelled_with_its_parent(desk: Desk) -> None:
+    above = await desk.enqueue("plan")
+    parent = Parent(desk, await ask(desk, parent_id=above.id))
+    await tasks.cancel(desk.stores, above.id)
+    [item] = await parent.told()
+
+    assert "<result>cancelled: its parent was cancelled</result>" in (item.text or "")
+
+
+async def test_its_deadline_passed(desk: Desk, clock: TestClock) -> None:
+    parent = Parent(desk, await ask(desk, deadline=clock.now() + 1000))
+    clock.advance(2)
+    await settle_ripe(desk.stores)
+    [item] = await parent.told()
+
+    assert "its deadline passed" in (item.text or "")
+
+
+async def test_every_worker_died_over_it(desk: Desk, clock: TestClock) -> None:
+    parent = Parent(desk, await ask(desk, max_attempts=2))
+    for _ in range(2):
+        await desk.claim(CODER)
+        clock.advance(3600)
+        await settle_ripe(desk.stores)
+    [item] = await parent.told()
+
+    assert "went silent during attempt 2 of 2" in (item.text or "")
+
+
+async def test_what_it_waited_for_did_not_complete(desk: Desk) -> None:
+    before = await desk.enqueue("prepare")
+    parent = Parent(desk, await ask(desk, depends_on=(before.id,)))
+    await tasks.cancel(desk.stores, before.id)
+    [item] = await parent.told()
+
+    assert "dependency failed" in (item.text or "")
+
+
+async def test_a_run_that_is_tried_again_is_told_of_once_at_its_end(parent: Parent, desk: Desk) -> None:
+    run = await desk.claim(CODER)
+    error = TaskError(kind=FailureKind.RAISED, type="AgentOutputCut", message="cut")
+    await desk.stores.tasks.commit(settle(run, Failed(error), now=desk.clock.now(), dice=0.5))
+    assert await parent.told() == []
+
+    desk.clock.advance(60)
+    await desk.complete(await desk.claim(CODER), RESULT)
+
+    assert len(await parent.told()) == 1
+
+
+async def test_a_notification_whose_worker_dies_is_put_in_once(parent: Parent, desk: Desk) -> None:
+    await desk.complete(await desk.claim(CODER), RESULT)
+    [first] = await parent.open_notifications()
+    await notify(desk.stores, desk.payloads, first.id, "main")  # and dies before it can say so
+    desk.clock.advance(3600)
+    await settle_ripe(desk.stores)
+
+    assert len(await parent.told()) == 1
+    assert (await desk.get(first)).status is Status.COMPLETED
+
+
+async def test_of_two_requests_with_one_key_one_end_is_told(desk: Desk) -> None:
+    first, second = await ask(desk, idempotency_key="k"), await ask(desk, idempotency_key="k")
+    assert first.id == second.id
+
+    await desk.complete(await desk.claim(CODER), RESULT)
+    [item] = await Parent(desk, first).told()
+
+    assert first.id in (item.text or "")
+
+
+async def test_a_full_inbox_lets_the_notification_wait(parent: Parent, desk: Desk) -> None:
+    for number in range(300):
+        await parent.inbox.enqueue(NewItem(kind=ItemKind.APPROVAL_RESULT, text=str(number)))
+    await desk.complete(await desk.claim(CODER), RESULT)
+    [waiting] = await parent.open_notifications()
+
+    with pytest.raises(Retry):
+        await notify(desk.stores, desk.payloads, waiting.id, "main")
+    await parent.inbox.consume_items(1)
+    await notify(desk.stores, desk.payloads, waiting.id, "main")
+
+    assert (await parent.inbox.peek())[-1].kind is ItemKind.TASK_NOTIFICATION
+
+
+async def test_a_run_that_was_replayed_meanwhile_is_told_of_at_its_next_end(parent: Parent, desk: Desk) -> None:
+    await desk.fail(await desk.claim(CODER))
+    [early] = await parent.open_notifications()
+    await tasks.replay(desk.stores, desk.payloads, parent.run.id)
+
+    await notify(desk.stores, desk.payloads, early.id, "main")
+    await notify(desk.stores, desk.payloads, early.id, "main")
+    assert await parent.told() == []
+
+    await desk.complete(await desk.claim(CODER), RESULT)
+    [item] = await parent.told()
+    assert "<status>completed</status>" in (item.text or "")
+
+
+async def test_a_run_that_is_gone_is_not_told_of(parent: Parent, desk: Desk) -> None:
+    await desk.complete(await desk.claim(CODER), RESULT)
+    [waiting] = await parent.open_notifications()
+    await desk.stores.sweeps.prune([parent.run.id])
+
+    await notify(desk.stores, desk.payloads, waiting.id, "main")
+
+    assert await parent.inbox.peek() == ()
+
+
+async def test_nobody_else_enqueues_notifications(desk: Desk) -> None:
+    with pytest.raises(InvalidTask):
+        await desk.enqueue(NOTIFY, {"inbox": "main"})
+
+
+async def test_an_inbox_that_cannot_be_is_refused_before_anything_is_stored(desk: Desk, stores: Stores) -> None:
+    with pytest.raises(InvalidInbox):
+        notify_task(desk.task(CODER), "two words")

@@ -1,0 +1,172 @@
+"""Random histories of inboxes that several consumers use at once: every store does what the rules of the core say.
+
+A consumer decides on what it has seen, which may be old. Its write is carried out if nobody has written since, and is
+refused otherwise; a write that is repeated happens once.
+"""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from msgspec import structs
+
+from ade.core.errors import StaleLease, StaleWrite
+from ade.core.inbox import leasing, verbs
+from ade.core.inbox.events import events_of
+from ade.core.inbox.items import NewItem
+from ade.core.inbox.leasing import Taker
+from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
+from ade.core.inbox.state import Inbox, InboxChange, unused
+from tests.conformance.backends import BACKENDS
+from tests.conformance.clock import StoryClock
+from tests.core.inbox.test_runtime_machine import items
+
+INBOXES = ("conv:1", "conv:2", "ä/3")
+CODER, CRITIC = "agent:coder", "agent:critic"
+LEASE_MS = 10_000
+LIMITS = InboxLimits(max_items=3, hard_max_items=5)
+places = st.tuples(st.integers(0, 2), st.sampled_from(INBOXES))  # a consumer, and the inbox it is about
+sights = st.sampled_from([True, True, True, False])  # whether it looks first, or decides on what it saw last
+keys = st.sampled_from([None, None, "k1", "k2"])
+Decide = Callable[[Inbox], InboxChange[Any]]
+
+
+class InboxHistories(RuleBasedStateMachine):
+    """Everything is done twice: by the store, and on records of the core in a dictionary."""
+
+    backend_name = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.Runner()
+        self._folder = tempfile.TemporaryDirectory()
+        self.clock = StoryClock()
+        self.stores = self._loop.run(_awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)))
+        self.store = self.stores.inboxes
+        self.numbers = itertools.count(1)
+        self.kept = {name: unused(name) for name in INBOXES}
+        self.written_at = dict.fromkeys(INBOXES, 0)
+        self.seen: dict[tuple[int, str], Inbox] = {}
+        self.leases: dict[str, str] = dict.fromkeys(INBOXES, "never given")  # the newest of each
+        self.told: list[tuple[str, dict[str, object]]] = []
+
+    def teardown(self) -> None:
+        listed = self._loop.run(self.store.list_inboxes("", 100))
+        events = self._loop.run(self.stores.events.read(0, 10_000))
+        broken = self._loop.run(self.stores.upkeep.check_invariants())
+        self._loop.run(self.stores.close())
+        self._loop.close()
+        self._folder.cleanup()
+        assert broken == []
+        used = [inbox for name, inbox in sorted(self.kept.items()) if inbox.version]
+        assert [(one.id, one.version, one.waiting, one.taken, one.consumer) for one in listed] == [
+            (one.id, one.version, one.length, len(one.taken), one.consumer) for one in used
+        ]
+        assert [(event.type, event.payload) for event in events] == self.told
+
+    def do(self, place: tuple[int, str], looks: bool, decide: Decide, *, repeats: bool = False) -> None:
+        """One consumer decides and writes; what comes of it is what the core says of the records that are kept."""
+        name = place[1]
+        if looks or place not in self.seen:
+            self.seen[place] = self._loop.run(self.store.load(name))
+            assert self.seen[place] == self.kept[name]
+        try:
+            change = decide(self.seen[place])
+        except StaleLease:
+            return
+        token = f"w{next(self.numbers)}"
+        if change.is_written and change.before.version != self.kept[name].version:
+            with pytest.raises(StaleWrite):
+                self._loop.run(self.store.write(change, token))
+            return
+        for _ in range(1 + repeats):
+            self._loop.run(self.store.write(change, token))
+        if change.is_written:
+            self.kept[name], self.written_at[name] = change.after, self.clock.now()
+            events = events_of(name, change.notices, at=self.clock.now())
+            self.told += [(event.type, event.payload) for event in events]
+
+    @rule(place=places, looks=sights, item=items(), key=keys, repeats=st.booleans())
+    def enqueue(self, place: tuple[int, str], looks: bool, item: NewItem, key: str | None, repeats: bool) -> None:
+        keyed, now = structs.replace(item, key=key), self.clock.now()
+        self.do(place, looks, lambda inbox: verbs.enqueue(inbox, keyed, limits=LIMITS, now=now), repeats=repeats)
+
+    @rule(place=places, looks=sights, reason=st.sampled_from([None, None, *BlockedReason]), repeats=st.booleans())
+    def take(self, place: tuple[int, str], looks: bool, reason: BlockedReason | None, repeats: bool) -> None:
+        self.leases[place[1]] = lease_id = f"lease-{next(self.numbers)}"
+        taker = Taker(lease_id=lease_id, holder=f"{place[0]}", lease_ms=LEASE_MS, steady=self.clock.steady())
+        self.do(place, looks, lambda inbox: leasing.take(inbox, taker, reason), repeats=repeats)
+
+    @rule(place=places, looks=sights, end=st.sampled_from(["confirm", "give_back", "give_up", "renew", "remember"]))
+    def go_on(self, place: tuple[int, str], looks: bool, end: str) -> None:
+        lease_id, steady = self.leases[place[1]], self.clock.steady()
+        ends: dict[str, Decide] = {
+            "confirm": lambda inbox: leasing.confirm(inbox, lease_id, {"by": place[0]}),
+            "give_back": lambda inbox: leasing.give_back(inbox, lease_id, ReturnReason.FAILED),
+            "give_up": lambda inbox: leasing.give_up(inbox, lease_id, ClearReason.ERROR),
+            "renew": lambda inbox: leasing.renew(inbox, lease_id, lease_ms=LEASE_MS, steady=steady),
+            "remember": lambda inbox: leasing.remember(inbox, lease_id, {"at": steady}),
+        }
+        self.do(place, looks, ends[end])
+
+    @rule(place=places, looks=sights, number=st.integers(1, 9))
+    def remove(self, place: tuple[int, str], looks: bool, number: int) -> None:
+        self.do(place, looks, lambda inbox: verbs.remove(inbox, f"q-{number}"))
+
+    @rule(place=places, looks=sights)
+    def clear(self, place: tuple[int, str], looks: bool) -> None:
+        self.do(place, looks, lambda inbox: verbs.clear(inbox, ClearReason.CANCELLED))
+
+    @rule(place=places, looks=sights, consumer=st.sampled_from([CODER, CODER, CRITIC, None]))
+    def bind(self, place: tuple[int, str], looks: bool, consumer: str | None) -> None:
+        self.do(place, looks, lambda inbox: verbs.bind(inbox, consumer))
+
+    @rule(seconds=st.sampled_from([0.001, 4, 11]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(limit=st.sampled_from([1, 10]))
+    def forget(self, limit: int) -> None:
+        moment = self.clock.now() - 3_000
+        idle = [name for name in INBOXES if self.kept[name].version and not self.kept[name].items]
+        old = [name for name in idle if self.written_at[name] < moment]
+        forgotten = self._loop.run(self.store.forget_empty(moment, limit))
+        assert min(len(old), limit) <= forgotten <= len(old)  # of a cluster each partition may forget so many
+        for name in old:
+            found = self._loop.run(self.store.load(name))
+            assert found in (self.kept[name], unused(name))
+            self.kept[name] = found
+            self.seen = {place: inbox for place, inbox in self.seen.items() if place[1] != name}
+
+    @invariant()
+    def consumers_find_what_waits_longest_first(self) -> None:
+        def since(inbox: Inbox) -> tuple[int, str]:
+            return inbox.items[0].enqueued_at, inbox.id
+
+        steady = self.clock.steady()
+        free = [one for one in self.kept.values() if one.items and not (one.lease and one.lease.until > steady)]
+        expected = [one.id for one in sorted(free, key=since) if one.consumer in (CODER, CRITIC)]
+        assert self._loop.run(self.store.ready(frozenset({CODER, CRITIC}), 2)) == expected[:2]
+
+
+async def _awaited(opening: Any) -> Any:
+    return await opening
+
+
+@pytest.mark.parametrize("backend_name", BACKENDS)
+def test_whatever_consumers_do_inboxes_are_as_the_core_says(backend_name: str) -> None:
+    machine = type("StoreInboxHistories", (InboxHistories,), {"backend_name": backend_name})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

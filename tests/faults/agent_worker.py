@@ -1,0 +1,16 @@
+"""A worker that runs agents, with short leases. Its folder is its only argument."""
+
+import sys
+from pathlib import Path
+
+from ade.settings import WorkerSettings
+from tests.agents.running.house import app
+
+
+def main() -> None:
+    made = app(Path(sys.argv[1]), worker=WorkerSettings(lease_s=1.5, heartbeat_s=0.4, grace_s=1.0))
+    made.run_worker()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Inboxes in a file: what a write touches, writes whose outcome was not known, rows that somebody has spoiled."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ade.core.errors import DiskFull, StoreCorrupt
+from ade.core.inbox import leasing, verbs
+from ade.core.inbox.leasing import Taker
+from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.state import Inbox, unused
+from ade.ports import Stores
+from ade.stores.sqlite.inboxes import SqliteInboxes
+from ade.stores.sqlite.looking import open_to_look
+from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.stores.sqlite.transactions import NoGuard
+from ade.stores.sqlite.writer import Writer
+from tests.conformance.scene import Scene
+from tests.core.inbox.putting import message, notification
+
+
+def parts(stores: Stores) -> tuple[Any, Any]:
+    tasks: Any = stores.tasks
+    return tasks._writer, tasks._readers
+
+
+async def put(scene: Scene, store: Any, inbox_id: str = "c", **about: Any) -> Inbox:
+    inbox = await store.load(inbox_id)
+    change = verbs.enqueue(inbox, message(**about), limits=InboxLimits(), now=scene.clock.now())
+    await store.write(change)
+    return change.after
+
+
+class RepeatingWriter:
+    """Carries everything out twice, as after an error that does not tell whether it was written."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def call(self, function: Callable[[apsw.Connection], Any]) -> Any:
+        await self._writer.call(function)
+        return await self._writer.call(function)
+
+
+async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:
+    writer, readers = parts(scene.stores)
+    repeating: Any = RepeatingWriter(writer)
+    store = SqliteInboxes(repeating, readers, scene.clock, scene.stores.hints, NoGuard())
+
+    await put(scene, store)
+    await put(scene, store)
+    taker = Taker(lease_id="l1", holder="w", lease_ms=100, steady=scene.clock.steady())
+    await store.write(leasing.take(await store.load("c"), taker))
+    await store.write(leasing.confirm(await store.load("c"), "l1"))
+
+    assert (await store.load("c")).version == 4
+    assert [event.type for event in await scene.stores.events.read(0, 10)] == [
+        "inbox.item_enqueued",
+        "inbox.item_enqueued",
+        "inbox.batch_dequeued",
+        "inbox.batch_confirmed",
+    ]
+
+
+async def test_to_put_in_an_item_writes_one_row_of_items(scene: Scene) -> None:
+    writer, _ = parts(scene.stores)
+    for _ in range(20):
+        await put(scene, scene.stores.inboxes)
+
+    changes = await writer.call(lambda connection: connection.total_changes())
+    await put(scene, scene.stores.inboxes)
+    after = await writer.call(lambda connection: connection.total_changes())
+
+    assert after - changes == 3, "the item, the head and the event"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "UPDATE inbox SET head = '{'",
+        "UPDATE inbox_item SET item = '{\"id\": 1}'",
+        "UPDATE inbox SET head = json_set(head, '$.version', 'x')",
+    ],
+)
+async def test_what_cannot_be_read_is_named(scene: Scene, path: Path, spoil: str) -> None:
+    await put(scene, scene.stores.inboxes)
+    meddler = apsw.Connection(str(path))
+    meddler.execute(spoil)
+    meddler.close()
+
+    with pytest.raises(StoreCorrupt, match="the inbox c cannot be read"):
+        await scene.stores.inboxes.load("c")
+
+
+class FullDisk(NoGuard):
+    def before_admission(self) -> None:
+        raise DiskFull("no room")
+
+
+async def test_a_full_disk_takes_no_messages_but_what_tells_of_work_under_way(scene: Scene) -> None:
+    writer, readers = parts(scene.stores)
+    store = SqliteInboxes(writer, readers, scene.clock, scene.stores.hints, FullDisk())
+
+    with pytest.raises(DiskFull):
+        await put(scene, store)
+    told = verbs.enqueue(await store.load("c"), notification(), limits=InboxLimits(), now=scene.clock.now())
+    await store.write(told)
+
+    taker = Taker(lease_id="l1", holder="w", lease_ms=100, steady=scene.clock.steady())
+    await store.write(leasing.take(await store.load("c"), taker))
+    await store.write(leasing.confirm(await store.load("c"), "l1"))
+    assert (await store.load("c")).items == ()
+
+
+async def test_inboxes_are_seen_by_whoever_only_looks(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'seen.db'}"
+    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    written = verbs.enqueue(unused("c"), message(), limits=InboxLimits(), now=stores.clock.now())
+    await stores.inboxes.write(written)
+
+    looking = open_to_look(url)
+
+    assert looking is not None
+    assert await looking.inboxes.load("c") == written.after
+    assert [one.id for one in await looking.inboxes.list_inboxes("", 10)] == ["c"]
+    await looking.close()
+    await stores.close()
+
+
+async def test_a_backup_has_the_inboxes_too(scene: Scene, tmp_path: Path) -> None:
+    await put(scene, scene.stores.inboxes)
+    async for _ in scene.stores.upkeep.backup(str(tmp_path / "copy.db")):
+        pass
+
+    copy = apsw.Connection(str(tmp_path / "copy.db"))
+    assert copy.execute("SELECT id, items FROM inbox").fetchall() == [("c", 1)]
+    assert copy.execute("SELECT count(*) FROM inbox_item").fetchall() == [(1,)]
+    copy.close()
