@@ -86,12 +86,12 @@ class TestKit:
         self.clock = clock
         self.stores: Stores = opened.stores
         self._opened = opened
-        declared = (need for handler in app.registry for need in handler.definition.needs)
-        self._capabilities = frozenset(capabilities).union(declared)
+        self._capabilities = frozenset(capabilities)
 
     async def drain(self) -> int:
         """Run everything that is due, and what that enqueues, until nothing can be claimed. Answers how many runs."""
-        return await _Shift(self.app, self._opened, self._capabilities).work()
+        declared = (need for handler in self.app.registry for need in handler.definition.needs)
+        return await _Shift(self.app, self._opened, self._capabilities.union(declared)).work()
 
     async def advance(self, by: float | timedelta) -> None:
         """Let time pass, then do what is done on a timer: schedules, lost leases, deadlines, expired results."""

@@ -186,3 +186,11 @@ def test_a_rate_that_is_none_names_its_origin(tmp_path: Path, rate: str) -> None
 def test_a_rate_given_in_code_is_looked_at_too() -> None:
     with pytest.raises(SettingsError, match="acquire_rate"):
         Settings(locks=LockSettings(acquire_rate="fast"))
+
+
+@pytest.mark.parametrize("given", ["GPU", "gpu,a b", ",".join(f"c{number}" for number in range(33))])
+def test_capabilities_are_words_and_not_very_many(tmp_path: Path, given: str) -> None:
+    said = complaint(tmp_path, env={"ADE_WORKER__CAPABILITIES": given})
+
+    assert "worker.capabilities: " in said
+    assert "ADE_WORKER__CAPABILITIES" in said

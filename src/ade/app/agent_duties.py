@@ -10,7 +10,7 @@ from ade.agents.pumping.house import PumpHouse
 from ade.agents.pumping.options import PumpOptions
 from ade.agents.reaping import end_abandoned
 from ade.app.agent_types import places_of
-from ade.core.agent_runs.names import is_run
+from ade.core.agent_runs.names import is_run, type_of
 from ade.logs import Log
 from ade.settings import Settings
 
@@ -42,8 +42,12 @@ async def agent_duties(app: "Ade", opened: "Opened", settings: Settings) -> Asyn
 async def _feed(app: "Ade", opened: "Opened", settings: Settings, stop: asyncio.Event) -> None:
     if settings.agents.pumps == 0:
         return
-    names = [name for name in app.registry.names() if is_run(name)]
-    consumers = {name: AgentTurns(opened.stores, app.store_tasks, name) for name in names}
+    consumers = {}
+    for handler in app.registry:
+        if is_run(handler.name):
+            template = app.template_of(handler.definition)
+            turns = AgentTurns(opened.stores, app.store_tasks, type_of(handler.name), template=template)
+            consumers[turns.name] = turns
     options = PumpOptions(most_pumps=settings.agents.pumps, lease_s=settings.worker.lease_s)
     await PumpHouse(opened.stores, consumers, options).run(stop)
 

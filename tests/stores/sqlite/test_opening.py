@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from ade.core.agents import Agent, AgentStatus
 from ade.core.errors import (
     StoreCorrupt,
     StoreError,
@@ -17,6 +18,7 @@ from ade.core.errors import (
     StoreTooNew,
     StoreUnsupported,
 )
+from ade.ports import ClaimRequest
 from ade.stores.sqlite.connection import APPLICATION_ID, connect
 from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.stores.sqlite.statements import migrations
@@ -217,3 +219,28 @@ async def test_a_copy_without_its_log_is_whole_if_the_store_was_closed(
     rows = apsw.Connection(str(tmp_path / "copy.db")).execute("SELECT count(*) FROM task").fetchall()
 
     assert rows == [(10,)]
+
+
+async def test_tasks_and_agents_of_an_earlier_version_are_there_as_before(open_store: OpenStore, path: Path) -> None:
+    """Before there were capabilities."""
+    before = next(number for number, text in enumerate(migrations()) if "capabilities" in text)
+    old = apsw.Connection(str(path))
+    for text in migrations()[:before]:
+        old.execute(text).fetchall()
+    old.execute("INSERT INTO agent VALUES ('coder', 3, 'draining', 1, 2)").fetchall()
+    columns = "id, queue, name, status, stage, priority, run_after, created_at, updated_at"
+    task_id = "0199c82c-c000-7000-8000-000000000000"
+    values = f"('{task_id}', 'default', 'send', 'pending', 'ready', 5, 0, 1, 1)"
+    old.execute(f"INSERT INTO task ({columns}) VALUES {values}").fetchall()
+    old.execute("INSERT INTO task_detail VALUES (1, '{}')").fetchall()
+    old.execute("INSERT INTO tally VALUES ('default', 'send', 'pending', 1)").fetchall()
+    old.pragma("application_id", APPLICATION_ID)
+    old.pragma("user_version", before)
+    old.close()
+
+    stores = await open_store()
+
+    [use] = await stores.agents.list_agents()
+    assert use.agent == Agent(id="coder", max_tasks=3, status=AgentStatus.DRAINING, registered_at=1, seen_until=2)
+    request = ClaimRequest(worker_id="w1", run_ids=["r" * 32], names=frozenset({"send"}))
+    assert [(task.id, task.needs) for task in await stores.tasks.claim(request)] == [(task_id, ())]

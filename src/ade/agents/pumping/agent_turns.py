@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.agents.inboxes import DurableInbox
 from ade.agents.pumping.consuming import GiveUp
 from ade.agents.pumping.pinned import BegunTurn, begun_in, with_turn, without_turn
+from ade.core.agent_runs.names import task_name
 from ade.core.agent_runs.results import AgentProgress, AgentResult, progress_in, result_in
 from ade.core.errors import AdeError, NotConfirmed, QueueFull, StoreCorrupt, StoreError, StoreUnavailable, UnknownTask
 from ade.core.inbox.items import DequeuedBatch, Part
@@ -35,7 +36,8 @@ _AGAIN_S = 0.5  # after the store could not be reached
 class AgentTurns:
     """Feeds agents of one type. Belongs to one event loop.
 
-    `enqueue` is the app's way, with its guard. `usual` are arguments that every turn gets, such as a model.
+    `enqueue` is the app's way, with its guard. `template` is what its tasks have in common, such as a time-out; `usual`
+    are arguments that every turn gets, such as a model.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class AgentTurns:
         enqueue: Enqueue,
         profile_type: str,
         *,
+        template: Task | None = None,
         usual: Mapping[str, Any] | None = None,
         author_id: str | None = None,
     ) -> None:
-        self.name = f"agent:{profile_type}"
+        self.name = task_name(profile_type)
+        self._template = template or Task(id="", name=self.name)
         self._stores = stores
         self._enqueue = enqueue
         self._usual = dict(usual or {})
@@ -90,10 +94,11 @@ class AgentTurns:
         return stored
 
     def _task(self, turn: BegunTurn, batch: DequeuedBatch, inbox: Inbox, memory: dict[str, Any]) -> Task:
-        args = {**self._usual, "prompt": prompt_of(batch), **ids_of(batch, memory)}
-        return Task(
+        # All turns share a folder: agents find their sessions by it.
+        args = {"workspace": inbox.id, **self._usual, "prompt": prompt_of(batch), **ids_of(batch, memory)}
+        return structs.replace(
+            self._template,
             id=turn.task,
-            name=self.name,
             args=Raw(msgspec.json.encode(args)),
             idempotency_key=f"turn:{inbox.id}:{turn.first}-{turn.last}",
             parent_id=memory.get("parent_id"),

@@ -26,6 +26,7 @@ class Turn:
     def __init__(self, held: HeldBatch, consume: Consume, *, grace_s: float) -> None:
         self._held = held
         self._grace_s = grace_s
+        self._was_stopped = False  # by us, before it was done
         self._consuming = asyncio.create_task(_call(consume, held), name="ade-turn")
         self._keeping = asyncio.create_task(held.keep(), name="ade-turn-lease")
 
@@ -51,32 +52,32 @@ class Turn:
     async def _settle(self) -> Ending:
         """Write how it went. What cannot be written is settled by the end of the lease."""
         was_lost = self._keeping.done()
-        was_stopped = not self._consuming.done()
-        if was_stopped:
+        if not self._consuming.done():
+            self._was_stopped = True
             self._consuming.cancel()
             await asyncio.wait({self._consuming}, timeout=_CANCEL_S)
         if not self._consuming.done():
             log.error("pump.consumer_does_not_stop", conversation=self._held.inbox.id)
             return Ending.LOST
         try:
-            return await self._write(was_stopped=was_stopped, was_lost=was_lost)
+            return await self._write(was_lost=was_lost)
         except StaleLease:
             log.warning("pump.lease_lost", conversation=self._held.inbox.id, batch=self._held.batch.batch_id)
         except (StoreError, StaleWrite) as error:
             log.warning("pump.not_settled", conversation=self._held.inbox.id, error=str(error))
         return Ending.LOST
 
-    async def _write(self, *, was_stopped: bool, was_lost: bool) -> Ending:
+    async def _write(self, *, was_lost: bool) -> Ending:
         error = asyncio.CancelledError() if self._consuming.cancelled() else self._consuming.exception()
         if error is None:
             return await self._confirm(self._consuming.result())
-        if was_stopped and was_lost:
+        if self._was_stopped and was_lost:
             raise StaleLease
         if isinstance(error, GiveUp):
             log.info("pump.given_up", conversation=self._held.inbox.id, reason=error.reason, why=error.why)
             await self._held.give_up(error.reason)
             return Ending.GIVEN_UP
-        if was_stopped:
+        if self._was_stopped:
             await self._held.give_back(ReturnReason.RELEASED)
             return Ending.RELEASED
         return await self._fail(error)

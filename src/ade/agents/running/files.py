@@ -1,6 +1,7 @@
 """The files of a run: its transcript, what its program printed, and its working directory. Trouble with them is logged
 and never the run's: what counts is in the store."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from ade.logs import Log
 
 MOST_RAW_BYTES = 16 * 1024 * 1024
 _OWNER_ONLY = 0o600
+_LONGEST_NAME = 100
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 log = Log("ade.agents")
 
@@ -82,8 +84,11 @@ class Transcript:
 
 
 def safe_name(text: str) -> str:
-    """A name of a folder that stays where it belongs, whatever the text."""
-    return _UNSAFE.sub("_", text).lstrip(".")[:100] or "_"
+    """A name of a folder that stays where it belongs, whatever the text, and is no other text's."""
+    safe = _UNSAFE.sub("_", text).lstrip(".")[:_LONGEST_NAME]
+    if safe == text:
+        return safe
+    return f"{safe}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 
 def _folders(place: Path) -> list[Path]:

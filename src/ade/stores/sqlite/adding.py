@@ -8,6 +8,7 @@ import apsw
 from msgspec import structs
 
 from ade.core.admission import check_no_cycle
+from ade.core.capabilities import as_text
 from ade.core.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import SYSTEM, AfterFailure, Task
@@ -97,6 +98,8 @@ class _Batch:
         new = self._new.values()
         rows = [new_row(task, seq, now=self._now, waiting=waiting) for seq, task, waiting in new]
         run(connection, "insert_task", rows=packed(rows))
+        if asking := [(seq, as_text(task.needs)) for seq, task, _ in new if task.needs]:
+            run(connection, "set_needs", rows=packed(asking))
         run(connection, "insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in new]))
         run(connection, "insert_event", rows=packed([row for seq, task, _ in new for row in _event_rows(seq, task)]))
         moves = Counter((task.queue, task.name, task.status) for _, task, _ in new)

@@ -127,7 +127,6 @@ def new_row(task: Task, seq: int, *, now: int, waiting: int) -> tuple[object, ..
         task.idempotency_key,
         task.args_digest,
         task.concurrency_key,
-        as_text(task.needs) if task.needs else "",
     )
 
 
@@ -189,8 +188,8 @@ def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[ob
 
 def identity_row(change: Change, seq: int) -> tuple[object, ...]:
     """Parameters of update_identity.sql."""
-    after = change.after
-    return (seq, *(getattr(after, field) for field in IDENTITY_FIELDS if field != "needs"), as_text(after.needs))
+    *own, needs = (getattr(change.after, field) for field in IDENTITY_FIELDS)
+    return (seq, *own, as_text(needs) or None)
 
 
 def is_end_of_run(change: Change) -> bool:

@@ -29,14 +29,14 @@ CREATE TABLE task (
     idempotency_key TEXT,
     args_digest     TEXT,
     concurrency_key TEXT,
-    needs           TEXT    NOT NULL DEFAULT '',
+    needs           TEXT,
     CHECK ((status = 'running') = (lease_until IS NOT NULL)),
     CHECK ((stage IS NOT NULL) = (status IN ('pending', 'stalled')))
 );
 
 -- Tasks that ask for capabilities (`needs`, with commas between) stand in lines of their own.
-CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready' AND needs = '';
-CREATE INDEX task_asking ON task (queue, name, needs, priority, seq) WHERE stage = 'ready' AND needs <> '';
+CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready' AND needs IS NULL;
+CREATE INDEX task_asking ON task (queue, name, needs, priority, seq) WHERE stage = 'ready' AND needs IS NOT NULL;
 CREATE INDEX task_delayed ON task (run_after) WHERE stage = 'delayed';
 CREATE INDEX task_parked ON task (name, concurrency_key, queue, needs, priority, seq) WHERE stage = 'parked';
 CREATE INDEX task_lease ON task (lease_until) WHERE status = 'running';
@@ -53,17 +53,17 @@ CREATE UNIQUE INDEX task_key ON task (queue, name, idempotency_key) WHERE idempo
 CREATE VIEW asking_lane (queue, name, needs) AS
 WITH RECURSIVE head (seq) AS (
     SELECT (SELECT seq FROM task INDEXED BY task_asking
-             WHERE stage = 'ready' AND needs <> '' ORDER BY queue, name, needs LIMIT 1)
+             WHERE stage = 'ready' AND needs IS NOT NULL ORDER BY queue, name, needs LIMIT 1)
      UNION ALL
     SELECT coalesce((SELECT n.seq FROM task n INDEXED BY task_asking
-                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue = t.queue AND n.name = t.name
+                      WHERE n.stage = 'ready' AND n.needs IS NOT NULL AND n.queue = t.queue AND n.name = t.name
                         AND n.needs > t.needs
                       ORDER BY n.needs LIMIT 1),
                     (SELECT n.seq FROM task n INDEXED BY task_asking
-                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue = t.queue AND n.name > t.name
+                      WHERE n.stage = 'ready' AND n.needs IS NOT NULL AND n.queue = t.queue AND n.name > t.name
                       ORDER BY n.name, n.needs LIMIT 1),
                     (SELECT n.seq FROM task n INDEXED BY task_asking
-                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue > t.queue
+                      WHERE n.stage = 'ready' AND n.needs IS NOT NULL AND n.queue > t.queue
                       ORDER BY n.queue, n.name, n.needs LIMIT 1))
       FROM head JOIN task t ON t.seq = head.seq)
 SELECT t.queue, t.name, t.needs FROM head JOIN task t ON t.seq = head.seq;

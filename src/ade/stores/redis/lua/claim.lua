@@ -327,7 +327,11 @@ local function take_from_line(candidate)
   local found = call('HMGET', task_key(candidate.id), 'state', 'detail', 'outcome', 'progress')
   local state = found[1] and cmsgpack.unpack(found[1])
   call('ZREM', P .. 'queue:line:' .. candidate.lane, candidate.member)
-  if not state or state[STAGE] ~= 'ready' or state[WHERE] ~= 'line' or lane_of(state) ~= candidate.lane then
+  if not state or state[STAGE] ~= 'ready' or state[WHERE] ~= 'line' then
+    return
+  elseif lane_of(state) ~= candidate.lane then -- put there by a version of ADE that knows nothing of capabilities
+    moved = moved + 1
+    join_line(candidate.id, state)
     return
   elseif is_key_busy(state, limit) then
     moved = moved + 1

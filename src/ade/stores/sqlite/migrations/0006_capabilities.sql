@@ -1,10 +1,10 @@
 -- What agents can do and tasks ask for. Tasks that ask for something stand in lines of their own: who cannot take them
 -- never comes upon them.
 
-ALTER TABLE task ADD COLUMN needs TEXT NOT NULL DEFAULT '';
+ALTER TABLE task ADD COLUMN needs TEXT;
 DROP INDEX task_ready;
-CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready' AND needs = '';
-CREATE INDEX task_asking ON task (queue, name, needs, priority, seq) WHERE stage = 'ready' AND needs <> '';
+CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready' AND needs IS NULL;
+CREATE INDEX task_asking ON task (queue, name, needs, priority, seq) WHERE stage = 'ready' AND needs IS NOT NULL;
 DROP INDEX task_parked;
 CREATE INDEX task_parked ON task (name, concurrency_key, queue, needs, priority, seq) WHERE stage = 'parked';
 
@@ -13,17 +13,17 @@ CREATE INDEX task_parked ON task (name, concurrency_key, queue, needs, priority,
 CREATE VIEW asking_lane (queue, name, needs) AS
 WITH RECURSIVE head (seq) AS (
     SELECT (SELECT seq FROM task INDEXED BY task_asking
-             WHERE stage = 'ready' AND needs <> '' ORDER BY queue, name, needs LIMIT 1)
+             WHERE stage = 'ready' AND needs IS NOT NULL ORDER BY queue, name, needs LIMIT 1)
      UNION ALL
     SELECT coalesce((SELECT n.seq FROM task n INDEXED BY task_asking
-                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue = t.queue AND n.name = t.name
+                      WHERE n.stage = 'ready' AND n.needs IS NOT NULL AND n.queue = t.queue AND n.name = t.name
                         AND n.needs > t.needs
                       ORDER BY n.needs LIMIT 1),
                     (SELECT n.seq FROM task n INDEXED BY task_asking
-                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue = t.queue AND n.name > t.name
+                      WHERE n.stage = 'ready' AND n.needs IS NOT NULL AND n.queue = t.queue AND n.name > t.name
                       ORDER BY n.name, n.needs LIMIT 1),
                     (SELECT n.seq FROM task n INDEXED BY task_asking
-                      WHERE n.stage = 'ready' AND n.needs <> '' AND n.queue > t.queue
+                      WHERE n.stage = 'ready' AND n.needs IS NOT NULL AND n.queue > t.queue
                       ORDER BY n.queue, n.name, n.needs LIMIT 1))
       FROM head JOIN task t ON t.seq = head.seq)
 SELECT t.queue, t.name, t.needs FROM head JOIN task t ON t.seq = head.seq;

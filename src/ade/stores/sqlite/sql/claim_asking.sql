@@ -2,7 +2,7 @@
 SELECT json_group_array(json_array(priority, seq, concurrency_key, status, worker_id))
   FROM (SELECT priority, seq, concurrency_key, status, worker_id
           FROM task INDEXED BY task_asking
-         WHERE stage = 'ready' AND needs <> '' AND queue = :queue AND name = :name AND needs = :needs
+         WHERE stage = 'ready' AND needs IS NOT NULL AND queue = :queue AND name = :name AND needs = :needs
            AND (priority, seq) > (:priority, :seq)
          ORDER BY priority, seq
          LIMIT :limit)

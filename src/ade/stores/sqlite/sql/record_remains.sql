@@ -5,5 +5,5 @@ SELECT json_object(
            'worker_id', worker_id, 'lease_until', lease_until, 'waiting_on', waiting_on, 'created_at', created_at,
            'updated_at', updated_at, 'started_at', started_at, 'finished_at', finished_at, 'parent_id', parent_id,
            'idempotency_key', idempotency_key, 'args_digest', args_digest, 'concurrency_key', concurrency_key,
-           'needs', iif(needs = '', json_array(), json('["' || replace(needs, ',', '","') || '"]')))
+           'needs', iif(needs IS NULL, json_array(), json('["' || replace(needs, ',', '","') || '"]')))
   FROM task WHERE seq = :seq

@@ -10,7 +10,7 @@ UPDATE task SET stage = 'ready'
          UNION ALL
         SELECT coalesce((SELECT p.seq FROM task p INDEXED BY task_parked
                           WHERE p.stage = 'parked' AND p.name = :name AND p.concurrency_key = :key
-                            AND p.queue = t.queue AND p.needs > t.needs
+                            AND p.queue = t.queue AND p.needs > coalesce(t.needs, '')
                           ORDER BY p.needs, p.priority, p.seq LIMIT 1),
                         (SELECT p.seq FROM task p INDEXED BY task_parked
                           WHERE p.stage = 'parked' AND p.name = :name AND p.concurrency_key = :key
