@@ -362,3 +362,18 @@ async def test_waiting_for_persisted_work_is_no_longer_than_asked_for(stored_kit
     told = await tool.output.run(answer.task_id or "", timeout=1)
 
     assert (told.status, told.message) == (TaskStatus.RUNNING, "(no output yet)")
+
+
+async def test_a_callback_hears_of_the_end_and_its_error_is_in_the_transcript(kit: TestKit, tool: TaskTool) -> None:
+    heard: list[str] = []
+
+    async def on_complete(task: BackgroundTask) -> None:
+        heard.append(f"{task.id} {task.status}")
+        raise ValueError("the caller is wrong")
+
+    answer = await tool.run("hi", "echo", "Say hi", on_complete=on_complete)
+
+    assert heard == [f"{answer.task_id} completed"]
+    assert answer.status is TaskStatus.COMPLETED
+    assert answer.output_file is not None
+    assert Path(answer.output_file).read_text().endswith("[Task completed]\n[onComplete error] the caller is wrong\n")

@@ -8,6 +8,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, Protocol
 
+from ade.agents.running.files import Transcript
 from ade.agents.running.orders import Order, RunDesk
 from ade.core.agent_runs.command_line import Assignment
 from ade.core.agent_runs.lines import Clipped
@@ -45,6 +46,9 @@ class TaskStatus(StrEnum):
     FAILED = auto()
 
 
+OnComplete = Callable[["BackgroundTask"], Awaitable[None]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """What an agent is asked to do here and now."""
@@ -55,6 +59,7 @@ class Work:
     directory: Path | None = None
     author: str | None = None  # whose budget it uses up
     inbox: str | None = None  # of the conversation that is told of the end
+    on_complete: OnComplete | None = None  # called at the end, before the conversation is told
 
 
 class BackgroundTask:
@@ -224,11 +229,23 @@ class BackgroundTasks:
             task.end(self._now(), error=str(error) or type(error).__name__)
         else:
             task.end(self._now(), result=result)
+        await self._call_back(task)
         try:
             if self._on_end is not None:
                 await self._on_end(task)
         except Exception as error:
             log.warning("task.end_not_told", task_id=task.id, error=str(error))
+
+    async def _call_back(self, task: BackgroundTask) -> None:
+        """An error of the caller's own is his to read: in the transcript."""
+        if task.work.on_complete is None:
+            return
+        try:
+            await task.work.on_complete(task)
+        except Exception as error:
+            log.warning("task.callback_failed", task_id=task.id, error=str(error))
+            if task.output_file is not None:
+                Transcript(Path(task.output_file)).add(f"[onComplete error] {error}\n")
 
     def _close(self, task: BackgroundTask) -> None:
         if task.is_running:  # stopped before it had begun

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from ade.agents.background import BackgroundTask, BackgroundTasks, TaskStatus, Work
+from ade.agents.background import BackgroundTask, BackgroundTasks, OnComplete, TaskStatus, Work
 from ade.agents.stored import StoredTasks
 from ade.core.agent_runs import telling
 from ade.core.agent_runs.command_line import Assignment
@@ -88,12 +88,14 @@ class TaskTool:
         persist: bool = False,
         priority: int | None = None,
         tags: Sequence[str] = (),
+        on_complete: OnComplete | None = None,
     ) -> TaskResult:
         """Let an agent work on a prompt.
 
         With `persist` it is enqueued, survives this program, and the answer is its task id at once. Otherwise the
         answer is the report, or with `run_in_background` an id for TaskOutput and TaskStop. When what does not answer
-        its report has ended, the conversation gets a notification, unless it is `silent`.
+        its report has ended, the conversation gets a notification, unless it is `silent`. Before that `on_complete` is
+        called, for runs of this process alone: nothing that is enqueued can keep a function.
         """
         is_existing = bool(agent_id or conversation_id)
         chosen = subagent_type or (GENERAL if is_existing else "")
@@ -120,7 +122,7 @@ class TaskTool:
                 return TaskResult(message=telling.foreground_error(wrong), status=TaskStatus.FAILED)
             if persist:
                 return await self._enqueue(request, silent=silent)
-            return await self._run_here(request, in_background=run_in_background, silent=silent)
+            return await self._run_here(request, in_background=run_in_background, silent=silent, then=on_complete)
         except AdeError as error:
             return TaskResult(message=telling.foreground_error(error.detail), status=TaskStatus.FAILED)
 
@@ -152,7 +154,9 @@ class TaskTool:
         message = telling.background_started(task_id, is_notified=is_notified)
         return TaskResult(message=message, status=TaskStatus.PENDING, task_id=task_id)
 
-    async def _run_here(self, request: AgentRequest, *, in_background: bool, silent: bool) -> TaskResult:
+    async def _run_here(
+        self, request: AgentRequest, *, in_background: bool, silent: bool, then: OnComplete | None
+    ) -> TaskResult:
         await self._at.allow(request)
         inbox = self._at.conversation if in_background and not silent else None
         known = {name: value for name, value in request.arguments.items() if name in Assignment.__struct_fields__}
@@ -164,6 +168,7 @@ class TaskTool:
                 directory=self._at.directory,
                 author=self._at.author,
                 inbox=inbox,
+                on_complete=then,
             )
         )
         if in_background:

@@ -53,13 +53,16 @@ class Transcript:
         self._raw_path = path.with_suffix(".out")
 
     def start(self, description: str, subagent_type: str) -> None:
-        self._append(self.path, telling.transcript_start(description, subagent_type).encode("utf-8", "replace"))
+        self.add(telling.transcript_start(description, subagent_type))
 
     def succeed(self, head: str, report: str) -> None:
-        self._append(self.path, telling.transcript_success(head, report).encode("utf-8", "replace"))
+        self.add(telling.transcript_success(head, report))
 
     def fail(self, message: str) -> None:
-        self._append(self.path, telling.transcript_failure(message).encode("utf-8", "replace"))
+        self.add(telling.transcript_failure(message))
+
+    def add(self, text: str) -> None:
+        self._append(self.path, text.encode("utf-8", "replace"))
 
     def raw(self, data: bytes) -> None:
         if self._raw_left <= 0:
