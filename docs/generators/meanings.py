@@ -158,6 +158,6 @@ TASK_MEANS: Mapping[str, str] = {
     "result_expired": "the result was kept for its time and is gone",
     "error": "what went wrong in the last run that failed",
     "reason": "why it was cancelled or discarded",
-    "exit_code": "comes with agent runs; unused so far",
-    "output_ref": "comes with agent runs; unused so far",
+    "exit_code": "of a program; ADE itself keeps that of an agent in `result` or `error.details`",
+    "output_ref": "where output is kept elsewhere; ADE itself names an agent's transcript in `result`",
 }
