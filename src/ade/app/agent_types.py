@@ -75,6 +75,7 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
         cwd: str | None = None,
         workspace: str | None = None,
         env: dict[str, str] | None = None,
+        session_tokens: int | None = None,
         parent_model: str | None = None,
         parent_conversation: str | None = None,
         tool_call_id: str | None = None,
@@ -100,6 +101,7 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
             environment=env or {},
             budget=budget_of(app.settings.agents, max_tokens, max_cost_usd, max_turns),
             author=ctx.author,
+            session_tokens=session_tokens,
             parent_model=parent_model,
             earlier=_earlier(ctx),
         )

@@ -25,7 +25,7 @@ from ade.core.agent_runs.hooks import (
 if TYPE_CHECKING:
     pass
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 20.0  # less than the programs have with a hook: one that is ended for its slowness holds nothing up
 _NO = 2  # what all programs take for a no
 
 

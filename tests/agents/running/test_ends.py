@@ -147,10 +147,10 @@ async def test_a_dangerous_tool_call_waits_for_people_without_a_worker_and_goes_
     assert result.session_id == progress.session_id
 
 
-@pytest.fixture
-async def guarded(tmp_path: Path) -> AsyncIterator[Ade]:
-    """Claude asks its hook before it uses a tool."""
-    async with house(tmp_path, profiles=profiles(claude={"guard": True})) as opened:
+@pytest.fixture(params=[False, True], ids=["ended", "deferred"])
+async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ade]:
+    """Claude asks its hook before it uses a tool. It is ended at a dangerous call, or waits in its session."""
+    async with house(tmp_path, profiles=profiles(claude={"guard": True, "can_defer": request.param})) as opened:
         await with_people(opened)
         yield opened
 
@@ -179,3 +179,31 @@ async def test_a_hook_says_no_to_what_is_forbidden_and_the_agent_goes_on_without
         handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_x]]"})
 
         assert await report_of(handle) == "deny: the tool Bash must not be used like this: removes files"
+
+
+async def test_what_lies_in_an_agents_folder_does_not_answer_for_ade(guarded: Ade, tmp_path: Path) -> None:
+    folder = tmp_path / "hostile"
+    (folder / "ade").mkdir(parents=True)
+    (folder / "ade" / "__init__.py").touch()
+    (folder / "ade" / "cli.py").touch()  # exits with 0 and says nothing
+    (folder / "click.py").write_text("raise SystemExit(0)")
+    async with guarded.worker():
+        arguments = {"prompt": "[[use-tool command=rm_-r_x]]", "cwd": str(folder)}
+        handle = await guarded.enqueue("agent:claude", arguments, author="ann")
+
+        await until(handle, lambda task: task.status is Status.REVIEWING)
+
+
+async def test_people_are_shown_a_call_without_secrets_and_it_is_the_call_they_agree_to(
+    guarded: Ade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sesame-open")
+    async with guarded.worker():
+        handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_sesame-open]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+        await approved(guarded, held)
+        ended = await handle.wait(timeout=20)
+
+    assert "sesame" not in str(held.review)
+    assert "[hidden]" in str(held.review)
+    assert ended.status is Status.COMPLETED, ended.error

@@ -6,6 +6,7 @@ max-turns, execution-error, no-result, cut, retry, tools, defer, use-tool (comma
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,15 +115,16 @@ def used_tool(script: Script, session: str, given: argparse.Namespace) -> dict[s
     if script.has("use-tool"):
         command = script.text("use-tool", "command", "ls").replace("_", " ")
         call = {"id": "toolu_7", "name": "Bash", "input": {"command": command}}
-    elif given.resume and deferred.exists():
+    elif given.resume and deferred.exists() and script.question in ("", *re.findall(".*call again.*", script.question)):
         call = json.loads(deferred.read_text())
     else:
         return {}
-    deferred.unlink(missing_ok=True)
+    deferred.write_text(json.dumps(call))  # it stands in the session, whatever comes of it
     decision, reason = hooks_say(given, call, session)
     if decision == "defer":
-        deferred.write_text(json.dumps(call))
         return {"deferred_tool_use": call}
+    if decision == "allow":
+        deferred.unlink()
     emit(assistant(session, "msg_7", {"type": "tool_use", **call}))
     return {"result": f"ran {call['input']['command']}" if decision == "allow" else f"{decision}: {reason}"}
 

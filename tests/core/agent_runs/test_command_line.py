@@ -92,12 +92,17 @@ def test_braces_in_a_prompt_stand_for_themselves() -> None:
 
 def test_only_names_that_may_pass_reach_the_program() -> None:
     parent = {"PATH": "/bin", "LC_ALL": "C", "ANTHROPIC_API_KEY": "k", "AWS_SECRET_ACCESS_KEY": "no", "PATHOLOGY": "no"}
-    asked = {"LD_PRELOAD": "evil.so", "LANG": "de", "LETTA_CODE_AGENT_ROLE": "chief", "ANTHROPIC_BASE_URL": "//evil"}
 
-    assert environment_of(BUILT_IN["claude"], parent, asked) == {
+    assert environment_of(BUILT_IN["claude"], parent, {"LANG": "de"}) == {
         "PATH": "/bin", "LC_ALL": "C", "ANTHROPIC_API_KEY": "k", "LANG": "de",
     }  # fmt: skip
-    assert environment_of(BUILT_IN["letta"], parent, asked)["LETTA_CODE_AGENT_ROLE"] == "subagent"
+    assert environment_of(BUILT_IN["letta"], parent)["LETTA_CODE_AGENT_ROLE"] == "subagent"
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "LETTA_CODE_AGENT_ROLE", "ANTHROPIC_BASE_URL", "HTTPS_PROXY", "PATH"])
+def test_a_task_is_told_what_it_may_not_set(name: str) -> None:
+    with pytest.raises(InvalidArguments, match=f"may not set {name} for agents of type claude"):
+        environment_of(BUILT_IN["claude"], {name: "the worker's"}, {name: "its own"})
 
 
 def test_there_is_one_fallback_and_it_goes_to_a_new_agent() -> None:

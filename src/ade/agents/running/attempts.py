@@ -2,14 +2,21 @@
 
 import asyncio
 import time
-from typing import Any
-from urllib.parse import quote
 
-import msgspec
 from msgspec.structs import replace
 
 from ade.agents.limits import Care
 from ade.agents.running.files import Places, Transcript
+from ade.agents.running.going_on import (
+    arguments,
+    begun,
+    difference,
+    first_assignment,
+    going_on,
+    resumed,
+    same_call,
+    unkept,
+)
 from ade.agents.running.hooks import HookLine
 from ade.agents.running.live import LiveLines, LiveProgress
 from ade.agents.running.orders import Order, Purse, RunDesk
@@ -18,18 +25,15 @@ from ade.core.agent_runs.budgets import Budget, left_of, tightest, together, use
 from ade.core.agent_runs.command_line import Assignment, fallback_of
 from ade.core.agent_runs.events import Spent, ToolCalled
 from ade.core.agent_runs.failures import RunFailure
-from ade.core.agent_runs.profiles import Profile
+from ade.core.agent_runs.profiles import Profile, url_of
 from ade.core.agent_runs.report import RunReport
-from ade.core.agent_runs.results import AgentProgress, AgentResult
+from ade.core.agent_runs.results import AgentResult
 from ade.core.errors import AdeError
 from ade.logs import Log
 
 _MOST_PROGRAMS = 100  # starts within one run: every tool call that is allowed afterwards takes one
 _PURSE_S = 5.0  # how often it is looked what the author's other runs have spent
-_AGREED = (
-    "You were stopped before a tool call that people had to agree to. They have agreed: make that call again exactly"
-    " as it was, and go on."
-)
+_ASKS_AGAIN = "it asks for the tool call that people have agreed to again and again, and does not make it"
 TASK, AUTHOR = "task", "author"
 log = Log("ade.agents")
 
@@ -46,16 +50,17 @@ class Attempt:
         self._began = time.monotonic()
         self._lines = LiveLines(desk)
         self.transcript: Transcript = places.transcript(order.task_id, order.attempt, order.run_id)
-        self._progress = LiveProgress(desk, _begun(profile, order, self.transcript))
+        self._progress = LiveProgress(desk, profile, begun(profile, order, self.transcript))
         self._before = self._progress.now.earlier  # what was spent before this attempt
-        self._budgets: dict[str, Budget] = {}
+        self._author_left: Budget | None = None  # what other runs have left of the author's budget
+        self._budgets: dict[str, Budget] = {}  # for the program that runs now
+        self._agreed: ToolCalled | None = None  # the call that people had agreed to when it was asked for last
 
     async def perform(self) -> RunReport:
         self.transcript.start(self._order.description, self._profile.name)
+        for line in unkept(self._profile, self._order.budget):
+            await self._lines.say(line)
         await self._look_into_purse()
-        self._budgets[TASK] = left_of(self._order.budget, self._before)
-        if (why := used_up(self._budgets)) is not None:
-            return RunReport(exit_code=0, failure=RunFailure.BUDGET_EXCEEDED, error=why)
         await self._progress.keep()
         watching = asyncio.create_task(self._watch_purse())
         try:
@@ -65,8 +70,12 @@ class Attempt:
             await asyncio.shield(self._leave())
 
     async def _programs(self) -> RunReport:
-        assignment = _first_assignment(self._profile, self._order)
+        assignment = first_assignment(self._profile, self._order)
+        report = RunReport(exit_code=0)
         for _ in range(_MOST_PROGRAMS):
+            self._share_out()
+            if (why := used_up(self._budgets)) is not None:
+                return replace(report, failure=RunFailure.BUDGET_EXCEEDED, error=why)
             report = await self._program(assignment)
             other = self._other_model(assignment, report)
             if other is not None:
@@ -76,8 +85,10 @@ class Attempt:
                 )
                 assignment = other
             elif report.failure is None and report.deferred is not None:
+                if same_call(report.deferred, self._agreed):
+                    return replace(report, failure=RunFailure.REPORTED, error=_ASKS_AGAIN)
                 await self._ask_for(report.deferred)
-                assignment = _resumed(_going_on(self._profile, assignment), self._progress.now)
+                assignment = resumed(going_on(self._profile, assignment), self._progress.now)
             else:
                 return report
         message = f"the agent was started {_MOST_PROGRAMS} times in one run, and still asks for tools"
@@ -85,18 +96,34 @@ class Attempt:
 
     async def _program(self, assignment: Assignment) -> RunReport:
         self._progress.is_identified = False
+        is_resumed = assignment.session_id is not None and self._profile.counts_sessions
+        self._progress.tokens_before = (self._progress.now.session_tokens or 0) if is_resumed else 0
         program = Program(self._profile, self._lines, self._progress, self.transcript)
-        line = HookLine(self._desk, can_defer=self._profile.can_defer)
+        line = HookLine(self._desk, can_defer=self._profile.can_defer, on_granted=self._has_gone_on)
         async with line.opened():
             report = await program.run(self._limited(assignment), self._setting(line))
         now = self._progress.now
         if report.failure is not None and not self._progress.is_identified:
             # The session may be gone: the next attempt begins where its order says, instead of failing once more.
             now = replace(now, session_id=None, agent_id=None, conversation_id=None, is_deferred=False)
-        earlier = together(now.earlier, report.spent)
-        self._progress.now = replace(now, earlier=earlier, tokens=None, cost_usd=None, turns=None)
+        if self._profile.counts_sessions:
+            now = replace(now, session_tokens=report.spent.tokens or now.session_tokens)
+        earlier = together(now.earlier, self._progress.own(report.spent))
+        self._progress.now = replace(now, earlier=earlier, tokens=None, cost_usd=None, turns=None, is_deferred=False)
         await self._progress.keep()
         return report
+
+    def _share_out(self) -> None:
+        """Each program has what is left, of the task's budget and of its author's."""
+        self._budgets[TASK] = left_of(self._order.budget, self._progress.now.earlier)
+        if self._author_left is not None:
+            self._budgets[AUTHOR] = left_of(self._author_left, self._spent())
+
+    async def _has_gone_on(self) -> None:
+        """The call that people agreed to is made now; whoever goes on after this must not make it once more."""
+        if self._progress.now.is_deferred:
+            self._progress.now = replace(self._progress.now, is_deferred=False)
+            await self._progress.keep()
 
     def _other_model(self, assignment: Assignment, report: RunReport) -> Assignment | None:
         if self._progress.now.fell_back:
@@ -107,8 +134,8 @@ class Attempt:
         """Returns if the agent may use the tool; else the run ends here, and another goes on in the session."""
         self._progress.now = replace(self._progress.now, is_deferred=True)
         await self._progress.keep()
-        await self._desk.guard(call.name, _arguments(call))
-        self._progress.now = replace(self._progress.now, is_deferred=False)
+        await self._desk.guard(call.name, arguments(call))
+        self._agreed = call
 
     def _limited(self, assignment: Assignment) -> Assignment:
         """What is left is also told to programs that can limit themselves."""
@@ -136,15 +163,19 @@ class Attempt:
         """The author may have other runs, which spend of the same budget."""
         while self._purse is not None and self._order.author is not None:
             await asyncio.sleep(_PURSE_S)
-            await self._enter()
-            await self._look_into_purse()
+            try:
+                await self._enter()
+                await self._look_into_purse()
+            except AdeError as error:  # the next look may succeed
+                log.warning("agent.purse_not_read", task_id=self._order.task_id, error=str(error))
 
     async def _look_into_purse(self) -> None:
         if self._purse is None or self._order.author is None:
             return
-        left = await self._purse.budget_of(self._order.author, self._order.run_id)
-        if left is not None:
-            self._budgets[AUTHOR] = left
+        self._author_left = await self._purse.budget_of(self._order.author, self._order.run_id)
+        if self._author_left is not None and AUTHOR in self._budgets:  # a program is at it
+            done = difference(self._progress.now.earlier, self._before)
+            self._budgets[AUTHOR] = left_of(self._author_left, done)
 
     async def _enter(self) -> None:
         if self._purse is not None and self._order.author is not None:
@@ -154,7 +185,7 @@ class Attempt:
         """By this attempt, as far as is known."""
         now = self._progress.now
         running = Spent(tokens=now.tokens, cost_usd=now.cost_usd, turns=now.turns)
-        return _difference(together(now.earlier, running), self._before)
+        return difference(together(now.earlier, running), self._before)
 
     async def _leave(self) -> None:
         try:
@@ -172,87 +203,13 @@ class Attempt:
             agent_id=report.agent_id,
             conversation_id=report.conversation_id,
             model=report.model,
-            url=_url(self._profile, report),
+            url=url_of(self._profile, report),
             tokens=known.earlier.tokens,
             cost_usd=known.earlier.cost_usd,
             turns=known.earlier.turns,
+            session_tokens=known.session_tokens,
             tool_calls=known.tool_call_count,
             duration_ms=round((time.monotonic() - self._began) * 1000),
             output_file=str(self.transcript.path),
             exit_code=report.exit_code,
         )
-
-
-def _begun(profile: Profile, order: Order, transcript: Transcript) -> AgentProgress:
-    """An attempt goes on in the session of the one before it, and what that has spent counts."""
-    new = AgentProgress(subagent_type=profile.name, output_file=str(transcript.path))
-    before = order.earlier
-    if before is None:
-        return new
-    cut_off = Spent(tokens=before.tokens, cost_usd=before.cost_usd, turns=before.turns)
-    return replace(
-        before,
-        output_file=new.output_file,
-        earlier=together(before.earlier, cut_off),
-        tokens=None,
-        cost_usd=None,
-        turns=None,
-    )
-
-
-def _first_assignment(profile: Profile, order: Order) -> Assignment:
-    before, asked = order.earlier, order.assignment
-    if before is None:
-        return asked
-    if before.fell_back:
-        asked = replace(asked, model=profile.fallback_model or order.parent_model or asked.model)
-    if before.is_deferred:
-        asked = _going_on(profile, asked)
-    return _resumed(asked, before)
-
-
-def _going_on(profile: Profile, assignment: Assignment) -> Assignment:
-    """The prompt was said already: a program that waits in its session needs none, another must be told to go on."""
-    return replace(assignment, prompt="" if profile.can_defer else _AGREED)
-
-
-def _resumed(assignment: Assignment, known: AgentProgress) -> Assignment:
-    """The same in the session that is known; where none is, in the one that was asked for."""
-    if known.session_id is None and known.conversation_id is None and known.agent_id is None:
-        return assignment
-    return replace(
-        assignment,
-        session_id=known.session_id,
-        agent_id=known.agent_id,
-        conversation_id=known.conversation_id,
-    )
-
-
-def _arguments(call: ToolCalled) -> dict[str, Any]:
-    """As the agent gave them. What cannot be read is shown as it is; no rule will take it for harmless arguments."""
-    try:
-        found = msgspec.json.decode(call.arguments)
-    except msgspec.DecodeError:
-        found = None
-    return found if isinstance(found, dict) else {"input": call.arguments}
-
-
-def _difference(all_of_it: Spent, before: Spent) -> Spent:
-    left = {}
-    for name in ("tokens", "cost_usd", "turns"):
-        value = getattr(all_of_it, name)
-        left[name] = None if value is None else value - (getattr(before, name) or 0)
-    return Spent(**left)
-
-
-def _url(profile: Profile, report: RunReport) -> str | None:
-    if profile.url is None:
-        return None
-    values = {"agent_id": report.agent_id, "conversation_id": report.conversation_id, "session_id": report.session_id}
-    url = profile.url
-    for name, value in values.items():
-        if f"{{{name}}}" in url:
-            if value is None:
-                return None
-            url = url.replace(f"{{{name}}}", quote(value, safe=""))
-    return url

@@ -25,11 +25,11 @@ from ade.core.agent_runs.profiles import Profile
 from ade.core.agent_runs.reader import OutputReader
 from ade.core.agent_runs.redaction import secrets_in
 from ade.core.agent_runs.report import RunReport
-from ade.core.errors import InvalidArguments
 
 _KEPT_BYTES = 1024  # of each stream by the process part: the reader keeps what is needed
 _MEGABYTE = 1024 * 1024
-_HOOK = shlex.join([sys.executable, "-m", "ade.cli", "hook", "pre-tool-use"])
+# Nothing is imported from the agent's own folder (-P), or it could answer for itself.
+_HOOK = shlex.join([sys.executable, "-P", "-m", "ade.cli", "hook", "pre-tool-use"])
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,8 @@ class Program:
     async def run(self, assignment: Assignment, setting: Setting) -> RunReport:
         """Raises ProgramNotStarted, InvalidArguments, and whatever the desk raises; then nothing runs any more."""
         spec = self._spec(assignment, setting)
-        reader = OutputReader(self._profile, secrets=secrets_in(spec.environment))
+        secrets = setting.line.secrets = secrets_in(spec.environment)
+        reader = OutputReader(self._profile, secrets=secrets)
 
         async def on_bytes(stream: Stream, data: bytes) -> None:
             self._transcript.raw(data)
@@ -68,7 +69,7 @@ class Program:
             await self._tell(reader.feed(data))
             self._look_at_budgets(setting.budgets, reader)
 
-        waiting = asyncio.create_task(self._stop_when(setting.line.is_wanted))
+        waiting = asyncio.create_task(self._stop_when(setting.line.must_end))
         try:
             ended = await run_process(spec, on_bytes=on_bytes, stop=self._stop)
         finally:
@@ -76,13 +77,17 @@ class Program:
         stopped_for, message = self._why(ended)
         events, report = reader.finish(_exit_code(ended), stopped_for=stopped_for, stop_message=message)
         await self._tell(events)
-        if setting.line.wanted is not None:
-            return replace(report, failure=None, error=None, deferred=setting.line.wanted)
+        return self._with_call(report, setting.line)
+
+    def _with_call(self, report: RunReport, line: HookLine) -> RunReport:
+        """The call as the hook was told it: what was printed of it may be cut or have secrets hidden."""
+        if line.must_end.is_set() or (report.deferred is not None and line.asked is not None):
+            return replace(report, failure=None, error=None, deferred=line.asked)
         return report
 
-    async def _stop_when(self, is_wanted: asyncio.Event) -> None:
+    async def _stop_when(self, must_end: asyncio.Event) -> None:
         """A program that cannot wait in its session is ended, and goes on in it when people have agreed."""
-        await is_wanted.wait()
+        await must_end.wait()
         self._stop.set()
 
     async def _tell(self, events: Sequence[RunEvent]) -> None:
@@ -94,12 +99,6 @@ class Program:
         profile = self._profile
         command = command_of(profile, assignment, _HOOK)
         environment = environment_of(profile, os.environ, setting.environment)
-        refused = sorted(name for name in setting.environment if name not in environment)
-        if refused:
-            raise InvalidArguments(
-                f"a task may not set {', '.join(refused)} for agents of type {profile.name}; name it in"
-                f" task_environment of the profile if it should"
-            )
         memory = None if profile.memory_mb is None else profile.memory_mb * _MEGABYTE
         return ProcessSpec(
             arguments=command.argv,
@@ -113,7 +112,7 @@ class Program:
     def _look_at_budgets(self, budgets: Mapping[str, Budget], reader: OutputReader) -> None:
         """A run that is done is not stopped any more: what it cost is spent, and its result is worth something."""
         if self._excess is None and not reader.is_concluded:
-            self._excess = excess_of(budgets, reader.spent)
+            self._excess = excess_of(budgets, self._progress.own(reader.spent))
             if self._excess is not None:
                 self._stop.set()
 

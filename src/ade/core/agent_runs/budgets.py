@@ -6,6 +6,7 @@ from enum import StrEnum, auto
 from msgspec import Struct
 
 from ade.core.agent_runs.events import Spent
+from ade.core.agent_runs.profiles import ProtocolName
 
 
 class Measure(StrEnum):
@@ -16,6 +17,16 @@ class Measure(StrEnum):
     @property
     def words(self) -> str:
         return "dollars" if self is Measure.COST_USD else self.value
+
+
+# What each program tells of itself, sooner or later. Of a plain command nothing is known.
+TELLS: Mapping[ProtocolName, frozenset[Measure]] = {
+    ProtocolName.LETTA: frozenset({Measure.TOKENS, Measure.TURNS}),
+    ProtocolName.CLAUDE: frozenset(Measure),
+    ProtocolName.CODEX: frozenset({Measure.TOKENS, Measure.TURNS}),
+    ProtocolName.GEMINI: frozenset({Measure.TOKENS, Measure.TURNS}),
+    ProtocolName.JSON: frozenset(Measure),
+}
 
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -45,9 +45,8 @@ CLAUDE = Profile(
     ),
     hook_words=(
         "--settings",
-        '{"hooks":{"PreToolUse":[{"matcher":"*","hooks":[{"type":"command","command":"{hook}"}]}]}}',
+        '{"hooks":{"PreToolUse":[{"matcher":"*","hooks":[{"type":"command","command":"{hook}","timeout":60}]}]}}',
     ),
-    can_defer=True,
     resume=(("--resume={session_id}",),),
     environment=(
         *COMMON_ENVIRONMENT,
@@ -66,6 +65,7 @@ CODEX = Profile(
     stdin_words=("-",),
     options=((("--model", "{model}"),), (("--sandbox", "{permission_mode}"),)),
     resume=(("resume", "{session_id}"),),
+    counts_sessions=True,
     environment=(*COMMON_ENVIRONMENT, "OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY", "CODEX_HOME"),
     model_marks=(("model", "is not supported"), ("model_not_found",)),
 )

@@ -112,11 +112,17 @@ def environment_of(
 ) -> dict[str, str]:
     """What the program gets to see: of the parent's and of what the task asks for, only names that may pass.
 
-    A task may set few: with another PATH, proxy or base URL it could have keys sent to a place of its own.
+    A task may set few: with another PATH, proxy or base URL it could have keys sent to a place of its own. Raises
+    InvalidArguments for the others.
     """
+    refused = sorted(name for name in asked or {} if not _is_among(profile.task_environment, name))
+    if refused:
+        raise InvalidArguments(
+            f"a task may not set {', '.join(refused)[:200]} for agents of type {profile.name}; name it in"
+            " task_environment of the profile if it should"
+        )
     passed = {name: value for name, value in parent.items() if _is_among(profile.environment, name)}
-    set_by_task = {name: value for name, value in (asked or {}).items() if _is_among(profile.task_environment, name)}
-    return {**passed, **set_by_task, **profile.set_environment}
+    return {**passed, **(asked or {}), **profile.set_environment}
 
 
 def _is_among(names: Iterable[str], name: str) -> bool:

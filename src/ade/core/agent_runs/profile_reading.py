@@ -225,6 +225,12 @@ def _check(profile: Profile, table: Table) -> None:
     for words in (profile.command, profile.stdin_words, profile.permissions):
         if any(_PLACE.search(word) for word in words):
             raise table.wrong("command", "and stdin_words and permissions are taken as they are; use options for {...}")
+    if profile.is_guarded and not profile.hook_words:
+        raise table.wrong(
+            "guard",
+            f"cannot be kept: {profile.command[0]} takes no hook on its command line. Name `ade hook pre-tool-use` in"
+            " its own hook settings, or say how with hook_words",
+        )
     if not any("{prompt}" in word for word in profile.prompt_words):
         raise table.wrong("prompt_words", 'must have {prompt} in it, such as ["--prompt={prompt}"]')
     places = {name for words in flags for word in words for name in _PLACE.findall(word)}

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 from enum import StrEnum, auto
+from typing import Protocol
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -60,6 +62,17 @@ COMMON_ENVIRONMENT = (
 TASK_ENVIRONMENT = ("LANG", "LC_*", "TZ")
 
 
+class Who(Protocol):
+    """Ids of a run, as far as they are known."""
+
+    @property
+    def session_id(self) -> str | None: ...
+    @property
+    def agent_id(self) -> str | None: ...
+    @property
+    def conversation_id(self) -> str | None: ...
+
+
 class Profile(Struct, frozen=True, kw_only=True):
     """One agent type. `command_line.command_of` makes a call of it."""
 
@@ -75,7 +88,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     permissions: Words = ()  # what the agent may do, as its program wants to be told
     hook_words: Words = ()  # have the program ask before it uses a tool, with {hook} for the command that asks
     is_guarded: bool = False  # and whether it is called with them
-    can_defer: bool = False  # a hook can let it end in its session, to go on at the same tool call
+    # A hook can let it end in its session, to go on at the same tool call. Claude Code can, but goes on all the same
+    # if it makes several calls at once; so it is ended instead, unless a profile says otherwise.
+    can_defer: bool = False
+    counts_sessions: bool = False  # what it says it has spent is that of the whole session, earlier runs included
     resume: Choice = ()  # words that take up an earlier session
     defaults: Mapping[str, str] = {}  # values for the words, where the run gives none
     environment: tuple[str, ...] = COMMON_ENVIRONMENT  # names that may pass to the program
@@ -91,3 +107,13 @@ class Profile(Struct, frozen=True, kw_only=True):
         None  # where people can look at an agent, with {agent_id}, {conversation_id} or {session_id} in it
     )
     fallback_model: str | None = None  # for one more run, if the model is not to be had
+
+
+def url_of(profile: Profile, who: Who) -> str | None:
+    """Where people can look at this agent; None as long as an id is not known that belongs into it."""
+    url = profile.url
+    for name in ("session_id", "agent_id", "conversation_id"):
+        if url is not None and f"{{{name}}}" in url:
+            value = getattr(who, name)
+            url = None if value is None else url.replace(f"{{{name}}}", quote(value, safe=""))
+    return url

@@ -24,7 +24,8 @@ class AgentProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_call_count: int = 0
     said: str = ""  # the newest text, cut
     output_file: str | None = None  # the transcript, on the machine of the worker
-    earlier: Spent = Spent()  # what earlier attempts have spent
+    earlier: Spent = Spent()  # what earlier attempts and programs have spent
+    session_tokens: int | None = None  # of the whole session, where its program counts that
     fell_back: bool = False  # an earlier attempt or this one took another model
     is_deferred: bool = False  # it waits in its session for leave to use a tool
 
@@ -42,6 +43,7 @@ class AgentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: int | None = None  # of all attempts, as the next two
     cost_usd: float | None = None
     turns: int | None = None
+    session_tokens: int | None = None  # of the whole session, where its program counts that
     tool_calls: int = 0  # how many
     duration_ms: int = 0
     output_file: str | None = None
