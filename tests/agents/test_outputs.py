@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.agents.outputs import Keeping, Lines, Mask
+from ade.agents.outputs import Keeping, Mask
 from ade.core.agent_runs.redaction import secrets_in
 
 # Few letters, so that secrets overlap with themselves, with each other and with the ends of pieces.
@@ -87,19 +87,3 @@ def test_the_beginning_and_the_end_are_kept_in_whatever_pieces(parts: list[bytes
         head, tail = whole[: room // 2], whole[len(whole) - (room - room // 2) :]
         mark = b"\n[... %d bytes cut ...]\n" % kept.cut_bytes
         assert kept.text == (head + mark + tail).decode("utf-8", "replace")
-
-
-@given(st.lists(st.text("ab\n", max_size=9).map(str.encode), max_size=20))
-def test_lines_are_the_same_in_whatever_pieces(parts: list[bytes]) -> None:
-    lines = Lines(1000)
-    found = [line for part in parts for line in lines.feed(part)] + lines.finish()
-    whole = b"".join(parts)
-
-    assert found == whole.removesuffix(b"\n").split(b"\n") if whole else found == []
-
-
-def test_a_line_that_is_too_long_shows_that_it_was_cut() -> None:
-    lines = Lines(5)
-
-    assert lines.feed(b"12345\r\n1234") == [b"12345[... 1 bytes cut ...]"]
-    assert lines.feed(b"567\nnext\r\n") == [b"12345[... 2 bytes cut ...]", b"next"]

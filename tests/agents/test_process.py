@@ -295,7 +295,7 @@ async def test_who_reads_nothing_holds_the_program_back(tmp_path: Path) -> None:
 
 
 async def test_the_time_limit_ends_the_run(tmp_path: Path) -> None:
-    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=0.3)))
+    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=1.5)))
 
     assert (ended.why, ended.signal) == (Why.TIME_LIMIT, signal.SIGKILL)
     assert 0.4 <= ended.duration_s < PATIENCE_S
@@ -307,7 +307,7 @@ async def test_limits_hold_while_the_event_loop_is_stuck(tmp_path: Path) -> None
     async def get_stuck(_stream: str, line: bytes) -> None:
         outcomes.append(ends_within(json.loads(line)["pid"], PATIENCE_S))
 
-    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=0.3)), on_line=get_stuck)
+    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=1.5)), on_line=get_stuck)
 
     assert outcomes == [True]
     assert ended.why is Why.TIME_LIMIT
@@ -363,28 +363,6 @@ async def test_a_directory_is_made_and_kept(tmp_path: Path) -> None:
 
     assert (place / "file").read_text() == "work\n"
     assert place.stat().st_mode & 0o777 == 0o700
-
-
-async def test_a_directory_for_one_run_goes_with_it(tmp_path: Path) -> None:
-    place = tmp_path / "runs" / "one"
-    spec = msgspec.structs.replace(
-        spec_of(place, "sh", "-c", "mkdir sub; echo work > sub/file; pwd"), care=Care.REMOVED
-    )
-
-    ended = await run_process(spec)
-
-    assert ended.stdout.text == f"{place}\n"
-    assert not place.exists()
-    assert place.parent.exists()
-
-
-async def test_a_directory_that_was_there_before_is_never_removed(tmp_path: Path) -> None:
-    spec = msgspec.structs.replace(spec_of(tmp_path, "true"), care=Care.REMOVED)
-
-    with pytest.raises(ProgramNotStarted, match="could not be made: File exists"):
-        await run_process(spec)
-
-    assert tmp_path.exists()
 
 
 async def test_text_goes_in_and_the_end_of_it_is_seen(tmp_path: Path) -> None:

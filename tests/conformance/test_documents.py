@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.core.documents import Document, DocumentWrite
 from ade.core.errors import StaleWrite
@@ -231,6 +231,8 @@ async def test_whoever_keeps_a_copy_is_told_that_something_changed(shelf: Shelf)
     assert await rings(shelf.put(user("ada")))
     assert await rings(shelf.put(user("ada", 2, seen=1)))
     assert await rings(shelf.put(no("ada", seen=2)))
+    assert not await rings(shelf.put(structs.replace(user("bob"), is_quiet=True)))
+    assert await rings(shelf.put(structs.replace(user("cy"), is_quiet=True), user("dan")))
     assert not await rings(shelf.put(events=("login.refused",)))
     assert not await rings(shelf.get("ada"))
 

@@ -75,6 +75,23 @@ async def eventually_told(app: Ade) -> None:
     await eventually(is_over)
 
 
+async def test_a_frozen_workers_agent_does_not_go_on_beside_the_next_attempt(programs: Stage, tmp_path: Path) -> None:
+    """A worker that is stopped cannot end its agent; who watches over that does, when the lease is over."""
+    async with house(tmp_path) as app:
+        frozen = programs.start("frozen", "tests.faults.agent_worker", str(tmp_path))
+        handle = await app.agents.run("claude", f"hi [[fork]] [[hang once={tmp_path / 'hung'}]]")
+        processes = await hanging(app, handle)
+
+        frozen.send(signal.SIGSTOP)
+        await until(lambda: not any(is_alive(pid) for pid in processes), "all of it is gone", within_s=10)
+        programs.start("heir", "tests.faults.agent_worker", str(tmp_path))
+        ended = await handle.wait(timeout=30)
+        frozen.send(signal.SIGCONT)
+
+        assert ended.status is Status.COMPLETED
+        assert ended.attempt == 2
+
+
 @pytest.mark.slow
 async def test_a_hundred_megabytes_of_output_take_no_more_memory_than_a_few_lines(
     programs: Stage, tmp_path: Path

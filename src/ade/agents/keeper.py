@@ -2,10 +2,11 @@
 
 It is the nearest reaper of everything the program starts (PR_SET_CHILD_SUBREAPER), so nothing gets away from it by
 leaving the process group or by losing its parent. It ends them all when the program ends, when the worker says so,
-when time or memory runs out, and when the worker is gone, however that died. It depends on nobody's event loop.
+when time or memory runs out, and when the worker is gone, however that died, or says nothing for too long. It depends
+on nobody's event loop.
 
-It reads its brief from a socket, then orders of one byte each; it answers with what became of the start, and at the
-end with a report. Messages are marshalled behind four bytes of length: both ends are the same Python.
+It reads its brief from a socket, then orders and signs of life of one byte each; it answers with what became of the
+start, and at the end with a report. Messages are marshalled behind four bytes of length: both ends are the same Python.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from typing import Any
 from ade.agents import reaping
 from ade.agents.launcher import Brief, become_reaper, start_program
 
-END, KILL = b"e", b"k"  # SIGTERM and some time, or SIGKILL at once
+END, KILL, BEAT = b"e", b"k", b"."  # SIGTERM and some time, or SIGKILL at once; and that the worker is there
 STOPPED, TIME_LIMIT, MEMORY_LIMIT, WORKER_GONE = "stopped", "time_limit", "memory_limit", "worker_gone"
 LENGTH_BYTES = 4
 
@@ -50,7 +51,7 @@ class Keeper:
         self._callers = {line} if worker is None else {line, worker}
         for descriptor in (wakes, *self._callers):
             self._poll.register(descriptor, select.POLLIN)
-        self._began = time.monotonic()
+        self._began = self._heard_at = time.monotonic()
         self._why: str | None = None
         self._kill_at: float | None = None
         self._look_s = _SELDOM_LOOK_S if brief.memory_bytes is None else _LOOK_S
@@ -66,6 +67,9 @@ class Keeper:
                 return
             if self._brief.time_s is not None and now >= self._began + self._brief.time_s:
                 self._end(TIME_LIMIT)
+            if self._brief.silence_s is not None and now >= self._heard_at + self._brief.silence_s:
+                self._kill(WORKER_GONE)
+                return
             if now >= self._look_at:
                 self._look_at_memory()
                 self._look_at = now + self._look_s
@@ -100,6 +104,8 @@ class Keeper:
 
     def _moments(self) -> list[float]:
         moments = [self._look_at]
+        if self._brief.silence_s is not None:
+            moments.append(self._heard_at + self._brief.silence_s)
         if self._kill_at is not None:
             moments.append(self._kill_at)
         elif self._brief.time_s is not None:
@@ -112,6 +118,7 @@ class Keeper:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wakes, 4096)
             elif descriptor == self._line and (orders := _orders(self._line)):
+                self._heard_at = time.monotonic()
                 self._obey(orders)
             else:  # the line is closed, or the worker has ended
                 self._kill(WORKER_GONE)
@@ -124,7 +131,7 @@ class Keeper:
     def _obey(self, orders: bytes) -> None:
         if KILL in orders:
             self._kill(STOPPED)
-        else:
+        elif END in orders:
             self._end(STOPPED)
 
     def _kill(self, why: str) -> None:

@@ -24,6 +24,7 @@ class Brief(NamedTuple):
     time_s: float | None
     memory_bytes: int | None
     grace_s: float
+    silence_s: float | None  # a worker that says nothing for so long has lost its lease, or will
 
 
 def become_reaper() -> None:

@@ -18,6 +18,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     time_s: float | None = 3600.0
     memory_bytes: int | None = None
     grace_s: float = 5.0  # between SIGTERM and SIGKILL
+    silence_s: float | None = None  # a process that is stopped for so long has its programs ended
     kept_bytes: int = 64 * 1024  # of each output stream
     line_bytes: int = 4 * 1024 * 1024  # the longest line that is given whole
 
@@ -25,18 +26,15 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Care(StrEnum):
     """Of a run's working directory."""
 
-    EXISTING = auto()  # it is there, and stays
-    KEPT = auto()  # made if need be, with its parents; stays
-    REMOVED = auto()  # made for this run alone; removed with all that is in it
+    EXISTING = auto()  # it is there
+    KEPT = auto()  # made if need be, with its parents
 
 
 def make_directory(directory: Path, care: Care) -> None:
     """Blocks. Raises ProgramNotStarted if there can be none."""
+    if care is Care.EXISTING:
+        return
     try:
-        if care is Care.KEPT:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        elif care is Care.REMOVED:
-            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            directory.mkdir(mode=0o700)  # what was there before is somebody's, and must not be removed
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ProgramNotStarted(f"the working directory {directory} could not be made: {error.strerror}") from error

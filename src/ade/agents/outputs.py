@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ade.core.agent_runs.lines import Line, LineCutter
 from ade.core.agent_runs.redaction import HIDDEN, SHORTEST_SECRET
 
 Stream = Literal["stdout", "stderr"]
@@ -117,39 +118,6 @@ def cut_mark(cut: int) -> bytes:
     return f"\n[... {cut:,} bytes cut ...]\n".encode()
 
 
-class Lines:
-    """Cuts a stream into lines without their ends. Of a line that is too long the beginning is given, and the mark."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._begun = bytearray()
-        self._cut = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        *ends, rest = data.split(b"\n")
-        lines = []
-        for end in ends:
-            self._add(end)
-            lines.append(self._take())
-        self._add(rest)
-        return lines
-
-    def finish(self) -> list[bytes]:
-        """The last line, if nothing ended it."""
-        return [self._take()] if self._begun else []
-
-    def _add(self, piece: bytes) -> None:
-        room = self._most - len(self._begun)
-        self._begun += piece[:room]
-        self._cut += max(len(piece) - room, 0)
-
-    def _take(self) -> bytes:
-        line = bytes(self._begun) + (cut_mark(self._cut).strip() if self._cut else b"")
-        self._begun.clear()
-        self._cut = 0
-        return line.removesuffix(b"\r")
-
-
 class Output:
     """One stream of a program: masked, handed on, and some of it kept."""
 
@@ -158,7 +126,7 @@ class Output:
         name: Stream,
         mask: Mask,
         keeping: Keeping,
-        lines: Lines | None,
+        lines: LineCutter | None,
         on_bytes: OnOutput | None,
         on_line: OnOutput | None,
     ) -> None:
@@ -177,8 +145,9 @@ class Output:
             await self._hand_on(self._mask.feed(data))
         await self._hand_on(self._mask.finish())
         if self._on_line is not None and self._lines is not None:
-            for line in self._lines.finish():
-                await self._on_line(self._name, line)
+            rest = self._lines.rest()
+            if rest is not None:
+                await self._on_line(self._name, _whole(rest))
 
     def hurry(self) -> None:
         """Nothing more is written: what was is read, but no end is waited for that never comes."""
@@ -203,4 +172,9 @@ class Output:
             await self._on_bytes(self._name, data)
         if self._on_line is not None and self._lines is not None:
             for line in self._lines.feed(data):
-                await self._on_line(self._name, line)
+                await self._on_line(self._name, _whole(line))
+
+
+def _whole(line: Line) -> bytes:
+    """The line, or its beginning and a mark if it was too long."""
+    return line.data + (cut_mark(line.dropped).strip() if line.dropped else b"")

@@ -11,19 +11,18 @@ Nothing here blocks the event loop. Who takes the output slowly slows the progra
 import asyncio
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from enum import StrEnum, auto
-from pathlib import Path
 from typing import IO, Any
 
 from msgspec import Struct
 
 from ade.agents import keeper, reaping
-from ade.agents.limits import Care, make_directory
-from ade.agents.outputs import CHUNK, Keeping, Kept, Lines, Mask, OnOutput, Output, Stream
+from ade.agents.limits import make_directory
+from ade.agents.outputs import CHUNK, Keeping, Kept, Mask, OnOutput, Output, Stream
 from ade.agents.starting import ProcessSpec, Started, brief_for, check, refusal, start_keeper
+from ade.core.agent_runs.lines import LineCutter
 from ade.core.agent_runs.redaction import secrets_in
 from ade.logs import Log
 
@@ -39,6 +38,7 @@ class Why(StrEnum):
     TIME_LIMIT = auto()
     MEMORY_LIMIT = auto()
     STOPPED = auto()  # as the caller wished
+    WORKER_GONE = auto()  # this process was silent for too long, and is back now
     LOST = auto()  # its keeper was killed, and all was ended for that; how the program fared is not known
 
 
@@ -78,23 +78,32 @@ async def run_process(
     check(spec)
     run = _Run(spec, _output("stdout", spec, on_bytes, on_line), _output("stderr", spec, on_bytes, on_line), on_start)
     performing = asyncio.create_task(run.perform())
-    stopping = asyncio.create_task(_order_when(stop, run)) if stop is not None else None
+    besides = [asyncio.create_task(_order_when(stop, run))] if stop is not None else []
+    if spec.limits.silence_s is not None:
+        besides.append(asyncio.create_task(_beat(spec.limits.silence_s / 4, run)))
     try:
         return await _see_through(performing, run, patience_s=spec.limits.grace_s + _KEEPERS_END_S)
     finally:
-        if stopping is not None:
-            stopping.cancel()
+        for task in besides:
+            task.cancel()
 
 
 def _output(name: Stream, spec: ProcessSpec, on_bytes: OnOutput | None, on_line: OnOutput | None) -> Output:
     mask = Mask([*spec.secrets, *secrets_in(spec.environment)])
-    lines = Lines(spec.limits.line_bytes) if on_line is not None else None
+    lines = LineCutter(spec.limits.line_bytes) if on_line is not None else None
     return Output(name, mask, Keeping(spec.limits.kept_bytes), lines, on_bytes, on_line)
 
 
 async def _order_when(stop: asyncio.Event, run: "_Run") -> None:
     await stop.wait()
     run.order(keeper.END)
+
+
+async def _beat(every_s: float, run: "_Run") -> None:
+    """Signs of life, until the end."""
+    while True:
+        await asyncio.sleep(every_s)
+        run.order(keeper.BEAT)
 
 
 async def _see_through(performing: "asyncio.Task[Ended]", run: "_Run", patience_s: float) -> Ended:
@@ -135,18 +144,13 @@ class _Run:
 
     async def perform(self) -> Ended:
         """In a task of its own, which the caller's cancellation does not touch."""
-        directory, care = self._spec.directory, self._spec.care
-        await asyncio.to_thread(make_directory, directory, care)
+        await asyncio.to_thread(make_directory, self._spec.directory, self._spec.care)
+        started = await asyncio.to_thread(start_keeper, mark=self._mark, with_stdin=bool(self._spec.stdin))
         try:
-            started = await asyncio.to_thread(start_keeper, mark=self._mark, with_stdin=bool(self._spec.stdin))
-            try:
-                return await self._accompany(started)
-            finally:
-                started.line.close()  # by which the keeper ends whatever is there still
-                await asyncio.to_thread(_see_off, started.process)
+            return await self._accompany(started)
         finally:
-            if care is Care.REMOVED:
-                await asyncio.to_thread(_remove, directory)
+            started.line.close()  # by which the keeper ends whatever is there still
+            await asyncio.to_thread(_see_off, started.process)
 
     async def _accompany(self, started: Started) -> Ended:
         async with contextlib.AsyncExitStack() as stack:
@@ -259,10 +263,3 @@ def _see_off(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _remove(directory: Path) -> None:
-    try:
-        shutil.rmtree(directory)
-    except OSError as error:
-        log.warning("process.directory_not_removed", directory=str(directory), error=str(error))

@@ -40,7 +40,12 @@ class StoredPurse:
             return
         ends = self._stores.clock.now() + self._window_ms
         write = DocumentWrite(
-            kind=kind_of(author), id=run_id, body=Raw(msgspec.json.encode(spent)), seen=None, expires_at=ends
+            kind=kind_of(author),
+            id=run_id,
+            body=Raw(msgspec.json.encode(spent)),
+            seen=None,
+            expires_at=ends,
+            is_quiet=True,
         )
         await self._stores.documents.write([write])
         self._entered = {run_id: spent} if len(self._entered) > 1_000 else {**self._entered, run_id: spent}

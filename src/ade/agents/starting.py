@@ -79,6 +79,7 @@ def brief_for(spec: ProcessSpec, mark: str) -> Brief:
         spec.limits.time_s,
         spec.limits.memory_bytes,
         spec.limits.grace_s,
+        spec.limits.silence_s,
     )
 
 

@@ -1,6 +1,7 @@
 """What a worker that runs agents does beside its tasks: it feeds conversations and clears away what is left over."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -9,9 +10,14 @@ from ade.agents.pumping.agent_turns import AgentTurns
 from ade.agents.pumping.house import PumpHouse
 from ade.agents.pumping.options import PumpOptions
 from ade.agents.reaping import end_abandoned
+from ade.agents.running.files import Places
+from ade.agents.running.hooks import remove_abandoned
 from ade.app.agent_types import places_of
 from ade.core.agent_runs.names import is_run, type_of
+from ade.core.errors import AdeError
+from ade.core.ids import is_task_id
 from ade.logs import Log
+from ade.ports import Stores
 from ade.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from ade.app.opening import Opened
 
 _CLEARING_S = 3600.0
+_AT_ONCE = 500
 log = Log("ade.agents")
 
 
@@ -26,10 +33,11 @@ log = Log("ade.agents")
 async def agent_duties(app: "Ade", opened: "Opened", settings: Settings) -> AsyncIterator[None]:
     """As long as the block lasts. At its end what is being fed has some time left."""
     ended = await asyncio.to_thread(end_abandoned)
+    await asyncio.to_thread(remove_abandoned)
     if ended:
         log.warning("agents.abandoned_ended", processes=ended)
     stop = asyncio.Event()
-    clearing = asyncio.create_task(_clear(settings))
+    clearing = asyncio.create_task(_clear(opened.stores, settings))
     feeding = asyncio.create_task(_feed(app, opened, settings, stop))
     try:
         yield
@@ -52,10 +60,26 @@ async def _feed(app: "Ade", opened: "Opened", settings: Settings, stop: asyncio.
     await PumpHouse(opened.stores, consumers, options).run(stop)
 
 
-async def _clear(settings: Settings) -> None:
-    places = places_of(settings.agents)
+async def _clear(stores: Stores, settings: Settings) -> None:
+    """Remove files of tasks that are gone, if nobody has touched them since. Trouble is logged, and tried again."""
     while True:
-        removed = await asyncio.to_thread(places.remove_old, settings.sweep.retention_s)
-        if removed:
-            log.info("agents.files_removed", folders=removed)
+        try:
+            removed = await _remove_old(stores, places_of(settings.agents), settings.sweep.retention_s)
+            if removed:
+                log.info("agents.files_removed", folders=removed)
+        except (AdeError, OSError) as error:
+            log.warning("agents.files_not_removed", error=str(error))
         await asyncio.sleep(_CLEARING_S)
+
+
+async def _remove_old(stores: Stores, places: Places, older_than_s: float) -> int:
+    old = await asyncio.to_thread(places.old_folders, older_than_s)
+    of_tasks = [folder for folder in old if is_task_id(folder.name)]
+    gone = {folder for folder in old if folder not in of_tasks}  # of runs without a queue
+    for start in range(0, len(of_tasks), _AT_ONCE):
+        part = of_tasks[start : start + _AT_ONCE]
+        found = await stores.tasks.get([folder.name for folder in part])
+        gone |= {folder for folder, task in zip(part, found, strict=True) if task is None}
+    for folder in gone:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    return len(gone)

@@ -1,7 +1,6 @@
 """Agent types as tasks: for each profile of the settings a handler `agent:<type>`."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -23,7 +22,8 @@ from ade.core.agent_runs.results import AgentProgress, AgentResult, progress_in
 from ade.core.control import Leave, RunFailed
 from ade.core.errors import AdeError
 from ade.core.events import Event
-from ade.core.failure import TaskError
+from ade.core.failure import FailureKind, TaskError
+from ade.core.outcome import Failed
 from ade.logs import Log
 from ade.ports import Stores
 from ade.settings import AgentSettings
@@ -101,6 +101,7 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
             environment=env or {},
             budget=budget_of(app.settings.agents, max_tokens, max_cost_usd, max_turns),
             author=ctx.author,
+            lease_s=app.settings.worker.lease_s,
             session_tokens=session_tokens,
             parent_model=parent_model,
             earlier=_earlier(ctx),
@@ -115,7 +116,20 @@ def _first_words(prompt: str) -> str:
 
 
 def _directory(cwd: str | None) -> Path | None:
-    return None if cwd is None else Path(cwd).expanduser().absolute()
+    if cwd is None:
+        return None
+    try:
+        path = Path(cwd).expanduser()
+    except RuntimeError:
+        raise _wrong(f"cwd {cwd[:200]!r} names the home of a user there is not") from None
+    if not path.is_absolute():
+        raise _wrong(f"cwd {cwd[:200]!r} must be a whole path: nobody knows which folder a worker is in")
+    return path
+
+
+def _wrong(message: str) -> RunFailed:
+    error = TaskError(kind=FailureKind.BAD_ARGUMENTS, type="InvalidArguments", message=message, retryable=False)
+    return RunFailed(Failed(error))
 
 
 def budget_of(
@@ -137,12 +151,15 @@ class AgentHandler:
     def __init__(self, app: "Ade", profile: Profile) -> None:
         self._app = app
         self.profile = profile
+        self._made: tuple[Stores, AgentRunner] | None = None
 
     async def run(self, order: Order, context: Context) -> AgentResult:
-        desk = ContextDesk(context, self._stores)
+        opened = self._app.opened
+        assert opened is not None  # a handler runs in a worker of an open store
+        desk = ContextDesk(context, opened.stores)
         outcome: AgentResult | TaskError | None = None
         try:
-            outcome = await self._runner.run(order, desk)
+            outcome = await self._runner(opened.stores).run(order, desk)
         except RunFailed as failure:
             outcome = failure.failed.error
             raise
@@ -151,17 +168,13 @@ class AgentHandler:
         finally:
             await desk.tell_end(outcome)
 
-    @property
-    def _stores(self) -> Stores:
-        opened = self._app.opened
-        assert opened is not None  # a handler runs in a worker of an open store
-        return opened.stores
-
-    @cached_property
-    def _runner(self) -> AgentRunner:
-        settings = self._app.settings.agents
-        purse = purse_of(self._stores, settings)
-        return AgentRunner(self.profile, places_of(settings), now=self._stores.clock.now, purse=purse)
+    def _runner(self, stores: Stores) -> AgentRunner:
+        """One for each store: an app may be opened again, and for tests with another one."""
+        if self._made is None or self._made[0] is not stores:
+            settings = self._app.settings.agents
+            purse = purse_of(stores, settings)
+            self._made = stores, AgentRunner(self.profile, places_of(settings), now=stores.clock.now, purse=purse)
+        return self._made[1]
 
 
 class ContextDesk:

@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,9 +21,6 @@ from ade.core.agent_runs.hooks import (
     read_asked,
     reply_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _PATIENCE_S = 20.0  # less than the programs have with a hook: one that is ended for its slowness holds nothing up
 _NO = 2  # what all programs take for a no

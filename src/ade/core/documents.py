@@ -37,6 +37,7 @@ class DocumentWrite(Struct, frozen=True, kw_only=True):
     body: MaybeRaw = None
     seen: int | None = 0
     expires_at: int | None = None
+    is_quiet: bool = False  # nobody follows it: RULES is not rung for it
 
 
 def stale(write: DocumentWrite) -> StaleWrite:

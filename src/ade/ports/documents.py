@@ -16,7 +16,7 @@ class DocumentStore(Protocol):
 
     async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
         """Carry out all of these or none, in their order, enter the events that tell of it in the same write, and ring
-        RULES. The events are about no task: a task's id belongs into their payload.
+        RULES unless all are quiet. The events are about no task: a task's id belongs into their payload.
 
         Raises StaleWrite when a document is not as it was seen, and then nothing is written. Without writes only the
         events are entered.

@@ -238,3 +238,42 @@ async def test_a_directory_of_its_own_is_kept_for_all_attempts(app: Ade, tmp_pat
     assert not (tmp_path / "work" / given.id).exists()
     assert missing.error is not None
     assert "cannot be used" in missing.error.message
+
+
+async def test_it_is_known_where_to_look_at_an_agent_while_it_runs(tmp_path: Path) -> None:
+    url = "https://agents.example/{agent_id}"
+    async with house(tmp_path, profiles=profiles(letta={"url": url})) as app, app.worker():
+        handle = await app.enqueue("agent:letta", {"prompt": "hi [[hang]]"}, max_attempts=1)
+        async with asyncio.timeout(20):
+            async for _ in handle.output(follow=True):
+                break
+        running = progress_in((await handle.get()).progress)
+        await handle.cancel()
+
+    assert running is not None
+    assert running.url == f"https://agents.example/{running.agent_id}"
+
+
+async def test_a_program_that_counts_its_whole_session_is_not_charged_twice(app: Ade) -> None:
+    first = await run(app, "codex", "hi")
+    taken = result_of(first)
+    second = await run(app, "codex", "hi", session_id=taken.session_id, session_tokens=taken.session_tokens)
+
+    assert taken.tokens == taken.session_tokens
+    assert result_of(second).tokens == 0  # the stand-in says the same number again: nothing came to it
+
+
+async def test_a_limit_that_cannot_be_kept_is_told(app: Ade) -> None:
+    task = await run(app, "codex", "hi", max_cost_usd=0.5)
+
+    shown = [line.text for line in await lines_of(app, task)]
+    assert "[budget] codex does not tell its dollars: that limit cannot be kept" in shown
+
+
+@pytest.mark.parametrize("cwd", ["", "relative/folder", "~nobody-of-this-name/x"])
+async def test_a_folder_that_nobody_can_know_is_refused_at_once(app: Ade, cwd: str) -> None:
+    task = await run(app, "claude", "hi", attempts=3, cwd=cwd)
+
+    assert task.attempt == 1
+    assert task.error is not None
+    assert task.error.kind is FailureKind.BAD_ARGUMENTS

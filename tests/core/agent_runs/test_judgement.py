@@ -135,7 +135,8 @@ def test_the_text_of_an_error_tells_its_kind(text: str, failure: RunFailure | No
         ("retry after 2 minutes", 120_000),
         ('"retrydelay": "34.07s"', 34_070),
         ("please try again in 6m0s", 360_000),
-        ("try again in 1 day, 2 hours and 3 minutes", (26 * 60 + 3) * 60_000),
+        ("try again in 22 hours, 2 minutes and 3 seconds", (22 * 3600 + 2 * 60 + 3) * 1_000),
+        ("try again in 3 days", 24 * 3_600_000),  # no longer than a day: words may be about something else
         ("please try again in 120ms", 120),
         ("try again later", None),
         ("wait for it", None),
@@ -188,3 +189,16 @@ def test_the_longer_wait_counts_and_none_is_longer_than_a_week() -> None:
     assert wait_ms(replace(limited, retry_at=NOW - 60_000), NOW) == 5_000
     assert wait_ms(replace(limited, retry_at=10 * NOW), NOW) == LONGEST_WAIT_MS
     assert failed_outcome(limited, NOW).error.kind is FailureKind.RATE_LIMITED
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "tests/test_throttling.py failed",
+        "FAILED test_unauthorized_user - assert False",
+        "npm ERR! code 400",
+        "see docs/rate-limit.md",
+    ],
+)
+def test_names_of_files_and_tests_mean_nothing(prose: str) -> None:
+    assert read_error(prose, rate_limit_marks=RATE_LIMIT_MARKS, model_marks=()).failure is None

@@ -26,7 +26,7 @@ from ade.core.agent_runs.command_line import Assignment, fallback_of
 from ade.core.agent_runs.events import Spent, ToolCalled
 from ade.core.agent_runs.failures import RunFailure
 from ade.core.agent_runs.profiles import Profile, url_of
-from ade.core.agent_runs.report import RunReport
+from ade.core.agent_runs.report import Ended, RunReport
 from ade.core.agent_runs.results import AgentResult
 from ade.core.errors import AdeError
 from ade.logs import Log
@@ -84,7 +84,7 @@ class Attempt:
                     self._progress.now, fell_back=True, session_id=None, agent_id=None, conversation_id=None
                 )
                 assignment = other
-            elif report.failure is None and report.deferred is not None:
+            elif report.ended is Ended.DEFERRED and report.deferred is not None:
                 if same_call(report.deferred, self._agreed):
                     return replace(report, failure=RunFailure.REPORTED, error=_ASKS_AGAIN)
                 await self._ask_for(report.deferred)
@@ -157,6 +157,7 @@ class Attempt:
             added=added,
             budgets=self._budgets,
             line=line,
+            silence_s=order.lease_s,
         )
 
     async def _watch_purse(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ade.core.agent_runs.failures import RunFailure
 from ade.core.agent_runs.report import RunReport, wait_ms
 
+_LONGEST_BY_WORDS_MS = 600_000
 _WAITING = (RunFailure.RATE_LIMITED, RunFailure.OVERLOADED)
 
 
@@ -16,8 +17,11 @@ class Cooling:
         self._until = 0
 
     def heard(self, report: RunReport) -> None:
+        """A moment that is named holds for all. A pause may be this run's alone, so others keep it for a while only."""
         if report.failure in _WAITING:
-            self._until = max(self._until, self._now() + (wait_ms(report, self._now()) or 0))
+            wait = wait_ms(report, self._now()) or 0
+            limit = wait if report.retry_at is not None else _LONGEST_BY_WORDS_MS
+            self._until = max(self._until, self._now() + min(wait, limit))
 
     def left_ms(self) -> int:
         return max(self._until - self._now(), 0)

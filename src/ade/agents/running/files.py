@@ -4,17 +4,18 @@ and never the run's: what counts is in the store."""
 import hashlib
 import os
 import re
-import shutil
 import time
 from pathlib import Path
 
 from ade.agents.limits import Care
 from ade.core.agent_runs import telling
+from ade.core.ids import is_task_id
 from ade.logs import Log
 
 MOST_RAW_BYTES = 16 * 1024 * 1024
 _OWNER_ONLY = 0o600
 _LONGEST_NAME = 100
+_MOST_LOOKED_AT = 100_000  # entries of one folder
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 log = Log("ade.agents")
 
@@ -34,14 +35,12 @@ class Places:
         """All attempts of a task share one: agents find their sessions by it."""
         return self._workspaces / safe_name(name), Care.KEPT
 
-    def remove_old(self, older_than_s: float) -> int:
-        """Remove the folders nothing was written to for so long. Blocks. Answers how many."""
-        before, removed = time.time() - older_than_s, 0
-        for folder in (*_folders(self._transcripts), *_folders(self._workspaces)):
-            if _newest(folder) < before:
-                shutil.rmtree(folder, ignore_errors=True)
-                removed += 1
-        return removed
+    def old_folders(self, older_than_s: float) -> list[Path]:
+        """Folders in which nothing was written for so long, however deep; those of runs that named theirs are not
+        among them. Blocks."""
+        before = time.time() - older_than_s
+        folders = [*_folders(self._transcripts), *(one for one in _folders(self._workspaces) if is_task_id(one.name))]
+        return [folder for folder in folders if _is_older(folder, before)]
 
 
 class Transcript:
@@ -96,18 +95,27 @@ def safe_name(text: str) -> str:
 
 def _folders(place: Path) -> list[Path]:
     try:
-        return [Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+        with os.scandir(place) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
 
-def _newest(folder: Path) -> float:
-    """When anything in it was last written; a deep tree is looked at only at its top."""
-    newest = 0.0
+def _is_older(folder: Path, before: float) -> bool:
+    """Whether nothing in it was written since. One that is too large to be looked through is taken for younger."""
+    seen, left = 0, [folder]
     try:
-        newest = folder.stat().st_mtime
-        for entry in os.scandir(folder):
-            newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+        while left:
+            place = left.pop()
+            if place.stat().st_mtime >= before:
+                return False
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > _MOST_LOOKED_AT or entry.stat(follow_symlinks=False).st_mtime >= before:
+                        return False
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(Path(entry.path))
     except OSError:
-        pass
-    return newest
+        return False
+    return True

@@ -41,6 +41,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     added: Mapping[str, str] = {}  # what ADE itself tells the program
     budgets: Mapping[str, Budget] = {}
     line: HookLine  # where hooks of the agent ask
+    silence_s: float | None = None  # a worker that is stopped for so long has its programs ended
 
 
 class Program:
@@ -106,7 +107,12 @@ class Program:
             care=setting.care,
             environment={**environment, **setting.added, **setting.line.environment},
             stdin="" if command.stdin is None else command.stdin.decode("utf-8", "surrogateescape"),
-            limits=Limits(time_s=None, memory_bytes=memory, kept_bytes=_KEPT_BYTES),  # its task has the time-out
+            limits=Limits(
+                time_s=None,  # its task has the time-out
+                memory_bytes=memory,
+                kept_bytes=_KEPT_BYTES,
+                silence_s=setting.silence_s,
+            ),
         )
 
     def _look_at_budgets(self, budgets: Mapping[str, Budget], reader: OutputReader) -> None:
@@ -120,7 +126,9 @@ class Program:
         if ended.why is Why.MEMORY_LIMIT:
             return RunFailure.OUT_OF_MEMORY, f"it took more than the {self._profile.memory_mb:,} MB it may have"
         if ended.why is Why.LOST:
-            return RunFailure.KILLED, "the process that looked after it was killed, and all was ended for that"
+            return RunFailure.KILLED, "the process that looked after it was killed; what was found of it was ended"
+        if ended.why is Why.WORKER_GONE:
+            return RunFailure.KILLED, "its worker was silent for longer than a lease, so it was ended"
         if self._excess is not None:
             return RunFailure.BUDGET_EXCEEDED, self._excess.message
         return None, ""

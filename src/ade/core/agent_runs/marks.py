@@ -8,6 +8,7 @@ from msgspec import Struct
 from ade.core.agent_runs.failures import FAILURE_OF_STATUS, RunFailure
 
 LONGEST_LOOKED_AT = 20_000  # characters of an error
+LONGEST_PAUSE_MS = 86_400_000  # that words ask for; they may be about something else
 
 RATE_LIMIT_MARKS = (
     "rate limit",
@@ -61,7 +62,7 @@ _MARKS: Mapping[RunFailure, tuple[str, ...]] = {
     ),
 }
 
-_STATUS = re.compile(r"\b(?:api error|status|code|http|error)(?:\W{1,3}code)?\W{0,4}(?P<status>[45]\d\d)\b")
+_STATUS = re.compile(r"\b(?:api error|status|http|error code)(?:\W{1,3}code)?\W{0,4}(?P<status>[45]\d\d)\b")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
 _TIME = rf"{_NUMBER}\s?(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)\b"
@@ -104,11 +105,17 @@ def read_error(
 def _named_in(plain: str, rate_limit_marks: Iterable[str], model_marks: Iterable[Sequence[str]]) -> RunFailure | None:
     if any(all(mark.lower() in plain for mark in marks) for marks in model_marks):
         return RunFailure.MODEL_UNSUPPORTED
-    return RunFailure.RATE_LIMITED if any(mark.lower() in plain for mark in rate_limit_marks) else None
+    return RunFailure.RATE_LIMITED if _has_one(plain, rate_limit_marks) else None
 
 
 def _guessed_from(plain: str) -> RunFailure | None:
-    return next((failure for failure, marks in _MARKS.items() if any(mark in plain for mark in marks)), None)
+    return next((failure for failure, marks in _MARKS.items() if _has_one(plain, marks)), None)
+
+
+def _has_one(plain: str, marks: Iterable[str]) -> bool:
+    """Whether a mark begins a word: the name of a file or of a test that has one in it means nothing."""
+    pattern = "|".join(re.escape(mark.lower()) for mark in marks)
+    return bool(pattern) and re.search(rf"(?<![\w/.-])(?:{pattern})", plain) is not None
 
 
 def _by_status(plain: str) -> RunFailure | None:
@@ -122,7 +129,8 @@ def pause_in(plain: str) -> int | None:
     for pattern in _PAUSES:
         if found := pattern.search(plain):
             bare_unit = _UNITS["ms"] if found.groupdict().get("unit") == "ms" else _UNITS["s"]
-            return round(sum(_part_ms(part, bare_unit) for part in _PART.finditer(found["times"])))
+            asked = round(sum(_part_ms(part, bare_unit) for part in _PART.finditer(found["times"])))
+            return min(asked, LONGEST_PAUSE_MS)
     return None
 
 

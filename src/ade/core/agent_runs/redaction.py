@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 HIDDEN = "[hidden]"
 SHORTEST_SECRET = 6  # shorter ones would hide half of every text
 _SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|DSN)(?:_|$)"
+    r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|API_?KEY|CREDENTIAL"
+    r"|(?:^|_)(?:KEY|PASS|PAT|AUTH|DSN)(?:_|$)|._PWD$"
 )
 _IN_URL = re.compile(r"://[^/\s:@]*:(?P<password>[^/\s@]+)@")
 _LOOKS_SECRET = re.compile(

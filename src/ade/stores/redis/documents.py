@@ -44,6 +44,7 @@ class RedisDocuments:
         request = {
             "writes": [_packed(write) for write in writes],
             "events": [packed_event(event) for event in events],
+            "rings": (rings := not all(write.is_quiet for write in writes)),
             "token": new_token(),
         }
         unconfirmed: NotConfirmed | None = None
@@ -53,7 +54,7 @@ class RedisDocuments:
             unconfirmed, refused = error, error.answer
         if refused:
             raise stale(writes[refused - 1])
-        if writes:
+        if rings:
             self._hints.published(RULES)
         if unconfirmed is not None:
             raise unconfirmed

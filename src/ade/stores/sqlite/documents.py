@@ -56,7 +56,7 @@ class SqliteDocuments:
 
         if writes or events:
             await self._writer.call(change)
-        if writes:
+        if not all(write.is_quiet for write in writes):
             self._hints.ring(RULES)
 
     async def take_rate(self, key: str, count: int, period_ms: int) -> int:

@@ -49,7 +49,7 @@ end
 keep_marks()
 events, told = request.events, #request.events
 close_log()
-if #request.writes > 0 then
+if request.rings then
   ring('rules')
 end
 return remember(0)

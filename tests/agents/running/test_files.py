@@ -1,0 +1,72 @@
+"""Files of runs: where they lie, who may read them, and when they are removed."""
+
+import os
+import stat
+import time
+from pathlib import Path
+
+from ade.agents.running.files import MOST_RAW_BYTES, Places, safe_name
+from ade.app.agent_duties import _remove_old
+from ade.core.records import Task
+from ade.core.task import admit
+from ade.queue.ids import fresh_id
+from ade.wiring import open_stores
+
+_DAY_S = 86_400.0
+
+
+def test_a_transcript_is_its_owners_alone(tmp_path: Path) -> None:
+    transcript = Places(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run")
+    transcript.start("a job", "coder")
+
+    assert stat.S_IMODE(transcript.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(transcript.path.parent.stat().st_mode) == 0o700
+
+
+def test_what_a_program_prints_is_kept_up_to_a_bound_with_a_mark(tmp_path: Path) -> None:
+    transcript = Places(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run")
+    for _ in range(20):
+        transcript.raw(b"x" * 1024 * 1024)
+
+    kept = transcript.path.with_suffix(".out").read_bytes()
+    assert kept[:MOST_RAW_BYTES] == b"x" * MOST_RAW_BYTES
+    assert kept[MOST_RAW_BYTES:] == b"\n[... cut here: there is no room for more ...]\n"
+
+
+def test_trouble_with_a_file_is_not_the_runs(tmp_path: Path) -> None:
+    (tmp_path / "t").touch()  # no folder can be made here
+    Places(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run").start("a job", "coder")
+
+
+def test_names_stay_where_they_belong_and_apart() -> None:
+    names = ["a/b", "a_b", "../../etc", "..", ".hidden", "x" * 300, "a b", ""]
+    safe = [safe_name(name) for name in names]
+
+    assert len(set(safe)) == len(names)
+    assert all("/" not in name and not name.startswith(".") and len(name) < 120 for name in safe)
+
+
+def make_old(folder: Path) -> None:
+    then = time.time() - 30 * _DAY_S
+    for place, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            os.utime(Path(place, name), (then, then))
+        os.utime(place, (then, then))
+
+
+async def test_folders_go_when_their_task_is_gone_and_nothing_in_them_is_new(tmp_path: Path) -> None:
+    stores = await open_stores("memory://")
+    known, gone, in_use = (fresh_id(stores.clock.now()) for _ in range(3))
+    await stores.tasks.add([admit(Task(id=known, name="agent:x"), now=stores.clock.now())])
+    work = tmp_path / "work"
+    for name in (known, gone, in_use, "a-conversation"):
+        (work / name / "deep" / "er").mkdir(parents=True)
+        (work / name / "deep" / "er" / "file").touch()
+        make_old(work / name)
+    (work / in_use / "deep" / "er" / "file").touch()
+
+    removed = await _remove_old(stores, Places(tmp_path / "t", work), 7 * _DAY_S)
+    await stores.close()
+
+    assert removed == 1
+    assert sorted(path.name for path in work.iterdir()) == sorted([known, in_use, "a-conversation"])
