@@ -88,6 +88,7 @@ RUN_OPTIONS_MEAN: Mapping[str, str] = {
     "system_prompt": "another system prompt than the agent's own",
     "model": "another model than the agent's own",
     "session_id": "go on in this session of the agent's program",
+    "session_tokens": "what that session has taken already, where its program counts whole sessions",
     "agent_id": "go on with this agent, where programs keep agents",
     "conversation_id": "go on in this conversation of it",
     "max_turns": "turns that all attempts together may take",

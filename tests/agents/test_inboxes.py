@@ -112,11 +112,50 @@ async def test_many_who_put_in_at_once_all_get_their_turn(stores: Stores) -> Non
     async def put(number: int) -> None:
         await DurableInbox(stores, "conv-1").enqueue(message(str(number)))
 
-    await asyncio.gather(*map(put, range(30)))
+    await asyncio.gather(*map(put, range(100)))
 
     items = await DurableInbox(stores, "conv-1").peek()
-    assert [item.id for item in items] == [f"q-{number}" for number in range(1, 31)]
-    assert sorted(str(item.content) for item in items) == sorted(map(str, range(30)))
+    assert [item.id for item in items] == [f"q-{number}" for number in range(1, 101)]
+    assert sorted(str(item.content) for item in items) == sorted(map(str, range(100)))
+
+
+async def test_they_stand_in_line_so_nobody_reads_in_vain(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, load = 0, stores.inboxes.load
+
+    async def counted(inbox_id: str) -> Any:
+        nonlocal looks
+        looks += 1
+        return await load(inbox_id)
+
+    monkeypatch.setattr(stores.inboxes, "load", counted)
+    await asyncio.gather(*(DurableInbox(stores, "conv-1").enqueue(message()) for _ in range(50)))
+
+    assert looks == 50
+
+
+async def test_whoever_is_overtaken_by_other_processes_is_patient(
+    stores: Stores, tmp_path: Path, clock: StoryClock
+) -> None:
+    """Each has opened the file for itself, so there is no line to stand in."""
+    opened = [
+        await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", StoreOptions(ballast_mb=0), clock) for _ in range(3)
+    ]
+    inboxes = [DurableInbox(one, "conv-1") for one in (stores, *opened)]
+
+    await asyncio.gather(*(inboxes[number % 4].enqueue(message(str(number))) for number in range(80)))
+    for one in opened:
+        await one.close()
+
+    assert await inboxes[0].length() == 80
+
+
+async def test_the_limits_of_an_inbox_hold_for_all_who_write(stores: Stores) -> None:
+    small = DurableInbox(stores, "conv-1", limits=InboxLimits(max_items=2, hard_max_items=4))
+    await small.enqueue(message("a"))
+    for text in "bcd":
+        await DurableInbox(stores, "conv-1").enqueue(message(text))
+
+    assert [item.content for item in await small.peek()] == ["c", "d"]
 
 
 async def test_of_many_who_take_at_once_one_gets_the_batch(stores: Stores) -> None:
@@ -139,7 +178,7 @@ async def test_whoever_is_always_too_late_is_told(stores: Stores, monkeypatch: p
         return found
 
     monkeypatch.setattr(stores.inboxes, "load", load_and_be_overtaken)
-    monkeypatch.setattr("ade.agents.inboxes._LONGEST_PAUSE_S", 0)
+    monkeypatch.setattr("ade.agents.deciding._PATIENCE_S", 0.01)
     with pytest.raises(StaleWrite):
         await inbox.enqueue(message("slow"))
     monkeypatch.undo()

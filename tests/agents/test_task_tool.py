@@ -4,18 +4,25 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from ade import Ade, Context
 from ade.agents.background import FORGOTTEN_AFTER_MS, MOST_RUNNING, BackgroundTask, TaskStatus
-from ade.agents.tools import TaskTool
+from ade.agents.tools import TaskStopResult, TaskTool
 from ade.core.approvals.rulebook import Rulebook
+from ade.core.errors import StoreUnavailable
 from ade.core.guard_rules import GuardRule, Verdict
+from ade.core.inbox.errors import InvalidInbox
+from ade.core.inbox.items import ItemKind, NewItem
+from ade.core.inbox.limits import inbox_limits
+from ade.core.inbox.notices import ClearReason
 from ade.core.lifecycle import Status
 from ade.governance import rulebook as rulebooks
 from ade.insight.subagents import list_subagents
+from ade.ports import INBOX
 from ade.settings import RedisSettings
 from ade.testing import TestKit, harness
 from tests.agents.running.house import profiles, settings
@@ -26,6 +33,7 @@ from tests.servers.plugin import server_pool
 
 __all__ = ["server_pool"]
 
+ASKED: dict[str, Any] = {"prompt": "x", "subagent_type": "echo", "description": "y"}
 HEAD = f"subagent_type=letta agent_id={AGENT} conversation_id={CONVERSATION}"
 
 
@@ -112,27 +120,81 @@ async def test_work_is_done_in_the_folder_that_is_named(kit: TestKit, tmp_path: 
             'Error: Invalid subagent type "poet". Available types: claude, codex, command, echo, gemini, letta, sleepy',
         ),
         (
-            {"prompt": "x", "description": "y", "agent_id": "agent-1"},
-            'Error: Invalid subagent type "general-purpose". Available types: claude, codex, command, echo, gemini,'
-            " letta, sleepy",
+            {"prompt": "x", "description": "y", "agent_id": "agent-1", "subagent_type": "claude"},
+            'Error: An agent of type "claude" cannot go on with an agent_id that exists. Types that can: letta',
         ),
-        (
-            {"prompt": "x", "description": "y", "agent_id": "agent-1", "subagent_type": "echo"},
-            'Error: An agent of type "echo" cannot go on with an agent or a conversation that exists. Types that can:'
-            " claude, codex, gemini, letta",
-        ),
+        ({**ASKED, "prompt": None}, "Error: Task tool missing required parameter: prompt"),
+        ({**ASKED, "prompt": 5}, "Error: prompt must be a text, not 5"),
+        ({**ASKED, "prompt": "\ud800"}, "Error: prompt has characters that stand for nothing: half a surrogate pair"),
+        ({**ASKED, "description": None}, "Error: Task tool missing required parameter: description"),
+        ({**ASKED, "description": ["d"]}, "Error: description must be a text, not ['d']"),
+        ({**ASKED, "model": 7}, "Error: model must be a text, not 7"),
+        ({**ASKED, "max_turns": "3"}, "Error: max_turns must be a whole number of at least 1, not '3'"),
+        ({**ASKED, "max_turns": 0}, "Error: max_turns must be a whole number of at least 1, not 0"),
+        ({**ASKED, "priority": 99}, "Error: priority must be a whole number from 0 to 9, not 99"),
+        ({**ASKED, "tags": "weekly"}, "Error: tags must be a list of texts, not 'weekly'"),
+        ({**ASKED, "tags": [1]}, "Error: tags must be a list of texts, not [1]"),
+        ({**ASKED, "persist": "yes"}, "Error: persist must be true or false, not 'yes'"),
     ],
 )
-async def test_what_is_wrong_is_told_to_the_agent(tool: TaskTool, given: dict[str, str], message: str) -> None:
-    answer = await tool.run(**given)  # type: ignore[arg-type] # each by its name
+async def test_what_is_wrong_is_told_to_the_agent(tool: TaskTool, given: dict[str, Any], message: str) -> None:
+    answer = await tool.run(**given)
 
     assert (answer.message, answer.status) == (message, TaskStatus.FAILED)
 
 
-async def test_an_agent_that_exists_goes_on(tool: TaskTool) -> None:
-    answer = await tool.run("And now?", "letta", "Go on", conversation_id="conv-5")
+async def test_nothing_is_the_same_as_not_given(tool: TaskTool) -> None:
+    nothing: Any = None
 
-    assert "conversation_id=conv-5" in answer.message
+    answer = await tool.run(**ASKED, tags=nothing, silent=nothing, run_in_background=nothing, max_turns=nothing)
+
+    assert answer.status is TaskStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task_id": None}, "Error: TaskOutput tool missing required parameter: task_id"),
+        ({"task_id": 7}, "Error: task_id must be a text, not 7"),
+        ({"task_id": "task_1", "timeout": "5"}, "Error: timeout must be a number of milliseconds, not '5'"),
+        ({"task_id": "task_1", "timeout": float("nan")}, "Error: timeout must be a number of milliseconds, not nan"),
+        ({"task_id": "task_1", "timeout": None, "block": None}, "No background process found with ID: task_1"),
+    ],
+)
+async def test_what_is_wrong_about_looking_is_told(tool: TaskTool, given: dict[str, Any], message: str) -> None:
+    told = await tool.output.run(**given)
+
+    assert (told.message, told.status) == (message, TaskStatus.FAILED)
+
+
+async def test_a_store_that_is_away_is_told_of(tool: TaskTool, kit: TestKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    task_id = (await tool.run(**ASKED, persist=True)).task_id or ""
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("the store is away")
+
+    monkeypatch.setattr(type(kit.stores.tasks), "get", away)
+
+    assert (await tool.output.run(task_id)).message == "Error: the store is away"
+    assert await tool.stop.run(task_id) == TaskStopResult(False, "Error: the store is away")
+    assert (await tool.stop.run()).error == "Error: TaskStop tool missing required parameter: task_id"
+
+
+async def test_an_agent_that_exists_goes_on(tool: TaskTool) -> None:
+    for chosen in ("letta", None):  # the first type that can, if none is named
+        answer = await tool.run("And now?", chosen, "Go on", conversation_id="conv-5")
+        assert "subagent_type=letta" in answer.message
+        assert "conversation_id=conv-5" in answer.message
+
+
+async def test_agents_that_exist_are_general_ones_where_there_is_such_a_type(tmp_path: Path) -> None:
+    general = {"general-purpose": profiles()["letta"]}
+    app = Ade(settings=settings(tmp_path, url="memory://", profiles={**profiles(), **general}))
+    async with harness(app):
+        tool = await app.agents.task_tool()
+        answer = await tool.run("And now?", description="Go on", agent_id="agent-1")
+
+    assert answer.message.startswith("subagent_type=general-purpose agent_id=agent-1")
 
 
 async def test_whoever_does_not_wait_any_more_leaves_no_agent_behind(tool: TaskTool, app: Ade) -> None:
@@ -172,6 +234,50 @@ async def test_in_the_background_the_answer_is_an_id_and_the_end_a_notification(
     assert '<summary>Agent "Greet" completed</summary>' in text
     assert f"<result>{HEAD}\n\nYou said: Good morning</result>" in text
     assert text.endswith(f"Full transcript available at: {answer.output_file}")
+
+
+async def test_a_notification_is_brought_when_the_store_is_back(
+    tool: TaskTool, kit: TestKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = kit.stores.inboxes.write
+    is_away = True
+
+    async def sometimes(*given: Any) -> None:
+        if is_away:
+            raise StoreUnavailable("away for a moment")
+        await write(*given)
+
+    monkeypatch.setattr(kit.stores.inboxes, "write", sometimes)
+    await tool.run("Good morning", "echo", "Greet", run_in_background=True)
+    assert (await tool.output.run("task_1")).status is TaskStatus.COMPLETED  # nobody waits for it
+    assert await inbox_of(kit) == []
+
+    is_away = False
+    async with asyncio.timeout(10):
+        while not await inbox_of(kit):
+            await kit.stores.hints.wait(INBOX, kit.stores.hints.generation(INBOX), 0.05)
+    assert len(await inbox_of(kit)) == 1
+
+
+async def test_a_notification_is_brought_when_the_inbox_has_room(tool: TaskTool, kit: TestKit) -> None:
+    inbox = await kit.app.agents.conversation("main", limits=inbox_limits(1, 1))
+    await inbox.enqueue(NewItem(kind=ItemKind.APPROVAL_RESULT, text="yes"))
+    await tool.run("Good morning", "echo", "Greet", run_in_background=True)
+    await tool.output.run("task_1")
+    assert await inbox_of(kit) == ["yes"]
+
+    await inbox.clear(ClearReason.PROCESSED)
+    tasks = (await kit.app.open()).side.agents
+    assert tasks is not None
+    await tasks.close()  # the last try
+
+    [text] = await inbox_of(kit)
+    assert text.startswith("<task-notification>")
+
+
+async def test_a_conversation_that_there_cannot_be_is_refused(kit: TestKit) -> None:
+    with pytest.raises(InvalidInbox):
+        await kit.app.agents.task_tool(conversation="my talk")
 
 
 async def test_silent_ones_end_without_a_notification(tool: TaskTool, kit: TestKit) -> None:
@@ -241,6 +347,36 @@ async def test_agents_end_with_the_app(app: Ade) -> None:
         task = await begun(app)
 
     assert task.error == "Interrupted by user"
+
+
+async def test_a_callback_without_an_end_neither_keeps_the_app_open_nor_the_notification_back(
+    app: Ade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.agents.background.CALLBACK_S", 0.05)
+
+    async def on_complete(_: BackgroundTask) -> None:
+        await asyncio.Event().wait()
+
+    async with harness(app) as kit:
+        tool = await app.agents.task_tool(conversation="main")
+        await tool.run("hello", "echo", "Echo", run_in_background=True, on_complete=on_complete)
+        tasks = (await app.open()).side.agents
+        assert tasks is not None
+        await until(lambda: not tasks.list_tasks()[0].is_running, "it ended")
+        async with asyncio.timeout(5):
+            await tasks.close()
+        [text] = await inbox_of(kit)
+
+    assert "<status>completed</status>" in text
+
+
+@pytest.mark.parametrize(("prompt", "end"), [("hello", "succeeded"), ("[[error]]", "failed")])
+async def test_the_event_log_tells_of_runs_without_a_task(tool: TaskTool, kit: TestKit, prompt: str, end: str) -> None:
+    await tool.run(prompt, "letta", "Say hello")
+
+    events = [event for event in await kit.stores.events.read(0, 100) if event.type.startswith("agent_run.")]
+    assert [event.type for event in events] == ["agent_run.began", "agent_run.ended"]
+    assert (events[0].payload["agent_id"], events[1].payload["ended"]) == (AGENT, end)
 
 
 # rules
@@ -327,10 +463,22 @@ async def test_persisted_work_that_is_stopped(stored_kit: TestKit) -> None:
     assert not (await tool.stop.run(answer.task_id)).killed
 
     told = await tool.output.run(answer.task_id or "")
-    assert (told.status, told.message) == (TaskStatus.FAILED, "[error] cancelled: Aborted by user")
+    assert (told.status, told.message) == (TaskStatus.FAILED, "[error] Aborted by user")
     await stored_kit.drain()
     [text] = await inbox_of(stored_kit)
-    assert "<result>cancelled: Aborted by user</result>" in text
+    assert "<result>Aborted by user</result>" in text
+
+
+async def test_tasks_that_are_no_agents_are_nobodys_to_see_or_to_stop(app: Ade, kit: TestKit, tool: TaskTool) -> None:
+    @app.task
+    async def payroll() -> str:
+        return "salaries"
+
+    task_id = (await payroll.enqueue()).id
+
+    assert not (await tool.stop.run(task_id)).killed
+    assert (await tool.output.run(task_id)).message == f"No background process found with ID: {task_id}"
+    assert await app.handle(task_id).status() is Status.PENDING
 
 
 async def test_silent_persisted_work_ends_without_a_notification(stored_kit: TestKit) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from ade.agents.inboxes import DurableInbox
 from ade.core.inbox.items import ItemKind, NewItem
+from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.notices import ReturnReason
 from ade.ports import Stores
 from tests.cli.conftest import Call, with_stores
 
@@ -81,8 +83,8 @@ def test_what_is_sent_under_a_key_is_put_in_once(shop: Call) -> None:
     first = shop("inbox", "send", "c", "done", "--key", "t1", "--json").json
     second = shop("inbox", "send", "c", "done", "--key", "t1", "--json").json
 
-    assert first == {"inbox": "c", "item": "q-1", "is_new": True}
-    assert second == {"inbox": "c", "item": None, "is_new": False}
+    assert first == {"inbox": "c", "item": "q-1", "is_new": True, "dropped": []}
+    assert second == {"inbox": "c", "item": None, "is_new": False, "dropped": []}
     assert shop("inbox", "send", "c", "done", "--key", "t1").out == "c: t1 was put in before\n"
     assert shop("inbox", "send", "c", "again").out == "c: q-2 put in\n"
 
@@ -93,10 +95,38 @@ def test_what_cannot_be_is_refused_with_a_word_on_why(shop: Call) -> None:
         return answer.code, answer.error["code"]
 
     assert refused("send", "two words", "hi") == (2, "invalid_inbox")
-    assert refused("send", "c", "x" * 256_000) == (2, "invalid_inbox_item")
+    assert refused("send", "c", "x" * 256_000) == refused("send", "c", " \n") == (2, "invalid_inbox_item")
     assert refused("show", "c") == refused("clear", "c", "--reason", "error") == (3, "unknown_inbox")
     assert shop("inbox", "clear", "c").code == 2, "a reason is needed"
     assert "No conversation has an inbox yet" in shop("inbox").err
+    assert shop("inbox", "list", "--after", "zzz").err == "No inbox comes after zzz.\n"
+
+
+def test_whoever_sends_is_kept_with_the_item(shop: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADE_USER", "Anna")
+    shop("inbox", "send", "c", "one")
+    shop("inbox", "send", "c", "two", "--as", "bert")
+
+    assert [item["author"] for item in shop("inbox", "show", "c", "--json").json["items"]] == ["anna", "bert"]
+
+
+def test_a_consumer_that_nobody_feeds_is_named(shop: Call) -> None:
+    meant = shop("inbox", "send", "c", "hi", "--consumer", "coder")
+
+    assert meant.code == 0
+    assert "No live worker feeds coder" in meant.err
+    assert "agent:coder" in meant.err
+    assert shop("inbox", "send", "c", "hi").err == ""
+
+
+def test_a_conversation_begins_anew_on_demand(post: Call) -> None:
+    busy = post("inbox", "reset", "conv-1", "--json")
+    assert (busy.code, busy.error["code"]) == (4, "inbox_busy")
+
+    with_stores(lambda stores: DurableInbox(stores, "conv-1").give_back("l1", ReturnReason.RELEASED))
+    assert post("inbox", "show", "conv-1", "--json").json["memory"] == {"session_id": "s1"}
+    assert post("inbox", "reset", "conv-1").out == "conv-1: the next turn begins anew\n"
+    assert post("inbox", "show", "conv-1", "--json").json["memory"] == {}
 
 
 def test_a_full_inbox_says_so(shop: Call) -> None:
@@ -108,3 +138,14 @@ def test_a_full_inbox_says_so(shop: Call) -> None:
     answer = shop("inbox", "send", "c", "more", "--json")
 
     assert (answer.code, answer.error["code"]) == (5, "inbox_full")
+
+
+def test_who_pushes_out_an_older_item_is_told(shop: Call) -> None:
+    async def limit(stores: Stores) -> None:
+        inbox = DurableInbox(stores, "c", limits=InboxLimits(max_items=1, hard_max_items=3))
+        await inbox.enqueue(NewItem(kind=ItemKind.MESSAGE, content="old"))
+
+    with_stores(limit)
+
+    assert "q-1 gave way" in shop("inbox", "send", "c", "new").err
+    assert shop("inbox", "send", "c", "newer", "--json").json["dropped"] == ["q-2"]

@@ -1,18 +1,24 @@
 """`ade run --agent`: a prompt goes in, the report comes out, and Ctrl-C leaves nothing behind."""
 
+import asyncio
+import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from ade import Ade
 from ade.agents.inboxes import DurableInbox
+from ade.app.agents import enqueue_run
 from ade.cli.subagents import HEAD
 from ade.core.approvals.rulebook import Rulebook
 from ade.core.guard_rules import GuardRule, Verdict
 from ade.governance import rulebook as rulebooks
 from ade.ports import Stores
+from ade.settings import load
 from tests.agents.running.house import profiles
 from tests.cli.conftest import Call, make_store, with_stores
 from tests.cli.processes import Terminal, call_json, ended, eventually, started
@@ -24,10 +30,12 @@ URL = "sqlite:///ade.db"
 
 @pytest.fixture
 def desk(folder: Path, ade: Call) -> Call:
-    """A folder whose settings know a coder, and no store yet."""
-    coder = profiles()["claude"]
-    table = f"[agents.profiles.coder]\nbase = 'claude'\ncommand = {msgspec.json.encode(coder['command']).decode()}\n"
-    (folder / "ade.toml").write_text(f"[store]\nurl = '{URL}'\n{table}")
+    """A folder whose settings know a coder and a counter, and no store yet."""
+    tables = ""
+    for name, base in {"coder": "claude", "counter": "codex"}.items():
+        command = msgspec.json.encode(profiles()[base]["command"]).decode()
+        tables += f"[agents.profiles.{name}]\nbase = '{base}'\ncommand = {command}\n"
+    (folder / "ade.toml").write_text(f"[store]\nurl = '{URL}'\n{tables}")
     return ade
 
 
@@ -90,6 +98,43 @@ def test_a_session_goes_on(desk: Call) -> None:
         assert f"--resume={SESSION}" in answer.out, answer.err
 
 
+def test_a_session_goes_on_in_its_folder_with_what_it_has_taken(desk: Call, folder: Path) -> None:
+    (folder / "there").mkdir()
+    first = desk("run", "--agent", "counter", "--cwd", "there", "--json", "hello").json_lines[-1]
+    taken = first["result"]["session_tokens"]
+
+    second = desk("run", "--agent", "counter", "--resume", first["id"], "--json", "on").json_lines[-1]
+    assert (second["args"]["cwd"], second["args"]["session_tokens"]) == (str(folder / "there"), taken)
+    elsewhere = desk("run", "--agent", "counter", "--resume", first["id"], "--cwd", ".", "--json", "on").json_lines[-1]
+    assert elsewhere["args"]["cwd"] == str(folder)
+
+
+def test_a_session_that_a_worker_ran_goes_on_in_its_workspace(desk: Call) -> None:
+    async def worked() -> str:
+        app = Ade(settings=load().settings)
+        app.agents.serve("coder")
+        async with app, app.worker():
+            handle = await app.agents.run("coder", "hello")
+            await handle.result()
+            return handle.id
+
+    earlier = asyncio.run(worked())
+
+    second = desk("run", "--agent", "coder", "--resume", earlier, "--json", "on").json_lines[-1]
+    third = desk("run", "--agent", "coder", "--resume", second["id"], "--json", "on").json_lines[-1]
+    for task in (second, third):
+        assert (task["args"]["workspace"], "cwd" in task["args"]) == (earlier, False)
+
+
+def test_an_agent_of_another_type_cannot_go_on(desk: Call) -> None:
+    first = desk("run", "--agent", "coder", "--json", "hello").json_lines[-1]
+
+    answer = desk("run", "--agent", "counter", "--resume", first["id"], "on")
+
+    assert answer.code == 2
+    assert "was done by an agent of type coder: counter cannot go on with it" in answer.err
+
+
 def test_a_task_without_a_session_cannot_be_gone_on_with(desk: Call) -> None:
     task_id = desk("run", "--agent", "coder", "--detach", "later").out.strip()
 
@@ -108,6 +153,37 @@ def test_a_conversation_is_told_of_the_end_before_the_command_ends(desk: Call, p
 
     [text] = with_stores(told, URL)
     assert text.startswith("<task-notification>")
+
+
+def test_tasks_and_conversations_of_others_are_left_alone(desk: Call) -> None:
+    others = [desk("run", "--agent", "coder", "--detach", "--priority", "0", "older").out.strip()]
+    arguments = ("enqueue", "agent:coder", "prompt=older", "--queue", "ade-run", "--allow-unknown", "--priority", "0")
+    others.append(desk(*arguments).out.strip())
+    assert desk("inbox", "send", "talk", "hello", "--consumer", "agent:coder").code == 0
+
+    answer = desk("run", "--agent", "coder", "--conversation", "main", "hello")
+
+    assert answer.out == "You said: hello\n"
+    seen = [desk("show", task_id, "--json").json for task_id in others]
+    assert [(task["status"], task["attempt"]) for task in seen] == [("pending", 0)] * 2
+    assert seen[0]["version"] == 1  # not even claimed: it waits in the queue for all
+    assert [desk("logs", task_id).out for task_id in others] == ["", ""]
+
+    async def waiting(stores: Stores) -> list[int]:
+        return [await DurableInbox(stores, name).length() for name in ("talk", "main")]
+
+    assert with_stores(waiting, URL) == [1, 1]
+
+
+def test_a_worker_of_another_run_serves_nobody_else(desk: Call, folder: Path) -> None:
+    with started(folder, "run", "--agent", "coder", "[[hang]]") as process:
+        assert process.stderr is not None
+        while "hanging" not in process.stderr.readline():
+            pass
+        answer = desk("run", "--agent", "coder", "hello")
+
+    assert answer.out == "You said: hello\n"
+    assert "so it runs here" in answer.err
 
 
 def test_detached_it_waits_for_a_worker(desk: Call) -> None:
@@ -150,6 +226,23 @@ def test_ctrl_c_cancels_the_task_and_ends_its_agent(desk: Call, folder: Path) ->
     eventually(lambda: all(state_of(pid) in ("", "Z") for pid in pids), "the end of the agent and its child")
     [task] = call_json(folder, "tasks")["tasks"]
     assert (task["status"], task["reason"]) == ("cancelled", "interrupted by Ctrl-C")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_moment_is_too_early_to_cancel_the_task(
+    desk: Call, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stored_and_told_to_end(*given: Any) -> Any:
+        handle = await enqueue_run(*given)
+        os.kill(os.getpid(), number)
+        return handle
+
+    monkeypatch.setattr("ade.app.agents.enqueue_run", stored_and_told_to_end)
+    answer = desk("run", "--agent", "coder", "[[hang]]")
+
+    assert answer.code == 130
+    [task] = desk("tasks", "--json").json["tasks"]
+    assert task["status"] == "cancelled"
 
 
 def test_a_worker_that_serves_the_type_gets_the_task(desk: Call, folder: Path) -> None:

@@ -139,7 +139,7 @@ async def test_the_log_tells_of_every_write_in_the_same_write(post: Post) -> Non
     await post.do("c", lambda inbox: leasing.give_back(inbox, "l1", ReturnReason.FAILED))
     await post.take("c", "l2")
     await post.do("c", lambda inbox: leasing.confirm(inbox, "l2"))
-    await post.do("c", lambda inbox: verbs.clear(inbox, ClearReason.ERROR))  # nothing there: nothing happens
+    await post.do("c", lambda inbox: verbs.clear(inbox, ClearReason.ERROR))
 
     assert await post.told() == [
         "item_enqueued",
@@ -148,11 +148,12 @@ async def test_the_log_tells_of_every_write_in_the_same_write(post: Post) -> Non
         "batch_returned",
         "batch_dequeued",
         "batch_confirmed",
+        "cleared",  # of nothing
     ]
     events = await post.scene.stores.events.read(0, 100)
     assert "my secret" not in str(events)
     assert {event.payload["inbox_id"] for event in events} == {"c"}
-    assert [(event.task_id, event.at) for event in events] == [(None, post.scene.clock.now())] * 6
+    assert [(event.task_id, event.at) for event in events] == [(None, post.scene.clock.now())] * 7
 
 
 async def test_whoever_waits_is_told_of_what_is_written_and_of_nothing_else(post: Post) -> None:

@@ -244,7 +244,7 @@ async def test_a_turn_is_told_once_whenever_its_pump_was_killed(programs: Stage,
     stores = await open_stores(url, SETTINGS)
     shop, told = Workshop(stores), list[tuple[str, str | None]]()
 
-    async def agent(prompt: str, session_id: str | None = None, agent_id: str | None = None) -> dict[str, str]:
+    async def agent(prompt: str, workspace: str, session_id: str | None = None) -> dict[str, str]:
         told.append((prompt, session_id))
         return {"report": "done", "subagent_type": "scribe", "session_id": "s-1"}
 

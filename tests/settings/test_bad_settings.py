@@ -147,6 +147,11 @@ def test_a_home_that_is_closed_to_us_is_not_looked_into(tmp_path: Path, monkeypa
             "events.retention_s (60.0)",
             "sweep.retention_s (61.0)",
         ),
+        (
+            "[sweep]\nretention_s = 61\ninbox_retention_s = 60\n",
+            "sweep.inbox_retention_s (60.0)",
+            "sweep.retention_s (61.0)",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_both_named(tmp_path: Path, text: str, first: str, second: str) -> None:

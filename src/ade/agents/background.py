@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ade.agents.running.files import Transcript
 from ade.agents.running.orders import Order, RunDesk
+from ade.agents.teller import Teller
 from ade.core.agent_runs.command_line import Assignment
 from ade.core.agent_runs.lines import Clipped
 from ade.core.agent_runs.results import AgentProgress, AgentResult
@@ -21,6 +22,7 @@ from ade.logs import Log
 
 MOST_RUNNING = 32
 FORGOTTEN_AFTER_MS = 300_000
+CALLBACK_S = 10.0  # how long a caller's callback may still take when all is being closed
 _KNOWN_AFTER_S = 1.0  # how long a caller waits to learn who works for him
 log = Log("ade.agents")
 
@@ -170,13 +172,14 @@ class BackgroundTasks:
         now: Callable[[], int],
         *,
         allows: Allows | None = None,
-        on_end: Callable[[BackgroundTask], Awaitable[None]] | None = None,
+        on_end: OnComplete | None = None,
     ) -> None:
         self._run = run
         self._now = now
         self._allows = allows
-        self._on_end = on_end
+        self._teller = Teller(on_end)
         self._tasks: dict[str, BackgroundTask] = {}
+        self._closing = asyncio.Event()
         self._last = 0
         self._mark = os.urandom(4).hex()
 
@@ -214,11 +217,13 @@ class BackgroundTasks:
         return True
 
     async def close(self) -> None:
-        """End all that run."""
-        jobs = [task.job for task in self._tasks.values() if task.job is not None and not task.job.done()]
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
+        """End all that run, and tell of their end what can be told now."""
+        self._closing.set()
+        for task in self._tasks.values():
+            if task.is_running and task.job is not None:
+                task.job.cancel()
+        await asyncio.gather(*(task.job for task in self._tasks.values() if task.job), return_exceptions=True)
+        await self._teller.close()
 
     async def _perform(self, task: BackgroundTask) -> None:
         try:
@@ -229,23 +234,32 @@ class BackgroundTasks:
             task.end(self._now(), error=str(error) or type(error).__name__)
         else:
             task.end(self._now(), result=result)
-        await self._call_back(task)
         try:
-            if self._on_end is not None:
-                await self._on_end(task)
-        except Exception as error:
-            log.warning("task.end_not_told", task_id=task.id, error=str(error))
+            await self._call_back(task)
+        finally:
+            await self._teller.tell(task)
 
     async def _call_back(self, task: BackgroundTask) -> None:
         """An error of the caller's own is his to read: in the transcript."""
         if task.work.on_complete is None:
             return
         try:
-            await task.work.on_complete(task)
-        except Exception as error:
+            await self._while_open(task.work.on_complete(task))
+        except (Exception, asyncio.CancelledError) as error:
             log.warning("task.callback_failed", task_id=task.id, error=str(error))
             if task.output_file is not None:
                 Transcript(Path(task.output_file)).add(f"[onComplete error] {error}\n")
+
+    async def _while_open(self, work: Awaitable[None]) -> None:
+        """Wait for the work, and not much longer once all is being closed. Raises what it raises, and TimeoutError."""
+        job, closing = asyncio.ensure_future(work), asyncio.create_task(self._closing.wait())
+        try:
+            await asyncio.wait({job, closing}, return_when=asyncio.FIRST_COMPLETED)
+            async with asyncio.timeout(CALLBACK_S):
+                await job
+        finally:
+            closing.cancel()
+            job.cancel()
 
     def _close(self, task: BackgroundTask) -> None:
         if task.is_running:  # stopped before it had begun

@@ -4,12 +4,11 @@ Every verb reads the inbox, decides by the rules of the core, and writes if nobo
 it does so again.
 """
 
-import asyncio
-import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ade.core.errors import StaleWrite
+from ade.agents.deciding import carry_out
+from ade.core.errors import StoreCorrupt
 from ade.core.inbox import leasing, verbs
 from ade.core.inbox.items import DequeuedBatch, NewItem, QueueItem
 from ade.core.inbox.leasing import Taker
@@ -22,8 +21,6 @@ from ade.logs import Log
 from ade.ports import Stores
 
 Answer = TypeVar("Answer")
-_TRIES = 60  # against others who write the same inbox; of those one gets through each time
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 log = Log(__name__)
 
 
@@ -33,6 +30,9 @@ class DurableInbox:
     `try_dequeue` and `consume_items` give batches that are gone with whoever has them, as QueueRuntime does. Callbacks
     come after the write, in order; what one raises is logged and goes no further. They hear of what is done through
     this object alone: the event log tells of all.
+
+    `limits` are those of the inbox from the next item on, whoever puts it in; without them those hold that were set
+    last.
 
     Raises InvalidInbox when there can be no inbox of this id. Every verb may raise StoreUnavailable, and StaleWrite
     when others write all the time. An item that may be put in twice, because an answer was lost, needs a key.
@@ -48,7 +48,7 @@ class DurableInbox:
     ) -> None:
         check_inbox_id(inbox_id)
         self.id = inbox_id
-        self.limits = limits or InboxLimits()
+        self.limits = limits
         self._stores = stores
         self._callbacks = callbacks or QueueCallbacks()
 
@@ -82,8 +82,11 @@ class DurableInbox:
         return await self._do_freed(lambda inbox: verbs.remove(inbox, item_id))
 
     async def clear(self, reason: ClearReason) -> tuple[QueueItem, ...]:
-        """Remove all that wait."""
-        return await self._do_freed(lambda inbox: verbs.clear(inbox, reason))
+        """Remove all that wait. Where that cannot be read all is removed, unread, also a batch that is out."""
+        try:
+            return await self._do_freed(lambda inbox: verbs.clear(inbox, reason))
+        except StoreCorrupt:
+            return await self._do(lambda inbox: verbs.discard(inbox, reason), load=self._stores.inboxes.outline)
 
     async def peek(self) -> tuple[QueueItem, ...]:
         """All items that wait, the oldest first; nothing is taken."""
@@ -125,15 +128,19 @@ class DurableInbox:
         """Raises StaleLease."""
         return await self._do(lambda inbox: leasing.give_back(inbox, lease_id, reason))
 
-    async def give_up(self, lease_id: str, reason: ClearReason) -> DequeuedBatch:
-        """Raises StaleLease."""
-        return await self._do(lambda inbox: leasing.give_up(inbox, lease_id, reason))
+    async def give_up(self, lease_id: str, reason: ClearReason, memory: dict[str, Any] | None = None) -> DequeuedBatch:
+        """Raises StaleLease and InvalidInbox."""
+        return await self._do(lambda inbox: leasing.give_up(inbox, lease_id, reason, memory))
 
     # the inbox itself
 
     async def bind(self, consumer: str | None) -> None:
-        """Say who feeds on it. Raises InvalidInbox."""
+        """Say who feeds on it; what another one remembered is forgotten. Raises InvalidInbox."""
         await self._do(lambda inbox: verbs.bind(inbox, consumer))
+
+    async def reset(self) -> bool:
+        """Forget what its consumer remembers, so that the next turn begins anew; False while a batch is out."""
+        return await self._do_freed(verbs.reset)
 
     async def state(self) -> Inbox:
         """As it is now; a batch whose lease has run out is back at the head."""
@@ -149,25 +156,16 @@ class DurableInbox:
 
         return await self._do(freed)
 
-    async def _do(self, decide: Callable[[Inbox], InboxChange[Answer]]) -> Answer:
-        for number in range(_TRIES):
-            change = decide(await self._stores.inboxes.load(self.id))
-            try:
-                await self._stores.inboxes.write(change)
-            except StaleWrite:
-                if number == _TRIES - 1:
-                    raise
-                await asyncio.sleep(_pause(number))
-                continue
-            break
+    async def _do(
+        self,
+        decide: Callable[[Inbox], InboxChange[Answer]],
+        *,
+        load: Callable[[str], Awaitable[Inbox]] | None = None,
+    ) -> Answer:
+        change = await carry_out(self._stores, self.id, decide, load=load)
         for notice in change.notices:
             tell(self._callbacks, notice, self._note)
         return change.answer
 
     def _note(self, callback: str, error: Exception) -> None:
         log.warning("inbox.callback_failed", inbox=self.id, callback=callback, error=f"{type(error).__name__}: {error}")
-
-
-def _pause(number: int) -> float:
-    """None at first: whoever was quicker is done."""
-    return 0 if number == 0 else random.random() * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**number)

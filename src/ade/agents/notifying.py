@@ -63,7 +63,7 @@ async def notify(stores: Stores, payloads: Payloads, notify_id: str, inbox_id: s
         await enqueue(stores, payloads, [structs.replace(notify_task(run, inbox_id), idempotency_key=key)])
         return
     result = await _result(stores, payloads, run)
-    await put_notification(stores, inbox_id, run.id, notification_of(run, result))
+    await put_notification(stores, inbox_id, run.id, notification_of(run, result), author=run.author_id)
 
 
 def key_of(task_id: str) -> str:
@@ -71,13 +71,16 @@ def key_of(task_id: str) -> str:
     return f"task:{task_id}"
 
 
-async def put_notification(stores: Stores, inbox_id: str, task_id: str, text: str) -> None:
-    """Once for each task. Raises Retry while the inbox is full."""
+async def put_notification(
+    stores: Stores, inbox_id: str, task_id: str, text: str, *, author: str | None = None
+) -> None:
+    """Once for each task. Raises Retry while the inbox is full. `author` pays for the turn that it wakes."""
     item = NewItem(
         kind=ItemKind.TASK_NOTIFICATION,
         source=ItemSource.TASK_NOTIFICATION,
         text=text,
         key=key_of(task_id),
+        author=author,
     )
     if await DurableInbox(stores, inbox_id).enqueue(item) is None:
         raise Retry(f"the inbox {inbox_id} is full")

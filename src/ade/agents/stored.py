@@ -1,4 +1,5 @@
-"""Tasks of the Task tool that are in the store: waited for and stopped from any process."""
+"""Runs of agents that are in the store: waited for and stopped from any process. No other tasks are: what an agent may
+look at and end is agents' work."""
 
 from msgspec import Struct
 
@@ -31,9 +32,11 @@ class StoredTasks:
         self._watch = watch or FinishWatch(stores)
 
     async def wait(self, task_id: str, timeout: float) -> StoredOutput | None:
-        """The task as it is when it has ended, or when the time is over. None: there is none of this id."""
+        """The run as it is when it has ended, or when the time is over. None: there is none of this id."""
         try:
-            task = await self._once_final(task_id, timeout) if timeout else await tasks.get(self._stores, task_id)
+            task = await self._run(task_id)
+            if timeout and not task.is_final:
+                task = await self._once_final(task_id, timeout)
         except UnknownTask:
             return None
         if not task.is_final:
@@ -48,13 +51,19 @@ class StoredTasks:
     async def stop(self, task_id: str) -> bool:
         """Cancel it and its children; True if there was something to cancel."""
         try:
-            task = await tasks.get(self._stores, task_id)
-            if task.is_final:
+            if (await self._run(task_id)).is_final:
                 return False
             await tasks.cancel(self._stores, task_id, ABORTED)
         except (UnknownTask, IllegalTransition):  # gone, or it ended meanwhile
             return False
         return True
+
+    async def _run(self, task_id: str) -> Task:
+        """Raises UnknownTask for what is no run of an agent, too."""
+        task = await tasks.get(self._stores, task_id)
+        if not is_run(task.name):
+            raise UnknownTask
+        return task
 
     async def _once_final(self, task_id: str, timeout: float) -> Task:
         try:
@@ -63,8 +72,4 @@ class StoredTasks:
             return await tasks.get(self._stores, task_id)
 
     async def _report(self, task: Task) -> str:
-        raw = await tasks.result_of(self._stores, self._payloads, task)
-        result = result_in(raw)
-        if result is not None or is_run(task.name) or raw is None:
-            return report_of(task, result)
-        return bytes(raw).decode("utf-8", "replace")
+        return report_of(task, result_in(await tasks.result_of(self._stores, self._payloads, task)))

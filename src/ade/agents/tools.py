@@ -6,16 +6,21 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from ade.agents import tool_arguments as checked
 from ade.agents.background import BackgroundTask, BackgroundTasks, OnComplete, TaskStatus, Work
 from ade.agents.stored import StoredTasks
 from ade.core.agent_runs import telling
 from ade.core.agent_runs.command_line import Assignment
-from ade.core.errors import AdeError
+from ade.core.errors import AdeError, InvalidArguments
 from ade.core.ids import is_task_id
+from ade.logs import Log
 
-GENERAL = "general-purpose"  # the type of an agent that exists, where none is named
+GENERAL = "general-purpose"  # the type of an agent that exists, where none is named and there is this one
 DEFAULT_TIMEOUT_MS = 30_000
 LONGEST_TIMEOUT_MS = 600_000
+LEAST_URGENT = 9
+Types = Mapping[str, frozenset[str] | None]  # of agents, and the ids by which each can go on; None: nobody knows
+log = Log("ade.agents")
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):
@@ -35,8 +40,9 @@ class TaskOutputResult(Struct, frozen=True):
     status: TaskStatus
 
 
-class TaskStopResult(Struct, frozen=True):
+class TaskStopResult(Struct, frozen=True, omit_defaults=True):
     killed: bool
+    error: str | None = None  # why it could not be stopped, where that is not that there is nothing to stop
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True):
@@ -53,7 +59,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
 class Surroundings:
     """What the tools work with. Those of one program share it, so that each knows the tasks of the other."""
 
-    types: Callable[[], Awaitable[Mapping[str, bool]]]  # of agents, and whether each can go on with one that exists
+    types: Callable[[], Awaitable[Types]]
     background: BackgroundTasks
     stored: StoredTasks
     enqueue: Callable[[AgentRequest], Awaitable[str]]  # answers the id of the task
@@ -97,55 +103,53 @@ class TaskTool:
         its report has ended, the conversation gets a notification, unless it is `silent`. Before that `on_complete` is
         called, for runs of this process alone: nothing that is enqueued can keep a function.
         """
-        is_existing = bool(agent_id or conversation_id)
-        chosen = subagent_type or (GENERAL if is_existing else "")
-        given = {
-            "prompt": prompt,
-            "description": description,
-            "system_prompt": system_prompt,
-            "model": model,
-            "agent_id": agent_id,
-            "conversation_id": conversation_id,
-            "max_turns": max_turns,
-            "tool_call_id": tool_call_id,
-            "silent": silent or None,
-        }
-        request = AgentRequest(
-            subagent_type=chosen,
-            arguments={name: value for name, value in given.items() if value is not None},
-            description=description,
-            priority=priority,
-            tags=tuple(tags),
-        )
         try:
-            if wrong := await self._refusal(request, is_existing=is_existing):
-                return TaskResult(message=telling.foreground_error(wrong), status=TaskStatus.FAILED)
+            checked.flags({"run_in_background": run_in_background, "silent": silent, "persist": persist})
+            texts = checked.texts(
+                {
+                    "prompt": prompt,
+                    "description": description,
+                    "subagent_type": subagent_type,
+                    "system_prompt": system_prompt,
+                    "model": model,
+                    "agent_id": agent_id,
+                    "conversation_id": conversation_id,
+                    "tool_call_id": tool_call_id,
+                }
+            )
+            turns = checked.whole("max_turns", max_turns, 1)
+            numbers = {} if turns is None else {"max_turns": turns}
+            request = AgentRequest(
+                subagent_type=await self._chosen(texts),
+                arguments={**texts, **numbers, **({"silent": True} if silent else {})},
+                description=texts["description"],
+                priority=checked.whole("priority", priority, 0, LEAST_URGENT),
+                tags=checked.words("tags", tags),
+            )
             if persist:
                 return await self._enqueue(request, silent=silent)
             return await self._run_here(request, in_background=run_in_background, silent=silent, then=on_complete)
-        except AdeError as error:
-            return TaskResult(message=telling.foreground_error(error.detail), status=TaskStatus.FAILED)
+        except Exception as error:
+            return TaskResult(message=telling.foreground_error(_told(error)), status=TaskStatus.FAILED)
 
-    async def _refusal(self, request: AgentRequest, *, is_existing: bool) -> str | None:
-        """What is wrong with what was asked for, in words for the agent that asked."""
-        chosen = request.subagent_type
-        given = {
-            "description": request.description,
-            "prompt": str(request.arguments["prompt"]),
-            "subagent_type": chosen,
-        }
-        if missing := [name for name, value in given.items() if not value.strip()]:
-            return f"Task tool missing required parameter{'s' * (len(missing) > 1)}: {', '.join(missing)}"
-        types = await self._at.types()
+    async def _chosen(self, texts: dict[str, str]) -> str:
+        """Takes the type out of what was asked for. Raises InvalidArguments with what is wrong about it."""
+        chosen, types = texts.pop("subagent_type", ""), await self._at.types()
+        existing = [name for name in ("agent_id", "conversation_id") if texts.get(name)]
+        fitting = sorted(name for name, ids in types.items() if ids and not ids.isdisjoint(existing))
+        if existing and not chosen and fitting:
+            chosen = GENERAL if GENERAL in fitting else fitting[0]
+        needed = {"description": texts.get("description"), "prompt": texts.get("prompt"), "subagent_type": chosen}
+        checked.required("Task", needed)
         if chosen not in types:
-            return f'Invalid subagent type "{chosen}". Available types: {", ".join(sorted(types)) or "none"}'
-        if is_existing and not types[chosen]:
-            fitting = sorted(name for name, can_go_on in types.items() if can_go_on)
-            return (
-                f'An agent of type "{chosen}" cannot go on with an agent or a conversation that exists.'
+            known = ", ".join(sorted(types)) or "none"
+            raise InvalidArguments(f'Invalid subagent type "{chosen}". Available types: {known}')
+        if existing and chosen not in fitting and types[chosen] is not None:
+            raise InvalidArguments(
+                f'An agent of type "{chosen}" cannot go on with an {" or ".join(existing)} that exists.'
                 f" Types that can: {', '.join(fitting) or 'none'}"
             )
-        return None
+        return chosen
 
     async def _enqueue(self, request: AgentRequest, *, silent: bool) -> TaskResult:
         told = {} if self._at.conversation is None else {"parent_conversation": self._at.conversation}
@@ -190,16 +194,31 @@ class TaskOutput:
 
     async def run(self, task_id: str, block: bool = True, timeout: int = DEFAULT_TIMEOUT_MS) -> TaskOutputResult:
         """`timeout` is in milliseconds, at most ten minutes. When it is over, the task is told of as it is."""
-        timeout_s = min(max(timeout, 0), LONGEST_TIMEOUT_MS) / 1000 if block else 0.0
+        try:
+            return await self._output(*_asked(task_id, block, timeout))
+        except Exception as error:
+            return TaskOutputResult(telling.foreground_error(_told(error)), TaskStatus.FAILED)
+
+    async def _output(self, task_id: str, timeout_s: float | None) -> TaskOutputResult:
+        is_blocking = timeout_s is not None
         task = self._at.background.get(task_id)
         if task is not None:
-            if block:
+            if is_blocking:
                 await task.until_ended(timeout_s)
-            return _output(task.status, task.output, task.error, is_blocking=block)
-        stored = await self._at.stored.wait(task_id, timeout_s) if is_task_id(task_id) else None
+            return _output(task.status, task.output, task.error, is_blocking=is_blocking)
+        stored = await self._at.stored.wait(task_id, timeout_s or 0.0) if is_task_id(task_id) else None
         if stored is None:
             return TaskOutputResult(telling.unknown_task(task_id), TaskStatus.FAILED)
-        return _output(stored.status, stored.output, stored.error, is_blocking=block)
+        return _output(stored.status, stored.output, stored.error, is_blocking=is_blocking)
+
+
+def _asked(task_id: object, block: object, timeout: object) -> tuple[str, float | None]:
+    """Of which task, and how many seconds to wait for its end; None: not at all."""
+    texts = checked.texts({"task_id": task_id})
+    checked.required("TaskOutput", {"task_id": texts.get("task_id")})
+    checked.flags({"block": block})
+    timeout_ms = checked.milliseconds("timeout", timeout, DEFAULT_TIMEOUT_MS)
+    return texts["task_id"], None if block is False else min(max(timeout_ms, 0), LONGEST_TIMEOUT_MS) / 1000
 
 
 class TaskStop:
@@ -210,10 +229,26 @@ class TaskStop:
 
     async def run(self, task_id: str | None = None, *, shell_id: str | None = None) -> TaskStopResult:
         """`shell_id` is the old name of `task_id`. Not killed: there is no such task, or it has ended already."""
-        wanted = task_id or shell_id or ""
-        if self._at.background.get(wanted) is not None:
-            return TaskStopResult(await self._at.background.stop(wanted))
-        return TaskStopResult(is_task_id(wanted) and await self._at.stored.stop(wanted))
+        try:
+            texts = checked.texts({"task_id": task_id, "shell_id": shell_id})
+            wanted = texts.get("task_id") or texts.get("shell_id")
+            checked.required("TaskStop", {"task_id": wanted})
+            return TaskStopResult(await self._stop(wanted or ""))
+        except Exception as error:
+            return TaskStopResult(False, telling.foreground_error(_told(error)))
+
+    async def _stop(self, task_id: str) -> bool:
+        if self._at.background.get(task_id) is not None:
+            return await self._at.background.stop(task_id)
+        return is_task_id(task_id) and await self._at.stored.stop(task_id)
+
+
+def _told(error: Exception) -> str:
+    """In words for the agent. What nobody has thought of is told too, and is in the log for people."""
+    if isinstance(error, AdeError):
+        return error.detail
+    log.error("task_tool.failed", error=f"{type(error).__name__}: {error}", exc_info=True)
+    return f"{type(error).__name__}: {error}"
 
 
 def _started(task: BackgroundTask) -> TaskResult:

@@ -16,6 +16,7 @@ from ade.app.agent_types import places_of
 from ade.core.agent_runs.names import is_run, type_of
 from ade.core.errors import AdeError
 from ade.core.ids import is_task_id
+from ade.governance.locks.renewals import either
 from ade.logs import Log
 from ade.ports import Stores
 from ade.settings import Settings
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ade.app.opening import Opened
 
 _CLEARING_S = 3600.0
+_FEEDING_AGAIN_S = 10.0
+_SHORTEST_LEASE_S = 1.0  # of a conversation; that of a task may be shorter
 _AT_ONCE = 500
 log = Log("ade.agents")
 
@@ -38,7 +41,7 @@ async def agent_duties(app: "Ade", opened: "Opened", settings: Settings) -> Asyn
         log.warning("agents.abandoned_ended", processes=ended)
     stop = asyncio.Event()
     clearing = asyncio.create_task(_clear(opened.stores, settings))
-    feeding = asyncio.create_task(_feed(app, opened, settings, stop))
+    feeding = asyncio.create_task(_keep_feeding(app, opened, settings, stop))
     try:
         yield
     finally:
@@ -47,16 +50,25 @@ async def agent_duties(app: "Ade", opened: "Opened", settings: Settings) -> Asyn
         await asyncio.gather(feeding, clearing, return_exceptions=True)
 
 
+async def _keep_feeding(app: "Ade", opened: "Opened", settings: Settings, stop: asyncio.Event) -> None:
+    """Nobody looks at it before the worker ends, so what goes wrong is told, and it begins anew after a pause."""
+    while settings.agents.pumps and not stop.is_set():
+        try:
+            await _feed(app, opened, settings, stop)
+        except Exception:
+            log.exception("agents.feeding_failed", again_in_s=_FEEDING_AGAIN_S)
+            await either(stop, _FEEDING_AGAIN_S)
+
+
 async def _feed(app: "Ade", opened: "Opened", settings: Settings, stop: asyncio.Event) -> None:
-    if settings.agents.pumps == 0:
-        return
     consumers = {}
     for handler in app.registry:
         if is_run(handler.name):
             template = app.template_of(handler.definition)
             turns = AgentTurns(opened.stores, app.store_tasks, type_of(handler.name), template=template)
             consumers[turns.name] = turns
-    options = PumpOptions(most_pumps=settings.agents.pumps, lease_s=settings.worker.lease_s)
+    lease_s = max(settings.worker.lease_s, _SHORTEST_LEASE_S)
+    options = PumpOptions(most_pumps=settings.agents.pumps, lease_s=lease_s)
     await PumpHouse(opened.stores, consumers, options).run(stop)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
@@ -11,28 +11,23 @@ from ade.agents.notifying import notify
 from ade.agents.running.files import Places
 from ade.agents.running.orders import Order
 from ade.agents.running.runner import AgentRunner
+from ade.agents.running.told import told
 from ade.agents.spending import StoredPurse
 from ade.app.agent_profiles import chosen_profiles
-from ade.core.agent_runs import log as log_of_runs
 from ade.core.agent_runs.budgets import Budget, tightest
 from ade.core.agent_runs.command_line import Assignment
 from ade.core.agent_runs.names import NOTIFY, task_name
 from ade.core.agent_runs.profiles import Profile
 from ade.core.agent_runs.results import AgentProgress, AgentResult, progress_in
-from ade.core.control import Leave, RunFailed
-from ade.core.errors import AdeError
-from ade.core.events import Event
+from ade.core.control import RunFailed
 from ade.core.failure import FailureKind, TaskError
 from ade.core.outcome import Failed
-from ade.logs import Log
 from ade.ports import Stores
 from ade.settings import AgentSettings
 from ade.worker.context import Context
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
-
-log = Log("ade.agents")
 
 
 def register_agents(app: "Ade", types: Sequence[str] | None = None) -> list[str]:
@@ -108,7 +103,8 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
         )
         return await handler.run(order, ctx)
 
-    app.task(name=name, timeout=handler.profile.timeout_ms / 1000)(run_agent)
+    # Turns of a conversation have its key: of these one runs at a time, also when one is replayed.
+    app.task(name=name, timeout=handler.profile.timeout_ms / 1000, concurrency_per_key=1)(run_agent)
 
 
 def _first_words(prompt: str) -> str:
@@ -156,17 +152,10 @@ class AgentHandler:
     async def run(self, order: Order, context: Context) -> AgentResult:
         opened = self._app.opened
         assert opened is not None  # a handler runs in a worker of an open store
-        desk = ContextDesk(context, opened.stores)
-        outcome: AgentResult | TaskError | None = None
-        try:
-            outcome = await self._runner(opened.stores).run(order, desk)
-        except RunFailed as failure:
-            outcome = failure.failed.error
-            raise
-        else:
-            return outcome
-        finally:
-            await desk.tell_end(outcome)
+        runner = self._runner(opened.stores)
+        async with told(opened.stores, order, ContextDesk(context), actor=context.worker) as run:
+            run.outcome = await runner.run(order, run)
+            return run.outcome
 
     def _runner(self, stores: Stores) -> AgentRunner:
         """One for each store: an app may be opened again, and for tests with another one."""
@@ -178,56 +167,16 @@ class AgentHandler:
 
 
 class ContextDesk:
-    """The desk of a run that belongs to a task. Who runs and what it took is also told in the event log."""
+    """The desk of a run that belongs to a task."""
 
-    def __init__(self, context: Context, stores: Stores) -> None:
+    def __init__(self, context: Context) -> None:
+        self.say = context.print
+        self.guard = context.guard
+        self.allows = context.allows
         self._context = context
-        self._stores = stores
-        self._progress: AgentProgress | None = None
-        self._has_begun = False
-
-    async def say(self, text: str, stream: str) -> None:
-        await self._context.print(text, stream)
 
     async def progress(self, progress: AgentProgress) -> None:
-        self._progress = progress
         await self._context.progress(progress)
-        if not self._has_begun and (progress.session_id or progress.agent_id or progress.model):
-            self._has_begun = True
-            await self._enter(log_of_runs.began(progress, **self._about()))
-
-    async def guard(self, tool: str, arguments: dict[str, Any]) -> None:
-        await self._context.guard(tool, arguments)
-
-    async def allows(self, tool: str, arguments: dict[str, Any]) -> Leave:
-        return await self._context.allows(tool, arguments)
-
-    async def tell_end(self, outcome: AgentResult | TaskError | None) -> None:
-        if self._progress is not None:
-            await self._enter(log_of_runs.ended(self._progress, outcome, **self._about()))
-
-    async def _enter(self, event: Event) -> None:
-        """Never the run's trouble: what it came to is told by its task."""
-        try:
-            await self._stores.documents.write((), [event])
-        except AdeError as error:
-            log.warning("agent_run.not_told", task_id=self._context.task_id, type=event.type, error=str(error))
-
-    def _about(self) -> "_About":
-        context = self._context
-        return {
-            "task_id": context.task_id,
-            "run_id": context.run_id,
-            "at": self._stores.clock.now(),
-            "actor": context.worker,
-        }
-
-
-class _About(TypedDict):
-    task_id: str
-    run_id: str
-    at: int
-    actor: str
 
 
 def places_of(settings: AgentSettings) -> Places:

@@ -9,10 +9,12 @@ from ade.agents.notifying import notify_task
 from ade.app.call import Call
 from ade.app.handle import TaskHandle
 from ade.app.options import Options
+from ade.core.agent_runs.command_line import goes_on_by
 from ade.core.agent_runs.names import is_run, task_name, type_of
 from ade.core.agent_runs.results import AgentResult
 from ade.core.errors import UnknownName
 from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.names import check_inbox_id
 from ade.core.task import admit
 from ade.queue.plans import Invocation, make_tasks
 from ade.queue.signature import Signature
@@ -20,6 +22,7 @@ from ade.queue.signature import Signature
 if TYPE_CHECKING:
     from ade.agents.tools import AgentRequest, TaskTool
     from ade.app.ade import Ade
+    from ade.core.agent_runs.profiles import Profile
     from ade.worker.context import Context
 
 
@@ -29,6 +32,7 @@ class RunOptions(Options, total=False):
     system_prompt: str
     model: str
     session_id: str  # go on in this session of the agent's program
+    session_tokens: int  # what that session has taken already, where its program counts that
     agent_id: str
     conversation_id: str
     max_turns: int
@@ -88,7 +92,8 @@ class Agents:
         """The Task tool for code on an event loop; `.output` and `.stop` are its companions.
 
         What is enqueued through it is a child of the run that `ctx` belongs to. `conversation` gets notifications.
-        Agents that run at once work in `cwd`, each in a folder of its own otherwise; they end with the app.
+        Agents that run at once work in `cwd`, each in a folder of its own otherwise; they end with the app. Raises
+        InvalidInbox.
         """
         return Call(self._task_tool(ctx, conversation, cwd, author), self._app.portal)
 
@@ -113,14 +118,14 @@ class Agents:
         limited: Any = {"timeout": profile.timeout_ms / 1000, **given}  # a worker for it may still come
         return await app.call_by_name(name, arguments, True, limited)
 
-    async def known_types(self) -> dict[str, bool]:
-        """Every type that the settings or a worker know, and whether it can go on with an agent that exists."""
+    async def known_types(self) -> dict[str, frozenset[str] | None]:
+        """Every type that the settings or a worker know, and the ids by which it can go on; None: its worker knows."""
         stores = (await self._app.open()).stores
         names = {known.name for known in await stores.workers.definitions()} | self._app.registry.names()
-        elsewhere = {type_of(name): True for name in sorted(names) if is_run(name)}
-        return {**elsewhere, **{name: bool(profile.resume) for name, profile in self._profiles().items()}}
+        elsewhere = {type_of(name): None for name in names if is_run(name)}
+        return {**elsewhere, **{name: goes_on_by(profile) for name, profile in self._profiles().items()}}
 
-    def _profiles(self) -> Mapping[str, Any]:
+    def _profiles(self) -> "Mapping[str, Profile]":
         from ade.app.agent_profiles import known_profiles
 
         return known_profiles(self._app.settings.agents)
@@ -139,6 +144,8 @@ class Agents:
         from ade.agents.tools import Surroundings, TaskTool
         from ade.app.direct_agents import allowed, background_tasks
 
+        if conversation is not None:
+            check_inbox_id(conversation)
         opened = await self._app.open()
         side = opened.side
         if side.agents is None:

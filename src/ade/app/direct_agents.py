@@ -9,6 +9,7 @@ from ade.agents.background import BackgroundTask, BackgroundTasks
 from ade.agents.notifying import put_notification
 from ade.agents.running.orders import Order, RunDesk
 from ade.agents.running.runner import AgentRunner
+from ade.agents.running.told import told
 from ade.app.agent_profiles import known_profiles
 from ade.app.agent_types import budget_of, places_of, purse_of
 from ade.core.agent_runs.endings import tokens_of
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.app.opening import Opened
 
+_ACTOR = "task_tool"  # where no author is known
+
 
 def background_tasks(app: "Ade", opened: "Opened") -> BackgroundTasks:
     """Those of one event loop of this app."""
@@ -40,7 +43,8 @@ def background_tasks(app: "Ade", opened: "Opened") -> BackgroundTasks:
 
     async def tell(task: BackgroundTask) -> None:
         if task.work.inbox is not None:
-            await put_notification(stores, task.work.inbox, task.name, _notification(task))
+            text = _notification(task)
+            await put_notification(stores, task.work.inbox, task.name, text, author=task.work.author)
 
     return BackgroundTasks(_Runners(app, stores), stores.clock.now, allows=allows, on_end=tell)
 
@@ -79,8 +83,12 @@ class _Runners:
         budget = budget_of(self._settings, None, None, order.assignment.max_turns)
         limit_s = runner.profile.timeout_ms / 1000
         try:
-            async with asyncio.timeout(limit_s) as clock:
-                return await runner.run(replace(order, budget=budget), desk)
+            async with (
+                asyncio.timeout(limit_s) as clock,
+                told(self._stores, order, desk, actor=order.author or _ACTOR) as run,
+            ):
+                run.outcome = await runner.run(replace(order, budget=budget), run)
+                return run.outcome
         except TimeoutError:
             if not clock.expired():
                 raise

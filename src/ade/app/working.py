@@ -14,6 +14,7 @@ from ade.queue.schedules import declare
 from ade.settings import Settings
 from ade.wiring import lock_limits
 from ade.worker.guardian import GuardianSpec
+from ade.worker.one_task import only_for
 from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.probe import Probe
 from ade.worker.runtime import WorkerRuntime
@@ -89,9 +90,14 @@ def agents_beside(app: "Ade", opened: "Opened", settings: Settings) -> AbstractA
 
 
 async def work(
-    app: "Ade", settings: Settings, stop: asyncio.Event, hurry: asyncio.Event | None = None, probe: Probe | None = None
+    app: "Ade",
+    settings: Settings,
+    stop: asyncio.Event,
+    hurry: asyncio.Event | None = None,
+    probe: Probe | None = None,
+    only: str | None = None,
 ) -> Handover:
-    """One worker of this app, until `stop` is set. Answers what it had to hand back."""
+    """One worker of this app, until `stop` is set; `only` names the one task it is for. Answers what it handed back."""
     add_agents(app)
     opened = await app.open()
     for schedule in app.schedules:
@@ -101,7 +107,7 @@ async def work(
         agents_beside(app, opened, settings),
     ):
         runtime = WorkerRuntime(
-            opened.stores,
+            opened.stores if only is None else only_for(opened.stores, only),
             app.registry,
             worker_options(settings),
             payloads=opened.payloads,

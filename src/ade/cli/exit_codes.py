@@ -90,6 +90,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     errors.StaleToken: ExitCode.CONFLICT,
     account_errors.AccountExists: ExitCode.CONFLICT,
     account_errors.LastAdmin: ExitCode.CONFLICT,
+    inbox_errors.InboxBusy: ExitCode.CONFLICT,
     errors.QueueFull: ExitCode.REFUSED,
     inbox_errors.InboxFull: ExitCode.REFUSED,
     account_errors.TooManyRequests: ExitCode.REFUSED,

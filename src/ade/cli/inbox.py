@@ -3,31 +3,35 @@
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from ade.cli.output import Row
+from ade.cli.identity import acting, as_option
+from ade.cli.inbox_views import (
+    ITEM_HEAD,
+    LIST_HEAD,
+    inbox_document,
+    item_row,
+    lease_left,
+    summary_document,
+    summary_row,
+)
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import distance, short_span
-from ade.core.inbox.errors import InboxFull, UnknownInbox, UnknownInboxItem
-from ade.core.inbox.items import ItemKind, ItemSource, NewItem, QueueItem
+from ade.core.agent_runs.names import is_run, task_name
+from ade.core.inbox.errors import InboxBusy, InboxFull, InvalidInboxItem, UnknownInbox, UnknownInboxItem
+from ade.core.inbox.items import ItemKind, ItemSource, NewItem
 from ade.core.inbox.notices import ClearReason
-from ade.core.inbox.state import Inbox, InboxSummary
+from ade.core.inbox.runtime import QueueCallbacks
+from ade.core.inbox.state import Inbox
 from ade.core.inbox.verbs import AlreadyThere
-from ade.insight.reasons import moment
 from ade.ports import Stores
 
 if TYPE_CHECKING:
     from ade.agents.inboxes import DurableInbox
 
-LIST_HEAD = ("inbox", "waiting", "taken", "oldest", "lease", "returns", "consumer")
-ITEM_HEAD = ("item", "state", "kind", "source", "put in", "agent", "conversation", "says")
-_SHOWN = 60  # characters of what an item says
-
 
 @group("inbox", bare="list")
 def inbox() -> None:
-    """Inboxes of conversations: list, show, send, clear, remove. `ade inbox` alone lists them."""
+    """Inboxes of conversations: list, show, send, clear, remove, reset. `ade inbox` alone lists them."""
 
 
 @inbox.command("list")
@@ -44,46 +48,16 @@ async def _list(session: Session, limit: int, after: str) -> None:
         seen = await stores.inboxes.list_inboxes(after, limit)
         now, steady = stores.clock.now(), stores.clock.steady()
     if session.out.as_json:
-        documents = [_summary_document(one, steady) for one in seen]
+        documents = [summary_document(one, steady) for one in seen]
         session.out.document({"inboxes": documents, "next": seen[-1].id if len(seen) == limit else None})
         return
-    session.out.table(LIST_HEAD, [_summary_row(one, now, steady) for one in seen])
-    if not seen:
+    session.out.table(LIST_HEAD, [summary_row(one, now, steady) for one in seen])
+    if not seen and after:
+        session.out.note(f"No inbox comes after {after}.")
+    elif not seen:
         session.out.note("No conversation has an inbox yet. `ade inbox send ID TEXT` puts something into one.")
     elif len(seen) == limit:
         session.out.note(f"There may be more: --after {seen[-1].id}")
-
-
-def _summary_row(one: InboxSummary, now: int, steady: int) -> Row:
-    return (
-        one.id,
-        str(one.waiting),
-        str(one.taken or ""),
-        "" if one.since is None else distance(one.since, now=now),
-        _lease(one.held_until, steady),
-        str(one.returns or ""),
-        one.consumer or "",
-    )
-
-
-def _lease(until: int | None, steady: int) -> str:
-    if until is None:
-        return ""
-    return short_span(until - steady) if until > steady else "over"
-
-
-def _summary_document(one: InboxSummary, steady: int) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "waiting": one.waiting,
-        "taken": one.taken,
-        "consumer": one.consumer,
-        "holder": one.holder,
-        "lease_ms": None if one.held_until is None else max(one.held_until - steady, 0),
-        "oldest_at": None if one.since is None else moment(one.since),
-        "returns": one.returns,
-        "written_at": moment(one.written_at),
-    }
 
 
 @inbox.command("show")
@@ -99,13 +73,18 @@ async def _show(session: Session, inbox_id: str) -> None:
         found = _known(await stores.inboxes.load(inbox_id))
         now, steady = stores.clock.now(), stores.clock.steady()
     if session.out.as_json:
-        session.out.document(_document(found, steady))
+        session.out.document(inbox_document(found, steady))
         return
     if found.lease is not None:
-        session.out.line(f"{found.lease.batch_id} is out: {found.lease.holder}, {_lease(found.lease.until, steady)}")
+        session.out.line(
+            f"{found.lease.batch_id} is out: {found.lease.holder}, {lease_left(found.lease.until, steady)}"
+        )
     if found.consumer is not None:
         session.out.line(f"consumer: {found.consumer}")
-    session.out.table(ITEM_HEAD, [_item_row(found, item, now) for item in found.items], spare=("agent", "conversation"))
+    if found.told is not None:
+        session.out.line(f"blocked: {found.told}")
+    rows = [item_row(found, item, now) for item in found.items]
+    session.out.table(ITEM_HEAD, rows, spare=("author", "agent", "conversation"))
     if not found.items:
         session.out.note("Nothing waits in it.")
 
@@ -114,49 +93,6 @@ def _known(found: Inbox) -> Inbox:
     if found.version == 0:
         raise UnknownInbox(f"no inbox {found.id[:100]!r} exists; `ade inbox list` shows those that do")
     return found
-
-
-def _item_row(found: Inbox, item: QueueItem, now: int) -> Row:
-    said = item.text if item.content is None else item.content
-    text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
-    return (
-        item.id,
-        _state(found, item),
-        item.kind,
-        item.source,
-        distance(item.enqueued_at, now=now),
-        item.agent_id or "",
-        item.conversation_id or "",
-        text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…",
-    )
-
-
-def _state(found: Inbox, item: QueueItem) -> str:
-    return "taken" if item in found.taken else "waiting"
-
-
-def _document(found: Inbox, steady: int) -> dict[str, Any]:
-    lease = found.lease
-    out = None
-    if lease is not None:
-        out = {"batch_id": lease.batch_id, "holder": lease.holder, "lease_ms": max(lease.until - steady, 0)}
-    return {
-        "id": found.id,
-        "waiting": found.length,
-        "taken": len(found.taken),
-        "consumer": found.consumer,
-        "batch": out,
-        "blocked": found.told,
-        "returns": found.returns,
-        "memory": found.memory,
-        "items": [_item_document(item) | {"state": _state(found, item)} for item in found.items],
-    }
-
-
-def _item_document(item: QueueItem) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(item)
-    del fields["seq"]
-    return {**fields, "source": item.source, "enqueued_at": moment(item.enqueued_at)}
 
 
 @inbox.command("send")
@@ -180,10 +116,13 @@ def _item_document(item: QueueItem) -> dict[str, Any]:
 @click.option("--conversation-id", help="The same for the conversation.")
 @click.option("--consumer", metavar="NAME", help="Who feeds on the inbox from now on, such as agent:coder.")
 @click.option("--key", help="Put in once, however often it is sent under this key.")
+@as_option
 @pass_session
 def send(session: Session, /, inbox_id: str, text: str, consumer: str | None, **about: Any) -> None:
-    """Put an item into an inbox, at its end."""
-    session.run(_send(session, inbox_id, _new_item(text, **about), consumer))
+    """Put an item into an inbox, at its end. Whoever says it pays for what the agent does about it."""
+    if not text.strip():
+        raise InvalidInboxItem("there is nothing in the text; say something")
+    session.run(_send(session, inbox_id, _new_item(text, author=acting(session), **about), consumer))
 
 
 def _new_item(text: str, *, kind: str, source: str, **about: str | None) -> NewItem:
@@ -195,16 +134,34 @@ def _new_item(text: str, *, kind: str, source: str, **about: str | None) -> NewI
 async def _send(session: Session, inbox_id: str, new: NewItem, consumer: str | None) -> None:
     from ade.agents.inboxes import DurableInbox  # loads asyncio, which looking can do without
 
+    dropped: list[str] = []
+    callbacks = QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id))
     async with session.stores(must_exist=False) as stores:
-        put = await DurableInbox(stores, inbox_id).enqueue(new, consumer=consumer)
+        put = await DurableInbox(stores, inbox_id, callbacks=callbacks).enqueue(new, consumer=consumer)
+        is_fed = consumer is None or await _is_fed(stores, consumer)
     if put is None:
         raise InboxFull(f"the inbox {inbox_id} is full; `ade inbox show {inbox_id}` tells what waits in it")
     is_new = not isinstance(put, AlreadyThere)
     item_id = None if isinstance(put, AlreadyThere) else put.id
     if session.out.as_json:
-        session.out.document({"inbox": inbox_id, "item": item_id, "is_new": is_new})
+        session.out.document({"inbox": inbox_id, "item": item_id, "is_new": is_new, "dropped": dropped})
     else:
         session.out.line(f"{inbox_id}: {f'{item_id} put in' if is_new else f'{new.key} was put in before'}")
+    if dropped:
+        session.out.note(f"The inbox is full: {', '.join(dropped)} gave way to it and is lost.")
+    if not is_fed:
+        session.out.note(_not_fed(str(consumer)))
+
+
+async def _is_fed(stores: Stores, consumer: str) -> bool:
+    steady = stores.clock.steady()
+    workers = await stores.workers.list_workers()
+    return any(consumer in worker.names and worker.heartbeat_until > steady for worker in workers)
+
+
+def _not_fed(consumer: str) -> str:
+    note = f"No live worker feeds {consumer}: what is sent waits until one does."
+    return note if is_run(consumer) else f"{note} Agents are called {task_name('TYPE')}, such as {task_name('coder')}."
 
 
 @inbox.command("clear")
@@ -233,8 +190,30 @@ async def _clear(session: Session, inbox_id: str, reason: ClearReason) -> None:
 async def _open(stores: Stores, inbox_id: str) -> "DurableInbox":
     from ade.agents.inboxes import DurableInbox
 
-    _known(await stores.inboxes.load(inbox_id))
+    _known(await stores.inboxes.outline(inbox_id))
     return DurableInbox(stores, inbox_id)
+
+
+@inbox.command("reset")
+@click.argument("inbox_id", metavar="ID")
+@pass_session
+def reset(session: Session, inbox_id: str) -> None:
+    """Forget the session and all else that its consumer remembers: the next turn begins anew. No item is lost."""
+    session.run(_reset(session, inbox_id))
+
+
+async def _reset(session: Session, inbox_id: str) -> None:
+    async with session.stores() as stores:
+        is_done = await (await _open(stores, inbox_id)).reset()
+    if not is_done:
+        raise InboxBusy(
+            f"a batch of the inbox {inbox_id} is out, and whoever has it writes what he remembers at its end; try"
+            " again then, or cancel the task of the turn first"
+        )
+    if session.out.as_json:
+        session.out.document({"inbox": inbox_id, "reset": True})
+    else:
+        session.out.line(f"{inbox_id}: the next turn begins anew")
 
 
 @inbox.command("remove")

@@ -1,36 +1,39 @@
 """`ade run`: give an agent a prompt and watch it work."""
 
 import asyncio
-import signal
 import sys
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from ade.cli.exit_codes import ExitCode
 from ade.cli.finishing import raise_unless_completed
 from ade.cli.identity import acting, as_option
+from ade.cli.interrupts import Interrupted, Interrupts
 from ade.cli.logs import LinePrinter, follow_output
 from ade.cli.parsing import DURATION
+from ade.cli.resuming import resumed
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.task_options import said_options
 from ade.cli.times import short_span
 from ade.cli.views import task_view
 from ade.core.agent_runs.names import task_name
-from ade.core.agent_runs.results import AgentResult, progress_in, result_in
-from ade.core.errors import AdeError, IllegalTransition, UnknownTask
-from ade.core.ids import is_task_id
+from ade.core.agent_runs.results import AgentResult, result_in
+from ade.core.errors import AdeError, IllegalTransition
 from ade.core.lifecycle import Status
-from ade.core.records import Task
+from ade.core.records import DEFAULT_QUEUE, Task
 from ade.ports import INBOX, Stores
 from ade.queue.tasks import cancel, get, result_of
 
+if TYPE_CHECKING:  # `--help` comes without it
+    from ade.app.ade import Ade
+
 _TOLD_WITHIN_S, _LOOK_S = 10.0, 0.2
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_QUEUE = "ade-run"  # of tasks that are run by the command itself
 _INTERRUPTED = "interrupted by Ctrl-C"
 _WAITS_FOR_PEOPLE = frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED})
 
@@ -81,51 +84,40 @@ async def _run(
     async with session.open_bare_app() as app, AsyncExitStack() as stack:
         stores = (await app.open()).stores
         if resume is not None:
-            given |= await _resumed(stores, resume)
+            given = {**await resumed(session, stores, resume, subagent_type), **given}
         is_served = await _is_served(stores, task_name(subagent_type))
-        if not is_served and not detach:
+        runs_here = not is_served and not detach
+        if runs_here:
             app.agents.serve(subagent_type)
-            given = {"cwd": str(Path.cwd()), **given}
+            place = {} if "workspace" in given else {"cwd": str(Path.cwd())}
+            given = {**place, **given, "queue": _QUEUE}
+        interrupts = await stack.enter_async_context(Interrupts())
         task_id = (await app.agents.run(subagent_type, prompt, **given)).id
-        if detach:
-            return await _detached(session, stores, task_id, subagent_type, is_served=is_served)
-        session.out.note(_begun(task_id, subagent_type, is_served=is_served))
-        if not is_served:
-            await stack.enter_async_context(app.worker())
+        if runs_here:
+            await stack.enter_async_context(_worker_for(app, task_id))
         try:
-            return await _unless_stopped(_watch(session, stores, task_id))
-        except _Stopped:
+            if detach:
+                return await _detached(session, stores, task_id, subagent_type, is_served=is_served)
+            session.out.note(_begun(task_id, subagent_type, is_served=is_served))
+            return await interrupts.unless_heard(_watch(session, stores, task_id))
+        except Interrupted:
             return await _cancelled(session, stores, task_id)
         finally:
-            if not is_served and "parent_conversation" in given:
-                await _until_told(stores, given["parent_conversation"], task_id)
+            if runs_here and "parent_conversation" in given:
+                with suppress(Interrupted):
+                    await interrupts.unless_heard(_until_told(stores, given["parent_conversation"], task_id))
 
 
-class _Stopped(Exception):
-    """Ctrl-C, or SIGTERM."""
+def _worker_for(app: "Ade", task_id: str) -> AbstractAsyncContextManager[None]:
+    """A worker that is there for this task and its notification alone. Others get their own, or wait for one."""
+    from ade.app.working import beside, work
 
-
-async def _unless_stopped(work: Coroutine[Any, Any, int]) -> int:
-    """What the work answers. Raises _Stopped; a cancellation of another kind passes, such as of a worker that fails."""
-    loop, watching, is_stopped = asyncio.get_running_loop(), asyncio.create_task(work), False
-
-    def stop() -> None:
-        nonlocal is_stopped
-        is_stopped = True
-        watching.cancel()
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop)
-    try:
-        return await watching
-    except asyncio.CancelledError:
-        watching.cancel()
-        if is_stopped:
-            raise _Stopped from None
-        raise
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+    settings = structs.replace(
+        app.settings,
+        worker=structs.replace(app.settings.worker, concurrency=1, queues=(_QUEUE,)),
+        agents=structs.replace(app.settings.agents, pumps=0),
+    )
+    return beside(lambda stop: work(app, settings, stop, only=task_id))
 
 
 def _check_type(session: Session, subagent_type: str) -> None:
@@ -154,26 +146,15 @@ def _first_line(prompt: str) -> str:
 
 
 async def _is_served(stores: Stores, name: str) -> bool:
-    """Whether a worker that lives runs such tasks."""
+    """Whether a worker that lives runs such tasks of anybody; one of another `ade run` does not."""
     from ade.insight.workers import Liveness, view_workers
 
-    return any(name in seen.worker.names and seen.liveness is Liveness.WORKING for seen in await view_workers(stores))
-
-
-async def _resumed(stores: Stores, resume: str) -> dict[str, str]:
-    """What names the session: of a task if there is one of this id, otherwise the text itself."""
-    from ade.cli.ids import find_id
-
-    try:
-        task = await get(stores, resume if is_task_id(resume) else await find_id(stores, resume))
-    except UnknownTask:
-        return {"session_id": resume}
-    known = result_in(task.result) or progress_in(task.progress)
-    names = ("session_id", "agent_id", "conversation_id")
-    found = {name: value for name in names if known is not None and (value := getattr(known, name)) is not None}
-    if not found:
-        raise click.UsageError(f"Task {task.id} has left no session to go on in.")
-    return found
+    return any(
+        name in seen.worker.names
+        and (not seen.worker.queues or DEFAULT_QUEUE in seen.worker.queues)
+        and seen.liveness is Liveness.WORKING
+        for seen in await view_workers(stores)
+    )
 
 
 async def _detached(session: Session, stores: Stores, task_id: str, subagent_type: str, *, is_served: bool) -> int:

@@ -15,14 +15,17 @@ class InboxStore(Protocol):
     async def load(self, inbox_id: str) -> "Inbox":
         """An inbox with all its items, in one read; an empty one of version 0 if it was never used.
 
-        Raises InvalidInbox when there can be none of this id.
+        Raises InvalidInbox when there can be none of this id, and StoreCorrupt when it cannot be read.
         """
+
+    async def outline(self, inbox_id: str) -> "Inbox":
+        """As `load`, without what the items say: for those who want to be rid of items that cannot be read."""
 
     async def write(self, change: "InboxChange[Any]", write_id: str | None = None) -> None:
         """Write a decided change and the events of its notices as one, and ring INBOX.
 
-        Raises StaleWrite unless the inbox has the version of `change.before`. A change that changes nothing is not
-        written, nor told in the log. `write_id` is random: a write of the same id, whose answer was lost, may be
+        Raises StaleWrite unless the inbox has the version of `change.before`. A change that changes and tells nothing
+        is not written. `write_id` is random: a write of the same id, whose answer was lost, may be
         repeated and happens once; without it only the store itself repeats.
         """
 

@@ -136,6 +136,11 @@ def _rules(settings: Settings) -> Iterator[tuple[bool, str, str, str, str]]:
         *("events.retention_s", "must be at least", "sweep.retention_s"),
         "or a task on record would have lost its history",
     )
+    yield (
+        settings.sweep.inbox_retention_s >= settings.sweep.retention_s,
+        *("sweep.inbox_retention_s", "must be at least", "sweep.retention_s"),
+        "or turns on record would be of a conversation that has forgotten them",
+    )
 
 
 _SECTIONS: Mapping[str, type[Any]] = {section.name: section.type for section in fields(Settings)}

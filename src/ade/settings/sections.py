@@ -180,4 +180,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     author_cost_usd: Annotated[_Dollars | None, _about("dollars that they may cost in the window")] = None
     author_turns: Annotated[_Count | None, _about("turns that they may take in the window")] = None
     author_window_s: Annotated[_Seconds, _about("how long what an author has spent counts")] = 86_400.0
-    pumps: Annotated[_CountOrNone, _about("conversations that one worker process feeds at once; 0: none")] = 100
+    pumps: Annotated[
+        _CountOrNone,
+        _about("conversations that one worker process feeds at once, not counting turns that only wait; 0: none"),
+    ] = 100

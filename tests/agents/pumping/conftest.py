@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from ade.ports import Stores
+from tests.agents.pumping.coding import Coder
 from tests.agents.pumping.waterworks import Waterworks
 from tests.conformance.backends import BACKENDS
 from tests.servers.plugin import server_pool
+from tests.worker.workshop import Workshop
 
 __all__ = ["server_pool"]
 
@@ -25,3 +27,15 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 @pytest.fixture
 def works(stores: Stores) -> Waterworks:
     return Waterworks(stores)
+
+
+@pytest.fixture
+def coder() -> Coder:
+    return Coder()
+
+
+@pytest.fixture
+def shop(works: Waterworks, coder: Coder) -> Workshop:
+    made = Workshop(works.stores)
+    made.handle(coder.run, name="agent:coder", concurrency_per_key=1)  # as apps do
+    return made

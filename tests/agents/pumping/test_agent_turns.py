@@ -4,79 +4,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import pytest
 from msgspec import Raw
 
-from ade.agents.pumping.agent_turns import AgentTurns, Enqueue, ids_of, prompt_of
+from ade.agents.pumping.agent_turns import AgentTurns, prompt_of
 from ade.agents.pumping.pinned import MARK, begun_in, pinned_count
 from ade.agents.pumping.probe import IDLE, SETTLED, TAKEN
+from ade.agents.pumping.sessions import ids_of
 from ade.core.agent_runs.results import AgentProgress
-from ade.core.control import Unrecoverable
 from ade.core.errors import InvalidTask, QueueFull, StoreUnavailable
 from ade.core.inbox import verbs
 from ade.core.inbox.items import DequeuedBatch, ItemKind, ItemSource, QueueItem
 from ade.core.inbox.state import Inbox
 from ade.core.records import Task
-from ade.ports import TaskQuery
 from ade.queue.enqueue import enqueue
 from ade.queue.tasks import cancel
+from tests.agents.pumping.coding import TALK, Coder, tasks_of, turns
 from tests.agents.pumping.waterworks import Points, Waterworks
 from tests.worker.workshop import Gate, Workshop, soon
-
-TALK = "talk"
-
-
-class Coder:
-    """An agent of the type `coder`: says what it was told, and counts its turns by session."""
-
-    def __init__(self) -> None:
-        self.calls: list[dict[str, Any]] = []
-        self.gate: Gate | None = None
-        self.broken = False
-
-    async def run(
-        self,
-        prompt: str,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        conversation_id: str | None = None,
-        model: str | None = None,
-    ) -> dict[str, Any]:
-        given = {"session_id": session_id, "agent_id": agent_id, "conversation_id": conversation_id, "model": model}
-        self.calls.append({"prompt": prompt} | {name: value for name, value in given.items() if value is not None})
-        if self.gate is not None:
-            await self.gate()
-        if self.broken:
-            raise Unrecoverable("cannot")
-        ids = {"session_id": session_id or "session-1", "agent_id": agent_id or "agent-1"}
-        return {"report": f"did: {prompt}", "subagent_type": "coder", **ids, "conversation_id": conversation_id}
-
-    @property
-    def prompts(self) -> list[str]:
-        return [call["prompt"] for call in self.calls]
-
-
-@pytest.fixture
-def coder() -> Coder:
-    return Coder()
-
-
-@pytest.fixture
-def shop(works: Waterworks, coder: Coder) -> Workshop:
-    made = Workshop(works.stores)
-    made.handle(coder.run, name="agent:coder")
-    return made
-
-
-def turns(shop: Workshop, way_in: Enqueue | None = None, **options: Any) -> AgentTurns:
-    async def plainly(tasks: Sequence[Task]) -> list[Task]:
-        return await enqueue(shop.stores, shop.payloads, tasks)
-
-    return AgentTurns(shop.stores, way_in or plainly, "coder", **options)
-
-
-async def tasks_of(shop: Workshop) -> list[Task]:
-    return (await shop.stores.tasks.find(TaskQuery(name="agent:coder", oldest_first=True))).tasks
 
 
 async def test_every_batch_is_a_turn_in_the_session_of_the_last_one(
@@ -93,8 +37,9 @@ async def test_every_batch_is_a_turn_in_the_session_of_the_last_one(
         {"prompt": "now test it", "model": "large", "session_id": "session-1", "agent_id": "agent-1"},
     ]
     tasks = await tasks_of(shop)
-    assert [task.idempotency_key for task in tasks] == ["turn:talk:1-2", "turn:talk:3-3"]
-    assert {task.author_id for task in tasks} == {"anna"}
+    assert [task.idempotency_key for task in tasks] == [f"turn:talk:{task.id}" for task in tasks]
+    assert {task.concurrency_key for task in tasks} == {"conversation:talk"}
+    assert [(task.author_id, task.description) for task in tasks] == [("anna", "write it"), ("anna", "now test it")]
     assert (await works.inbox(TALK)).memory == {"session_id": "session-1", "agent_id": "agent-1"}
     assert await works.confirmed(TALK) == ["q-1", "q-2", "q-3"]
 
@@ -277,10 +222,10 @@ def test_parts_that_are_no_text_are_given_as_json() -> None:
 def test_items_that_name_an_agent_or_a_conversation_are_for_these() -> None:
     memory = {"session_id": "s", "agent_id": "a", "conversation_id": "c", "other": 1}
     assert ids_of(batch_of({"content": ""}), memory) == {"session_id": "s", "agent_id": "a", "conversation_id": "c"}
-    same = batch_of({"content": "", "agent_id": "b", "conversation_id": "c"})
-    assert ids_of(same, memory) == {"session_id": "s", "agent_id": "b", "conversation_id": "c"}
-    another = batch_of({"content": "", "conversation_id": "d"})
-    assert ids_of(another, memory) == {"conversation_id": "d"}
+    same = batch_of({"content": "", "agent_id": "a", "conversation_id": "c"})
+    assert ids_of(same, memory) == {"session_id": "s", "agent_id": "a", "conversation_id": "c"}
+    for another in ({"conversation_id": "d"}, {"agent_id": "b"}):
+        assert ids_of(batch_of({"content": "", **another}), memory) == another  # a session is not shared
 
 
 def test_a_mark_that_somebody_else_has_written_is_none() -> None:

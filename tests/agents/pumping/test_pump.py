@@ -1,18 +1,23 @@
 """One conversation: batch after batch, in order, each confirmed when its consumer is done and not before."""
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
+from ade.agents import deciding
+from ade.agents.pumping import holding
 from ade.agents.pumping.consuming import GiveUp
 from ade.agents.pumping.probe import ENDED, IDLE, SETTLED
+from ade.core.errors import StaleWrite
 from ade.core.inbox import verbs
 from ade.core.inbox.items import DequeuedBatch
-from ade.core.inbox.notices import ClearReason
-from ade.core.inbox.state import Inbox
+from ade.core.inbox.notices import ClearReason, Confirmed
+from ade.core.inbox.state import Inbox, InboxChange
+from ade.ports import InboxStore
 from tests.agents.pumping.waterworks import Listener, Points, Waterworks
-from tests.worker.workshop import Gate, eventually, soon
+from tests.worker.workshop import Gate, Replaced, eventually, soon
 
 TALK = "talk"
 
@@ -197,6 +202,29 @@ async def test_a_batch_of_somebody_who_went_silent_is_taken_when_its_lease_is_ov
         await works.until_empty(TALK)
 
     assert listener.heard[TALK] == [["one", "two"]]  # as if it had never left
+
+
+async def test_a_batch_that_is_done_is_confirmed_though_others_are_quicker(
+    works: Waterworks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await works.say(TALK, "one")
+    monkeypatch.setattr(deciding, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(holding, "_AGAIN_S", 0.01)
+    listener, overtaken = Listener(), 3
+
+    async def write(change: InboxChange[Any], write_id: str | None = None) -> None:
+        nonlocal overtaken
+        if overtaken and any(isinstance(notice, Confirmed) for notice in change.notices):
+            overtaken -= 1
+            raise StaleWrite
+        await works.stores.inboxes.write(change, write_id)
+
+    busy = cast(InboxStore, Replaced(works.stores.inboxes, {"write": write}))
+    async with works.house(listener, stores=replace(works.stores, inboxes=busy)):
+        await works.until_empty(TALK)
+
+    assert (listener.heard[TALK], overtaken) == ([["one"]], 0)
+    assert await works.confirmed(TALK) == ["q-1"]
 
 
 async def test_whoever_is_stopped_lets_the_turn_finish(works: Waterworks) -> None:

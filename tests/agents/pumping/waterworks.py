@@ -137,9 +137,15 @@ class Waterworks:
 
     @asynccontextmanager
     async def house(
-        self, consume: Consume, *, stores: Stores | None = None, probe: Probe | None = None, **changes: Any
+        self,
+        consume: Consume,
+        *,
+        consumer: str = CODER,
+        stores: Stores | None = None,
+        probe: Probe | None = None,
+        **changes: Any,
     ) -> AsyncIterator["Running"]:
-        running = Running(stores or self.stores, consume, probe or self.probe, changes)
+        running = Running(stores or self.stores, {consumer: consume}, probe or self.probe, changes)
         try:
             yield running
         finally:
@@ -149,8 +155,8 @@ class Waterworks:
 class Running:
     """A house that is open."""
 
-    def __init__(self, stores: Stores, consume: Consume, probe: Probe, changes: dict[str, Any]) -> None:
-        self.house = PumpHouse(stores, {CODER: consume}, replace(OPTIONS, **changes), probe=probe)
+    def __init__(self, stores: Stores, consumers: dict[str, Consume], probe: Probe, changes: dict[str, Any]) -> None:
+        self.house = PumpHouse(stores, consumers, replace(OPTIONS, **changes), probe=probe)
         self.stop = asyncio.Event()
         self.job = asyncio.create_task(self.house.run(self.stop))
 

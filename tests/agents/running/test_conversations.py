@@ -1,14 +1,20 @@
 """A conversation with an agent: what is said to it waits in its inbox, and a worker puts it before it turn by turn."""
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from ade import Ade
 from ade.agents.inboxes import DurableInbox
+from ade.agents.pumping.house import PumpHouse
+from ade.app import agent_duties
 from ade.core.agent_runs.results import AgentResult, result_in
 from ade.core.inbox.items import ItemKind, NewItem
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.ports import TaskQuery
+from ade.settings import WorkerSettings
 from tests.agents.running.house import app as house
 from tests.worker.workshop import eventually
 
@@ -55,7 +61,31 @@ async def test_what_is_said_becomes_turns_in_one_session_and_folder(tmp_path: Pa
         assert f"--resume={SESSION}" in resumed.report
         assert first.arguments()["workspace"] == second.arguments()["workspace"] == "support/42"
         assert first.timeout_ms == second.timeout_ms == 3_600_000  # as the profile says
+        assert app.registry.by_name["agent:claude"].definition.concurrency_per_key == 1  # one turn at a time
         assert (await inbox.state()).memory["session_id"] == SESSION
+
+
+async def test_feeding_goes_on_after_a_fault_and_with_leases_of_less_than_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [RuntimeError("nobody thought of this")]
+
+    class Faulty(PumpHouse):
+        async def run(self, stop: asyncio.Event) -> None:
+            if faults:
+                raise faults.pop()
+            await super().run(stop)
+
+    monkeypatch.setattr(agent_duties, "PumpHouse", Faulty)
+    monkeypatch.setattr(agent_duties, "_FEEDING_AGAIN_S", 0.01)
+    worker = WorkerSettings(grace_s=1.0, lease_guard=False, lease_s=0.9, heartbeat_s=0.3)
+    async with house(tmp_path, worker=worker) as app:
+        inbox = await app.agents.conversation("c")
+        await inbox.enqueue(message("hi"), consumer="agent:claude")
+        async with app.worker():
+            await emptied(inbox)
+
+    assert faults == []
 
 
 async def test_a_turn_that_fails_for_good_is_a_dead_letter_and_the_conversation_goes_on(tmp_path: Path) -> None:

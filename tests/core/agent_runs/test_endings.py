@@ -44,6 +44,7 @@ def test_why_it_did_not_complete() -> None:
     assert error_of(failed_task()) == "no luck"
     assert error_of(ended(Status.REJECTED, reason="too risky")) == "rejected: too risky"
     assert error_of(ended(Status.CANCELLED)) == "cancelled"
+    assert error_of(ended(Status.CANCELLED, reason="Aborted by user")) == "Aborted by user"
     assert error_of(ended(Status.FAILED)) == "it failed, and nobody knows why"
 
 

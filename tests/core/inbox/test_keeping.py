@@ -23,6 +23,13 @@ def put(inbox: Inbox, item: NewItem, limits: InboxLimits | None = None) -> Inbox
     return verbs.enqueue(inbox, item, limits=limits or InboxLimits(), now=NOW)
 
 
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def keyed(key: str, text: str = "done") -> NewItem:
     return msgspec.structs.replace(notification(text), key=key)
 
@@ -79,7 +86,38 @@ class TestKeys:
             put(unused("c"), keyed(key))
 
 
+class TestLimits:
+    def test_they_are_those_of_the_inbox_whoever_writes(self) -> None:
+        inbox = put(unused("c"), message(), LIMITS).after
+        for _ in range(3):
+            inbox = verbs.enqueue(inbox, message(), now=NOW).after
+
+        assert inbox.limits == LIMITS
+        assert [item.id for item in inbox.items] == ["q-3", "q-4"]
+        wider = put(inbox, message(), InboxLimits()).after
+        assert (wider.length, wider.limits) == (3, InboxLimits())
+
+
 class TestMemory:
+    def test_another_consumer_does_not_find_it(self) -> None:
+        inbox = verbs.bind(put(unused("c"), message()).after, "agent:coder").after
+        inbox = remember(taken(inbox), "lease", {"session_id": "s1"}).after
+
+        assert verbs.bind(inbox, "agent:coder").after.memory == {"session_id": "s1"}
+        bound = verbs.bind(inbox, "agent:critic").after
+        assert bound.memory == {}
+        assert confirm(bound, "lease", {"session_id": "s2"}).after.memory == {}, "it is not its inbox any more"
+
+    def test_it_is_forgotten_on_demand_but_not_what_was_begun(self) -> None:
+        inbox = taken(put(unused("c"), message()).after)
+        memory = {"session_id": "s1", "turn": {"first": 1}}
+
+        busy = verbs.reset(remember(inbox, "lease", memory).after)
+        assert (busy.answer, busy.is_written) == (False, False)
+        free = give_back(busy.after, "lease", ReturnReason.FAILED).after
+        done = verbs.reset(free)
+        assert (done.answer, done.after.memory, done.after.returns) == (True, {"turn": {"first": 1}}, 0)
+
     def test_the_holder_of_a_batch_leaves_something_for_the_next(self) -> None:
         inbox = taken(put(unused("c"), message()).after)
 
@@ -115,6 +153,8 @@ class TestMemory:
             {1: "number"},
             ["no object"],
             {"not": float("nan")},
+            {"deep": nested(100)},
+            {"deeper": nested(900)},
         ],
     )
     def test_it_is_a_small_object_of_json(self, memory: dict[str, object]) -> None:
@@ -152,9 +192,15 @@ class TestSizes:
             put(unused("c"), message("x" * (room + 1)))
 
     def test_what_is_no_json_is_refused(self) -> None:
-        for content in ("half \ud800", [{"type": object()}]):
+        for content in ("half \ud800", [{"type": object()}], [{"x": nested(5_000)}]):
             with pytest.raises(InvalidInboxItem, match="as JSON"):
                 put(unused("c"), message(content))
+
+    def test_nor_does_an_item_lie_so_deep_that_nobody_can_read_it(self) -> None:
+        assert put(unused("c"), message([{"x": nested(98)}])).answer is not None
+        for depth in (99, 500, 900):
+            with pytest.raises(InvalidInboxItem, match=r"at most 100 deep|as JSON"):
+                put(unused("c"), message([{"x": nested(depth)}]))
 
 
 class TestEvents:

@@ -264,6 +264,17 @@ class TestGivingUp:
         assert [item.id for item in change.after.items] == ["q-2"]
         assert change.notices == (Cleared(ClearReason.ERROR, 1, change.removed),)
 
+    def test_for_an_error_it_counts_as_one_that_came_back(self) -> None:
+        inbox = take(with_items(message(), barrier()), taker("a")).after
+
+        assert give_up(inbox, "a", ClearReason.ERROR).after.returns == 1
+        assert give_up(inbox, "a", ClearReason.CANCELLED).after.returns == 0
+
+    def test_what_is_to_be_remembered_is_written_in_the_same_step(self) -> None:
+        inbox = take(with_items(message()), taker("a")).after
+
+        assert give_up(inbox, "a", ClearReason.ERROR, {"session_id": "s"}).after.memory == {"session_id": "s"}
+
     def test_only_its_holder_can_give_it_up_or_back(self) -> None:
         inbox = take(with_items(message()), taker("a")).after
 
@@ -309,8 +320,8 @@ class TestKeeping:
         for notice in (*change.notices, *give_back(change.after, "a", ReturnReason.LOST).notices):
             assert msgspec.json.decode(msgspec.json.encode(notice), type=Notice) == notice
 
-    def test_a_step_without_effect_is_not_written_but_may_be_told(self) -> None:
+    def test_to_clear_nothing_is_written_too_for_it_is_told(self) -> None:
         change = verbs.clear(Inbox(id="conversation-1"), ClearReason.SHUTDOWN)
 
-        assert not change.is_written
+        assert change.is_written
         assert kinds(change.notices) == [Cleared]

@@ -233,6 +233,7 @@ class TestBridge:
 
         with pytest.raises(ConnectionError):
             bridge.connect(fail)
+        assert not bridge.is_connected
         bridge.connect(lambda message: got.append(message.text))
 
         assert got == ["precious"]

@@ -83,9 +83,12 @@ class Promises:
     def _was_written(self, state: TaskState) -> bool:
         """As a caller was told; or touched since, because what it waits for runs again, which nobody is told."""
         known = self._known.get(state.id, {})
-        before = known.get(state.version - 1)
-        is_touched = state.status == "pending" and before == structs.replace(state, version=state.version - 1)
-        return known.get(state.version) == state or is_touched
+        if known.get(state.version) == state:
+            return True
+        earlier = (before for version, before in known.items() if version < state.version)
+        return state.status == "pending" and any(
+            before == structs.replace(state, version=before.version) for before in earlier
+        )
 
     def _reached(self, task_id: str, found: Mapping[str, TaskState]) -> int:
         """How far a task has come: 0 if it is not there yet."""

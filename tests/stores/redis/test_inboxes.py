@@ -10,6 +10,7 @@ from ade.core.inbox import leasing, verbs
 from ade.core.inbox.items import NewItem
 from ade.core.inbox.leasing import Taker
 from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.notices import ClearReason
 from ade.core.inbox.state import InboxChange
 from ade.ports import INBOX
 from ade.stores.redis.hints import RedisHints
@@ -160,6 +161,19 @@ async def test_an_inbox_that_cannot_be_read_is_named_and_keeps_no_others_from_be
         await post.store.load("a")
     assert await post.broken() == ["every_inbox_is_whole: the inbox a cannot be read"]
     assert await post.store.forget_empty(post.clock.now(), 10) == 1
+
+
+async def test_items_that_cannot_be_read_can_be_cleared_all_the_same(post: Post) -> None:
+    await post.put()
+    await post.put()
+    deep = f'{{"id":"q-1","seq":1,"enqueued_at":0,"kind":"message","content":[{{"x":{"[" * 5000}{"]" * 5000}}}]}}'
+    await post.link.ask(0, ("HSET", f"{post.prefix}inbox:record:c", "1", deep))
+
+    with pytest.raises(StoreCorrupt, match="ade inbox clear c"):
+        await post.store.load("c")
+    await post.store.write(verbs.discard(await post.store.outline("c"), ClearReason.ERROR))
+    assert (await post.store.load("c")).items == ()
+    assert await post.broken() == []
 
 
 async def test_an_item_that_is_lost_is_noticed(post: Post) -> None:

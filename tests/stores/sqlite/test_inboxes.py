@@ -7,10 +7,12 @@ from typing import Any
 import apsw
 import pytest
 
+from ade.agents.inboxes import DurableInbox
 from ade.core.errors import DiskFull, StoreCorrupt
 from ade.core.inbox import leasing, verbs
 from ade.core.inbox.leasing import Taker
 from ade.core.inbox.limits import InboxLimits
+from ade.core.inbox.notices import ClearReason
 from ade.core.inbox.state import Inbox, unused
 from ade.ports import Stores
 from ade.stores.sqlite.inboxes import SqliteInboxes
@@ -93,6 +95,21 @@ async def test_what_cannot_be_read_is_named(scene: Scene, path: Path, spoil: str
 
     with pytest.raises(StoreCorrupt, match="the inbox c cannot be read"):
         await scene.stores.inboxes.load("c")
+
+
+async def test_items_that_cannot_be_read_can_be_cleared_all_the_same(scene: Scene, path: Path) -> None:
+    for name in ("c", "d"):
+        await put(scene, scene.stores.inboxes, name)
+    deep = f'{{"id":"q-1","seq":1,"enqueued_at":0,"kind":"message","content":[{{"x":{"[" * 5000}{"]" * 5000}}}]}}'
+    meddler = apsw.Connection(str(path))
+    meddler.execute("UPDATE inbox_item SET item = ? WHERE inbox_id = 'c'", (deep,))
+    meddler.close()
+
+    with pytest.raises(StoreCorrupt, match="ade inbox clear c"):
+        await scene.stores.inboxes.load("c")
+    assert [item.id for item in await DurableInbox(scene.stores, "c").clear(ClearReason.ERROR)] == ["q-1"]
+    assert (await scene.stores.inboxes.load("c")).items == ()
+    assert len((await scene.stores.inboxes.load("d")).items) == 1
 
 
 class FullDisk(NoGuard):

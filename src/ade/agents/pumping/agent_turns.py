@@ -14,10 +14,11 @@ from msgspec import Raw, structs
 from ade.agents.inboxes import DurableInbox
 from ade.agents.pumping.consuming import GiveUp
 from ade.agents.pumping.pinned import BegunTurn, begun_in, with_turn, without_turn
+from ade.agents.pumping.sessions import Said, after_turn, ids_of
 from ade.core.agent_runs.names import task_name
-from ade.core.agent_runs.results import AgentProgress, AgentResult, progress_in, result_in
-from ade.core.errors import AdeError, NotConfirmed, QueueFull, StoreCorrupt, StoreError, StoreUnavailable, UnknownTask
-from ade.core.inbox.items import DequeuedBatch, Part
+from ade.core.agent_runs.results import progress_in, result_in
+from ade.core.errors import AdeError, NotConfirmed, QueueFull, StoreCorrupt, StoreError, StoreUnavailable
+from ade.core.inbox.items import COALESCABLE, DequeuedBatch, Part
 from ade.core.inbox.notices import ClearReason
 from ade.core.inbox.state import Inbox
 from ade.core.inbox.turns import merged_content
@@ -29,7 +30,8 @@ from ade.queue.payloads import Payloads
 from ade.queue.waiting import FinishWatch
 
 Enqueue = Callable[[Sequence[Task]], Awaitable[list[Task]]]
-IDS = ("session_id", "agent_id", "conversation_id")  # what the agent needs to go on where it was
+_PAGE = 500
+_LONGEST_DESCRIPTION = 60
 _AGAIN_S = 0.5  # after the store could not be reached
 
 
@@ -37,8 +39,12 @@ class AgentTurns:
     """Feeds agents of one type. Belongs to one event loop.
 
     `enqueue` is the app's way, with its guard. `template` is what its tasks have in common, such as a time-out; `usual`
-    are arguments that every turn gets, such as a model.
+    are arguments that every turn gets, such as a model. `author_id` is whose budget pays for what nobody has said.
+
+    Answers to questions are not told to the agent: they are for whoever asked, and stay until he takes them.
     """
+
+    waking = COALESCABLE
 
     def __init__(
         self,
@@ -58,25 +64,45 @@ class AgentTurns:
         self._author_id = author_id
         self._payloads = Payloads(stores.blobs)
         self._watch = FinishWatch(stores)
+        self._under_way: dict[str, str] = {}  # the tasks that are waited for, by their inboxes
 
     async def __call__(self, batch: DequeuedBatch, inbox: Inbox) -> dict[str, Any]:
-        memory, turn = inbox.memory, begun_in(inbox.memory)
+        memory, turn = without_turn(inbox.memory), begun_in(inbox.memory)
         if turn is not None and not turn.covers(batch):  # its items were removed, but perhaps it goes on
-            memory = await self._after_earlier(memory, turn)
+            memory = await self._after_earlier(memory, turn, inbox)
             turn = None
         if turn is None:
             turn = BegunTurn(
                 first=batch.items[0].seq, last=batch.items[-1].seq, task=fresh_id(self._stores.clock.now())
             )
-            memory = without_turn(memory)
             await self._remember(inbox, with_turn(memory, turn))
-        ended = await self._ended(await self._begun(turn, batch, inbox, memory))
-        return await self._learned(ended, inbox, without_turn(memory))
+        ended = await self._ended(await self._begun(turn, batch, inbox, memory), inbox)
+        memory = after_turn(memory, ids_of(batch, memory), ended, await self._said_by(ended))
+        if ended.status is not Status.COMPLETED:  # it can be replayed; its items are not told again
+            raise GiveUp(_reason(ended), f"task {ended.id} is {ended.status}", memory)
+        return memory
 
-    async def _after_earlier(self, memory: dict[str, Any], turn: BegunTurn) -> dict[str, Any]:
+    async def only_waiting(self) -> list[str]:
+        """Those whose task is not running: it waits for a worker, for its time, or for people."""
+        under_way = list(self._under_way.items())
+        found = []
+        for start in range(0, len(under_way), _PAGE):
+            page = under_way[start : start + _PAGE]
+            tasks = await self._stores.tasks.get([task_id for _, task_id in page])
+            found += [
+                inbox_id
+                for (inbox_id, _), task in zip(page, tasks, strict=True)
+                if task is not None and task.status is not Status.RUNNING
+            ]
+        return found
+
+    async def _after_earlier(self, memory: dict[str, Any], turn: BegunTurn, inbox: Inbox) -> dict[str, Any]:
         """Two turns of a conversation at once would not know of each other."""
         [task] = await self._stores.tasks.get([turn.task])
-        return memory if task is None else _with_ids(memory, await self._said_by(await self._ended(task)))
+        if task is None:
+            return memory
+        ended = await self._ended(task, inbox)
+        return after_turn(memory, memory, ended, await self._said_by(ended))
 
     async def _begun(self, turn: BegunTurn, batch: DequeuedBatch, inbox: Inbox, memory: dict[str, Any]) -> Task:
         [known] = await self._stores.tasks.get([turn.task])
@@ -90,43 +116,40 @@ class AgentTurns:
         except (StoreError, QueueFull):
             raise
         except AdeError as error:  # not today and not tomorrow
-            raise GiveUp(ClearReason.ERROR, f"{error.code}: {error.detail}") from error
+            raise GiveUp(ClearReason.ERROR, f"{error.code}: {error.detail}", memory) from error
         return stored
 
     def _task(self, turn: BegunTurn, batch: DequeuedBatch, inbox: Inbox, memory: dict[str, Any]) -> Task:
         # All turns share a folder: agents find their sessions by it.
-        args = {"workspace": inbox.id, **self._usual, "prompt": prompt_of(batch), **ids_of(batch, memory)}
+        prompt = prompt_of(batch)
+        args = {"workspace": inbox.id, **self._usual, "prompt": prompt, **ids_of(batch, memory)}
         return structs.replace(
             self._template,
             id=turn.task,
             args=Raw(msgspec.json.encode(args)),
-            idempotency_key=f"turn:{inbox.id}:{turn.first}-{turn.last}",
-            parent_id=memory.get("parent_id"),
-            author_id=memory.get("author_id") or self._author_id,
+            description=prompt.strip().partition("\n")[0][:_LONGEST_DESCRIPTION] or f"conversation {inbox.id}",
+            idempotency_key=f"turn:{inbox.id}:{turn.task}",  # seqs come again when an inbox was forgotten
+            concurrency_key=f"conversation:{inbox.id}",  # for one that is replayed beside the next
+            author_id=next((item.author for item in batch.items if item.author), self._author_id),
             source="agent",
         )
 
-    async def _ended(self, task: Task) -> Task:
-        """Waits as long as it takes; who holds the batch no longer is cancelled."""
-        while True:
-            try:
-                return await self._watch.wait(task.id)
-            except UnknownTask as error:
-                raise GiveUp(ClearReason.ERROR, error.detail) from error
-            except StoreUnavailable:
-                await asyncio.sleep(_AGAIN_S)
+    async def _ended(self, task: Task, inbox: Inbox) -> Task:
+        """Waits as long as it takes; who holds the batch no longer is cancelled. Raises UnknownTask.
 
-    async def _learned(self, task: Task, inbox: Inbox, memory: dict[str, Any]) -> dict[str, Any]:
-        """What to remember. A task that did not complete can be replayed; its items are not told again."""
-        memory = _with_ids(memory, await self._said_by(task))
-        if task.status is Status.COMPLETED:
-            return memory
-        await self._remember(inbox, memory)
-        was_stopped = task.status in (Status.CANCELLED, Status.REJECTED)
-        reason = ClearReason.CANCELLED if was_stopped else ClearReason.ERROR
-        raise GiveUp(reason, f"task {task.id} is {task.status}")
+        A task that was stored and never confirmed may be gone: then the batch comes again, and it is enqueued again.
+        """
+        self._under_way[inbox.id] = task.id
+        try:
+            while True:
+                try:
+                    return await self._watch.wait(task.id)
+                except StoreUnavailable:
+                    await asyncio.sleep(_AGAIN_S)
+        finally:
+            self._under_way.pop(inbox.id, None)
 
-    async def _said_by(self, task: Task) -> AgentResult | AgentProgress | None:
+    async def _said_by(self, task: Task) -> Said:
         if task.result is None:
             return progress_in(task.progress)
         try:
@@ -150,19 +173,5 @@ def _as_text(part: Part) -> str:
     return msgspec.json.encode(part).decode()
 
 
-def ids_of(batch: DequeuedBatch, memory: Mapping[str, Any]) -> dict[str, str]:
-    """Where the agent goes on: what the items name counts more than what was remembered.
-
-    A session belongs to its conversation, so items of another one begin anew.
-    """
-    agent_id, conversation_id = batch.items[0].scope
-    known = {name: memory[name] for name in IDS if isinstance(memory.get(name), str)}
-    if conversation_id is not None and known.get("conversation_id", conversation_id) != conversation_id:
-        known = {}
-    named = {"agent_id": agent_id, "conversation_id": conversation_id}
-    return known | {name: value for name, value in named.items() if value is not None}
-
-
-def _with_ids(memory: dict[str, Any], said: AgentResult | AgentProgress | None) -> dict[str, Any]:
-    ids = {name: getattr(said, name) for name in IDS if said is not None}
-    return memory | {name: value for name, value in ids.items() if value is not None}
+def _reason(ended: Task) -> ClearReason:
+    return ClearReason.CANCELLED if ended.status in (Status.CANCELLED, Status.REJECTED) else ClearReason.ERROR

@@ -2,17 +2,18 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ade.agents.pumping.known import KnownInbox
 from ade.agents.pumping.pinned import pinned_count
 from ade.core.errors import StaleLease, StaleWrite, StoreError
 from ade.core.inbox import leasing
-from ade.core.inbox.items import DequeuedBatch
+from ade.core.inbox.items import DequeuedBatch, ItemKind
 from ade.core.inbox.leasing import Taker
 from ade.core.inbox.notices import ClearReason, ReturnReason
 from ade.core.inbox.state import Inbox, InboxChange, changed
+from ade.core.inbox.turns import in_the_way
 from ade.governance.locks.held import certain_for
 from ade.logs import Log
 from ade.ports import Clock
@@ -27,8 +28,13 @@ def is_out(inbox: Inbox, clock: Clock) -> bool:
     return inbox.lease is not None and inbox.lease.until > clock.steady()
 
 
-async def take(known: KnownInbox, clock: Clock, *, consumer: str, holder: str, lease_ms: int) -> "HeldBatch | None":
-    """The next batch, or the turn that somebody has begun; None if there is nothing, or it is somebody else's."""
+async def take(
+    known: KnownInbox, clock: Clock, *, consumer: str, waking: Collection[ItemKind], holder: str, lease_ms: int
+) -> "HeldBatch | None":
+    """The next batch, or the turn that somebody has begun; None if there is nothing, or it is somebody else's.
+
+    What is of no kind that wakes its consumer is for somebody else: then it is told why all that comes later waits.
+    """
     lease_id, asked_at = os.urandom(16).hex(), 0.0
 
     def decide(inbox: Inbox) -> InboxChange[DequeuedBatch | None]:
@@ -38,7 +44,9 @@ async def take(known: KnownInbox, clock: Clock, *, consumer: str, holder: str, l
         asked_at = asyncio.get_running_loop().time()
         taker = Taker(lease_id=lease_id, holder=holder, lease_ms=lease_ms, steady=clock.steady())
         count = pinned_count(inbox)
-        return leasing.take_items(inbox, taker, count) if count else leasing.take(inbox, taker)
+        if count:
+            return leasing.take_items(inbox, taker, count)
+        return leasing.take(inbox, taker, in_the_way(inbox.items, waking))
 
     change = await known.carry_out(decide)
     if change.answer is None:
@@ -91,8 +99,9 @@ class HeldBatch:
         """Insists for as long as the lease is good, for all the work is done. Raises StaleLease, InvalidInbox."""
         await self._insist(lambda inbox: leasing.confirm(inbox, self._lease_id, memory))
 
-    async def give_up(self, reason: ClearReason) -> None:
-        await self._insist(lambda inbox: leasing.give_up(inbox, self._lease_id, reason))
+    async def give_up(self, reason: ClearReason, memory: dict[str, Any] | None) -> None:
+        """As `confirm`."""
+        await self._insist(lambda inbox: leasing.give_up(inbox, self._lease_id, reason, memory))
 
     async def give_back(self, reason: ReturnReason) -> None:
         """Once: if that fails, the end of the lease does the same."""
@@ -102,7 +111,9 @@ class HeldBatch:
         while True:
             try:
                 await self._known.carry_out(decide)
-            except StoreError as error:
+            except StaleLease:  # which is a StaleWrite too
+                raise
+            except (StoreError, StaleWrite) as error:
                 log.warning("pump.not_written", conversation=self.inbox.id, error=str(error))
                 if self._loop.time() + _AGAIN_S >= self._sure_until:
                     raise

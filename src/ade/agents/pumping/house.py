@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ade.agents.pumping import probe as points
 from ade.agents.pumping.claims import Claims
-from ade.agents.pumping.consuming import Consume
+from ade.agents.pumping.consuming import Consume, Patient
 from ade.agents.pumping.guard import Guard
 from ade.agents.pumping.options import PumpOptions
 from ade.agents.pumping.probe import Probe
@@ -53,7 +53,8 @@ class PumpHouse:
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._pumps: dict[str, Pump] = {}  # of those jobs that have got their conversation
         self._guards: dict[str, Guard] = {}
-        self._refused: dict[str, float] = {}  # when to ask again for what others have
+        self._waiting: set[str] = set()  # those whose turn only waited when there was no place for others
+        self._refused: dict[str, float] = {}  # when to ask again for what others have, or what is for others
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
         self._is_crowded = False  # more wait for a pump than may have one
@@ -86,7 +87,10 @@ class PumpHouse:
         wait_s = self._options.poll_s
         try:
             ready = await self._stores.inboxes.ready(frozenset(self._consumers), self._most_to_ask_for())
-            if self._begin(ready):
+            is_kept_back = self._begin(ready)
+            if self._is_crowded and await self._find_places():
+                is_kept_back = self._begin(ready)
+            if is_kept_back:
                 wait_s = min(wait_s, max(self._next_start - self._loop.time(), 0.0))
         except StoreError as error:
             log.warning("pumps.not_looked", error=str(error))
@@ -133,9 +137,21 @@ class PumpHouse:
         return True
 
     def _places(self) -> int:
-        """Those that rest do not count, or a few bad conversations would keep all others from their turn."""
-        resting = sum(1 for pump in self._pumps.values() if pump.is_resting)
-        return self._options.most_pumps - len(self._jobs) + resting
+        """Those that rest do not count, or a few bad conversations would keep all others from their turn.
+
+        Nor do those whose turn waits for people, which can take days.
+        """
+        resting = {inbox_id for inbox_id, pump in self._pumps.items() if pump.is_resting}
+        waiting = min(len(self._waiting - resting), self._options.most_waiting)
+        return self._options.most_pumps - len(self._jobs) + len(resting) + waiting
+
+    async def _find_places(self) -> bool:
+        """Look who only waits. Whether there is a place now. Raises StoreError."""
+        consumers: list[object] = list(self._consumers.values())
+        patient = [consume for consume in consumers if isinstance(consume, Patient)]
+        found = [inbox_id for consume in patient for inbox_id in await consume.only_waiting()]
+        self._waiting = {inbox_id for inbox_id in found if inbox_id in self._pumps}
+        return self._places() > 0
 
     def _make_room(self) -> None:
         for pump in self._pumps.values():
@@ -151,6 +167,7 @@ class PumpHouse:
         """There is room again, and perhaps something came while it ended."""
         self._jobs.pop(inbox_id, None)
         self._pumps.pop(inbox_id, None)
+        self._waiting.discard(inbox_id)
         self._rung.set()
 
     async def _keep_pumping(self, inbox_id: str) -> None:
@@ -183,6 +200,8 @@ class PumpHouse:
             pump = Pump(inbox_id, name, self._consumers[name], lock=lock, guard=guard, around=self._around)
             self._pumps[inbox_id] = pump
             await pump.run()
+            if pump.is_blocked:
+                self._refused[inbox_id] = self._loop.time() + self._options.blocked_s
         finally:
             await self._claims.release(lock)
             await self._probe(points.ENDED, inbox_id)

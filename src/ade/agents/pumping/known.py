@@ -1,17 +1,13 @@
 """The inbox of one conversation as its pump knows it."""
 
-import asyncio
-import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from ade.core.errors import StaleWrite
+from ade.agents.deciding import carry_out
 from ade.core.inbox.state import Inbox, InboxChange
 from ade.ports import Stores
 
 T = TypeVar("T")
-_TRIES = 60  # against others who put items in; of those one gets through each time
-_PAUSE_S = 0.01
 
 
 class KnownInbox:
@@ -34,16 +30,8 @@ class KnownInbox:
 
     async def carry_out(self, decide: Callable[[Inbox], InboxChange[T]]) -> InboxChange[T]:
         """Write a decision; when somebody was faster, read again and decide again. Raises what `decide` raises."""
-        for tries_left in reversed(range(_TRIES)):
-            change = decide(await self.newest())
-            self.forget()  # unless the write succeeds, nobody knows
-            try:
-                await self._stores.inboxes.write(change)
-            except StaleWrite:
-                if not tries_left:
-                    raise
-                await asyncio.sleep(random.random() * _PAUSE_S)
-            else:
-                self._newest = change.after
-                return change
-        raise AssertionError("unreachable: the last try returns or raises")
+        known = self._newest
+        self.forget()  # unless the write succeeds, nobody knows
+        change = await carry_out(self._stores, self.id, decide, known=known)
+        self._newest = change.after
+        return change

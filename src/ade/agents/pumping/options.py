@@ -16,10 +16,12 @@ class PumpOptions:
     batches_in_a_row: int = 20  # before a pump makes room, if other conversations wait for one
     restarts: RestartLimits = field(default_factory=RestartLimits)
     # of all pumps of a process
-    most_pumps: int = 200  # those that rest do not count
+    most_pumps: int = 200  # those that rest do not count, nor those whose turn only waits
+    most_waiting: int = 1_000  # beyond so many, those whose turn only waits do count
     starts_per_s: float = 20.0  # at first, until nothing is left over from before
     poll_s: float = 5.0  # between looks when nobody rings
     refused_s: float = 1.0  # before a conversation that another process has is asked for again
+    blocked_s: float = 5.0  # before one is looked at again whose next item is for somebody else
 
     def __post_init__(self) -> None:
         if self.lease_s < 1:

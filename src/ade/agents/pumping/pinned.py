@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from ade.core.inbox.items import DequeuedBatch
-from ade.core.inbox.state import Inbox
+from ade.core.inbox.state import TURN, Inbox
 
-MARK = "turn"  # where it is in the memory
+MARK = TURN  # where it is in the memory
 
 
 class BegunTurn(Struct, frozen=True, kw_only=True):

@@ -5,19 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ade.agents.pumping import probe
-from ade.agents.pumping.consuming import Consume
+from ade.agents.pumping.consuming import Consume, waking_of
 from ade.agents.pumping.guard import Guard
 from ade.agents.pumping.holding import HeldBatch, is_out, take
 from ade.agents.pumping.known import KnownInbox
 from ade.agents.pumping.options import PumpOptions
 from ade.agents.pumping.probe import Probe
 from ade.agents.pumping.turn import Ending, Turn
+from ade.core.inbox.turns import in_the_way
 from ade.governance.locks.held import HeldLock
 from ade.governance.locks.renewals import either
 from ade.ports import Stores
 
-_GOOD = frozenset({Ending.CONFIRMED, Ending.GIVEN_UP})
-_BAD = frozenset({Ending.FAILED, Ending.LOST})
+_BAD = frozenset({Ending.FAILED, Ending.LOST, Ending.GIVEN_UP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class Pump:
         self._inbox = KnownInbox(around.stores, inbox_id)
         self._consumer = consumer
         self._consume = consume
+        self._waking = waking_of(consume)
         self._lock = lock
         self._guard = guard
         self._around = around
@@ -52,6 +53,7 @@ class Pump:
         self._served = 0
         self.is_idle = False
         self.is_resting = False
+        self.is_blocked = False  # by an item that is for somebody else; it has ended then
 
     def wake(self) -> None:
         self._woken.set()
@@ -112,6 +114,7 @@ class Pump:
             self._inbox,
             self._clock,
             consumer=self._consumer,
+            waking=self._waking,
             holder=self._around.holder,
             lease_ms=self._options.lease_ms,
         )
@@ -125,6 +128,9 @@ class Pump:
         if inbox.lease is not None and is_out(inbox, self._clock):  # of a pump that went silent
             await either(self._woken, (inbox.lease.until - self._clock.steady() + 1) / 1000)
             return True
+        if in_the_way(inbox.items, self._waking):
+            self.is_blocked = True
+            return False
         self.is_idle = True
         await self._around.probe(probe.IDLE, self._inbox.id)
         await either(self._woken, self._options.idle_s)
@@ -135,7 +141,7 @@ class Pump:
         """Whether to go on with the next batch."""
         await self._around.probe(probe.TAKEN, self._inbox.id)
         ending = await Turn(held, self._consume, grace_s=self._options.grace_s).run(self._over)
-        if ending in _GOOD:
+        if ending is Ending.CONFIRMED:
             self._guard.succeeded()
         elif ending in _BAD:
             self._guard.failed()

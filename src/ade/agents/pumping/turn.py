@@ -6,8 +6,9 @@ from typing import Any
 
 from ade.agents.pumping.consuming import Consume, GiveUp
 from ade.agents.pumping.holding import HeldBatch
-from ade.core.errors import AdeError, StaleLease, StaleWrite, StoreError
-from ade.core.inbox.notices import ReturnReason
+from ade.core.errors import StaleLease, StaleWrite, StoreError
+from ade.core.inbox.errors import InvalidInbox
+from ade.core.inbox.notices import ClearReason, ReturnReason
 from ade.logs import Log
 
 _CANCEL_S = 10.0  # for a consumer that is told to stop
@@ -16,7 +17,8 @@ log = Log("ade.pumps")
 
 class Ending(Enum):
     CONFIRMED = auto()
-    GIVEN_UP = auto()  # by the consumer
+    GIVEN_UP = auto()  # by the consumer, for an error
+    CALLED_OFF = auto()  # by people: that says nothing about the consumer
     FAILED = auto()
     RELEASED = auto()  # for another pump, because this one must end
     LOST = auto()  # somebody else has it by now, or soon
@@ -74,9 +76,7 @@ class Turn:
         if self._was_stopped and was_lost:
             raise StaleLease
         if isinstance(error, GiveUp):
-            log.info("pump.given_up", conversation=self._held.inbox.id, reason=error.reason, why=error.why)
-            await self._held.give_up(error.reason)
-            return Ending.GIVEN_UP
+            return await self._give_up(error)
         if self._was_stopped:
             await self._held.give_back(ReturnReason.RELEASED)
             return Ending.RELEASED
@@ -85,11 +85,17 @@ class Turn:
     async def _confirm(self, memory: dict[str, Any] | None) -> Ending:
         try:
             await self._held.confirm(memory)
-        except (StoreError, StaleWrite):
-            raise
-        except AdeError as error:  # what it wants to remember is not possible
+        except InvalidInbox as error:  # what it wants to remember is not possible
             return await self._fail(error)
         return Ending.CONFIRMED
+
+    async def _give_up(self, given_up: GiveUp) -> Ending:
+        log.info("pump.given_up", conversation=self._held.inbox.id, reason=given_up.reason, why=given_up.why)
+        try:
+            await self._held.give_up(given_up.reason, given_up.memory)
+        except InvalidInbox as error:  # as above
+            return await self._fail(error)
+        return Ending.GIVEN_UP if given_up.reason is ClearReason.ERROR else Ending.CALLED_OFF
 
     async def _fail(self, error: BaseException) -> Ending:
         text = f"{type(error).__name__}: {error}"[:500]

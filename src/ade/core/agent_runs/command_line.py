@@ -81,6 +81,11 @@ def _values(profile: Profile, assignment: Assignment) -> dict[str, str]:
     return {**profile.defaults, "prompt": "", **given}
 
 
+def goes_on_by(profile: Profile) -> frozenset[str]:
+    """The ids that make an agent of this profile go on from an earlier run."""
+    return frozenset(name for words in profile.resume for word in words for name in _PLACE.findall(word))
+
+
 def _hook_words(profile: Profile, hook: str) -> Words:
     """The command stands within JSON."""
     return tuple(word.replace("{hook}", json.dumps(hook)[1:-1]) for word in profile.hook_words)

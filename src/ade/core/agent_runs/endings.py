@@ -35,6 +35,8 @@ def error_of(task: Task) -> str:
     """Why it did not complete."""
     if task.status is Status.FAILED:
         return task.error.message if task.error is not None else "it failed, and nobody knows why"
+    if task.status is Status.CANCELLED and task.reason:
+        return task.reason  # such as "Aborted by user"
     return f"{task.status}: {task.reason}" if task.reason else str(task.status)
 
 

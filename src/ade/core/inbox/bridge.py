@@ -48,11 +48,15 @@ class MessageBridge:
         return self._consumer is not None
 
     def connect(self, consumer: Callable[[BridgeMessage], object]) -> None:
-        """Hand over what was kept, oldest first, and from now on all that comes."""
+        """Hand over what was kept, oldest first, and from now on all that comes. One that fails is not connected."""
         self._consumer = consumer
-        while self._buffered:
-            consumer(self._buffered[0])
-            self._buffered.popleft()  # not before: a consumer that fails finds it again when it comes back
+        try:
+            while self._buffered:
+                consumer(self._buffered[0])
+                self._buffered.popleft()  # not before: a consumer that fails finds it again when it comes back
+        except BaseException:
+            self._consumer = None
+            raise
 
     def disconnect(self) -> None:
         self._consumer = None

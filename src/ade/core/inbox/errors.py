@@ -27,6 +27,12 @@ class UnknownInboxItem(AdeError):
     code = "unknown_inbox_item"
 
 
+class InboxBusy(AdeError):
+    """A batch of the inbox is out, and whoever has it would write over this. Nothing was stored."""
+
+    code = "inbox_busy"
+
+
 class InboxFull(AdeError):
     """The inbox takes no more items until somebody has taken some. Nothing was stored."""
 

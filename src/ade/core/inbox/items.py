@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ade.core.inbox.errors import InvalidInboxItem
+from ade.core.inbox.nesting import DEEPEST, is_too_deep
 
 
 class ItemKind(StrEnum):
@@ -36,6 +37,7 @@ class ItemSource(StrEnum):
 
 LARGEST_ITEM = 256_000  # bytes of JSON
 LONGEST_KEY = 200
+LONGEST_AUTHOR = 200
 
 Part = dict[str, Any]  # of a message: {"type": "text", "text": ...}, an image, and whatever else an agent takes
 Content = str | list[Part]
@@ -50,6 +52,7 @@ class NewItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: Content | None = None
     text: str | None = None
     client_message_id: str | None = None  # by which whoever sent it knows it again
+    author: str | None = None  # the account that said it, whose budget pays for what it leads to
     agent_id: str | None = None
     conversation_id: str | None = None
     cron_task_id: str | None = None  # of a cron prompt: what made it
@@ -106,21 +109,32 @@ def check_item(item: NewItem) -> None:
         raise InvalidInboxItem(f"`no_coalesce` is for messages, not for an item of kind {item.kind}")
     if item.cron_task_id is not None and item.kind != ItemKind.CRON_PROMPT:
         raise InvalidInboxItem(f"`cron_task_id` is for cron prompts, not for an item of kind {item.kind}")
+    _check_names(item)
+    _check_size(item)
+
+
+def _check_names(item: NewItem) -> None:
     if item.key is not None and not 1 <= len(item.key) <= LONGEST_KEY:
         raise InvalidInboxItem(f"the key of an item has 1 to {LONGEST_KEY} characters, not {len(item.key)}")
-    _check_size(item)
+    if item.author is not None and not (1 <= len(item.author) <= LONGEST_AUTHOR and item.author.isprintable()):
+        raise InvalidInboxItem(f"the author of an item has 1 to {LONGEST_AUTHOR} printable characters")
 
 
 def _check_size(item: NewItem) -> None:
     """An item waits in the store, and is read as often as somebody looks: what is large belongs into a file."""
     try:
-        size = len(msgspec.json.encode(item))
+        encoded = msgspec.json.encode(item)
+        is_deep = isinstance(item.content, list) and is_too_deep(msgspec.json.decode(encoded)["content"])
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidInboxItem(f"the item cannot be kept as JSON: {error}") from None
-    if size > LARGEST_ITEM:
+    if len(encoded) > LARGEST_ITEM:
         raise InvalidInboxItem(
-            f"an item has at most {LARGEST_ITEM:,} bytes as JSON, and this one has {size:,}; "
+            f"an item has at most {LARGEST_ITEM:,} bytes as JSON, and this one has {len(encoded):,}; "
             "put what is large into a file, and the file's name into the item"
+        )
+    if is_deep:
+        raise InvalidInboxItem(
+            f"lists and objects lie in one another at most {DEEPEST} deep in an item; make it flatter"
         )
 
 

@@ -77,7 +77,14 @@ def _lease(inbox: Inbox, taker: Taker, count: int) -> InboxChange[DequeuedBatch 
     if taker.lease_id == inbox.confirmed:
         raise StaleLease(f"the lease {taker.lease_id} was used for a batch that is confirmed; take with a new one")
     batch = next_batch(inbox, count)
-    lease = BatchLease(id=taker.lease_id, holder=taker.holder, batch_id=batch.batch_id, count=count, until=taker.until)
+    lease = BatchLease(
+        id=taker.lease_id,
+        holder=taker.holder,
+        batch_id=batch.batch_id,
+        count=count,
+        until=taker.until,
+        consumer=inbox.consumer,
+    )
     return changed(inbox, batch, Dequeued(batch), lease=lease, last_batch=inbox.last_batch + 1)
 
 
@@ -90,9 +97,8 @@ def renew(inbox: Inbox, lease_id: str, *, lease_ms: int, steady: int) -> InboxCh
 
 def remember(inbox: Inbox, lease_id: str, memory: dict[str, Any]) -> InboxChange[None]:
     """What whoever takes the next batch shall find in `Inbox.memory`. Raises StaleLease and InvalidInbox."""
-    _own(inbox, lease_id)
-    check_memory(memory)
-    return changed(inbox, None, memory=memory)
+    lease, _ = _own(inbox, lease_id)
+    return changed(inbox, None, memory=_kept(inbox, lease, memory))
 
 
 def confirm(inbox: Inbox, lease_id: str, memory: dict[str, Any] | None = None) -> InboxChange[DequeuedBatch | None]:
@@ -100,15 +106,27 @@ def confirm(inbox: Inbox, lease_id: str, memory: dict[str, Any] | None = None) -
 
     With a memory, that is kept in the same step. Once more for the same batch: None, and nothing changes.
     """
-    if memory is not None:
-        check_memory(memory)
     if lease_id == inbox.confirmed and not _is_held_by(inbox, lease_id):
         return changed(inbox, None)
-    _, batch = _own(inbox, lease_id)
-    fields: dict[str, Any] = {"items": inbox.waiting, "lease": None, "returns": 0, "confirmed": lease_id}
-    if memory is not None:
-        fields["memory"] = memory
-    return changed(inbox, batch, Confirmed(batch), **fields)
+    lease, batch = _own(inbox, lease_id)
+    return changed(
+        inbox,
+        batch,
+        Confirmed(batch),
+        items=inbox.waiting,
+        lease=None,
+        returns=0,
+        confirmed=lease_id,
+        memory=_kept(inbox, lease, memory),
+    )
+
+
+def _kept(inbox: Inbox, lease: BatchLease, memory: dict[str, Any] | None) -> dict[str, Any]:
+    """The memory afterwards. It is the consumer's: one that was replaced meanwhile has nothing to say any more."""
+    if memory is None or lease.consumer != inbox.consumer:
+        return inbox.memory
+    check_memory(memory)
+    return memory
 
 
 def give_back(inbox: Inbox, lease_id: str, reason: ReturnReason) -> InboxChange[DequeuedBatch]:
@@ -120,11 +138,22 @@ def give_back(inbox: Inbox, lease_id: str, reason: ReturnReason) -> InboxChange[
     return _returned(inbox, batch, reason)
 
 
-def give_up(inbox: Inbox, lease_id: str, reason: ClearReason) -> InboxChange[DequeuedBatch]:
-    """The batch shall not be tried again: its items are gone, and told as cleared. Raises StaleLease."""
-    _, batch = _own(inbox, lease_id)
+def give_up(
+    inbox: Inbox, lease_id: str, reason: ClearReason, memory: dict[str, Any] | None = None
+) -> InboxChange[DequeuedBatch]:
+    """The batch shall not be tried again: its items are gone, and told as cleared. Raises StaleLease.
+
+    With a memory, that is kept in the same step. What is given up for an error counts as one that came back.
+    """
+    lease, batch = _own(inbox, lease_id)
     return changed(
-        inbox, batch, Cleared(reason, batch.merged_count, batch.items), items=inbox.waiting, lease=None, returns=0
+        inbox,
+        batch,
+        Cleared(reason, batch.merged_count, batch.items),
+        items=inbox.waiting,
+        lease=None,
+        returns=inbox.returns + 1 if reason is ClearReason.ERROR else 0,
+        memory=_kept(inbox, lease, memory),
     )
 
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from ade.core.inbox.errors import InvalidInbox
+from ade.core.inbox.nesting import DEEPEST, is_too_deep
 
 LONGEST_NAME = 200
 LARGEST_MEMORY = 16_000  # bytes of JSON
@@ -30,10 +31,13 @@ def check_memory(memory: object) -> None:
     """Raises InvalidInbox unless it is small and comes back from JSON as it is."""
     try:
         encoded = msgspec.json.encode(memory)
-        is_same = msgspec.json.decode(encoded) == memory
+        decoded = msgspec.json.decode(encoded)
+        is_same = decoded == memory
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidInbox(f"what an inbox remembers must be JSON: {error}") from None
     if len(encoded) > LARGEST_MEMORY:
         raise InvalidInbox(f"an inbox remembers at most {LARGEST_MEMORY:,} bytes of JSON, not {len(encoded):,}")
+    if is_too_deep(decoded):
+        raise InvalidInbox(f"what an inbox remembers lies at most {DEEPEST} deep in one another; make it flatter")
     if not isinstance(memory, dict) or not is_same:
         raise InvalidInbox("what an inbox remembers must be an object of plain JSON: texts, numbers, lists, objects")

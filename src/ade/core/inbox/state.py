@@ -1,16 +1,19 @@
 """An inbox as it is stored, and a decided change of it."""
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
-from ade.core.errors import StaleWrite
-from ade.core.inbox.items import DequeuedBatch, QueueItem
+from ade.core.errors import StaleWrite, StoreCorrupt
+from ade.core.inbox.items import DequeuedBatch, ItemKind, QueueItem
+from ade.core.inbox.limits import InboxLimits
 from ade.core.inbox.names import check_inbox_id
 from ade.core.inbox.notices import BlockedReason, Notice
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 Other = TypeVar("Other")
+TURN = "turn"  # the place in the memory where a consumer marks what it has begun; it stays when the rest is forgotten
 
 
 class BatchLease(Struct, frozen=True, kw_only=True):
@@ -21,6 +24,7 @@ class BatchLease(Struct, frozen=True, kw_only=True):
     batch_id: str
     count: int
     until: int  # the store's steady time
+    consumer: str | None = None  # whom the inbox was bound to then: the memory of that one alone may be written
 
 
 class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,11 +42,12 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_item: int = 0  # the highest seq ever given, to refused items too
     last_batch: int = 0
     told: BlockedReason | None = None  # why nothing is taken, as it was told last; forgotten when nothing waits
-    returns: int = 0  # batches that came back unfinished since the last one that was finished
+    returns: int = 0  # batches that came back, or were given up for an error, since the last one that was finished
     confirmed: str | None = None  # the lease of the last batch that was confirmed
     consumer: str | None = None  # who feeds on it, such as agent:coder; without one it waits for whoever asks by id
     memory: dict[str, Any] = {}  # small JSON that its consumer wants to find next time
     keys: tuple[str, ...] = ()  # of the newest items that had one
+    limits: InboxLimits | None = None  # as somebody has set them; None: the usual ones
 
     @property
     def taken(self) -> tuple[QueueItem, ...]:
@@ -62,6 +67,12 @@ def unused(inbox_id: str) -> Inbox:
     """An inbox that was never written. Raises InvalidInbox."""
     check_inbox_id(inbox_id)
     return Inbox(id=inbox_id)
+
+
+def outlined(head: Inbox, seqs: Iterable[int]) -> Inbox:
+    """An inbox whose items were not read: there are as many, and of each nothing but its number is known."""
+    items = (QueueItem(id=f"q-{seq}", seq=seq, enqueued_at=0, kind=ItemKind.MESSAGE, content="") for seq in seqs)
+    return structs.replace(head, items=tuple(items))
 
 
 class InboxSummary(Struct, frozen=True, kw_only=True):
@@ -101,6 +112,13 @@ def stale(change: "InboxChange[object]") -> StaleWrite:
     return StaleWrite(f"the inbox {change.before.id} has changed since it was read; read it again and decide again")
 
 
+def unreadable(inbox_id: str, error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the inbox {inbox_id} cannot be read ({error}); `ade inbox clear {inbox_id} --reason error` removes all its"
+        " items without reading them, and if that does not help either, restore the store from a backup"
+    )
+
+
 class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
     """A decided step. It is written if the inbox still has the version of `before`; then the notices are told."""
 
@@ -111,7 +129,7 @@ class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
 
     @property
     def is_written(self) -> bool:
-        """Whether there is anything to write; without that there may be something to tell all the same."""
+        """Whether there is anything to write, in the inbox or in the log."""
         return self.after.version != self.before.version
 
     @property
@@ -125,11 +143,11 @@ class InboxChange(Struct, Generic[Answer_co], frozen=True, kw_only=True):
 
 
 def changed(inbox: Inbox, answer: Other, *notices: Notice, **fields: object) -> InboxChange[Other]:
-    """The one way to make an InboxChange: the version moves if anything is different afterwards.
+    """The one way to make an InboxChange: the version moves if anything is different afterwards, or is to be told.
 
     When nothing waits any more an epoch is over, and in the next one whatever blocks is news.
     """
-    is_different = any(getattr(inbox, name) != value for name, value in fields.items())
+    is_different = bool(notices) or any(getattr(inbox, name) != value for name, value in fields.items())
     after = structs.replace(inbox, version=inbox.version + 1, **fields) if is_different else inbox
     if after.told is not None and after.length == 0:
         after = structs.replace(after, told=None)

@@ -1,10 +1,15 @@
 """From items to one turn of an agent: how many to take, what they say together, and whose envelope it is in."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ade.core.inbox.items import COALESCABLE, ItemKind, Part, QueueItem, head_run
+from ade.core.inbox.notices import BlockedReason
 
 SEPARATOR = "\n"
+_IN_THE_WAY: Mapping[ItemKind, BlockedReason] = {
+    ItemKind.APPROVAL_RESULT: BlockedReason.PENDING_APPROVALS,
+    ItemKind.OVERLAY_ACTION: BlockedReason.OVERLAY_OPEN,
+}
 MESSAGES_ONLY = frozenset({ItemKind.MESSAGE})  # what woke a listener at first: notifications alone never did
 
 
@@ -15,6 +20,13 @@ def turn_length(items: Sequence[QueueItem], waking: Collection[ItemKind] = COALE
     """
     run = items[: head_run(items)]
     return len(run) if any(item.kind in waking for item in run) else 0
+
+
+def in_the_way(items: Sequence[QueueItem], waking: Collection[ItemKind] = COALESCABLE) -> BlockedReason | None:
+    """Why there is no turn to take though items wait: the first one is an answer for whoever asked. None: there is."""
+    if not items or turn_length(items, waking):
+        return None
+    return _IN_THE_WAY.get(items[0].kind, BlockedReason.RUNTIME_BUSY)
 
 
 def merged_content(items: Sequence[QueueItem], separator: str = SEPARATOR) -> list[Part] | None:

@@ -17,9 +17,10 @@ from ade.core.inbox.notices import (
     Dropped,
     DropReason,
     Enqueued,
+    Notice,
     Removed,
 )
-from ade.core.inbox.state import Inbox, InboxChange, changed, joined
+from ade.core.inbox.state import TURN, Inbox, InboxChange, changed, joined
 
 MOST_KEYS = 200  # remembered of one inbox
 
@@ -33,10 +34,12 @@ class AlreadyThere(Struct, frozen=True):
 Put = QueueItem | AlreadyThere | None  # None: refused
 
 
-def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits, now: int) -> InboxChange[Put]:
+def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits | None = None, now: int) -> InboxChange[Put]:
     """Put an item at the end; None when the hard limit is reached. Raises InvalidInboxItem.
 
     Nothing is put in, and nothing told, when its key is among the newest: AlreadyThere. A refused item leaves no key.
+
+    Limits that are given are those of the inbox from now on, whoever writes; otherwise those hold that it has.
 
     At the soft limit a coalescable item pushes out the oldest coalescable one that waits; where there is none, and for
     barriers, the inbox grows up to the hard limit.
@@ -45,16 +48,19 @@ def enqueue(inbox: Inbox, new: NewItem, *, limits: InboxLimits, now: int) -> Inb
     if new.key is not None and new.key in inbox.keys:
         return changed(inbox, AlreadyThere(new.key))
     item = numbered(new, inbox.last_item + 1, now)
+    own = inbox.limits if limits is None else limits
+    limits = own or InboxLimits()
     if _is_full(inbox, limits):
-        return changed(inbox, None, Dropped(item, DropReason.BUFFER_LIMIT, inbox.length), last_item=item.seq)
+        notice = Dropped(item, DropReason.BUFFER_LIMIT, inbox.length)
+        return changed(inbox, None, notice, last_item=item.seq, limits=own)
     keys = inbox.keys if new.key is None else (*inbox.keys, new.key)[-MOST_KEYS:]
     dropped = _makes_room(inbox, item, limits)
-    if dropped is None:
-        notice = Enqueued(item, inbox.length + 1)
-        return changed(inbox, item, notice, items=(*inbox.items, item), last_item=item.seq, keys=keys)
-    notices = Dropped(dropped, DropReason.BUFFER_LIMIT, inbox.length), Enqueued(item, inbox.length)
-    kept = _without(inbox, dropped)
-    return changed(inbox, item, *notices, items=(*kept, item), last_item=item.seq, keys=keys)
+    notices: tuple[Notice, ...] = (Enqueued(item, inbox.length + 1),)
+    kept = inbox.items
+    if dropped is not None:
+        notices = Dropped(dropped, DropReason.BUFFER_LIMIT, inbox.length), Enqueued(item, inbox.length)
+        kept = _without(inbox, dropped)
+    return changed(inbox, item, *notices, items=(*kept, item), last_item=item.seq, keys=keys, limits=own)
 
 
 def _is_full(inbox: Inbox, limits: InboxLimits) -> bool:
@@ -142,7 +148,29 @@ def clear(inbox: Inbox, reason: ClearReason) -> InboxChange[tuple[QueueItem, ...
 
 
 def bind(inbox: Inbox, consumer: str | None) -> InboxChange[None]:
-    """Say who feeds on it; None: nobody by itself. Raises InvalidInbox."""
+    """Say who feeds on it; None: nobody by itself. Raises InvalidInbox.
+
+    What one consumer remembers is nothing to another: it is forgotten when that one comes in its place.
+    """
     if consumer is not None:
         check_consumer(consumer)
-    return changed(inbox, None, consumer=consumer)
+    is_another = inbox.consumer not in (None, consumer)
+    return changed(inbox, None, consumer=consumer, memory={} if is_another else inbox.memory)
+
+
+def reset(inbox: Inbox) -> InboxChange[bool]:
+    """Forget what its consumer remembers, so that the next turn begins anew; False while a batch is out.
+
+    Whoever has that would write what he remembers himself. The mark of a turn that was begun stays: it keeps items
+    from being told twice.
+    """
+    if inbox.lease is not None:
+        return changed(inbox, False)
+    kept = {name: value for name, value in inbox.memory.items() if name == TURN}
+    return changed(inbox, True, memory=kept, returns=0)
+
+
+def discard(inbox: Inbox, reason: ClearReason) -> InboxChange[tuple[QueueItem, ...]]:
+    """Remove all items, also those of a batch that is out: for an inbox whose items nobody can read."""
+    notice = Cleared(reason, len(inbox.items), inbox.items)
+    return changed(inbox, inbox.items, notice, items=(), lease=None, told=None)

@@ -2,15 +2,16 @@
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from ade.core.errors import NotConfirmed, StoreCorrupt
+from ade.core.errors import NotConfirmed
 from ade.core.inbox.events import events_of
 from ade.core.inbox.items import ItemSource, QueueItem
-from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, stale, summary_of, unused
+from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, outlined, stale, summary_of, unreadable, unused
 from ade.ports import INBOX, Clock
 from ade.stores.redis.codec import as_text, packed_event
 from ade.stores.redis.hints import RedisHints
@@ -34,6 +35,17 @@ class RedisInboxes:
         self._clock = clock
 
     async def load(self, inbox_id: str) -> Inbox:
+        return await self._read(
+            inbox_id,
+            lambda head, fields: structs.replace(
+                head, items=tuple(_item(fields[seq]) for seq in sorted(fields, key=int))
+            ),
+        )
+
+    async def outline(self, inbox_id: str) -> Inbox:
+        return await self._read(inbox_id, lambda head, fields: outlined(head, sorted(map(int, fields))))
+
+    async def _read(self, inbox_id: str, put_together: Callable[[Inbox, dict[bytes, bytes]], Inbox]) -> Inbox:
         empty, place = unused(inbox_id), self._partition(inbox_id)
         [flat] = await self._link.ask(place, ("HGETALL", f"{self._link.names[place].prefix}inbox:record:{inbox_id}"))
         fields = dict(pairs(flat))
@@ -42,9 +54,9 @@ class RedisInboxes:
         try:
             head = _head(fields.pop(b"head"))
             fields.pop(b"stands")
-            return structs.replace(head, items=tuple(_item(fields[seq]) for seq in sorted(fields, key=int)))
-        except (msgspec.MsgspecError, KeyError, ValueError) as error:
-            raise _unreadable(inbox_id, error) from error
+            return put_together(head, fields)
+        except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
+            raise unreadable(inbox_id, error) from error
 
     async def write(self, change: InboxChange[Any], write_id: str | None = None) -> None:
         if not change.is_written:
@@ -108,9 +120,5 @@ def _summary(head: bytes | None, packed: bytes | None) -> InboxSummary:
         return summary_of(
             _head(head or b""), items=items, since=None if since is False else since, written_at=written_at
         )
-    except msgspec.MsgspecError as error:
-        raise _unreadable("of the list", error) from error
-
-
-def _unreadable(inbox_id: str, error: Exception) -> StoreCorrupt:
-    return StoreCorrupt(f"the inbox {inbox_id} cannot be read ({error}); restore it from a backup")
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unreadable("of the list", error) from error

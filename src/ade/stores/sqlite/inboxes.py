@@ -8,10 +8,9 @@ import apsw
 import msgspec
 from msgspec import structs
 
-from ade.core.errors import StoreCorrupt
 from ade.core.inbox.events import events_of
 from ade.core.inbox.items import ItemSource, QueueItem
-from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, stale, summary_of, unused
+from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, outlined, stale, summary_of, unreadable, unused
 from ade.ports import INBOX, Clock, Hints
 from ade.stores.sqlite.codec import packed, unpacked
 from ade.stores.sqlite.statements import run, value
@@ -44,8 +43,21 @@ class SqliteInboxes:
             return empty
         try:
             return structs.replace(_head(head), items=tuple(_item(text) for (text,) in items))
-        except msgspec.MsgspecError as error:
-            raise _unreadable(inbox_id, error) from error
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise unreadable(inbox_id, error) from error
+
+    async def outline(self, inbox_id: str) -> Inbox:
+        def read(connection: apsw.Connection) -> tuple[str | None, list[tuple[int]]]:
+            return value(connection, "inbox_get", id=inbox_id), run(connection, "inbox_seqs", id=inbox_id)
+
+        empty = unused(inbox_id)
+        head, seqs = await self._readers.call(read)
+        if head is None:
+            return empty
+        try:
+            return outlined(_head(head), (seq for (seq,) in seqs))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise unreadable(inbox_id, error) from error
 
     async def write(self, change: InboxChange[Any], write_id: str | None = None) -> None:
         if not change.is_written:
@@ -111,9 +123,5 @@ def _write(connection: apsw.Connection, change: InboxChange[Any], token: str, no
 def _summary(head: str, items: int, since: int | None, written_at: int) -> InboxSummary:
     try:
         return summary_of(_head(head), items=items, since=since, written_at=written_at)
-    except msgspec.MsgspecError as error:
-        raise _unreadable("of the list", error) from error
-
-
-def _unreadable(inbox_id: str, error: Exception) -> StoreCorrupt:
-    return StoreCorrupt(f"the inbox {inbox_id} cannot be read ({error}); restore it from a backup")
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unreadable("of the list", error) from error
