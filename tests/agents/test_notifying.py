@@ -261,3 +261,13 @@ async def test_nobody_else_enqueues_notifications(desk: Desk) -> None:
 async def test_an_inbox_that_cannot_be_is_refused_before_anything_is_stored(desk: Desk, stores: Stores) -> None:
     with pytest.raises(InvalidInbox):
         notify_task(desk.task(CODER), "two words")
+
+
+@pytest.mark.parametrize("author", ["a" * 250, "ann\nbob", "ann\u00a0bob"])
+async def test_an_author_that_fits_no_item_costs_nobody_the_notification(desk: Desk, author: str) -> None:
+    parent = Parent(desk, await ask(desk, author_id=author))
+    await desk.complete(await desk.claim(CODER), RESULT)
+
+    [item] = await parent.told()
+
+    assert item.author is None

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -469,3 +470,18 @@ async def first_line_of(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE_S)
     said: dict[str, Any] = json.loads(line)
     return said
+
+
+async def test_a_blocked_event_loop_is_not_taken_for_a_dead_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ade.agents.starting.SHORTEST_SILENCE_S", 0.5)
+    monkeypatch.setattr("ade.agents.beats.EVERY_S", 0.1)
+
+    async def block(_stream: str, _data: bytes) -> None:
+        time.sleep(1.5)  # noqa: ASYNC251  # the loop is blocked on purpose
+
+    spec = spec_of(tmp_path, "sh", "-c", "echo one; sleep 2", limits=limits(silence_s=0.5))
+    ended = await run_process(spec, on_bytes=block)
+
+    assert (ended.why, ended.exit_code) == (Why.EXITED, 0)

@@ -14,10 +14,11 @@ from ade import Ade
 from ade.agents.inboxes import DurableInbox
 from ade.app.agents import enqueue_run
 from ade.cli.subagents import HEAD
+from ade.core.agent_runs.results import AgentProgress
 from ade.core.approvals.rulebook import Rulebook
 from ade.core.guard_rules import GuardRule, Verdict
 from ade.governance import rulebook as rulebooks
-from ade.ports import Stores
+from ade.ports import ClaimRequest, Stores
 from ade.settings import load
 from tests.agents.running.house import profiles
 from tests.cli.conftest import Call, make_store, with_stores
@@ -142,6 +143,23 @@ def test_a_task_without_a_session_cannot_be_gone_on_with(desk: Call) -> None:
 
     assert answer.code == 2
     assert "has left no session to go on in" in answer.err
+
+
+def test_a_session_in_which_a_task_still_works_is_left_to_it(desk: Call) -> None:
+    task_id = desk("run", "--agent", "coder", "--detach", "later").out.strip()
+
+    async def begins(stores: Stores) -> None:
+        [task] = await stores.tasks.claim(
+            ClaimRequest(worker_id="w", run_ids=["r"], names=frozenset({"agent:coder"}), lease_ms=60_000)
+        )
+        progress = AgentProgress(subagent_type="coder", session_id="s-1")
+        await stores.tasks.report_progress(task.id, "r", msgspec.Raw(msgspec.json.encode(progress)))
+
+    with_stores(begins, URL)
+    answer = desk("run", "--agent", "coder", "--resume", task_id, "now")
+
+    assert answer.code == 2
+    assert "still works in that session" in answer.err
 
 
 @pytest.mark.parametrize("prompt", ["hello", "[[max-turns]]"])

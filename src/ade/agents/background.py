@@ -80,6 +80,7 @@ class BackgroundTask:
         self.progress = AgentProgress(subagent_type=work.subagent_type)
         self._said = Clipped(LONGEST_TOLD)
         self._known = asyncio.Event()
+        self._over = asyncio.Event()
         self._ended = asyncio.Event()
         self.job: asyncio.Task[None] | None = None
         self.is_stopped = False
@@ -118,6 +119,10 @@ class BackgroundTask:
         except TimeoutError:
             pass
 
+    async def until_over(self) -> None:
+        """Wait until its program is gone; whoever wants to hear of it may still be told."""
+        await self._over.wait()
+
     async def until_ended(self, timeout: float | None = None) -> None:
         """Wait for the end, and all that follows from it; a time-out is no error."""
         try:
@@ -130,6 +135,7 @@ class BackgroundTask:
         self.result, self.error, self.finished_at = result, error, now
         self.status = TaskStatus.FAILED if error is not None else TaskStatus.COMPLETED
         self._known.set()
+        self._over.set()
 
     def tell_ended(self) -> None:
         self._ended.set()
@@ -151,13 +157,13 @@ class _Desk:
     async def progress(self, progress: AgentProgress) -> None:
         await self._task.keep(progress)
 
-    async def guard(self, tool: str, arguments: dict[str, Any]) -> None:
+    async def guard(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> None:
         if await self.allows(tool, arguments) is Leave.NEEDED:
             raise Denied(
                 f"people must allow the tool {tool} first: use persist=True, so that the run can wait for them"
             )
 
-    async def allows(self, tool: str, arguments: dict[str, Any]) -> Leave:
+    async def allows(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> Leave:
         if self._allows is None:
             return Leave.FREE
         return await self._allows(self._task.work.subagent_type, tool, arguments)
@@ -213,7 +219,7 @@ class BackgroundTasks:
             return False
         task.is_stopped = True
         task.job.cancel()
-        await task.until_ended()
+        await task.until_over()
         return True
 
     async def close(self) -> None:
@@ -255,8 +261,10 @@ class BackgroundTasks:
         job, closing = asyncio.ensure_future(work), asyncio.create_task(self._closing.wait())
         try:
             await asyncio.wait({job, closing}, return_when=asyncio.FIRST_COMPLETED)
-            async with asyncio.timeout(CALLBACK_S):
-                await job
+            done, _ = await asyncio.wait({job}, timeout=CALLBACK_S)  # one that cannot be cancelled is left
+            if not done:
+                raise TimeoutError(f"the callback did not return within {CALLBACK_S:g} s")
+            await job
         finally:
             closing.cancel()
             job.cancel()

@@ -12,7 +12,7 @@ from ade.core.agent_runs.endings import notification_of
 from ade.core.agent_runs.names import NOTIFY
 from ade.core.agent_runs.results import AgentResult, result_in
 from ade.core.control import Retry
-from ade.core.inbox.items import ItemKind, ItemSource, NewItem
+from ade.core.inbox.items import ItemKind, ItemSource, NewItem, is_author
 from ade.core.inbox.names import check_inbox_id
 from ade.core.records import SYSTEM, AfterFailure, Task
 from ade.core.retry import Backoff
@@ -80,7 +80,7 @@ async def put_notification(
         source=ItemSource.TASK_NOTIFICATION,
         text=text,
         key=key_of(task_id),
-        author=author,
+        author=author if author is not None and is_author(author) else None,  # a task's may be any text
     )
     if await DurableInbox(stores, inbox_id).enqueue(item) is None:
         raise Retry(f"the inbox {inbox_id} is full")

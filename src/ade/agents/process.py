@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from msgspec import Struct
 
-from ade.agents import keeper, reaping
+from ade.agents import beats, keeper, reaping
 from ade.agents.limits import make_directory
 from ade.agents.outputs import CHUNK, Keeping, Kept, Mask, OnOutput, Output, Stream
 from ade.agents.starting import ProcessSpec, Started, brief_for, check, refusal, start_keeper
@@ -78,14 +78,12 @@ async def run_process(
     check(spec)
     run = _Run(spec, _output("stdout", spec, on_bytes, on_line), _output("stderr", spec, on_bytes, on_line), on_start)
     performing = asyncio.create_task(run.perform())
-    besides = [asyncio.create_task(_order_when(stop, run))] if stop is not None else []
-    if spec.limits.silence_s is not None:
-        besides.append(asyncio.create_task(_beat(spec.limits.silence_s / 4, run)))
+    stopping = asyncio.create_task(_order_when(stop, run)) if stop is not None else None
     try:
         return await _see_through(performing, run, patience_s=spec.limits.grace_s + _KEEPERS_END_S)
     finally:
-        for task in besides:
-            task.cancel()
+        if stopping is not None:
+            stopping.cancel()
 
 
 def _output(name: Stream, spec: ProcessSpec, on_bytes: OnOutput | None, on_line: OnOutput | None) -> Output:
@@ -97,13 +95,6 @@ def _output(name: Stream, spec: ProcessSpec, on_bytes: OnOutput | None, on_line:
 async def _order_when(stop: asyncio.Event, run: "_Run") -> None:
     await stop.wait()
     run.order(keeper.END)
-
-
-async def _beat(every_s: float, run: "_Run") -> None:
-    """Signs of life, until the end."""
-    while True:
-        await asyncio.sleep(every_s)
-        run.order(keeper.BEAT)
 
 
 async def _see_through(performing: "asyncio.Task[Ended]", run: "_Run", patience_s: float) -> Ended:
@@ -135,6 +126,7 @@ class _Run:
         self._on_start = on_start
         self._line: asyncio.StreamWriter | None = None
         self._early_orders = b""
+        self._begin_to_beat: Callable[[], object] = lambda: None
 
     def order(self, order: bytes) -> None:
         if self._line is None:
@@ -161,6 +153,8 @@ class _Run:
             readers = [(output, await _connect_reader(pipe, stack)) for output, pipe in outputs]
             reading = [asyncio.create_task(output.read(reader)) for output, reader in readers]
             stack.push_async_callback(_cancel, reading)
+            if self._spec.limits.silence_s is not None:
+                self._begin_to_beat = lambda: stack.callback(beats.begin(started.line))
             report = await self._report(line, reading)
             for output, _ in outputs:
                 output.hurry()
@@ -173,6 +167,7 @@ class _Run:
             start = await _message(line)
             if "refused" in start:
                 raise refusal(self._spec, *start["refused"])
+            self._begin_to_beat()  # not before: the brief is read by then
             if self._on_start is not None:
                 self._on_start(start["pid"])
             awaited = asyncio.create_task(_message(line))

@@ -11,6 +11,7 @@ from typing import IO, NamedTuple
 
 from msgspec import Struct
 
+from ade.agents.beats import SHORTEST_SILENCE_S
 from ade.agents.launcher import IN_DIRECTORY, Brief
 from ade.agents.limits import Care, Limits
 from ade.agents.reaping import MARK
@@ -79,7 +80,7 @@ def brief_for(spec: ProcessSpec, mark: str) -> Brief:
         spec.limits.time_s,
         spec.limits.memory_bytes,
         spec.limits.grace_s,
-        spec.limits.silence_s,
+        None if spec.limits.silence_s is None else max(spec.limits.silence_s, SHORTEST_SILENCE_S),
     )
 
 

@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
+from ade.core.inbox.errors import InvalidInbox, InvalidInboxItem
 from ade.logs import Log
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_MOST_TRIES = 2_900  # about a day
 log = Log("ade.agents")
 
 
@@ -41,7 +43,9 @@ class Teller(Generic[T]):
 
     async def _tell_later(self, task: T) -> None:
         pause = _FIRST_PAUSE_S
-        while not self._closing.is_set():
+        for _ in range(_MOST_TRIES):
+            if self._closing.is_set():
+                break
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._closing.wait()
@@ -54,6 +58,8 @@ class Teller(Generic[T]):
         try:
             if self._tell is not None:
                 await self._tell(task)
+        except (InvalidInbox, InvalidInboxItem) as error:  # never
+            log.error("task.end_never_told", task_id=task.id, error=str(error))
         except Exception as error:
             log.warning("task.end_not_told", task_id=task.id, error=str(error))
             return False

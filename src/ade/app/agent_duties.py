@@ -1,7 +1,6 @@
 """What a worker that runs agents does beside its tasks: it feeds conversations and clears away what is left over."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -10,12 +9,13 @@ from ade.agents.pumping.agent_turns import AgentTurns
 from ade.agents.pumping.house import PumpHouse
 from ade.agents.pumping.options import PumpOptions
 from ade.agents.reaping import end_abandoned
-from ade.agents.running.files import Places
+from ade.agents.running.files import OldFolder, Places
 from ade.agents.running.hooks import remove_abandoned
 from ade.app.agent_types import places_of
 from ade.core.agent_runs.names import is_run, type_of
 from ade.core.errors import AdeError
 from ade.core.ids import is_task_id
+from ade.core.inbox.errors import InvalidInbox
 from ade.governance.locks.renewals import either
 from ade.logs import Log
 from ade.ports import Stores
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _CLEARING_S = 3600.0
 _FEEDING_AGAIN_S = 10.0
 _SHORTEST_LEASE_S = 1.0  # of a conversation; that of a task may be shorter
-_AT_ONCE = 500
 log = Log("ade.agents")
 
 
@@ -86,12 +85,20 @@ async def _clear(stores: Stores, settings: Settings) -> None:
 
 async def _remove_old(stores: Stores, places: Places, older_than_s: float) -> int:
     old = await asyncio.to_thread(places.old_folders, older_than_s)
-    of_tasks = [folder for folder in old if is_task_id(folder.name)]
-    gone = {folder for folder in old if folder not in of_tasks}  # of runs without a queue
-    for start in range(0, len(of_tasks), _AT_ONCE):
-        part = of_tasks[start : start + _AT_ONCE]
-        found = await stores.tasks.get([folder.name for folder in part])
-        gone |= {folder for folder, task in zip(part, found, strict=True) if task is None}
-    for folder in gone:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    return len(gone)
+    removed = 0
+    for one in old:
+        if not await _is_used(stores, one):
+            await asyncio.to_thread(places.remove, one)
+            removed += 1
+    return removed
+
+
+async def _is_used(stores: Stores, old: OldFolder) -> bool:
+    """Whether a task that is on record has used it, or a conversation that is has its name."""
+    tasks = [user for user in old.users if is_task_id(user)]
+    if any(task is not None for task in await stores.tasks.get(tasks)):
+        return True
+    try:
+        return (await stores.inboxes.load(old.name)).version > 0
+    except InvalidInbox:
+        return False

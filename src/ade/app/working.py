@@ -14,7 +14,6 @@ from ade.queue.schedules import declare
 from ade.settings import Settings
 from ade.wiring import lock_limits
 from ade.worker.guardian import GuardianSpec
-from ade.worker.one_task import only_for
 from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.probe import Probe
 from ade.worker.runtime import WorkerRuntime
@@ -95,9 +94,8 @@ async def work(
     stop: asyncio.Event,
     hurry: asyncio.Event | None = None,
     probe: Probe | None = None,
-    only: str | None = None,
 ) -> Handover:
-    """One worker of this app, until `stop` is set; `only` names the one task it is for. Answers what it handed back."""
+    """One worker of this app, until `stop` is set. Answers what it had to hand back."""
     add_agents(app)
     opened = await app.open()
     for schedule in app.schedules:
@@ -107,7 +105,7 @@ async def work(
         agents_beside(app, opened, settings),
     ):
         runtime = WorkerRuntime(
-            opened.stores if only is None else only_for(opened.stores, only),
+            opened.stores,
             app.registry,
             worker_options(settings),
             payloads=opened.payloads,

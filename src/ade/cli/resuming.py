@@ -31,6 +31,8 @@ async def resumed(session: Session, stores: Stores, resume: str, subagent_type: 
     found = {name: value for name in _KEPT if known is not None and (value := getattr(known, name)) is not None}
     if not found.keys() - {"session_tokens"}:
         raise click.UsageError(f"Task {task.id} has left no session to go on in.")
+    if not task.is_final:
+        raise click.UsageError(f"Task {task.id} still works in that session: wait for it, or cancel it.")
     return found | await _place(session, stores, task)
 
 

@@ -1,6 +1,7 @@
 """`ade run`: give an agent a prompt and watch it work."""
 
 import asyncio
+import os
 import sys
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
@@ -33,7 +34,6 @@ if TYPE_CHECKING:  # `--help` comes without it
     from ade.app.ade import Ade
 
 _TOLD_WITHIN_S, _LOOK_S = 10.0, 0.2
-_QUEUE = "ade-run"  # of tasks that are run by the command itself
 _INTERRUPTED = "interrupted by Ctrl-C"
 _WAITS_FOR_PEOPLE = frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED})
 
@@ -90,11 +90,11 @@ async def _run(
         if runs_here:
             app.agents.serve(subagent_type)
             place = {} if "workspace" in given else {"cwd": str(Path.cwd())}
-            given = {**place, **given, "queue": _QUEUE}
+            given = {**place, **given, "queue": f"ade-run-{os.urandom(4).hex()}"}  # of this command alone
         interrupts = await stack.enter_async_context(Interrupts())
         task_id = (await app.agents.run(subagent_type, prompt, **given)).id
         if runs_here:
-            await stack.enter_async_context(_worker_for(app, task_id))
+            await stack.enter_async_context(_worker_for(app, given["queue"]))
         try:
             if detach:
                 return await _detached(session, stores, task_id, subagent_type, is_served=is_served)
@@ -108,16 +108,16 @@ async def _run(
                     await interrupts.unless_heard(_until_told(stores, given["parent_conversation"], task_id))
 
 
-def _worker_for(app: "Ade", task_id: str) -> AbstractAsyncContextManager[None]:
-    """A worker that is there for this task and its notification alone. Others get their own, or wait for one."""
+def _worker_for(app: "Ade", queue: str) -> AbstractAsyncContextManager[None]:
+    """A worker that is there for this command's task and its notification alone, which have a queue of their own."""
     from ade.app.working import beside, work
 
     settings = structs.replace(
         app.settings,
-        worker=structs.replace(app.settings.worker, concurrency=1, queues=(_QUEUE,)),
+        worker=structs.replace(app.settings.worker, concurrency=1, queues=(queue,)),
         agents=structs.replace(app.settings.agents, pumps=0),
     )
-    return beside(lambda stop: work(app, settings, stop, only=task_id))
+    return beside(lambda stop: work(app, settings, stop))
 
 
 def _check_type(session: Session, subagent_type: str) -> None:

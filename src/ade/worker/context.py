@@ -158,13 +158,19 @@ class Context:
         named = () if policy is None else (policy,)
         await self._hold(Hold(step=step, about=to_json(to_plain(about)), policies=named, reason=reason))
 
-    async def guard(self, tool: str, arguments: dict[str, Any], /) -> None:
-        """Ask the guard about a tool call: returns if it is allowed, raises Denied, or waits as `hold` does."""
-        await self._hold(Hold(step=f"tool {tool}", about=to_json(to_plain(arguments)), is_tool=True))
+    async def guard(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> None:
+        """Ask the guard about a tool call: returns if it is allowed, raises Denied, or waits as `hold` does.
 
-    async def allows(self, tool: str, arguments: dict[str, Any], /) -> Leave:
+        `shown` is what people see and agree to, where that is not the arguments: with secrets hidden, say.
+        """
+        judged = to_json(to_plain(arguments))
+        about = judged if shown is None else to_json(to_plain(shown))
+        await self._hold(Hold(step=f"tool {tool}", about=about, is_tool=True, judged=judged))
+
+    async def allows(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> Leave:
         """What the guard says of a tool call by now, without asking anybody. Raises Denied."""
-        return Leave(await self._ask(Look(tool, to_json(to_plain(arguments)))))
+        judged = to_json(to_plain(arguments))
+        return Leave(await self._ask(Look(tool, judged if shown is None else to_json(to_plain(shown)), judged)))
 
     async def _hold(self, wanted: Hold) -> None:
         if not await self._ask(wanted):

@@ -80,8 +80,8 @@ class Desk:
                 return await self._locks.leave(run, lock_id)
             case Hold():
                 return await self._gates.hold(run, request)
-            case Look(tool, about):
-                return await self._gates.look(run, tool, about)
+            case Look():
+                return await self._gates.look(run, request)
 
     def context(self, run: Run) -> Context:
         """For a handler on the loop."""

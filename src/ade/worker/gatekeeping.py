@@ -24,7 +24,7 @@ from ade.queue.ids import fresh_id
 from ade.queue.payloads import Payloads
 from ade.worker.run import Run
 from ade.worker.undoing import prepare_rollbacks
-from ade.worker.wire import Hold
+from ade.worker.wire import Hold, Look
 
 if TYPE_CHECKING:
     from ade.governance.approvals.situation import Situation
@@ -212,16 +212,17 @@ class Gatekeeper:
         run.withheld = asked_anew(run.task, demand, situation.people, now=self._stores.clock.now())
         return False
 
-    async def look(self, run: Run, tool: str, about: Raw) -> Leave:
+    async def look(self, run: Run, asked: Look) -> Leave:
         """Whether a tool may be used like this by now. Raises Denied."""
         from ade.governance.approvals.situation import load_situation
 
         situation = await load_situation(self._stores)
-        wanted = Hold(step=f"tool {tool}", about=about, is_tool=True)
+        wanted = Hold(step=f"tool {asked.tool}", about=asked.about, is_tool=True, judged=asked.judged)
         ruling = await self._ruled_on_tool(run.task, situation, wanted)
         if ruling is None:
             return Leave.FREE
-        have_agreed = self._have_agreed(run.task, wanted.step, msgspec.json.decode(about), ruling[0], situation)
+        about = msgspec.json.decode(wanted.about)
+        have_agreed = self._have_agreed(run.task, wanted.step, about, ruling[0], situation)
         return Leave.GRANTED if have_agreed else Leave.NEEDED
 
     def _have_agreed(
@@ -242,8 +243,8 @@ class Gatekeeper:
         from ade.governance.approvals.guarding import tell_denied
 
         tool = wanted.step.removeprefix("tool ")
-        about = msgspec.json.decode(wanted.about)
-        case = Case(name=task.name, tool=tool, arguments=about, resources=resources_of(task), tags=task.tags)
+        arguments = msgspec.json.decode(wanted.about if wanted.judged is None else wanted.judged)
+        case = Case(name=task.name, tool=tool, arguments=arguments, resources=resources_of(task), tags=task.tags)
         ruling = rule_on(situation.rulebook, case, Occasion.TOOL)
         if ruling.verdict is Verdict.ALLOW:
             return None

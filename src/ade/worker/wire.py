@@ -84,6 +84,7 @@ class Hold(Struct, frozen=True, tag=True, kw_only=True):
     policies: tuple[str, ...] = ()
     reason: str = ""
     is_tool: bool = False
+    judged: MaybeRaw = None  # what the guard looks at, if people are shown something else: secrets may be hidden
 
 
 class Look(Struct, frozen=True, tag=True):
@@ -91,6 +92,7 @@ class Look(Struct, frozen=True, tag=True):
 
     tool: str
     about: Raw
+    judged: MaybeRaw = None
 
 
 Request = Progress | Say | Begin | Finish | Forget | Spawn | TakeLock | LeaveLock | Hold | Look

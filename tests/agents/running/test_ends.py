@@ -207,3 +207,13 @@ async def test_people_are_shown_a_call_without_secrets_and_it_is_the_call_they_a
     assert "sesame" not in str(held.review)
     assert "[hidden]" in str(held.review)
     assert ended.status is Status.COMPLETED, ended.error
+
+
+async def test_no_secret_makes_a_rule_blind(guarded: Ade, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks like a secret is hidden from people, but rules see the call as it is."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "rm -r build")
+    async with guarded.worker():
+        handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_-r_build]]"}, author="ann")
+        held = await until(handle, lambda task: task.status is Status.REVIEWING)
+
+    assert "rm -r build" not in str(held.review)

@@ -5,8 +5,10 @@ import stat
 import time
 from pathlib import Path
 
+from ade.agents.inboxes import DurableInbox
 from ade.agents.running.files import MOST_RAW_BYTES, Places, safe_name
 from ade.app.agent_duties import _remove_old
+from ade.core.inbox.items import ItemKind, NewItem
 from ade.core.records import Task
 from ade.core.task import admit
 from ade.queue.ids import fresh_id
@@ -54,19 +56,26 @@ def make_old(folder: Path) -> None:
         os.utime(place, (then, then))
 
 
-async def test_folders_go_when_their_task_is_gone_and_nothing_in_them_is_new(tmp_path: Path) -> None:
+async def test_folders_go_when_all_who_used_them_are_gone_and_nothing_in_them_is_new(tmp_path: Path) -> None:
     stores = await open_stores("memory://")
     known, gone, in_use = (fresh_id(stores.clock.now()) for _ in range(3))
+    talk = "0e5f8f9a-6d2c-4b1e-9a53-0c2f5d7e8b11"  # a conversation may be called like that
     await stores.tasks.add([admit(Task(id=known, name="agent:x"), now=stores.clock.now())])
-    work = tmp_path / "work"
-    for name in (known, gone, in_use, "a-conversation"):
-        (work / name / "deep" / "er").mkdir(parents=True)
-        (work / name / "deep" / "er" / "file").touch()
-        make_old(work / name)
-    (work / in_use / "deep" / "er" / "file").touch()
+    await DurableInbox(stores, talk).enqueue(NewItem(kind=ItemKind.MESSAGE, content="hi"))
+    places = Places(tmp_path / "t", tmp_path / "work")
+    users = {known: known, gone: gone, in_use: gone, talk: gone, "handed-on": known, "left": gone}
+    for name, user in users.items():
+        folder, _ = places.workspace(name, user)
+        (folder / "deep" / "er").mkdir(parents=True)
+        (folder / "deep" / "er" / "file").touch()
+        make_old(folder)
+    (tmp_path / "work" / "not-of-ade").mkdir()
+    make_old(tmp_path / "work" / "not-of-ade")
+    (tmp_path / "work" / in_use / "deep" / "er" / "file").touch()
 
-    removed = await _remove_old(stores, Places(tmp_path / "t", work), 7 * _DAY_S)
+    removed = await _remove_old(stores, places, 7 * _DAY_S)
     await stores.close()
 
-    assert removed == 1
-    assert sorted(path.name for path in work.iterdir()) == sorted([known, in_use, "a-conversation"])
+    left = {path.name for path in (tmp_path / "work").iterdir() if path.is_dir()}
+    assert removed == 2
+    assert left == {known, in_use, talk, "handed-on", "not-of-ade"}

@@ -17,6 +17,7 @@ from ade.governance.locks.renewals import either
 from ade.logs import Log
 from ade.ports import INBOX, Stores
 
+_BETWEEN_SEARCHES_S = 1.0  # for turns that only wait
 _BETWEEN_LOOKS_S = 0.02  # rings that come faster are answered together
 _AT_ONCE_S = 0.1  # starts that were possible in this time are made together
 _END_S = 15.0  # beyond the grace, for pumps that do not end
@@ -60,6 +61,7 @@ class PumpHouse:
         self._is_crowded = False  # more wait for a pump than may have one
         self._is_recovering = True  # there may be more left over from before than should be begun at once
         self._next_start = 0.0
+        self._look_for_places_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until stopped; then every pump has its grace."""
@@ -88,7 +90,7 @@ class PumpHouse:
         try:
             ready = await self._stores.inboxes.ready(frozenset(self._consumers), self._most_to_ask_for())
             is_kept_back = self._begin(ready)
-            if self._is_crowded and await self._find_places():
+            if self._is_crowded and self._may_look_for_places() and await self._find_places():
                 is_kept_back = self._begin(ready)
             if is_kept_back:
                 wait_s = min(wait_s, max(self._next_start - self._loop.time(), 0.0))
@@ -144,6 +146,14 @@ class PumpHouse:
         resting = {inbox_id for inbox_id, pump in self._pumps.items() if pump.is_resting}
         waiting = min(len(self._waiting - resting), self._options.most_waiting)
         return self._options.most_pumps - len(self._jobs) + len(resting) + waiting
+
+    def _may_look_for_places(self) -> bool:
+        """At most once a second, however often somebody rings."""
+        now = self._loop.time()
+        if now < self._look_for_places_at:
+            return False
+        self._look_for_places_at = now + _BETWEEN_SEARCHES_S
+        return True
 
     async def _find_places(self) -> bool:
         """Look who only waits. Whether there is a place now. Raises StoreError."""

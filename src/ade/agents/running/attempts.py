@@ -8,22 +8,21 @@ from msgspec.structs import replace
 from ade.agents.limits import Care
 from ade.agents.running.files import Places, Transcript
 from ade.agents.running.going_on import (
-    arguments,
+    as_printed,
     begun,
     difference,
     first_assignment,
     going_on,
     resumed,
-    same_call,
     unkept,
 )
-from ade.agents.running.hooks import HookLine
+from ade.agents.running.hooks import AskedCall, HookLine
 from ade.agents.running.live import LiveLines, LiveProgress
 from ade.agents.running.orders import Order, Purse, RunDesk
 from ade.agents.running.program import Program, Setting
 from ade.core.agent_runs.budgets import Budget, left_of, tightest, together, used_up
 from ade.core.agent_runs.command_line import Assignment, fallback_of
-from ade.core.agent_runs.events import Spent, ToolCalled
+from ade.core.agent_runs.events import Spent
 from ade.core.agent_runs.failures import RunFailure
 from ade.core.agent_runs.profiles import Profile, url_of
 from ade.core.agent_runs.report import Ended, RunReport
@@ -54,7 +53,8 @@ class Attempt:
         self._before = self._progress.now.earlier  # what was spent before this attempt
         self._author_left: Budget | None = None  # what other runs have left of the author's budget
         self._budgets: dict[str, Budget] = {}  # for the program that runs now
-        self._agreed: ToolCalled | None = None  # the call that people had agreed to when it was asked for last
+        self._asked: AskedCall | None = None  # the call that the last program was not allowed to make
+        self._agreed: AskedCall | None = None  # the one that people had agreed to when it was asked for
 
     async def perform(self) -> RunReport:
         self.transcript.start(self._order.description, self._profile.name)
@@ -85,9 +85,10 @@ class Attempt:
                 )
                 assignment = other
             elif report.ended is Ended.DEFERRED and report.deferred is not None:
-                if same_call(report.deferred, self._agreed):
+                call = self._asked or as_printed(report.deferred)
+                if call == self._agreed:
                     return replace(report, failure=RunFailure.REPORTED, error=_ASKS_AGAIN)
-                await self._ask_for(report.deferred)
+                await self._ask_for(call)
                 assignment = resumed(going_on(self._profile, assignment), self._progress.now)
             else:
                 return report
@@ -102,6 +103,7 @@ class Attempt:
         line = HookLine(self._desk, can_defer=self._profile.can_defer, on_granted=self._has_gone_on)
         async with line.opened():
             report = await program.run(self._limited(assignment), self._setting(line))
+        self._asked = line.asked
         now = self._progress.now
         if report.failure is not None and not self._progress.is_identified:
             # The session may be gone: the next attempt begins where its order says, instead of failing once more.
@@ -130,11 +132,11 @@ class Attempt:
             return None
         return fallback_of(self._profile, assignment, report, parent_model=self._order.parent_model)
 
-    async def _ask_for(self, call: ToolCalled) -> None:
+    async def _ask_for(self, call: AskedCall) -> None:
         """Returns if the agent may use the tool; else the run ends here, and another goes on in the session."""
         self._progress.now = replace(self._progress.now, is_deferred=True)
         await self._progress.keep()
-        await self._desk.guard(call.name, arguments(call))
+        await self._desk.guard(call.tool, call.arguments, shown=call.shown)
         self._agreed = call
 
     def _limited(self, assignment: Assignment) -> Assignment:
@@ -145,7 +147,7 @@ class Attempt:
     def _setting(self, line: HookLine) -> Setting:
         order = self._order
         directory, care = (
-            self._places.workspace(order.workspace or order.task_id)
+            self._places.workspace(order.workspace or order.task_id, order.task_id)
             if order.directory is None
             else (order.directory, Care.EXISTING)
         )

@@ -4,20 +4,28 @@ and never the run's: what counts is in the store."""
 import hashlib
 import os
 import re
+import shutil
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from ade.agents.limits import Care
 from ade.core.agent_runs import telling
-from ade.core.ids import is_task_id
 from ade.logs import Log
 
 MOST_RAW_BYTES = 16 * 1024 * 1024
 _OWNER_ONLY = 0o600
 _LONGEST_NAME = 100
+_MOST_USERS = 200
 _MOST_LOOKED_AT = 100_000  # entries of one folder
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 log = Log("ade.agents")
+
+
+class OldFolder(NamedTuple):
+    folder: Path
+    name: str  # of a task, a conversation, or as runs have named it
+    users: tuple[str, ...]  # ids of tasks
 
 
 class Places:
@@ -31,16 +39,33 @@ class Places:
         """One for each run, so that no attempt writes into the file of another."""
         return Transcript(self._transcripts / safe_name(task_id) / f"{attempt}-{safe_name(run_id)[:13]}.log")
 
-    def workspace(self, name: str) -> tuple[Path, Care]:
-        """All attempts of a task share one: agents find their sessions by it."""
-        return self._workspaces / safe_name(name), Care.KEPT
+    def workspace(self, name: str, task_id: str) -> tuple[Path, Care]:
+        """All attempts of a task share one, and all tasks that name it: agents find their sessions by it. Blocks.
 
-    def old_folders(self, older_than_s: float) -> list[Path]:
-        """Folders in which nothing was written for so long, however deep; those of runs that named theirs are not
-        among them. Blocks."""
+        Beside it a file tells its name and who has used it; a folder without one is not ADE's.
+        """
+        folder = self._workspaces / safe_name(name)
+        users = _users_of(folder)
+        known = users.read_text().splitlines()[1:] if users.is_file() else []
+        if task_id not in known:
+            _write(users, [name, *known[-_MOST_USERS:], task_id])
+        return folder, Care.KEPT
+
+    def old_folders(self, older_than_s: float) -> list["OldFolder"]:
+        """Folders in which nothing was written for so long, however deep. Blocks."""
         before = time.time() - older_than_s
-        folders = [*_folders(self._transcripts), *(one for one in _folders(self._workspaces) if is_task_id(one.name))]
-        return [folder for folder in folders if _is_older(folder, before)]
+        found = [OldFolder(folder, folder.name, (folder.name,)) for folder in _folders(self._transcripts)]
+        for folder in _folders(self._workspaces):
+            users = _users_of(folder)
+            if users.is_file():
+                name, *tasks = users.read_text().splitlines() or [folder.name]
+                found.append(OldFolder(folder, name, tuple(tasks)))
+        return [one for one in found if _is_older(one.folder, before)]
+
+    def remove(self, old: "OldFolder") -> None:
+        """Blocks."""
+        shutil.rmtree(old.folder, ignore_errors=True)
+        _users_of(old.folder).unlink(missing_ok=True)
 
 
 class Transcript:
@@ -91,6 +116,18 @@ def safe_name(text: str) -> str:
     if safe == text:
         return safe
     return f"{safe}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+def _users_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.users")
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+    except OSError as error:  # then the folder stays
+        log.warning("workspace.not_noted", path=str(path), error=str(error))
 
 
 def _folders(place: Path) -> list[Path]:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ade.agents.running.files import Transcript
+from ade.agents.running.hooks import AskedCall
 from ade.agents.running.orders import Order
 from ade.core.agent_runs.budgets import TELLS, Budget, Measure, together
 from ade.core.agent_runs.command_line import Assignment
@@ -66,13 +67,14 @@ def resumed(assignment: Assignment, known: AgentProgress) -> Assignment:
     )
 
 
-def arguments(call: ToolCalled) -> dict[str, Any]:
-    """As the agent gave them. What cannot be read is shown as it is; no rule will take it for harmless arguments."""
+def as_printed(call: ToolCalled) -> AskedCall:
+    """A call that no hook was asked about. What cannot be read is shown as it is; no rule takes it for harmless."""
     try:
         found = msgspec.json.decode(call.arguments)
     except msgspec.DecodeError:
         found = None
-    return found if isinstance(found, dict) else {"input": call.arguments}
+    arguments: dict[str, Any] = found if isinstance(found, dict) else {"input": call.arguments}
+    return AskedCall(call.name, arguments, arguments)
 
 
 def difference(all_of_it: Spent, before: Spent) -> Spent:
@@ -81,10 +83,6 @@ def difference(all_of_it: Spent, before: Spent) -> Spent:
         value = getattr(all_of_it, name)
         left[name] = None if value is None else value - (getattr(before, name) or 0)
     return Spent(**left)
-
-
-def same_call(call: ToolCalled, other: ToolCalled | None) -> bool:
-    return other is not None and (call.name, call.arguments) == (other.name, other.arguments)
 
 
 def unkept(profile: Profile, budget: Budget) -> list[str]:

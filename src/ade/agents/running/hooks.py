@@ -5,17 +5,18 @@ The agent is given a socket of its own and no access to the store. Whatever cann
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ade.agents.running.orders import RunDesk
-from ade.core.agent_runs.events import ToolCalled
 from ade.core.agent_runs.hooks import LINE_VARIABLE, LONGEST_CALL, Answer, Ruling, answer_to
 from ade.core.agent_runs.redaction import without_secrets
 from ade.core.approvals.refusals import Denied
@@ -24,14 +25,23 @@ from ade.logs import Log
 
 _PREFIX = "ade-run-"
 _LONGEST_PLACE = 60  # characters
+_OLD_S = 8 * 86_400.0  # longer than a run may take
 log = Log("ade.agents")
+
+
+class AskedCall(NamedTuple):
+    """A call that an agent wants to make, as it is and as people are shown it."""
+
+    tool: str
+    arguments: dict[str, Any]
+    shown: dict[str, Any]
 
 
 class HookLine:
     """Answers the hooks of one run of a program.
 
-    `asked` is the last call that people must agree to. Secrets are hidden before anybody is asked: what people agree to
-    is then compared in the same form.
+    `asked` is the last call that people must agree to. Rules look at it as it is; people are shown it with secrets
+    hidden, and a digest of those, so that what they agree to is this call and no other.
     """
 
     def __init__(self, desk: RunDesk, *, can_defer: bool, on_granted: Callable[[], Awaitable[None]]) -> None:
@@ -40,7 +50,7 @@ class HookLine:
         self._on_granted = on_granted
         self._path = ""
         self.secrets: Sequence[str] = ()
-        self.asked: ToolCalled | None = None
+        self.asked: AskedCall | None = None
         self.must_end = asyncio.Event()  # the program cannot wait in its session
 
     @property
@@ -73,18 +83,24 @@ class HookLine:
 
     async def _rule(self, line: bytes) -> Ruling:
         call = json.loads(line)
-        tool, arguments = str(call["tool"]), self._hidden(dict[str, Any](call["arguments"]))
+        asked = self._shown(str(call["tool"]), dict[str, Any](call["arguments"]))
         try:
-            leave = await self._desk.allows(tool, arguments)
+            leave = await self._desk.allows(asked.tool, asked.arguments, shown=asked.shown)
         except Denied as error:
             return Ruling(Answer.DENY, error.detail)
         if leave is Leave.GRANTED:
             await self._on_granted()
         if leave is Leave.NEEDED:
-            self.asked = ToolCalled(id=str(call.get("id") or "hook"), name=tool, arguments=json.dumps(arguments))
+            self.asked = asked
             if not self._can_defer:
                 self.must_end.set()
         return answer_to(leave, can_defer=self._can_defer)
+
+    def _shown(self, tool: str, arguments: dict[str, Any]) -> AskedCall:
+        shown = self._hidden(arguments)
+        if shown != arguments:
+            shown = {**shown, "digest of what is hidden": _digest(arguments)}
+        return AskedCall(tool, arguments, shown)
 
     def _hidden(self, value: Any) -> Any:
         match value:
@@ -95,6 +111,12 @@ class HookLine:
             case list():
                 return [self._hidden(inner) for inner in value]
         return value
+
+
+def _digest(arguments: dict[str, Any]) -> str:
+    """Slow on purpose: who sees it shall not find a short secret by trying."""
+    text = json.dumps(arguments, sort_keys=True).encode("utf-8", "replace")
+    return hashlib.scrypt(text, salt=_PREFIX.encode(), n=2**13, r=8, p=1, dklen=16).hex()
 
 
 def _new_folder() -> str:
@@ -109,8 +131,22 @@ def remove_abandoned() -> int:
     removed = 0
     for place in {tempfile.gettempdir(), "/tmp"}:
         for folder in Path(place).glob(f"{_PREFIX}*-*"):
-            owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-            if owner.isdecimal() and not Path("/proc", owner).exists() and folder.stat().st_uid == os.getuid():
+            if _is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 removed += 1
     return removed
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether it is ours, old, and its process is gone. In doubt it is not: another container may share the place."""
+    owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+    try:
+        seen = folder.stat()
+        if not owner.isdecimal() or seen.st_uid != os.getuid() or time.time() - seen.st_mtime < _OLD_S:
+            return False
+        os.kill(int(owner), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -41,10 +41,13 @@ class RunDesk(Protocol):
     async def progress(self, progress: AgentProgress) -> None:
         """Keep how far it has come. Raises if the run is no longer wanted."""
 
-    async def guard(self, tool: str, arguments: dict[str, Any]) -> None:
-        """Return if the agent may use the tool like this; otherwise raise what ends the run."""
+    async def guard(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> None:
+        """Return if the agent may use the tool like this; otherwise raise what ends the run.
 
-    async def allows(self, tool: str, arguments: dict[str, Any]) -> Leave:
+        Rules look at the arguments; people are shown, and agree to, what is `shown`.
+        """
+
+    async def allows(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> Leave:
         """Whether it may by now, without asking anybody. Raises Denied."""
 
 

@@ -19,7 +19,7 @@ from ade.agents.running.live import LiveLines, LiveProgress
 from ade.agents.starting import ProcessSpec
 from ade.core.agent_runs.budgets import Budget, Excess, excess_of
 from ade.core.agent_runs.command_line import Assignment, command_of, environment_of
-from ade.core.agent_runs.events import RunEvent
+from ade.core.agent_runs.events import RunEvent, ToolCalled
 from ade.core.agent_runs.failures import RunFailure
 from ade.core.agent_runs.profiles import Profile
 from ade.core.agent_runs.reader import OutputReader
@@ -29,7 +29,8 @@ from ade.core.agent_runs.report import RunReport
 _KEPT_BYTES = 1024  # of each stream by the process part: the reader keeps what is needed
 _MEGABYTE = 1024 * 1024
 # Nothing is imported from the agent's own folder (-P), or it could answer for itself.
-_HOOK = shlex.join([sys.executable, "-P", "-m", "ade.cli", "hook", "pre-tool-use"])
+# A hook that dies is a no as well: only exit code 2 is one for all programs.
+_HOOK = shlex.join([sys.executable, "-P", "-m", "ade.cli", "hook", "pre-tool-use"]) + " || exit 2"
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -78,12 +79,9 @@ class Program:
         stopped_for, message = self._why(ended)
         events, report = reader.finish(_exit_code(ended), stopped_for=stopped_for, stop_message=message)
         await self._tell(events)
-        return self._with_call(report, setting.line)
-
-    def _with_call(self, report: RunReport, line: HookLine) -> RunReport:
-        """The call as the hook was told it: what was printed of it may be cut or have secrets hidden."""
-        if line.must_end.is_set() or (report.deferred is not None and line.asked is not None):
-            return replace(report, failure=None, error=None, deferred=line.asked)
+        if stopped_for is None and setting.line.must_end.is_set():  # it was ended for the call, and for nothing else
+            asked = ToolCalled(id="hook", name=setting.line.asked.tool if setting.line.asked else "")
+            return replace(report, failure=None, error=None, deferred=asked)
         return report
 
     async def _stop_when(self, must_end: asyncio.Event) -> None:

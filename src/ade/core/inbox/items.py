@@ -113,10 +113,14 @@ def check_item(item: NewItem) -> None:
     _check_size(item)
 
 
+def is_author(text: str) -> bool:
+    return 1 <= len(text) <= LONGEST_AUTHOR and text.isprintable()
+
+
 def _check_names(item: NewItem) -> None:
     if item.key is not None and not 1 <= len(item.key) <= LONGEST_KEY:
         raise InvalidInboxItem(f"the key of an item has 1 to {LONGEST_KEY} characters, not {len(item.key)}")
-    if item.author is not None and not (1 <= len(item.author) <= LONGEST_AUTHOR and item.author.isprintable()):
+    if item.author is not None and not is_author(item.author):
         raise InvalidInboxItem(f"the author of an item has 1 to {LONGEST_AUTHOR} printable characters")
 
 
