@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ade.agents.inboxes import DurableInbox
 from ade.agents.pumping.agent_turns import AgentTurns, prompt_of
 from ade.agents.pumping.pinned import MARK, begun_in, pinned_count
 from ade.agents.pumping.probe import IDLE, SETTLED, TAKEN
@@ -103,6 +104,23 @@ async def test_whoever_takes_over_waits_for_the_same_task(works: Waterworks, sho
 
     assert coder.prompts == ["one", "two"]
     assert await works.confirmed(TALK) == ["q-1", "q-2"]
+
+
+async def test_a_conversation_that_is_reset_forgets_what_a_begun_turn_learns(
+    works: Waterworks, shop: Workshop, coder: Coder
+) -> None:
+    await works.say(TALK, "one")
+    coder.gate = Gate()
+
+    async with shop.worker():
+        async with works.house(turns(shop), grace_s=0.0):
+            await soon(coder.gate.reached)
+        await DurableInbox(works.stores, TALK).reset()
+        async with works.house(turns(shop)):
+            coder.gate.open()
+            await works.until_empty(TALK)
+
+    assert (await works.inbox(TALK)).memory == {}
 
 
 async def test_a_turn_that_fails_for_good_is_given_up_and_its_task_is_a_dead_letter(

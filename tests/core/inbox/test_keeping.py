@@ -116,7 +116,8 @@ class TestMemory:
         assert (busy.answer, busy.is_written) == (False, False)
         free = give_back(busy.after, "lease", ReturnReason.FAILED).after
         done = verbs.reset(free)
-        assert (done.answer, done.after.memory, done.after.returns) == (True, {"turn": {"first": 1}}, 0)
+        kept = {"turn": {"first": 1, "is_reset": True}}  # what it learns is not wanted any more
+        assert (done.answer, done.after.memory, done.after.returns) == (True, kept, 0)
 
     def test_the_holder_of_a_batch_leaves_something_for_the_next(self) -> None:
         inbox = taken(put(unused("c"), message()).after)

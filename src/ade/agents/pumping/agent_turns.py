@@ -77,7 +77,8 @@ class AgentTurns:
             )
             await self._remember(inbox, with_turn(memory, turn))
         ended = await self._ended(await self._begun(turn, batch, inbox, memory), inbox)
-        memory = after_turn(memory, ids_of(batch, memory), ended, await self._said_by(ended))
+        if not turn.is_reset:
+            memory = after_turn(memory, ids_of(batch, memory), ended, await self._said_by(ended))
         if ended.status is not Status.COMPLETED:  # it can be replayed; its items are not told again
             raise GiveUp(_reason(ended), f"task {ended.id} is {ended.status}", memory)
         return memory
@@ -102,7 +103,7 @@ class AgentTurns:
         if task is None:
             return memory
         ended = await self._ended(task, inbox)
-        return after_turn(memory, memory, ended, await self._said_by(ended))
+        return memory if turn.is_reset else after_turn(memory, memory, ended, await self._said_by(ended))
 
     async def _begun(self, turn: BegunTurn, batch: DequeuedBatch, inbox: Inbox, memory: dict[str, Any]) -> Task:
         [known] = await self._stores.tasks.get([turn.task])

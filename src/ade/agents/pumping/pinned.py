@@ -20,6 +20,7 @@ class BegunTurn(Struct, frozen=True, kw_only=True):
     first: int
     last: int
     task: str
+    is_reset: bool = False  # somebody wants the conversation to begin anew after it
 
     def covers(self, batch: DequeuedBatch) -> bool:
         """Items of it may be gone, but none of another turn may be among them."""

@@ -14,6 +14,7 @@ from ade.core.inbox.notices import BlockedReason, Notice
 Answer_co = TypeVar("Answer_co", covariant=True)
 Other = TypeVar("Other")
 TURN = "turn"  # the place in the memory where a consumer marks what it has begun; it stays when the rest is forgotten
+IS_RESET = "is_reset"  # of that mark: what the turn learns is not to be remembered
 
 
 class BatchLease(Struct, frozen=True, kw_only=True):

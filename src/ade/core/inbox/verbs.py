@@ -20,7 +20,7 @@ from ade.core.inbox.notices import (
     Notice,
     Removed,
 )
-from ade.core.inbox.state import TURN, Inbox, InboxChange, changed, joined
+from ade.core.inbox.state import IS_RESET, TURN, Inbox, InboxChange, changed, joined
 
 MOST_KEYS = 200  # remembered of one inbox
 
@@ -161,12 +161,13 @@ def bind(inbox: Inbox, consumer: str | None) -> InboxChange[None]:
 def reset(inbox: Inbox) -> InboxChange[bool]:
     """Forget what its consumer remembers, so that the next turn begins anew; False while a batch is out.
 
-    Whoever has that would write what he remembers himself. The mark of a turn that was begun stays: it keeps items
-    from being told twice.
+    Whoever has that would write what he remembers himself. The mark of a turn that was begun stays, because it keeps
+    items from being told twice; it says that what this turn learns is to be forgotten too.
     """
     if inbox.lease is not None:
         return changed(inbox, False)
-    kept = {name: value for name, value in inbox.memory.items() if name == TURN}
+    mark = inbox.memory.get(TURN)
+    kept = {TURN: {**mark, IS_RESET: True}} if isinstance(mark, dict) else {}
     return changed(inbox, True, memory=kept, returns=0)
 
 
