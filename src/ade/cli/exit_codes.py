@@ -8,6 +8,7 @@ from ade.core.accounts import errors as account_errors
 from ade.core.approvals import refusals
 from ade.core.errors import AdeError
 from ade.core.inbox import errors as inbox_errors
+from ade.core.webhooks import errors as webhook_errors
 from ade.settings import SettingsError
 
 
@@ -58,6 +59,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     inbox_errors.InvalidInbox: ExitCode.USAGE,
     inbox_errors.InvalidInboxItem: ExitCode.USAGE,
     errors.ProgramNotStarted: ExitCode.USAGE,
+    webhook_errors.InvalidWebhook: ExitCode.USAGE,
     refusals.InvalidPolicy: ExitCode.USAGE,
     refusals.InvalidRulebook: ExitCode.USAGE,
     refusals.InvalidSetting: ExitCode.USAGE,
@@ -80,6 +82,7 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     account_errors.UnknownAccount: ExitCode.NOT_FOUND,
     account_errors.UnknownToken: ExitCode.NOT_FOUND,
     account_errors.UnknownDelegation: ExitCode.NOT_FOUND,
+    webhook_errors.UnknownWebhook: ExitCode.NOT_FOUND,
     errors.IllegalTransition: ExitCode.CONFLICT,
     errors.StaleWrite: ExitCode.CONFLICT,
     errors.IdempotencyConflict: ExitCode.CONFLICT,
@@ -100,6 +103,8 @@ _BY_ERROR: Mapping[type[AdeError], ExitCode] = {
     refusals.ConflictOfInterest: ExitCode.DENIED,
     refusals.ReauthenticationNeeded: ExitCode.DENIED,
     refusals.Denied: ExitCode.DENIED,
+    webhook_errors.AddressRefused: ExitCode.DENIED,
+    webhook_errors.InvalidSignature: ExitCode.DENIED,
     refusals.NoGate: ExitCode.CONFLICT,
     refusals.GateClosed: ExitCode.CONFLICT,
     refusals.DigestMismatch: ExitCode.CONFLICT,

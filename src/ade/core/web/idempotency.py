@@ -1,0 +1,124 @@
+"""Idempotency-Key: a request that is sent twice is carried out once, and answered twice in the same way.
+
+The rules alone; `ade.governance.web_keys` keeps what they speak of, and says how to wire it.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.core.web.problems import RequestRefused
+from ade.core.web.statuses import Fault
+
+KEPT_MS = 24 * 3_600_000
+RUNS_MS = 120_000  # who has not answered by then is presumed dead; longer than any request may wait
+MOST_BODY = 64 * 1024
+KEPT_HEADERS = frozenset({"content-type", "etag", "location", "preference-applied"})
+_BARE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
+_QUOTED = re.compile(r'"([\x20-\x21\x23-\x5b\x5d-\x7e]{1,255})"')
+_FIRST_REFUSAL = 400
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """An answer to be given again. Without a body: it was too large to be kept."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes | None = b""
+
+
+class KeptRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a request with a key: that it runs, or how it was answered."""
+
+    fingerprint: str
+    holder: str  # who carries it out; only he may say how it was answered
+    begun_at: int
+    runs_until: int  # steady time
+    answer: Answer | None = None
+
+    @property
+    def kept_until(self) -> int:
+        return self.begun_at + KEPT_MS
+
+
+class Standing(StrEnum):
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    FIRST = auto()  # nobody has asked this before: carry it out
+    ABANDONED = auto()  # whoever carried it out has not come back: carry it out, it may be for the second time
+    REPEAT = auto()  # answer as the first time
+    RUNNING = auto()  # 409
+    OTHER = auto()  # 422: the key was used for another request
+
+
+def read_key(header: str) -> str:
+    """The key, bare or as a structured string: `8e03978e-...` or `"8e03978e-..."`. Raises RequestRefused (400)."""
+    text = header.strip(" \t")
+    if quoted := _QUOTED.fullmatch(text):
+        return quoted[1]
+    if _BARE.fullmatch(text):
+        return text
+    raise RequestRefused(
+        Fault.BAD_REQUEST,
+        "an Idempotency-Key has 1 to 255 printable ASCII characters without quotes and backslashes; a random UUID is"
+        " a good one",
+    )
+
+
+def fingerprint(method: str, target: str, body: bytes) -> str:
+    """The same for requests that ask for the same. `target` is the path with its query, as it was sent."""
+    parts = (method.upper().encode(), target.encode("utf-8", "surrogatepass"))
+    head = b"".join(len(part).to_bytes(8) + part for part in parts)
+    return hashlib.sha256(head + body).hexdigest()
+
+
+def place_of(account: str, key: str) -> str:
+    """Under which id it is kept: keys of one account say nothing about those of another."""
+    return hashlib.sha256(f"{account}\n{key}".encode()).hexdigest()
+
+
+def task_key(account: str, key: str) -> str:
+    """The idempotency key of a task that such a request makes, so that not even a second time makes a second one."""
+    return f"http:{place_of(account, key)}"
+
+
+def standing(kept: KeptRequest | None, wanted: str, *, steady: int) -> Standing:
+    """The whole table. What was asked is compared first: a key belongs to one request for as long as it is kept."""
+    if kept is None:
+        return Standing.FIRST
+    if kept.fingerprint != wanted:
+        return Standing.OTHER
+    if kept.answer is not None:
+        return Standing.REPEAT
+    # An end further away than any can be is from before the machine was started anew.
+    return Standing.RUNNING if steady < kept.runs_until <= steady + RUNS_MS else Standing.ABANDONED
+
+
+def refusal(state: Standing) -> RequestRefused:
+    """What to answer to who must not go on."""
+    if state is Standing.OTHER:
+        return RequestRefused(Fault.IDEMPOTENCY_CONFLICT)
+    return RequestRefused(Fault.REQUEST_IN_PROGRESS, retry_after=1)
+
+
+def is_kept(status: int) -> bool:
+    """Whether something was done. A refusal has changed nothing and may not come again, so its key is free again."""
+    return status < _FIRST_REFUSAL
+
+
+def kept_answer(answer: Answer) -> Answer:
+    """As much of an answer as is kept."""
+    headers = {name.lower(): value for name, value in answer.headers.items() if name.lower() in KEPT_HEADERS}
+    is_small = answer.body is not None and len(answer.body) <= MOST_BODY
+    return Answer(status=answer.status, headers=headers, body=answer.body if is_small else None)
+
+
+def again(answer: Answer) -> Answer:
+    """What a repeated request is answered. Raises RequestRefused (409) when the body was too large to be kept."""
+    if answer.body is None:
+        where = {"location": answer.headers["location"]} if "location" in answer.headers else {}
+        raise RequestRefused(Fault.ANSWER_NOT_KEPT, first_status=answer.status, **where)
+    return Answer(status=answer.status, headers={**answer.headers, "idempotency-replayed": "true"}, body=answer.body)

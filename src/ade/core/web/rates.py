@@ -1,0 +1,76 @@
+"""How often somebody may ask, by the class of what he asks for, and the headers that tell him.
+
+How to wire it: before a route is carried out,
+`wait_ms = await stores.documents.take_rate(limit.key(account), limit.count, limit.period_ms)`, then `check_rate(limit,
+wait_ms)`, and `rate_headers(limit, wait_ms)` into every answer, the refusal too. Somebody unknown is counted by his
+address. Lock requests are counted once more, by their owner, where locks are kept.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.core.accounts.rates import RATES, Asking, Rate
+from ade.core.web.problems import RequestRefused, retry_after
+from ade.core.web.statuses import Fault
+
+
+class Traffic(StrEnum):
+    """Classes of routes that are counted apart. Those of `Asking` are counted together with other ways to ask."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    READ = auto()
+    WRITE = auto()
+    VOTE = auto()
+    LOGIN = auto()
+    WORK = auto()  # claims and heartbeats: many, and small
+    STREAM = auto()  # opening one; what comes through it is not counted
+    PROBE = auto()  # never counted: it must be answered when all else is refused
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    name: Traffic
+    count: int
+    period_ms: int
+
+    def key(self, account: str) -> str:
+        return f"{self.name}:{account}"
+
+
+WEB_RATES: Mapping[Traffic, Rate] = {
+    **{Traffic(asking): RATES[asking] for asking in Asking},
+    Traffic.WORK: (6_000, 60_000),
+    Traffic.STREAM: (60, 60_000),
+}
+
+
+def limit_of(traffic: Traffic, rates: Mapping[Traffic, Rate] = WEB_RATES) -> Limit | None:
+    """None: it is not counted."""
+    rate = rates.get(traffic)
+    return None if rate is None else Limit(name=traffic, count=rate[0], period_ms=rate[1])
+
+
+def check_rate(limit: Limit, wait_ms: int) -> None:
+    """Raise RequestRefused (429) unless `take_rate` has let it through."""
+    if wait_ms > 0:
+        seconds = wait_ms / 1000
+        raise RequestRefused(
+            Fault.TOO_MANY_REQUESTS,
+            f"at most {limit.count} requests in {limit.period_ms / 1000:g} s ({limit.name}); try again in"
+            f" {seconds:.1f} s",
+            retry_after=seconds,
+            limit=limit.name,
+        )
+
+
+def rate_headers(limit: Limit, wait_ms: int, remaining: int | None = None) -> dict[str, str]:
+    """RateLimit-Policy always; RateLimit when it is known how much is left, as after a refusal: nothing."""
+    headers = {"RateLimit-Policy": f'"{limit.name}";q={limit.count};w={max(1, -(-limit.period_ms // 1000))}'}
+    if wait_ms > 0:
+        seconds = retry_after(wait_ms / 1000)
+        headers |= {"RateLimit": f'"{limit.name}";r=0;t={seconds}', "Retry-After": seconds}
+    elif remaining is not None:
+        headers["RateLimit"] = f'"{limit.name}";r={min(max(remaining, 0), limit.count)}'
+    return headers

@@ -1,0 +1,1 @@
+"""Every route of the HTTP API as data."""

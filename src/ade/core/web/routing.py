@@ -1,0 +1,135 @@
+"""What a route is, and who may use it.
+
+How to wire it: the HTTP layer goes through `ade.core.web.routes.table.ROUTES`, finds the function with the name of each
+operation, and puts `check_access` before it; a route without a function, or a function without a route, stops the
+start. The access matrix test goes through the same table with `access`. `OWN` means: the use case decides by the
+object, and for a foreign one the answer is the 404 of one that does not exist, unless the caller has the permission of
+`others`.
+"""
+
+import re
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.core.accounts.callers import Caller
+from ade.core.accounts.errors import NotAuthenticated
+from ade.core.accounts.permissions import Permission, Role, permissions_of
+from ade.core.approvals.refusals import NotPermitted
+from ade.core.web.rates import Traffic
+
+API = "/api/v1"
+PROGRAMS = frozenset({Role.AGENT, Role.WORKER})  # roles of programs; the others are of people
+_PARAMETER = re.compile(r"\{(\w+)\}")
+WIDE = frozenset({"agent_id", "inbox_id"})  # parameters whose values may have a slash in them
+
+
+class Door(StrEnum):
+    """Who gets as far as the permissions."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    PUBLIC = auto()  # anybody
+    SELF = auto()  # anybody who is known; it is about himself alone
+    SESSION = auto()  # the same, but signed in: a token that got into wrong hands is not enough
+    PERMISSION = auto()  # who has one of `needs`
+
+
+class Tag(StrEnum):
+    """What a route does with ETag and If-Match."""
+
+    __hash__ = str.__hash__
+
+    NONE = auto()
+    ANSWERED = auto()  # the answer has an ETag, a read may be answered with 304
+    HEEDED = auto()  # If-Match counts if it is there
+    REQUIRED = auto()  # 428 without If-Match
+
+
+class Access(StrEnum):
+    __hash__ = str.__hash__
+
+    ALLOWED = auto()
+    OWN = auto()  # on what is the caller's own
+    DENIED = auto()  # 403
+    UNKNOWN = auto()  # 401
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    method: str
+    path: str
+    operation: str  # the operationId, and the name of the function
+    summary: str
+    door: Door = Door.PERMISSION
+    needs: frozenset[Permission] = frozenset()  # one of these is enough
+    others: Permission | None = None  # what it takes to do it to what is somebody else's
+    traffic: Traffic = Traffic.READ
+    mutates: bool = False
+    takes_key: bool = False  # heeds Idempotency-Key
+    tag: Tag = Tag.NONE
+    is_stream: bool = False  # may answer with server-sent events
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(_PARAMETER.findall(self.path))
+
+    @property
+    def shape(self) -> str:
+        """The path without the names of its parameters: two routes of one shape and method would be one."""
+        return _PARAMETER.sub("{}", self.path)
+
+
+def read(path: str, operation: str, summary: str, needs: Permission | None = Permission.READ, **more: object) -> Route:
+    """A route that changes nothing."""
+    given: dict[str, object] = {"method": "GET", "needs": frozenset() if needs is None else frozenset({needs}), **more}
+    return Route(path=API + path, operation=operation, summary=summary, **given)  # type: ignore[arg-type]
+
+
+def change(line: str, operation: str, summary: str, *needs: Permission, **more: object) -> Route:
+    """A route that changes something; `line` is `METHOD /path`. All but PUT and DELETE, which are safe to repeat by
+    themselves, take a key."""
+    method, _, path = line.partition(" ")
+    given: dict[str, object] = {
+        "needs": frozenset(needs),
+        "traffic": Traffic.WRITE,
+        "takes_key": method in ("POST", "PATCH"),
+        "mutates": True,
+        **more,
+    }
+    return Route(method=method, path=API + path, operation=operation, summary=summary, **given)  # type: ignore[arg-type]
+
+
+def access_with(route: Route, permissions: frozenset[Permission] | None, *, has_session: bool = False) -> Access:
+    """With these permissions; None: nobody knows who asks."""
+    if route.door is Door.PUBLIC:
+        return Access.ALLOWED
+    if permissions is None:
+        return Access.UNKNOWN
+    if route.door is not Door.PERMISSION:
+        return Access.OWN if has_session or route.door is Door.SELF else Access.DENIED
+    if not route.needs & permissions:
+        return Access.DENIED
+    return Access.ALLOWED if route.others is None or route.others in permissions else Access.OWN
+
+
+def access(route: Route, role: Role | None) -> Access:
+    """For the matrix: what an account with this role alone may do; None: nobody knows who asks."""
+    if role is None:
+        return access_with(route, None)
+    is_human = role not in PROGRAMS
+    return access_with(route, permissions_of([role], is_human=is_human), has_session=is_human)
+
+
+def check_access(route: Route, caller: Caller | None) -> Access:
+    """ALLOWED or OWN. Raises NotAuthenticated and NotPermitted."""
+    if caller is None:
+        if route.door is Door.PUBLIC:
+            return Access.ALLOWED
+        raise NotAuthenticated("this takes a bearer token or a session; sign in first")
+    answer = access_with(route, caller.permissions, has_session=caller.session is not None)
+    if answer is Access.DENIED and route.door is Door.SESSION:
+        raise NotPermitted("this takes a login session; a token is not enough")
+    if answer is Access.DENIED:
+        wanted = " or ".join(sorted(route.needs))
+        raise NotPermitted(f"{caller.user.id} has not the permission {wanted}; an admin can give a role")
+    return answer

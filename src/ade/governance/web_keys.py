@@ -1,0 +1,103 @@
+"""Requests with an Idempotency-Key, kept for a day as documents that nobody follows.
+
+How to wire it, around a route that changes something:
+
+    begun = await begin(stores, account, key, fingerprint(method, target, body))
+    if isinstance(begun, Answer):
+        return begun                                   # a repeated request, answered as the first time
+    answer = ...                                       # carry it out; tasks get `task_key(account, key)` as their key
+    await finish(stores, begun, answer)
+
+`finish` is called for refusals too (they free the key), and `forget` when the route raised; if the store fails in one
+of these, that is logged and the answer goes out all the same. A server that is killed in between leaves the key as
+running; after two minutes the next request with it carries out the same once more. So the route itself must be safe
+to repeat: tasks by their own key, everything else by its version, status or digest.
+"""
+
+import os
+from contextlib import suppress
+
+from msgspec import Struct, structs
+
+from ade.core.errors import StaleWrite
+from ade.core.web.idempotency import (
+    RUNS_MS,
+    Answer,
+    KeptRequest,
+    Standing,
+    again,
+    is_kept,
+    kept_answer,
+    place_of,
+    refusal,
+    standing,
+)
+from ade.governance.kept import Kept, Shelf, decided
+from ade.ports import Stores
+
+KIND = "web_key"
+_SHELF = Shelf(KIND, KeptRequest, lambda kept: kept.kept_until)
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """A request that is now the caller's to carry out."""
+
+    place: str
+    request: KeptRequest
+    is_second_try: bool = False  # somebody has begun it before and did not come back
+
+
+async def begin(stores: Stores, account: str, key: str, fingerprint: str) -> Begun | Answer:
+    """Take the request on, or learn how it was answered. No two callers have the same request at once.
+
+    Raises RequestRefused: 409 while another caller has it (or its answer was too large to be kept), 422 when the key
+    belongs to another request.
+    """
+    place, holder = place_of(account, key), os.urandom(12).hex()
+
+    async def step() -> Begun | Answer:
+        kept = await _SHELF.get(stores, place)
+        steady = stores.clock.steady()
+        state = standing(None if kept is None else kept.record, fingerprint, steady=steady)
+        if state is Standing.REPEAT and kept is not None and kept.record.answer is not None:
+            return again(kept.record.answer)
+        if state not in (Standing.FIRST, Standing.ABANDONED):
+            raise refusal(state)
+        request = KeptRequest(
+            fingerprint=fingerprint, holder=holder, begun_at=stores.clock.now(), runs_until=steady + RUNS_MS
+        )
+        await _write(stores, place, request, seen=0 if kept is None else kept.version)
+        return Begun(place=place, request=request, is_second_try=state is Standing.ABANDONED)
+
+    return await decided(step)
+
+
+async def finish(stores: Stores, begun: Begun, answer: Answer) -> None:
+    """Keep the answer, or free the key if nothing was done. Who was taken for dead changes nothing any more."""
+    if not is_kept(answer.status):
+        await forget(stores, begun)
+        return
+    kept = await _mine(stores, begun)
+    if kept is not None:
+        with suppress(StaleWrite):
+            answered = structs.replace(begun.request, answer=kept_answer(answer))
+            await _write(stores, begun.place, answered, seen=kept.version)
+
+
+async def forget(stores: Stores, begun: Begun) -> None:
+    """The request was not carried out: the next one with this key is the first again."""
+    kept = await _mine(stores, begun)
+    if kept is not None:
+        with suppress(StaleWrite):
+            removal = structs.replace(_SHELF.remove(begun.place), seen=kept.version, is_quiet=True)
+            await stores.documents.write([removal])
+
+
+async def _mine(stores: Stores, begun: Begun) -> Kept[KeptRequest] | None:
+    kept = await _SHELF.get(stores, begun.place)
+    return kept if kept is not None and kept.record.holder == begun.request.holder else None
+
+
+async def _write(stores: Stores, place: str, request: KeptRequest, *, seen: int) -> None:
+    put = _SHELF.put(place, request, seen=seen)
+    await stores.documents.write([structs.replace(put, is_quiet=True)])

@@ -1,0 +1,218 @@
+"""Webhooks in the store: made, changed and removed as a whole, each time with an event in the same write.
+
+Whoever calls has checked the permission (ADMINISTER: a webhook carries facts out of the house). Records hold secrets in
+plain text, because messages are signed with them: front ends show `Webhook` without `secrets`, and a secret only to
+whoever has just made it.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct, structs
+
+from ade.core.errors import StaleWrite
+from ade.core.events import Event
+from ade.core.ids import uuid7
+from ade.core.webhooks.addresses import PUBLIC, Reach
+from ade.core.webhooks.errors import InvalidWebhook, UnknownWebhook
+from ade.core.webhooks.records import (
+    MOST_WEBHOOKS,
+    USUAL_OVERLAP_MS,
+    WEBHOOK_CHANGED,
+    WEBHOOK_CREATED,
+    WEBHOOK_DISABLED,
+    WEBHOOK_ENABLED,
+    WEBHOOK_REMOVED,
+    WEBHOOK_ROTATED,
+    Secret,
+    Webhook,
+    about,
+    changed_fields,
+    check_webhook,
+    disabled,
+    enabled,
+    rotated,
+)
+from ade.core.webhooks.signatures import SECRET_BYTES, secret_of
+from ade.core.webhooks.targets import check_url
+from ade.governance.kept import Kept, decided
+from ade.governance.webhooks.shelves import HEALTH, WEBHOOKS, deliveries_of
+from ade.ports import Stores
+
+
+class WebhookChanges(Struct, frozen=True, kw_only=True):
+    """What shall be different; None leaves it as it is."""
+
+    url: str | None = None
+    events: tuple[str, ...] | None = None
+    description: str | None = None
+
+
+async def create(
+    stores: Stores,
+    url: str,
+    events: Sequence[str],
+    *,
+    actor: str | None,
+    description: str = "",
+    secret: str | None = None,
+    reach: Reach = PUBLIC,
+) -> Webhook:
+    """A new webhook, told of all that happens from now on. Its secret is made here unless one is brought along.
+
+    Raises InvalidWebhook.
+    """
+    if len(await WEBHOOKS.all(stores)) >= MOST_WEBHOOKS:
+        raise InvalidWebhook(f"there are {MOST_WEBHOOKS} webhooks already, and more there may not be; remove one first")
+    now, since = stores.clock.now(), await stores.events.last_seq()
+    new = Webhook(
+        id=uuid7(now, os.urandom(10)),
+        url=url,
+        events=tuple(dict.fromkeys(events)),
+        secrets=(Secret(value=secret or _new_secret()),),
+        description=description,
+        since=since,
+        created_by=actor,
+        created_at=now,
+        updated_at=now,
+    )
+    check_webhook(new, reach)
+    told = about(new, origin=check_url(url, reach).origin, events=list(new.events))
+    event = Event(type=WEBHOOK_CREATED, at=now, actor=actor, payload=told)
+    await stores.documents.write([WEBHOOKS.put(new.id, new, seen=0)], [event])
+    return new
+
+
+async def change(
+    stores: Stores,
+    webhook_id: str,
+    changes: WebhookChanges,
+    *,
+    actor: str | None,
+    seen: int | None = None,
+    reach: Reach = PUBLIC,
+) -> Webhook:
+    """Say anew where it is or what it wants. `seen` is the version this was decided on; None: whichever there is.
+
+    Messages on their way go to the new URL. Raises UnknownWebhook, InvalidWebhook and StaleWrite.
+    """
+    wanted = {name: value for name, value in structs.asdict(changes).items() if value is not None}
+    if "events" in wanted:
+        wanted["events"] = tuple(dict.fromkeys(wanted["events"]))
+
+    def decide(before: Webhook, now: int) -> tuple[Webhook, Event] | None:
+        after = structs.replace(before, **wanted, updated_at=now)
+        fields = changed_fields(before, after)
+        if not fields:
+            return None
+        check_webhook(after, reach)
+        told = about(after, fields=fields, origin=check_url(after.url, reach).origin, events=list(after.events))
+        return after, Event(type=WEBHOOK_CHANGED, at=now, actor=actor, payload=told)
+
+    return await _rewritten(stores, webhook_id, decide, seen=seen)
+
+
+async def rotate(
+    stores: Stores,
+    webhook_id: str,
+    *,
+    actor: str | None,
+    secret: str | None = None,
+    overlap_ms: int = USUAL_OVERLAP_MS,
+) -> Webhook:
+    """Give it a new secret, which is the first of its `secrets`. Raises UnknownWebhook and InvalidWebhook."""
+    value = secret or _new_secret()
+
+    def decide(before: Webhook, now: int) -> tuple[Webhook, Event]:
+        after = rotated(before, value, overlap_ms=overlap_ms, now=now)
+        told = about(after, ends_at=now + overlap_ms)
+        return after, Event(type=WEBHOOK_ROTATED, at=now, actor=actor, payload=told)
+
+    return await _rewritten(stores, webhook_id, decide)
+
+
+async def disable(stores: Stores, webhook_id: str, why: str, *, actor: str | None) -> Webhook:
+    """Send it nothing more, not even what is on its way; again it changes nothing. Raises UnknownWebhook."""
+
+    def decide(before: Webhook, now: int) -> tuple[Webhook, Event] | None:
+        if not before.is_active:
+            return None
+        after = disabled(before, why, now=now)
+        told = about(after, reason=after.disabled_why)
+        return after, Event(type=WEBHOOK_DISABLED, at=now, actor=actor, payload=told)
+
+    return await _rewritten(stores, webhook_id, decide)
+
+
+async def enable(stores: Stores, webhook_id: str, *, actor: str | None, reach: Reach = PUBLIC) -> Webhook:
+    """Tell it again of what happens from now on, as if nothing had failed. Raises UnknownWebhook, InvalidWebhook."""
+    since = await stores.events.last_seq()
+
+    async def step() -> Webhook:
+        kept = await find(stores, webhook_id)
+        if kept.record.is_active:
+            return kept.record
+        check_webhook(kept.record, reach)
+        now = stores.clock.now()
+        after = enabled(kept.record, since=since, now=now)
+        event = Event(type=WEBHOOK_ENABLED, at=now, actor=actor, payload=about(after))
+        writes = [WEBHOOKS.put(after.id, after, seen=kept.version), HEALTH.remove(after.id)]
+        await stores.documents.write(writes, [event])
+        return after
+
+    return await decided(step)
+
+
+async def remove(stores: Stores, webhook_id: str, *, actor: str | None) -> None:
+    """Forget it with all its deliveries; what is on its way is not sent. Raises UnknownWebhook."""
+
+    async def step() -> None:
+        kept = await find(stores, webhook_id)
+        shelf = deliveries_of(webhook_id)
+        gone = [shelf.remove(each) for each in await shelf.all(stores)]
+        event = Event(type=WEBHOOK_REMOVED, at=stores.clock.now(), actor=actor, payload=about(kept.record))
+        itself = structs.replace(WEBHOOKS.remove(webhook_id), seen=kept.version)
+        await stores.documents.write([itself, HEALTH.remove(webhook_id), *gone], [event])
+
+    await decided(step)
+
+
+async def find(stores: Stores, webhook_id: str) -> Kept[Webhook]:
+    """The webhook and its version, for whoever shows or changes it. Raises UnknownWebhook."""
+    kept = await WEBHOOKS.get(stores, webhook_id)
+    if kept is None:
+        raise UnknownWebhook(f"no webhook {webhook_id[:60]!r} exists; the list of webhooks shows those that do")
+    return kept
+
+
+async def list_webhooks(stores: Stores) -> list[Webhook]:
+    """All of them, the oldest first."""
+    return [kept.record for kept in (await WEBHOOKS.all(stores)).values()]
+
+
+async def _rewritten(
+    stores: Stores,
+    webhook_id: str,
+    decide: Callable[[Webhook, int], tuple[Webhook, Event] | None],
+    *,
+    seen: int | None = None,
+) -> Webhook:
+    """Read, decide and write, again whenever somebody else was faster; not where the caller names what he saw."""
+
+    async def step() -> Webhook:
+        kept = await find(stores, webhook_id)
+        if seen is not None and seen != kept.version:
+            raise StaleWrite(f"the webhook {webhook_id[:60]!r} has changed since it was read; read it again")
+        decision = decide(kept.record, stores.clock.now())
+        if decision is None:
+            return kept.record
+        after, event = decision
+        await stores.documents.write([WEBHOOKS.put(after.id, after, seen=kept.version)], [event])
+        return after
+
+    tried: Callable[[], Awaitable[Webhook]] = step
+    return await (tried() if seen is not None else decided(tried))
+
+
+def _new_secret() -> str:
+    return secret_of(os.urandom(SECRET_BYTES))
