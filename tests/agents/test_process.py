@@ -472,16 +472,16 @@ async def first_line_of(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     return said
 
 
+@pytest.mark.slow
 async def test_a_blocked_event_loop_is_not_taken_for_a_dead_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ade.agents.starting.SHORTEST_SILENCE_S", 0.5)
-    monkeypatch.setattr("ade.agents.beats.EVERY_S", 0.1)
+    monkeypatch.setattr("ade.agents.starting.SHORTEST_SILENCE_S", 2.5)
 
     async def block(_stream: str, _data: bytes) -> None:
-        time.sleep(1.5)  # noqa: ASYNC251  # the loop is blocked on purpose
+        time.sleep(3.5)  # noqa: ASYNC251  # the loop is blocked on purpose
 
-    spec = spec_of(tmp_path, "sh", "-c", "echo one; sleep 2", limits=limits(silence_s=0.5))
+    spec = spec_of(tmp_path, "sh", "-c", "echo one; sleep 4", limits=limits(silence_s=2.5))
     ended = await run_process(spec, on_bytes=block)
 
     assert (ended.why, ended.exit_code) == (Why.EXITED, 0)

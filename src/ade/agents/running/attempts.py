@@ -110,8 +110,16 @@ class Attempt:
             now = replace(now, session_id=None, agent_id=None, conversation_id=None, is_deferred=False)
         if self._profile.counts_sessions:
             now = replace(now, session_tokens=report.spent.tokens or now.session_tokens)
-        earlier = together(now.earlier, self._progress.own(report.spent))
-        self._progress.now = replace(now, earlier=earlier, tokens=None, cost_usd=None, turns=None, is_deferred=False)
+        # With a hook it is known when the call is made; until then the next attempt must be told of it again.
+        is_deferred = now.is_deferred and report.failure is not None and self._profile.is_guarded
+        self._progress.now = replace(
+            now,
+            earlier=together(now.earlier, self._progress.own(report.spent)),
+            tokens=None,
+            cost_usd=None,
+            turns=None,
+            is_deferred=is_deferred,
+        )
         await self._progress.keep()
         return report
 
