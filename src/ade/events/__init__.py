@@ -1,1 +1,1 @@
-"""Consumers of the event log: each reads it in order through a named cursor of its own."""
+"""Readers of the event log, each in order: the audit copy through a named cursor, live feeds from where they are."""

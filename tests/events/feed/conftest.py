@@ -1,0 +1,22 @@
+"""Each story of the feed is told on a store in memory and on one in a file, on a clock that the story moves."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ade.ports import Stores
+from tests.conformance.backends import BACKENDS
+from tests.conformance.clock import StoryClock
+
+
+@pytest.fixture
+def clock() -> StoryClock:
+    return StoryClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
+    opened = await BACKENDS[request.param].open(tmp_path, clock)
+    yield opened
+    await opened.close()
