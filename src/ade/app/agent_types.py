@@ -160,9 +160,7 @@ class AgentHandler:
     def _runner(self, stores: Stores) -> AgentRunner:
         """One for each store: an app may be opened again, and for tests with another one."""
         if self._made is None or self._made[0] is not stores:
-            settings = self._app.settings.agents
-            purse = purse_of(stores, settings)
-            self._made = stores, AgentRunner(self.profile, places_of(settings), now=stores.clock.now, purse=purse)
+            self._made = stores, runner_of(self.profile, stores, self._app.settings.agents)
         return self._made[1]
 
 
@@ -183,6 +181,8 @@ def places_of(settings: AgentSettings) -> Places:
     return Places(Path(settings.transcripts).expanduser(), Path(settings.workspaces).expanduser())
 
 
-def purse_of(stores: Stores, settings: AgentSettings) -> StoredPurse | None:
+def runner_of(profile: Profile, stores: Stores, settings: AgentSettings) -> AgentRunner:
     budget = Budget(tokens=settings.author_tokens, cost_usd=settings.author_cost_usd, turns=settings.author_turns)
-    return None if budget == Budget() else StoredPurse(stores, budget, round(settings.author_window_s * 1000))
+    window_ms = round(settings.author_window_s * 1000)
+    purse = None if budget == Budget() else StoredPurse(stores, budget, window_ms)
+    return AgentRunner(profile, places_of(settings), now=stores.clock.now, purse=purse)

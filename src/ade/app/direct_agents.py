@@ -11,7 +11,7 @@ from ade.agents.running.orders import Order, RunDesk
 from ade.agents.running.runner import AgentRunner
 from ade.agents.running.told import told
 from ade.app.agent_profiles import known_profiles
-from ade.app.agent_types import budget_of, places_of, purse_of
+from ade.app.agent_types import budget_of, runner_of
 from ade.core.agent_runs.endings import tokens_of
 from ade.core.agent_runs.names import task_name
 from ade.core.agent_runs.results import AgentResult
@@ -102,13 +102,7 @@ class _Runners:
             raise UnknownName(
                 f"agents of type {subagent_type} are not set up here: use persist=True, so that a worker runs it"
             )
-        runner = AgentRunner(
-            profile,
-            places_of(self._settings),
-            now=self._stores.clock.now,
-            purse=purse_of(self._stores, self._settings),
-        )
-        self._runners[subagent_type] = runner
+        runner = self._runners[subagent_type] = runner_of(profile, self._stores, self._settings)
         return runner
 
 
