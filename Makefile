@@ -12,7 +12,7 @@ JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check bench bench-quick campaign lock format clean
+.PHONY: help run test lint check bench bench-quick campaign fuzz sbom audit lock format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,15 @@ bench-quick: $(VENV)/.dev ## the same with small numbers: shows that it works, n
 campaign: $(VENV)/.dev ## kill workers and producers at random for some minutes, then check every invariant
 	$(BIN)/python -m tests.faults.campaign $(ARGS)
 
+fuzz: $(VENV)/.fuzz ## try every parser with inputs that a fuzzer makes up, 30 s each (ARGS="--seconds 300 cursors")
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.fuzz $(ARGS)
+
+sbom: $(VENV)/.dev ## write the list of components (CycloneDX) into dist
+	$(BIN)/python requirements/sbom.py $(ARGS)
+
+audit: $(VENV)/.audit ## look up known weaknesses of what ADE is made of
+	$(BIN)/python requirements/audit.py $(ARGS)
+
 lock: $(VENV)/.dev ## rewrite requirements/*.txt from pyproject.toml (UPGRADE=1 takes newer versions)
 	$(BIN)/python requirements/lock.py $(if $(UPGRADE),--upgrade)
 
@@ -50,7 +59,7 @@ format: $(VENV)/.dev ## let ruff rewrite the code
 	$(BIN)/ruff format .
 
 clean: ## remove everything that was made, except ./.ade
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/.scratch
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .fuzz benchmarks/.scratch
 	find src tests benchmarks requirements -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp file tells that the environment holds what a lock names, so that repeated calls cost nothing.
@@ -67,6 +76,11 @@ $(VENV)/.runtime: $(VENV)/.made requirements/runtime.txt requirements/build.txt 
 
 $(VENV)/.dev: $(VENV)/.made requirements/dev.txt pyproject.toml
 	$(call INSTALL,-r requirements/dev.txt)
+
+# Tools beside the others. Without a wheel for this system there is nothing to install; the target then says so.
+$(VENV)/.fuzz $(VENV)/.audit: $(VENV)/.%: $(VENV)/.dev requirements/%.txt
+	@$(PIP) install --require-hashes --only-binary :all: -r requirements/$*.txt && touch $@ \
+		|| echo 'requirements/$*.txt cannot be installed on this machine'
 
 OLD_PYTHON = ADE needs Python 3.11 or newer, and `$(PYTHON)` is older. Name another: make PYTHON=/path/to/python3.12 ...
 NO_VENV    = `$(PYTHON) -m venv` failed. On Debian and Ubuntu, `apt-get install python3-venv` brings what it needs.

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine, report, server
-from benchmarks.bars import bars_of, judge
+from benchmarks.bars import bars_of
 from benchmarks.conduct import conduct, configuration, runs_folder, say
 from benchmarks.contestants import ENTRIES, Role, Store, of_store
 from benchmarks.environments import HERE, SCRATCH, NotInstalled, interpreter
+from benchmarks.judging import judge
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import FULL, GROWTH, QUICK, TITLES, Plan
 

@@ -40,6 +40,9 @@ class Options:
     seconds: float = 3.0
     settle: float = 2.0
     agents: int = 50
+    connections: int = 16
+    stock: int = 0  # tasks that are stored before anybody asks
+    subscribers: int = 1000
 
     @property
     def place(self) -> Place:
@@ -130,3 +133,32 @@ class LockContestant(Protocol):
 
     def locks(self, place: Place) -> LockConnection:
         """Locks that can be taken for as long as the block lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a server answers on this machine, to whom, and some tasks it knows."""
+
+    port: int
+    token: str = ""
+    ids: Sequence[str] = ()
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Site":
+        return cls(**json.loads(text))
+
+
+class HttpContestant(Protocol):
+    """One server that takes, shows and lists tasks below `/api/v1/tasks`, as ADE does."""
+
+    def describe(self, place: Place) -> Mapping[str, str]:
+        """Its version and the configuration in force."""
+
+    def serve(self, place: Place, stock: int, announce: Callable[[Site], None]) -> int | None:
+        """Answer in this process until SIGTERM, with so many tasks from the start; `announce` when it does.
+
+        Returns how many tasks are stored at the end; None if it stores none.
+        """

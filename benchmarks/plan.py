@@ -67,6 +67,10 @@ TITLES = {
     "idle": "Idle worker",
     "locks_uncontended": "Locks, one agent that nobody disturbs",
     "locks_contended": "Locks, 50 agents in two processes that all want the same one",
+    "http_create": "HTTP, create a task, 16 connections",
+    "http_get": "HTTP, get a task, 16 connections",
+    "http_list": "HTTP, list 50 tasks, 16 connections",
+    "http_events": "HTTP, subscribers to all events while tasks are made and run",
 }
 SLOWER = {"celery": 0.5, "rq": 0.15, "dbos": 0.1}  # so that a round of theirs does not take a minute
 
@@ -81,6 +85,11 @@ class Size:
     idle_seconds: float
     lock_seconds: float
     fight_seconds: float
+    http_seconds: float
+    http_stock: int
+    events_seconds: float
+    events_rate: float
+    subscribers: int
 
 
 def _steps(store: Store, size: Size) -> list[Step]:
@@ -111,6 +120,7 @@ def _steps(store: Store, size: Size) -> list[Step]:
         step("pickup", "pickup", {}, seconds=size.pickup_seconds, rate=20.0),
         step("idle", "idle", {}, seconds=size.idle_seconds, settle=min(1.5, size.idle_seconds / 2)),
         *_lock_steps(size),
+        *_http_steps(size),
     ]
 
 
@@ -121,6 +131,34 @@ def _lock_steps(size: Size) -> list[Step]:
     }
     return [
         Step(name=name, title=TITLES[name], measure=name, sizes=sizes[name], subject=Subject.LOCKS) for name in sizes
+    ]
+
+
+def _http_steps(size: Size) -> list[Step]:
+    sizes: Mapping[str, Mapping[str, float]] = {
+        "http_create": {"seconds": size.http_seconds},
+        "http_get": {"seconds": size.http_seconds, "stock": min(1000, size.http_stock)},
+        "http_list": {"seconds": size.http_seconds, "stock": size.http_stock},
+    }
+    events = Step(
+        name="http_events",
+        title=TITLES["http_events"],
+        measure="http_events",
+        sizes={
+            "seconds": size.events_seconds,
+            "rate": size.events_rate,
+            "subscribers": size.subscribers,
+            "settle": size.events_seconds / 5,
+        },
+        roles=(Role.OWN,),
+        subject=Subject.HTTP,
+    )
+    return [
+        *(
+            Step(name=name, title=TITLES[name], measure=name, sizes=each, subject=Subject.HTTP)
+            for name, each in sizes.items()
+        ),
+        events,
     ]
 
 
@@ -135,16 +173,39 @@ def _plan(store: Store, size: Size, rounds: int, contestants: Sequence[str] = ()
     return Plan(store=store, rounds=rounds, timeout_seconds=90, steps=steps, contestants=chosen)
 
 
-FULL_SIZE = {
-    Store.SQLITE: Size(one=3000, many=20_000, pickup_seconds=5.5, idle_seconds=2, lock_seconds=0.7, fight_seconds=3),
-    Store.REDIS: Size(one=2500, many=15_000, pickup_seconds=5.5, idle_seconds=2, lock_seconds=0.7, fight_seconds=10),
-}
-QUICK_SIZE = Size(one=500, many=2000, pickup_seconds=2, idle_seconds=1, lock_seconds=0.5, fight_seconds=2)
+_FULL = Size(
+    one=3000,
+    many=20_000,
+    pickup_seconds=5.5,
+    idle_seconds=2,
+    lock_seconds=0.7,
+    fight_seconds=3,
+    http_seconds=1.5,
+    http_stock=10_000,
+    events_seconds=5,
+    events_rate=1000,
+    subscribers=1000,
+)
+FULL_SIZE = {Store.SQLITE: _FULL, Store.REDIS: replace(_FULL, one=2500, many=15_000, fight_seconds=10)}
+QUICK_SIZE = Size(
+    one=500,
+    many=2000,
+    pickup_seconds=2,
+    idle_seconds=1,
+    lock_seconds=0.5,
+    fight_seconds=2,
+    http_seconds=0.2,
+    http_stock=500,
+    events_seconds=0.5,
+    events_rate=300,
+    subscribers=100,
+)
 QUICK_CONTESTANTS = {
-    Store.SQLITE: ["ade", "huey", "litequeue", "floor", "ade_locks"],
+    Store.SQLITE: ["ade", "huey", "litequeue", "floor", "ade_locks", "ade_http", "bare"],
     Store.REDIS: [
         *("ade_redis", "ade_redis_blocking", "saq", "huey_redis", "floor_redis"),
         *("ade_redis_locks", "ade_redis_locks_blocking", "redis_py", "redis_py_blocking"),
+        "ade_redis_http",
     ],
 }
 FULL = tuple(_plan(store, FULL_SIZE[store], rounds=3) for store in Store)

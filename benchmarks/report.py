@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.bars import bars_of, judge
+from benchmarks.bars import bars_of
 from benchmarks.charts import Bar, bar_chart, shown
 from benchmarks.contestants import ENTRIES, Store, Subject
+from benchmarks.judging import judge
 from benchmarks.machine import TOLERANCE
 from benchmarks.outcomes import Outcome, Outcomes
 from benchmarks.plan import Plan, Step
@@ -29,16 +30,33 @@ FIGURE_TITLES = {
     "least_turns": "turns of who had least",
     "most_turns": "turns of who had most",
     "server_us_per_turn": "server CPU per turn, us",
+    "requests_per_second": "requests/s",
+    "half_p50_ms": "p50 at half load, ms",
+    "half_p99_ms": "p99 at half load, ms",
+    "request_us": "CPU per request, us",
+    "store_us": "CPU of Redis per request, us",
+    "deliveries_per_second": "events delivered/s",
+    "lost": "events lost",
+    "duplicates": "events twice",
+    "delay_p50_ms": "delay p50, ms",
+    "delay_p99_ms": "delay p99, ms",
+    "before_mb": "memory before, MB",
+    "subscribed_mb": "with subscribers, MB",
+    "loaded_mb": "while events come, MB",
+    "after_mb": "when they have gone, MB",
+    "load_percent": "CPU of who asks, %",
 }
-WITHOUT_CHART = ("jain", "least_turns", "most_turns")
+WITHOUT_CHART = ("jain", "least_turns", "most_turns", "load_percent", "lost", "duplicates", "before_mb", "after_mb")
 SIZE_TITLES = {
     "tasks": "tasks a round",
     "samples": "samples a round",
     "pairs": "pairs a round",
     "turns": "turns a round",
+    "requests": "requests a round",
+    "subscribers": "subscribers",
 }
 STORE_TITLES = {Store.SQLITE: "SQLite", Store.REDIS: "Redis"}
-CONFIGURATION_TITLES = {Subject.TASKS: "", Subject.LOCKS: " of the locks"}
+CONFIGURATION_TITLES = {Subject.TASKS: "", Subject.LOCKS: " of the locks", Subject.HTTP: " of the HTTP servers"}
 
 METHOD = """\
 All contestants run on the same machine in the same run, in turns, each measurement in processes of its own
@@ -64,6 +82,14 @@ said; `synchronous=FULL` on SQLite for all that can be told so.
   agent: who takes the lock again at once hands nothing over. *Overtaken* counts those who asked later and had the
   lock earlier, by the agents' own clocks. Who waits at the end counts with its wait so far. That nobody has the lock
   at the same time as another one is checked.
+- **HTTP**: the server on a core of its own; who asks on another, with Redis where it is. 16 connections that are kept
+  open; bodies that are all different; 10,000 tasks to list from. *Requests/s*: everybody asks again as soon as he is
+  answered. *At half load*: half as many, sent by the clock at random distances; a wait counts from the moment that was
+  planned. *Bare* is uvicorn with an app that reads the same form, answers a record of the same size, and checks and
+  stores nothing; on ADE's queue it stores the task first. That every accepted task was stored is checked.
+- **HTTP events**: subscribers to all events, in one process; tasks come from a second process and run in a third. What
+  each was given is compared with the log: nothing may be missing, come twice or out of order. The delay, of ten of
+  them, counts from the moment that an event names, shortly before its commit.
 - **Ratios** are taken round by round against the best rival of that round.
 - **The floor** is no peer: it is the smallest honest program of ADE's design (batched transitions with record, fence
   and event, nothing else), and shows how much of the possible speed ADE reaches.

@@ -1,4 +1,4 @@
-"""Rewrite the generated blocks of these pages from the code they describe.
+"""Rewrite from the code what is generated: blocks of these pages, the client's methods, the description of HTTP.
 
 `python -m docs.generate` writes them; with `--check` it only says which are out of date and exits with 1.
 A block stands between `<!-- generated:NAME -->` and `<!-- /generated -->`; NAME is a key of BLOCKS.
@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from docs.generators import command_line, events, explain, lifecycle, rooms, schema, settings
+from docs.generators import client, command_line, events, explain, lifecycle, metrics, openapi, rooms, schema, settings
+from docs.generators.http import HTTP_BLOCKS
 from docs.generators.python_api import API_BLOCKS
 from docs.generators.redis_store import REDIS_BLOCKS
 from docs.generators.tables import Block
@@ -28,6 +29,8 @@ BLOCKS: Mapping[str, Block] = {
     "event-types": events.event_types,
     "event-fields": events.event_fields,
     "reasons": explain.reasons,
+    "metrics": metrics.metrics,
+    "metric-buckets": metrics.metric_buckets,
     "import-rule": rooms.import_rule,
     "schema-tables": schema.schema_tables,
     "schema-indexes": schema.schema_indexes,
@@ -37,6 +40,7 @@ BLOCKS: Mapping[str, Block] = {
     "command-options": command_line.everywhere,
     "exit-codes": command_line.exit_codes,
     **API_BLOCKS,
+    **HTTP_BLOCKS,
     **REDIS_BLOCKS,
 }
 OPENING = re.compile(r"<!-- generated:(?P<name>[\w-]+) -->")
@@ -74,16 +78,19 @@ def stale_pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: Sequence[str] | None = None, *, folder: Path = DOCS) -> int:
-    parser = argparse.ArgumentParser(description="Rewrite the generated blocks of the documentation.")
+    parser = argparse.ArgumentParser(description="Rewrite what is generated from the code.")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a page is out of date")
     check = parser.parse_args(arguments).check
     try:
-        stale = list(stale_pages(folder))
-    except BadBlock as problem:
+        stale = [*stale_pages(folder)]
+        if folder == DOCS:
+            stale += [*client.stale_modules(), *openapi.stale_description(folder)]
+    except (BadBlock, client.BadOperation) as problem:
         print(problem, file=sys.stderr)
         return 2
     for page, fresh in stale:
-        print(f"{page.relative_to(folder)}: {'out of date; run `python -m docs.generate`' if check else 'written'}")
+        name = page.relative_to(folder if page.is_relative_to(folder) else DOCS.parent)
+        print(f"{name}: {'out of date; run `python -m docs.generate`' if check else 'written'}")
         if not check:
             page.write_text(fresh, "utf-8")
     return 1 if check and stale else 0

@@ -51,7 +51,8 @@ def main() -> None:
     # The smaller locks follow the large one, so that installing one over another changes nothing.
     follow = [*options, "--constraint", "requirements/dev.txt"]
     compile_lock("runtime", "pyproject.toml", group=[], options=follow)
-    compile_lock("build", group=members(groups, "build"), options=follow)
+    for name in ("build", "fuzz", "audit"):
+        compile_lock(name, group=members(groups, name), options=follow)
 
 
 if __name__ == "__main__":

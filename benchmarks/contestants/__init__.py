@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from benchmarks.contract import Contestant, LockContestant
+from benchmarks.contract import Contestant, HttpContestant, LockContestant
 
 
 class Store(StrEnum):
@@ -25,6 +25,7 @@ class Subject(StrEnum):
 
     TASKS = "tasks"
     LOCKS = "locks"
+    HTTP = "http"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,18 @@ def _locks(
     return Entry(module, title, store, role, requirements, steps, Subject.LOCKS)
 
 
+def _http(
+    module: str,
+    title: str,
+    store: Store,
+    role: Role = Role.PEER,
+    requirements: str | None = None,
+    *,
+    steps: Sequence[str] = (),
+) -> Entry:
+    return Entry(module, title, store, role, requirements, steps, Subject.HTTP)
+
+
 ALONE = ["locks_uncontended"]  # fifty threads that fight tell more of the interpreter than of a lock
 
 
@@ -63,6 +76,10 @@ ENTRIES = {
     "dbos": Entry("dbos:EMBEDDED", "DBOS", Store.SQLITE, requirements="dbos.txt"),
     "floor": Entry("floor_sqlite:FLOOR", "floor", Store.SQLITE, Role.FLOOR),
     "ade_locks": _locks("ade_locks:SQLITE", "ADE", Store.SQLITE, Role.OWN),
+    "ade_http": _http("ade_http:SQLITE", "ADE", Store.SQLITE, Role.OWN),
+    "bare": _http("bare:NOTHING", "bare", Store.SQLITE, Role.FLOOR),
+    "bare_storing": _http("bare:SQLITE", "bare on ADE's queue", Store.SQLITE, Role.FLOOR, steps=["http_create"]),
+    "fastapi": _http("fastapi:ALONE", "FastAPI", Store.SQLITE, requirements="fastapi.txt"),
     "ade_redis": Entry("ade:REDIS", "ADE", Store.REDIS, Role.OWN),
     "ade_redis_blocking": Entry(
         "ade:REDIS_BLOCKING", "ADE, blocking calls", Store.REDIS, Role.OWN, steps=["enqueue_one_by_one"]
@@ -88,6 +105,11 @@ ENTRIES = {
     "pottery_blocking": _locks(
         "pottery:BLOCKING", "pottery, blocking calls", Store.REDIS, requirements="locks.txt", steps=ALONE
     ),
+    # What stores nothing stands beside ADE on both stores: a ratio is taken within one round.
+    "ade_redis_http": _http("ade_http:REDIS", "ADE", Store.REDIS, Role.OWN),
+    "bare_redis": _http("bare:NOTHING", "bare", Store.REDIS, Role.FLOOR),
+    "bare_redis_storing": _http("bare:REDIS", "bare on ADE's queue", Store.REDIS, Role.FLOOR, steps=["http_create"]),
+    "fastapi_redis": _http("fastapi:ALONE", "FastAPI", Store.REDIS, requirements="fastapi.txt"),
 }
 
 
@@ -108,6 +130,12 @@ def load(name: str) -> Contestant:
 def load_locks(name: str) -> LockContestant:
     """Import one kind of lock; only its own environment can."""
     contestant: LockContestant = _imported(name, Subject.LOCKS)
+    return contestant
+
+
+def load_http(name: str) -> HttpContestant:
+    """Import one server; only its own environment can."""
+    contestant: HttpContestant = _imported(name, Subject.HTTP)
     return contestant
 
 

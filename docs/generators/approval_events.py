@@ -50,7 +50,7 @@ APPROVAL_FIELDS: Mapping[str, str] = {
     "approval": "the id of the gate: that of the task, a dot, and a number",
     "automatic": "whether the policy approved it by itself",
     "errors": "what its author must mend",
-    "gate": "all of the gate: policy, subject, digest, and who may not answer",
+    "gate": "all of the gate: policy, subject, digest, who may not answer; `opened_at` and `decided_at` are moments",
     "is_early": "whether it came before its time, because nobody else could answer",
     "level": "low, medium, high or critical",
     "missing": "what its rules still need",
@@ -62,6 +62,6 @@ APPROVAL_FIELDS: Mapping[str, str] = {
     "text": "what was said",
     "tool": "the tool that was to be used",
     "users": "accounts that may answer from then on",
-    "vote": "who said what about which digest, when, for whom, why, and with which roles",
+    "vote": "who said what about which digest, when (`at`, a moment), for whom, why, and with which roles",
     "voter": "whose request it was",
 }

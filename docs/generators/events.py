@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ade.core import agents, events
-from ade.core.accounts import sessions, tokens, users
+from ade.core.accounts import login_links, refused, sessions, tokens, users
 from ade.core.agent_runs import log as agent_runs
 from ade.core.approvals import delegations
 from ade.core.events import ALERT, EVENT_OF, RECLAIMED
@@ -14,6 +14,7 @@ from ade.governance import rulebook, runtime
 from docs.generators.approval_events import APPROVAL_EVENTS, APPROVAL_FIELDS
 from docs.generators.tables import listed, table
 from docs.generators.told import Told
+from docs.generators.webhook_events import WEBHOOK_EVENTS, WEBHOOK_FIELDS
 
 _RUN = ("attempt", "run_id", "worker")
 _END = ("attempt", "run_id", "kind", "error")
@@ -33,7 +34,7 @@ EVENTS: Mapping[str, Told] = {
         (*_AGENT_RUN, "tool_calls", "ended"),
         (*_AGENT, "tokens", "cost_usd", "turns", "error"),
     ),
-    "task.created": Told("a task was stored", ("queue", "name", "status"), ("parent_id",)),
+    "task.created": Told("a task was stored", ("queue", "name", "status"), ("parent_id", "run_after", "waits_for")),
     "task.claimed": Told("a worker took it; the attempt counts from here", _RUN),
     RECLAIMED: Told(
         "beside `task.claimed`: it was taken over from a silent worker",
@@ -112,6 +113,15 @@ EVENTS: Mapping[str, Told] = {
     sessions.SESSION_ENDED: Told(
         "login sessions were ended; those that run out are not told", ("account", "sessions", "reason")
     ),
+    login_links.LOGIN_LINK_CREATED: Told("a link was made that lets somebody sign in once", ("account", "expires_at")),
+    login_links.LOGIN_LINK_USED: Told("beside `session.opened`: somebody came through such a link", _SESSION, ("ip",)),
+    refused.ACCESS_REFUSED: Told(
+        "a token or session that is none was sent; told once a minute for each address", ("ip", "given")
+    ),
+    refused.FOREIGN_ASKED: Told(
+        "somebody asked for what is not his own, and was told that it does not exist; at most ten times a minute",
+        ("account", "operation", "about"),
+    ),
     rulebook.RULEBOOK_CHANGED: Told("another rulebook is in force", ("version", "digest")),
     rulebook.SELF_REVIEW_ALLOWED: Told(
         "beside `rulebook.changed`: under some of its policies authors may approve their own tasks",
@@ -122,10 +132,12 @@ EVENTS: Mapping[str, Told] = {
     delegations.DELEGATION_CREATED: Told("somebody lets another one answer in his place", _DELEGATION),
     delegations.DELEGATION_REVOKED: Told("that was taken back", _DELEGATION),
     delegations.RING_FOUND: Told("two delegations made at once have closed a ring; one should be revoked", _DELEGATION),
+    **WEBHOOK_EVENTS,
     **APPROVAL_EVENTS,
 }
 
 FIELDS: Mapping[str, str] = {
+    "about": "the id of what was asked for",
     "account": "the account it is about",
     "agent": "its name",
     "agent_id": "the agent, as its program names it",
@@ -147,12 +159,13 @@ FIELDS: Mapping[str, str] = {
     "digest": "SHA-256 over what it says, or over what is to be approved",
     "edited": "whether the arguments were changed",
     "ended": "`succeeded`, `failed` or `cut short`",
-    "ends_at": "when it is over, in ms UTC",
+    "ends_at": "when it is over (a moment)",
     "entry": "the task's place in the order of arrival",
     "error": "type and message of the error, cut to 500 characters",
-    "expires_at": "when it is over by itself, in ms UTC",
+    "expires_at": "when it is over by itself (a moment)",
     "fields": "names of the fields that were changed",
     "generation": "the generation that begins",
+    "given": "`token` or `session`",
     "inbox_id": "the inbox, which is the name of its conversation",
     "ip": "the address the request came from",
     "is_active": "whether the account may be used",
@@ -170,6 +183,7 @@ FIELDS: Mapping[str, str] = {
     "namespace": "where the lock's name counts",
     "new": "the value from then on; null: nothing is in the store, so files and defaults count",
     "new_worker": "the worker that took the task over",
+    "operation": "what was asked for, as the HTTP interface calls it",
     "old": "the value until then; null: nothing was in the store",
     "owner": "the person who answers for the program",
     "parent_id": "the task that enqueued this one",
@@ -183,6 +197,7 @@ FIELDS: Mapping[str, str] = {
     "request_id": "the lock request, which is also the grant",
     "roles": "all its roles from then on",
     "roles_before": "all its roles until then",
+    "run_after": "not claimed before then, where that is later than the event (a moment)",
     "run_id": "the mark of the run",
     "schedule": "its name",
     "scope": "what holds and waits in one go, such as a run",
@@ -191,7 +206,7 @@ FIELDS: Mapping[str, str] = {
     "session_id": "the session of the agent's program",
     "sessions": "the same of each session",
     "source": "where the item came from: user, task_notification, subagent or system",
-    "starts_at": "when it begins, in ms UTC",
+    "starts_at": "when it begins (a moment)",
     "state": "how the request stood: granted, waiting or victim",
     "status": "the status the task begins with",
     "subagent_type": "the type of agent",
@@ -201,9 +216,11 @@ FIELDS: Mapping[str, str] = {
     "tokens": "tokens of all attempts so far",
     "tool_calls": "how often tools were used",
     "turns": "turns of all attempts so far",
-    "type": "what kind of agent it is",
+    "type": "what kind of agent it is, or the type of the event that is told",
     "version": "its number, from 1",
+    "waits_for": "how many tasks it depends on",
     "worker": "id of the worker",
+    **WEBHOOK_FIELDS,
     **APPROVAL_FIELDS,
 }
 

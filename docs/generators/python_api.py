@@ -8,11 +8,11 @@ import ade
 from ade.agents.tools import TaskOutput, TaskResult, TaskStop, TaskTool
 from ade.app.ade import Ade
 from ade.app.agents import Agents, RunOptions
-from ade.app.call import Call, Stream
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
 from ade.app.locking import LockHandle
-from ade.app.options import Declared, Options
+from ade.calls.call import Call, Stream
+from ade.client.client import Client, connect
 from ade.core.agent_runs.results import AgentResult
 from ade.core.approvals.subjects import Preview
 from ade.core.control import RateLimited, Retry, Unrecoverable
@@ -24,6 +24,7 @@ from ade.core.records import OutputLine, Task
 from ade.core.retry import Backoff
 from ade.governance.locks.fences import Fence
 from ade.insight.reasons import Explanation, Reason
+from ade.queue.options import Declared, Options
 from ade.testing import TestClock, TestKit, harness
 from ade.worker.context import Context, SyncContext
 from ade.worker.perform import Middleware
@@ -90,6 +91,10 @@ CLASSES: Mapping[str, Shown] = {
     ),
     "call": Shown(Call, ("__await__", "wait"), ("send", "throw", "close")),
     "stream": Shown(Stream, ("__aiter__", "__iter__")),
+    "client": Shown(
+        Client,
+        ("wait_for_task", "every", "follow_events", "follow_output", "pieces", "close"),
+    ),
     "context": Shown(
         Context,
         (
@@ -172,5 +177,6 @@ API_BLOCKS: Mapping[str, Block] = {
     "api-run-options": partial(_described, RunOptions, "option", RUN_OPTIONS_MEAN),
     "api-task-record": partial(_described, Task, "field", TASK_MEANS),
     "api-harness": partial(function_stub, harness),
+    "api-connect": partial(function_stub, connect),
     **{f"api-{name}": partial(_stub, name) for name in CLASSES},
 }

@@ -5,6 +5,8 @@ if TYPE_CHECKING:
     from ade.app.ade import Ade as Ade
     from ade.app.handle import TaskHandle as TaskHandle
     from ade.app.locking import LockHandle as LockHandle
+    from ade.client.client import Client as Client
+    from ade.client.client import connect as connect
     from ade.core.approvals.refusals import ConflictOfInterest as ConflictOfInterest
     from ade.core.approvals.refusals import Denied as Denied
     from ade.core.approvals.refusals import DigestMismatch as DigestMismatch
@@ -39,6 +41,7 @@ _HOMES = {
     "Ade": "ade.app.ade",
     "AdeError": "ade.core.errors",
     "Backoff": "ade.core.retry",
+    "Client": "ade.client.client",
     "Context": "ade.worker.context",
     "ConflictOfInterest": "ade.core.approvals.refusals",
     "Denied": "ade.core.approvals.refusals",
@@ -67,12 +70,14 @@ _HOMES = {
     "Unrecoverable": "ade.core.control",
     "read": "ade.core.locks.wishes",
     "write": "ade.core.locks.wishes",
+    "connect": "ade.client.client",
 }
 
 __all__ = [
     "Ade",
     "AdeError",
     "Backoff",
+    "Client",
     "ConflictOfInterest",
     "Context",
     "DeadlockVictim",
@@ -99,6 +104,7 @@ __all__ = [
     "TooManyLocks",
     "Unrecoverable",
     "UpgradeDeadlock",
+    "connect",
     "read",
     "write",
 ]

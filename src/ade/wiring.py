@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from ade.core.errors import InvalidUrl, StoreMissing
 from ade.core.rate import read_rate
+from ade.core.retry import Backoff
 from ade.core.urls import without_password
 from ade.ports import Clock, Stores
-from ade.settings import Settings, SettingsError
+from ade.queue.defaults import TaskDefaults
+from ade.settings import Settings, SettingsError, TaskSettings
 
 _REDIS = ("redis://", "rediss://", "redis+sentinel://", "redis+cluster://")
 
 if TYPE_CHECKING:
     from ade.core.locks.limits import LockLimits
-    from ade.events.audit import AuditCopy
+    from ade.events.audit import AuditCopy, AuditPlace
     from ade.stores.postgres.audit import PostgresAudit
     from ade.stores.sqlite.audit import SqliteAudit
 
@@ -87,7 +89,7 @@ async def open_stores(
 ) -> Stores:
     """Open the store a URL names, as the settings say. Raises StoreMissing instead of making one that must exist."""
     if must_exist and not store_exists(url):
-        raise StoreMissing(f"there is no store at {_file_of(url)}; `ade up` or `ade enqueue` makes one")
+        raise StoreMissing(f"there is no store at {_file_of(url)}", advice=StoreMissing.usual_advice)
     settings = settings or Settings()
     if url.startswith(_REDIS):
         return await _open_redis(url, settings, clock)
@@ -177,3 +179,26 @@ async def open_audit(url: str, audit_url: str | None = None) -> "AsyncIterator[A
         yield copy
     finally:
         await copy.close()
+
+
+def audit_place(settings: Settings) -> "AuditPlace":
+    """Where the audit copy of the store is."""
+    from ade.events.audit import AuditPlace
+
+    url, audit_url = settings.store.url, settings.events.audit_url
+    return AuditPlace(exists=lambda: audit_exists(url, audit_url), open=lambda: open_audit(url, audit_url))
+
+
+def task_defaults(task: TaskSettings) -> TaskDefaults:
+    """What holds for tasks that do not say otherwise."""
+    return TaskDefaults(
+        max_attempts=task.max_attempts,
+        timeout_ms=round(task.timeout_s * 1000) or None,
+        backoff=Backoff(
+            base_ms=round(task.backoff_base_s * 1000),
+            multiplier=task.backoff_multiplier,
+            cap_ms=round(task.backoff_cap_s * 1000),
+            jitter=task.backoff_jitter,
+        ),
+        result_ttl_ms=round(task.result_ttl_s * 1000),
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ade.agents import reaping
+from ade.agents import process, reaping
 from ade.agents.limits import Care, Limits
 from ade.agents.process import Ended, Why, run_process
 from ade.agents.starting import ProcessSpec
@@ -476,12 +476,17 @@ async def first_line_of(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
 async def test_a_blocked_event_loop_is_not_taken_for_a_dead_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ade.agents.starting.SHORTEST_SILENCE_S", 2.5)
+    monkeypatch.setattr("ade.agents.starting.SHORTEST_SILENCE_S", 6.0)
 
-    async def block(_stream: str, _data: bytes) -> None:
-        time.sleep(3.5)  # noqa: ASYNC251  # the loop is blocked on purpose
+    connect = process._connect_reader
+    blocks = [7.5, 0.0]
 
-    spec = spec_of(tmp_path, "sh", "-c", "echo one; sleep 4", limits=limits(silence_s=2.5))
-    ended = await run_process(spec, on_bytes=block)
+    async def block(*given: Any) -> Any:
+        time.sleep(blocks.pop(0))  # noqa: ASYNC251  # on purpose, and before the loop can hear of the program's start
+        return await connect(*given)
+
+    monkeypatch.setattr(process, "_connect_reader", block)
+    spec = spec_of(tmp_path, "sleep", "8", limits=limits(silence_s=6.0))
+    ended = await run_process(spec)
 
     assert (ended.why, ended.exit_code) == (Why.EXITED, 0)

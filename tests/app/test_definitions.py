@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from ade import Ade, Context, SyncContext
-from ade.app.options import parse_rate
 from ade.core.errors import InvalidSchedule, InvalidTask
 from ade.core.outcome import Outcome, Succeeded
 from ade.core.records import Task
 from ade.queue.handlers import Mode
+from ade.queue.options import parse_rate
 from ade.testing import TestKit
 
 

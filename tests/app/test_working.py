@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 
 from ade import Ade, Context
-from ade.app.call import Call
 from ade.app.guarding import renewer
 from ade.app.working import guardian_spec
+from ade.calls.call import Call
 from ade.core.agents import Agent
 from ade.core.records import Task, Worker
 from ade.ports import ClaimRequest

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 from ade.app.ade import Ade
-from ade.app.call import Call
 from ade.app.handle import TaskHandle
+from ade.calls.call import Call
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.queue.plans import Invocation

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ade"
 # What is made and not written; the same names as in .gitignore.
-_MADE_FOLDERS = {".git", ".venv", ".ade", ".scratch", ".hypothesis", "__pycache__", "build", "dist"}
+_MADE_FOLDERS = {".git", ".venv", ".ade", ".scratch", ".hypothesis", ".fuzz", "__pycache__", "build", "dist"}
 
 
 def written_files(folder: Path = ROOT) -> Iterator[Path]:

@@ -1,5 +1,7 @@
 """The tables and the diagram of the documentation are those of the code."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from ade.core.failure import FAILURES
 from ade.core.lifecycle import RULES, Status
 from docs.generate import BLOCKS, DOCS, main
+from tests.architecture.repository import ROOT
 
 LIFECYCLE = DOCS / "explanation" / "lifecycle.md"
 STALE = "# Page\n\n<!-- generated:backoff -->\nold numbers\n<!-- /generated -->\n\nThe end.\n"
@@ -20,8 +23,12 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_generated_block_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--check"]) == 0, capsys.readouterr().out
+def test_every_generated_block_is_up_to_date() -> None:
+    """In a process of its own: `typing` takes 1 and 1.0 for one bound, so what was loaded before shows in schemas."""
+    done = subprocess.run(
+        [sys.executable, "-m", "docs.generate", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_lifecycle_page_draws_every_arrow_of_the_state_table() -> None:

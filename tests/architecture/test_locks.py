@@ -27,8 +27,8 @@ def wanted(requirements: list[str]) -> set[str]:
     return {re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower() for requirement in requirements}
 
 
-def test_the_three_locks_are_there() -> None:
-    assert [lock.name for lock in LOCKS] == ["build.txt", "dev.txt", "runtime.txt"]
+def test_the_locks_are_there() -> None:
+    assert [lock.name for lock in LOCKS] == ["audit.txt", "build.txt", "dev.txt", "fuzz.txt", "runtime.txt"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
@@ -48,6 +48,8 @@ def test_the_locks_agree_with_each_other() -> None:
 
     for smaller in (pins("runtime.txt"), pins("build.txt")):
         assert smaller.items() <= development.items()
+    for apart in (pins("fuzz.txt"), pins("audit.txt")):  # installed beside it, so that nothing of it may change
+        assert {name: version for name, version in apart.items() if development.get(name, version) != version} == {}
 
 
 def test_everything_the_project_asks_for_is_locked() -> None:
@@ -56,5 +58,6 @@ def test_everything_the_project_asks_for_is_locked() -> None:
     tools = [entry for entry in groups["dev"] if isinstance(entry, str)]
 
     assert wanted(project["project"]["dependencies"]) <= pins("runtime.txt").keys()
-    assert wanted(groups["build"]) <= pins("build.txt").keys()
+    for name in ("build", "fuzz", "audit"):
+        assert wanted(groups[name]) <= pins(f"{name}.txt").keys()
     assert wanted(tools) <= pins("dev.txt").keys()

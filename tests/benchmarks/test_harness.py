@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import chosen, parser
-from benchmarks.bars import BARS, LimitBar, RatioBar, Score, judge
+from benchmarks.bars import BARS
 from benchmarks.charts import Bar, bar_chart, shown
 from benchmarks.contestants import ENTRIES, Store, Subject, load
 from benchmarks.contract import Options, Place, payload, payloads
 from benchmarks.environments import HERE, PEERS
 from benchmarks.figures import deviation, percentile, summarise
+from benchmarks.http_measures import HTTP_MEASURES
+from benchmarks.judging import LimitBar, RatioBar, Score, judge
 from benchmarks.lock_measures import LOCK_MEASURES
 from benchmarks.machine import Speed
 from benchmarks.measures import MEASURES
@@ -26,6 +28,8 @@ from benchmarks.tables import markdown_table
 from benchmarks.wire import Wire
 
 STEADY = Speed(cpu_ms=20.0, sync_ms=0.2)
+KNOWN_MEASURES = {Subject.TASKS: MEASURES, Subject.LOCKS: LOCK_MEASURES, Subject.HTTP: HTTP_MEASURES}
+KINDS = {Subject.TASKS: "Contestant", Subject.LOCKS: "LockContestant", Subject.HTTP: "HttpContestant"}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -226,7 +230,7 @@ def test_every_contestant_gets_its_turn_in_every_round_of_the_steps_it_takes(pla
 )
 def test_a_step_names_a_measure_and_its_options_survive_the_way_to_the_process(plan: Plan) -> None:
     for step in plan.steps:
-        assert step.measure in (MEASURES if step.subject is Subject.TASKS else LOCK_MEASURES)
+        assert step.measure in KNOWN_MEASURES[step.subject]
         options = step.options("ade", "/somewhere", "redis://127.0.0.1:1")
         assert Options.from_json(options.to_json()) == options
 
@@ -353,5 +357,4 @@ def test_every_lock_belongs_to_a_contestant_and_has_its_source() -> None:
 def test_every_contestant_has_its_module() -> None:
     for entry in ENTRIES.values():
         module, _, variable = entry.module.partition(":")
-        kind = "Contestant" if entry.subject is Subject.TASKS else "LockContestant"
-        assert f"\n{variable}: {kind} = " in (HERE / "contestants" / f"{module}.py").read_text()
+        assert f"\n{variable}: {KINDS[entry.subject]} = " in (HERE / "contestants" / f"{module}.py").read_text()

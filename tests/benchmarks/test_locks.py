@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bars import bars_of, judge
+from benchmarks.bars import bars_of
 from benchmarks.contestants import ENTRIES, Store, Subject, load, load_locks
 from benchmarks.contract import NotOffered, Options
+from benchmarks.judging import judge
 from benchmarks.lock_measures import LOCK_MEASURES
 from benchmarks.machine import Speed
 from benchmarks.outcomes import Outcome, Outcomes

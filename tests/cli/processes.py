@@ -20,15 +20,16 @@ PATIENCE_S = 30.0
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """Nothing of this machine's settings, and a width that tests can count on."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ADE_")}
-    return {**kept, "HOME": str(folder), "COLUMNS": "200", "ADE_STORE__BALLAST_MB": "0", **more}
+    return {**kept, "HOME": str(folder), "COLUMNS": "200", "ADE_STORE__BALLAST_MB": "0", "ADE_HTTP__PORT": "0", **more}
 
 
-def call(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+def call(folder: Path, *arguments: str, stdin: str = "", **more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*ADE, *arguments],
         cwd=folder,
         env=environment(folder, **more),
         capture_output=True,
+        input=stdin,
         text=True,
         timeout=PATIENCE_S,
         check=False,
@@ -78,12 +79,12 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **more: str) -> None:
         self._control, terminal = pty.openpty()
         self.process = subprocess.Popen(
             [*ADE, *arguments],
             cwd=folder,
-            env=environment(folder, TERM="xterm-256color"),
+            env=environment(folder, TERM="xterm-256color", **more),
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,

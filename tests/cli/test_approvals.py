@@ -212,7 +212,8 @@ def test_what_nobody_can_approve_explains_itself(team: Call) -> None:
 
     why = team("explain", task_id, "--json").json
     assert why["reasons"][0]["code"] == "approval_blocked"
-    assert "`ade users add dora`" in why["sentence"]
+    assert "`ade users add dora`" in why["reasons"][0]["advice"]
+    assert "`ade users add dora`" in team("explain", task_id).out
     assert team("approvals", "--as", "rita").err == "Nothing waits for rita.\n"
     assert "nobody" in team("approvals", "list", "--all").out
     team("users", "add", "dora", "--no-password")
@@ -237,8 +238,8 @@ def test_without_a_terminal_the_digest_is_demanded(team: Call) -> None:
     assert (answer.code, "--digest D" in answer.err) == (2, True)
     assert team("approvals", "approve", task_id, "--as", "rita", "--digest", "abc").code == 2
     plain = team("enqueue", "pack", "item=lamp").out.strip()
-    assert code_of(team, "approvals", "approve", plain, "--digest", "0123456789") == (4, "no_gate")
-    assert code_of(team, "approvals", "show", plain) == (4, "no_gate")
+    assert code_of(team, "approvals", "approve", plain, "--digest", "0123456789") == (3, "unknown_approval")
+    assert code_of(team, "approvals", "show", plain) == (3, "unknown_approval")
 
 
 def test_a_high_risk_takes_a_password(team: Call) -> None:
@@ -392,6 +393,22 @@ def test_what_somebody_has_done_is_told(team: Call) -> None:
     text = team("approvals", "stats", "--as", "rita").out
     assert "approved today" in text
     assert team("approvals", "stats", "rob", "--json").json["approved"] == 0
+
+
+def test_how_everybody_deals_with_approvals_is_told(team: Call) -> None:
+    task_id = asked(team)
+    asked(team)
+    team("approvals", "approve", task_id, "--digest", digest_of(team, task_id), "--as", "rita")
+
+    told = team("approvals", "stats", "--all", "--json").json
+    assert (told["waiting"]["count"], told["ended"]["outcomes"]["approved"]) == (1, 1)
+    assert told["ended"]["median_ms"] >= 0
+    assert sum(each["waiting"] for each in told["policies"]) == 1
+    text = team("approvals", "stats", "--all", "--over", "2h")
+    assert "ends within an hour" in text.out
+    assert "MEDIAN" in text.out
+    assert team("approvals", "stats", "--all", "--over", "soon").code == 2
+    assert team("approvals", "stats", "rita", "--all").code == 2
 
 
 def test_a_task_may_be_enqueued_with_a_policy(team: Call) -> None:

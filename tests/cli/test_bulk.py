@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Call
+from tests.cli.conftest import Call, work
 
 
 def stored(shop: Call) -> list[dict[str, object]]:
@@ -106,3 +106,14 @@ def test_an_empty_file_is_no_mistake(shop: Call) -> None:
     answer = shop("enqueue", "--file", "-")
 
     assert (answer.code, answer.out, answer.err) == (0, "", "The file has no lines.\n")
+
+
+def test_two_lines_with_one_key_are_one_task_that_is_waited_for(shop: Call) -> None:
+    line = '{"name": "pack", "args": {"item": "lamp"}, "key": "k"}\n'
+    shop("enqueue", "--file", "-", stdin=line)
+    work()
+    told = shop("enqueue", "--file", "-", "--wait", "--json", stdin=line * 2)
+
+    assert told.code == 0
+    assert [each.get("new") for each in told.json_lines[:2]] == [False, False]
+    assert [each["result"] for each in told.json_lines[2:]] == [{"lamp": 1}] * 2

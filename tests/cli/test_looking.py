@@ -11,8 +11,9 @@ from tests.cli.conftest import Call, with_stores, work
 @pytest.fixture
 def ids(shop: Call) -> dict[str, str]:
     """A shop after some work: one task completed, one failed, one retried, one still waiting."""
+    packed = ("--tags", "red", "--resource", "shelf:1", "--description", "for Ada")
     enqueued = {
-        "packed": shop("enqueue", "pack", "item=lamp", "--tags", "red", "--description", "for Ada").out.strip(),
+        "packed": shop("enqueue", "pack", "item=lamp", *packed).out.strip(),
         "returned": shop("enqueue", "send", "address=nowhere 1").out.strip(),
         "wobbled": shop("enqueue", "wobble").out.strip(),
     }
@@ -40,6 +41,8 @@ def test_the_newest_task_is_listed_first(shop: Call, ids: dict[str, str]) -> Non
         (["--name", "pack"], ["waiting", "packed"]),
         (["--queue", "slow"], ["wobbled"]),
         (["--tag", "red"], ["packed"]),
+        (["--resource", "shelf:1"], ["packed"]),
+        (["--resource", "shelf:2"], []),
         (["--text", "for Ada"], ["packed"]),
         (["--text", "no address"], ["returned"]),
         (["--since", "1h", "--name", "wobble"], ["wobbled"]),

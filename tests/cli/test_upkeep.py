@@ -175,22 +175,27 @@ def test_the_audit_chain_is_verified_and_exported(shop: Call) -> None:
 def test_an_entry_that_somebody_changed_is_found(shop: Call, folder: Path) -> None:
     shop("enqueue", "pack", "item=lamp")
     shop("audit", "verify")
-    connection = apsw.Connection(str(folder / "shop.audit.db"))
-    for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
-        connection.execute(f"DROP TRIGGER {trigger}")
-    [(table,)] = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-    connection.execute(f"UPDATE {table} SET body = replace(body, 'pack', 'sack')")
-    connection.close()
+    break_chain(folder)
     answer = shop("audit", "verify", "--json")
 
     assert (answer.code, answer.error["code"]) == (1, "audit_broken")
     assert audit_verdict(shop) == (1, "problem")
 
 
+def break_chain(folder: Path) -> None:
+    """Somebody changes what is kept, past everything that is there against it."""
+    connection = apsw.Connection(str(folder / "shop.audit.db"))
+    for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {trigger}")
+    [(table,)] = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    connection.execute(f"UPDATE {table} SET body = replace(body, 'pack', 'sack')")
+    connection.close()
+
+
 def audit_verdict(shop: Call) -> tuple[int, str]:
     answer = shop("doctor", "--json")
     [finding] = [finding for finding in answer.json["findings"] if finding["check"] == "audit"]
-    assert finding["verdict"] != "problem" or "ade audit verify" in finding["sentence"]
+    assert finding["verdict"] != "problem" or "ade audit verify" in finding["advice"]
     return answer.code, finding["verdict"]
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ade.core.accounts.errors import NotAuthenticated
 from ade.governance.directory.login import check_password
+from ade.governance.directory.login_links import use_link
+from ade.governance.directory.sessions import Manner
 from ade.governance.directory.tokens import use_token
 from ade.ports import Stores
 from tests.cli.conftest import Call, with_stores
@@ -187,3 +190,30 @@ def test_somebody_lets_another_answer(staff: Call) -> None:
 def test_a_store_without_tokens_or_delegations_says_how_to_make_one(shop: Call) -> None:
     assert "ade tokens create ACCOUNT" in shop("tokens").err
     assert "ade delegations create --to NAME --ends 14d" in shop("delegations").err
+
+
+def test_a_link_lets_somebody_in_once(staff: Call) -> None:
+    answer = staff("users", "login-link", "CYD")
+    address, _, secret = answer.out.strip().partition("#")
+
+    async def used(stores: Stores) -> str:
+        _, session = await use_link(stores, secret, Manner())
+        return session.account
+
+    assert address == "http://127.0.0.1:8411/login"
+    assert "within ten minutes" in answer.err
+    assert with_stores(used) == "cyd"
+    with pytest.raises(NotAuthenticated):
+        with_stores(used)
+    assert secret not in str(events(staff))
+
+
+def test_a_link_leads_to_where_the_server_listens(staff: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADE_HTTP__HOST", "::1")
+    monkeypatch.setenv("ADE_HTTP__PORT", "9000")
+
+    shown = staff("users", "login-link", "ada", "--json").json
+    assert shown["url"] == f"http://[::1]:9000/login#{shown['secret']}"
+    assert (shown["account"], shown["expires_at"][-1]) == ("ada", "Z")
+    assert staff("users", "login-link", "bot", "--json").error["code"] == "invalid_account"
+    assert staff("users", "login-link", "nobody", "--json").error["code"] == "unknown_account"

@@ -259,6 +259,16 @@ async def test_of_many_who_try_at_once_so_many_may(shelf: Shelf) -> None:
     assert set(answers) == {0, 200}
 
 
+async def test_several_starts_are_taken_all_or_none(shelf: Shelf) -> None:
+    async def attempt(times: int) -> int:
+        return await shelf.store.take_rate("web", 10, 1_000, times=times)
+
+    assert [await attempt(6), await attempt(6), await attempt(4)] == [0, 200, 0]
+    assert await attempt(1) == 100
+    shelf.scene.clock.advance(0.3)
+    assert [await attempt(4), await attempt(3), await attempt(1)] == [100, 0, 100]
+
+
 async def test_rates_go_by_a_clock_that_nobody_puts_back(shelf: Shelf) -> None:
     assert await shelf.store.take_rate("login", 1, 10_000) == 0
     shelf.scene.clock.jump_wall(3_600)

@@ -3,6 +3,7 @@
 import pytest
 
 from ade.core.lifecycle import Status
+from ade.core.locks.wishes import read, write
 from ade.core.records import Queue
 from ade.core.task import discard
 from ade.ports import TaskQuery
@@ -83,6 +84,17 @@ async def test_tasks_are_found_by_what_is_known_of_them(scene: Scene) -> None:
     assert await found(scene, created_from=late.created_at) == [late.id]
     assert await found(scene, created_before=late.created_at) == [child.id, parent.id]
     assert await found(scene, queue="q", name="send") == []
+
+
+async def test_tasks_are_found_by_what_they_change_or_lock(scene: Scene) -> None:
+    changes = await scene.add(resources=("db:main", "service:web"))
+    locks = await scene.add(locks=(write("db:main"), read("repo:app")))
+    await scene.add(tags=("db:main",))
+
+    assert await found(scene, resource="db:main") == [locks.id, changes.id]
+    assert await found(scene, resource="service:web") == [changes.id]
+    assert await found(scene, resource="repo:app") == [locks.id]
+    assert await found(scene, resource="db") == []
 
 
 async def test_tasks_are_found_by_worker(scene: Scene) -> None:

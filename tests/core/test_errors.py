@@ -2,16 +2,17 @@
 
 import pickle
 
+import msgspec
 import pytest
 
 from ade.core.control import RateLimited, Retry, Unrecoverable
 from ade.core.errors import AdeError, EffectUnknown, QueueFull, StaleLease, StaleWrite, UnknownTask
+from ade.core.failure import FAILURES, FailureKind, TaskError
 
 
 def test_an_error_without_detail_says_what_its_kind_means() -> None:
-    assert (
-        UnknownTask().detail == "No task with this id exists. It may have been pruned; `ade tasks` lists what is kept."
-    )
+    assert UnknownTask().detail == "No task with this id exists. It may have been pruned."
+    assert str(UnknownTask()) == "No task with this id exists. It may have been pruned. `ade tasks` lists what is kept."
     assert str(EffectUnknown()).splitlines()[-1].startswith("Find out, then settle it")
 
 
@@ -19,6 +20,14 @@ def test_a_detail_replaces_the_general_sentence() -> None:
     error = UnknownTask("no task 42")
 
     assert (error.detail, str(error), error.code) == ("no task 42", "no task 42", "unknown_task")
+
+
+def test_what_helps_at_a_command_line_is_said_apart() -> None:
+    error = UnknownTask("no task 42", advice="`ade tasks` lists what is kept")
+
+    assert (error.detail, error.advice) == ("no task 42", "`ade tasks` lists what is kept")
+    assert str(error) == "no task 42; `ade tasks` lists what is kept"
+    assert UnknownTask("no task 42").advice == ""  # who says something says all of it
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
@@ -47,6 +56,7 @@ def test_control_values_are_no_ade_errors_so_that_nobody_catches_them_by_chance(
         RateLimited("slow down", retry_after=60),
         Unrecoverable("no such account"),
         QueueFull("full", retry_after=7.5),
+        UnknownTask("no task 42", advice="look"),
         StaleLease(),
     ],
     ids=lambda raised: type(raised).__name__,
@@ -55,3 +65,11 @@ def test_what_a_handler_raises_in_another_process_arrives_whole(raised: Exceptio
     arrived = pickle.loads(pickle.dumps(raised))
 
     assert (type(arrived), arrived.args, vars(arrived)) == (type(raised), raised.args, vars(raised))
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_what_is_never_tried_again_does_not_call_itself_retryable(kind: FailureKind) -> None:
+    error = TaskError(kind=kind, type="Error", message="no")
+
+    assert error.retryable is FAILURES[kind].retry
+    assert msgspec.json.decode(msgspec.json.encode(error), type=TaskError) == error

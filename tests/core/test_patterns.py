@@ -1,6 +1,7 @@
 """Patterns: the same as an ordinary regular expression says, only never slow; and lengths of time in words."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,25 @@ def test_what_is_folded_stays_as_it_is(text: str) -> None:
     assert folded(once) == once
     assert folded(f" \t{text}\n ") == once
     assert once in readings(text)
+
+
+_WRITTEN = st.lists(st.sampled_from(["${IFS", "$IFS", "$", "}", "/*", "*/", "/", "*", " ", "a", "'"]), max_size=12)
+
+
+@given(_WRITTEN.map("".join))
+def test_a_text_is_read_as_shells_and_databases_read_it(text: str) -> None:
+    shell = re.sub(r"\$\{IFS[^}]*\}|\$IFS\b", " ", text.replace("'", ""), flags=re.IGNORECASE)
+    expected = {folded(text), folded(shell), folded(re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL))}
+
+    assert set(readings(text)) == expected
+
+
+@pytest.mark.parametrize("opening", ["/* ", "${IFS", "*/ /* ", "} ${IFS"])
+def test_no_text_that_closes_nothing_is_a_trap(opening: str) -> None:
+    begun = time.process_time()
+    readings(opening * 40_000)
+
+    assert time.process_time() - begun < 3  # where each beginning is followed to the end it takes minutes
 
 
 @given(st.text("ab./", max_size=20))

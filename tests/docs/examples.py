@@ -4,10 +4,13 @@
 <!-- example: run -->                   the block is run: Python as a program, sh by bash, in one shell for the page
 <!-- example: output -->                what the block before has printed; `...` stands for anything
 <!-- example: shown, and why -->        the block is only shown
+
+<!-- needs: curl jq -->                 programs that the examples of this page call, beside those of ADE
 """
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +27,7 @@ REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))  # code that is s
 
 _FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- example: (?P<what>[^>]+?) -->\n\Z")
+_NEEDS = re.compile(r"^<!-- needs: (?P<programs>[^>]+?) -->$", re.MULTILINE)
 _SEPARATOR = "\x1e"
 _LOG_LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[\w+ *\] .*\n", re.MULTILINE)  # a worker's own words
 _PATIENCE_S = 120
@@ -54,6 +58,12 @@ def examples_of(page: Path) -> list[Example]:
         Example(page, text[: fence.start()].count("\n") + 1, fence["language"], fence["body"], _said_above(text, fence))
         for fence in _FENCE.finditer(text)
     ]
+
+
+def missing_for(page: Path) -> list[str]:
+    """Programs that a page needs and this machine has not."""
+    needs = [name for found in _NEEDS.finditer(page.read_text("utf-8")) for name in found["programs"].split()]
+    return [name for name in needs if shutil.which(name) is None]
 
 
 def _said_above(text: str, fence: re.Match[str]) -> str:

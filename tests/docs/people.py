@@ -1,10 +1,16 @@
 """What is told of accounts, tokens, sessions and delegations."""
 
+from contextlib import suppress
+
+from ade.core.accounts.errors import NotAuthenticated
 from ade.core.accounts.users import User
 from ade.core.approvals.delegations import Delegation
+from ade.core.web.credentials import Credentials
 from ade.governance import delegations
-from ade.governance.directory import sessions, tokens, users
+from ade.governance.authenticating import authenticate
+from ade.governance.directory import login_links, sessions, tokens, users
 from ade.governance.directory.passwords import Cost
+from ade.governance.owning import tell_foreign
 from ade.ports import Stores
 from ade.wiring import open_stores
 
@@ -16,6 +22,7 @@ async def of_people() -> dict[str, list[set[str]]]:
     stores = await open_stores("memory://")
     await _administer(stores)
     await _delegate(stores)
+    await _refuse(stores)
     seen: dict[str, list[set[str]]] = {}
     for event in await stores.events.read(0, 1_000):
         seen.setdefault(event.type, []).append(set(event.payload))
@@ -36,6 +43,15 @@ async def _administer(stores: Stores) -> None:
     await sessions.reauthenticate(stores, secret, _PASSWORD)
     await users.set_password(stores, "ada", None)
     await users.change_user(stores, "bot", users.UserChanges(is_active=False, more_roles=frozenset({"worker"})))
+
+
+async def _refuse(stores: Stores) -> None:
+    for manner in (sessions.Manner(), sessions.Manner(ip="10.0.0.7")):
+        made = await login_links.create_link(stores, "ada")
+        await login_links.use_link(stores, made.secret, manner)
+    with suppress(NotAuthenticated):
+        await authenticate(stores, Credentials(token="ade_made-up", address="10.0.0.7"))
+    await tell_foreign(stores, "ada", "cancel_task", "t1")
 
 
 async def _delegate(stores: Stores) -> None:

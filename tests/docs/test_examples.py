@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.repository import ROOT, shown
-from tests.docs.examples import PAGES, REFERENCE, examples_of, failures_of
+from tests.docs.examples import PAGES, REFERENCE, examples_of, failures_of, missing_for
 
 CODE = ("python", "sh")
 WITH_EXAMPLES = [page for page in [*PAGES, *REFERENCE] if any(example.is_run for example in examples_of(page))]
@@ -16,6 +16,9 @@ MOST_LINES_IN_README = 15
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=shown)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    if missing := missing_for(page):
+        pytest.skip(f"the examples of {shown(page)} call {', '.join(missing)}, which this machine has not")
+
     failures = failures_of(page, tmp_path)
 
     assert not failures, "\n".join(failures)
@@ -62,3 +65,10 @@ def test_an_output_that_differs_is_found(tmp_path: Path) -> None:
     [failure] = failures_of(page, folder)
 
     assert "page.md:7 shows another output" in failure
+
+
+def test_a_page_tells_which_programs_it_needs(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n<!-- needs: sh no-such-program -->\n")
+
+    assert missing_for(page) == ["no-such-program"]

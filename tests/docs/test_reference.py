@@ -17,6 +17,7 @@ from ade.core.agent_runs.events import Spent
 from ade.core.agent_runs.results import AgentProgress
 from ade.core.agents import AgentStatus
 from ade.core.approvals.rulebook_reading import read_rulebook
+from ade.core.event_types import TYPES
 from ade.core.events import Event
 from ade.core.failure import FailureKind, TaskError
 from ade.core.inbox import leasing
@@ -50,6 +51,7 @@ from tests.architecture.repository import ROOT, SOURCE
 from tests.core.locks.memory import MemoryLocks
 from tests.docs.approvals import of_approvals
 from tests.docs.people import of_people
+from tests.docs.webhooks import of_webhooks
 
 NOW = 1_900_000_000_000
 PENDING = Task(id="01900000-0000-7000-8000-000000000001", name="f", parent_id="01900000-0000-7000-8000-000000000002")
@@ -66,7 +68,7 @@ def broken(kind: FailureKind) -> Failed:
 
 def decided() -> Iterator[Event]:
     """The events of every decision that some use case can take today."""
-    yield decisions.creation_event(PENDING)
+    yield decisions.creation_event(structs.replace(PENDING, run_after=NOW, depends_on=("x",)))
     changes = [
         decisions.settle(RUNNING, Succeeded(Raw(b"1")), now=NOW, dice=0.5),
         decisions.settle(RUNNING, broken(FailureKind.RAISED), now=NOW, dice=0.5),
@@ -224,8 +226,8 @@ async def test_events_of_queues_schedules_and_agents_have_the_payloads_that_are_
         assert tuple(sorted(event.payload)) == tuple(sorted(EVENTS[event.type].always)), event.type
 
 
-async def test_events_of_people_have_the_payloads_that_are_listed() -> None:
-    for kind, payloads in (await of_people()).items():
+async def test_events_of_people_and_webhooks_have_the_payloads_that_are_listed() -> None:
+    for kind, payloads in (await of_people() | await of_webhooks()).items():
         told = EVENTS[kind]
         assert set.intersection(*payloads) == set(told.always), kind
         assert set.union(*payloads) == {*told.always, *told.sometimes}, kind
@@ -241,8 +243,9 @@ async def test_events_of_approvals_have_the_payloads_that_are_listed() -> None:
 
 async def test_every_event_type_was_looked_at() -> None:
     seen = {event.type for event in (*decided(), *await ordered())} | {"task.claimed", "task.reclaimed"}
-    seen |= (await of_people()).keys() | (await of_approvals()).keys()
+    seen |= (await of_people()).keys() | (await of_approvals()).keys() | (await of_webhooks()).keys()
 
+    assert EVENTS.keys() == TYPES
     assert seen >= EVENTS.keys()
 
 

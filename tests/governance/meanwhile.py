@@ -28,8 +28,8 @@ class _Meanwhile:
             await happening()
         await self._real.write(writes, events)
 
-    async def take_rate(self, key: str, count: int, period_ms: int) -> int:
-        return await self._real.take_rate(key, count, period_ms)
+    async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
+        return await self._real.take_rate(key, count, period_ms, times=times)
 
     async def expire_documents(self, limit: int) -> int:
         return await self._real.expire_documents(limit)

@@ -20,8 +20,8 @@ from ade.governance.directory.users import add_user
 from ade.governance.firing import keep_guarded
 from ade.ports import Stores, TaskQuery
 from ade.queue import schedules
+from ade.queue.defaults import TaskDefaults
 from ade.queue.payloads import Payloads
-from ade.queue.plans import TaskDefaults
 from ade.testing import TestClock
 from ade.worker.duties import standard_duties
 from ade.worker.options import SweepOptions

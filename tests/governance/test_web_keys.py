@@ -8,7 +8,7 @@ import pytest
 
 from ade.core.web.idempotency import KEPT_MS, MOST_BODY, RUNS_MS, Answer
 from ade.core.web.problems import RequestRefused
-from ade.governance.web_keys import KIND, Begun, begin, finish, forget
+from ade.governance.web_keys import KIND, Begun, begin, finish, forget, renew
 from ade.ports import RULES, Stores
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
@@ -103,6 +103,31 @@ async def test_a_request_whose_server_died_is_carried_out_by_the_next(stores: St
     again = await begin(stores, "ada", "key", "f")
     assert isinstance(again, Answer)
     assert again.body == CREATED.body
+
+
+async def test_who_says_that_it_still_runs_is_not_taken_for_dead(stores: Stores, clock: StoryClock) -> None:
+    slow = await begin(stores, "ada", "key", "f", runs_ms=30_000)
+    assert isinstance(slow, Begun)
+    for _ in range(9):  # however long it takes
+        clock.advance(20)
+        await renew(stores, slow, 30_000)
+        assert await refused(stores) == 409
+    await finish(stores, slow, CREATED)
+    await renew(stores, slow, 30_000)  # too late, and no harm
+    assert isinstance(await begin(stores, "ada", "key", "f"), Answer)
+
+
+async def test_who_was_overtaken_renews_nothing(stores: Stores, clock: StoryClock) -> None:
+    dead = await begin(stores, "ada", "key", "f", runs_ms=30_000)
+    assert isinstance(dead, Begun)
+    clock.advance(30)
+    second = await begin(stores, "ada", "key", "f", runs_ms=30_000)
+    assert isinstance(second, Begun)
+    assert second.is_second_try
+    clock.advance(20)
+    await renew(stores, dead, 30_000)
+    clock.advance(10)
+    assert (await begun(stores)).is_second_try  # the second has died too
 
 
 async def test_the_wall_clock_takes_nobody_for_dead(stores: Stores, clock: StoryClock) -> None:

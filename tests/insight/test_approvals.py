@@ -147,7 +147,7 @@ async def test_what_nobody_can_answer_is_seen_and_explains_itself(desk: Desk, st
     why = await explain(stores, task.id)
     assert why.codes == ["approval_blocked"]
     assert "nobody is left" in why.sentence
-    assert "`ade users add dora`" in why.sentence
+    assert why.reasons[0].advice == "`ade users add dora` makes an account that can"
 
 
 async def test_a_role_that_nobody_has_names_the_role(desk: Desk, stores: Stores) -> None:
@@ -155,9 +155,9 @@ async def test_a_role_that_nobody_has_names_the_role(desk: Desk, stores: Stores)
         await change_user(stores, name, UserChanges(is_active=False))
     task = await asked(desk, "pairs")
 
-    sentence = (await explain(stores, task.id)).sentence
-    assert "only ruth may still (ada had a hand in it and cannot): 2 of two reviewers missing" in sentence
-    assert "`ade users add NAME --role reviewer`" in sentence
+    why = await explain(stores, task.id)
+    assert "only ruth may still (ada had a hand in it and cannot): 2 of two reviewers missing" in why.sentence
+    assert "`ade users add NAME --role reviewer`" in (why.reasons[0].advice or "")
 
 
 async def test_a_bypassed_approval_is_looked_at_after_the_fact(desk: Desk, stores: Stores) -> None:
@@ -284,7 +284,7 @@ async def test_an_approved_task_explains_what_it_waits_for(desk: Desk, stores: S
 
     why = await explain(stores, task.id)
     assert why.codes == ["waits_for_start"]
-    assert f"`ade approvals start {task.id}`" in why.sentence
+    assert why.reasons[0].advice == f"`ade approvals start {task.id}` does"
     assert "good until 2030-01-02" in why.sentence
 
 

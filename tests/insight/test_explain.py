@@ -154,7 +154,7 @@ async def test_a_paused_queue(desk: Desk, stores: Stores) -> None:
 
     answer = await explain(stores, task.id)
     assert answer.codes == ["queue_paused"]
-    assert "ade queues resume mail" in answer.sentence
+    assert answer.reasons[0].advice == "`ade queues resume mail` lets it go on"
 
 
 async def test_waits_for_others(desk: Desk, stores: Stores) -> None:
@@ -297,7 +297,7 @@ async def test_final_tasks_tell_how_they_ended(desk: Desk, stores: Stores) -> No
     codes, sentence = await told(used_up.id)
     assert codes == ["attempts_used_up"]
     assert "its only attempt is used up" in sentence
-    assert f"ade retry {used_up.id}" in sentence
+    assert (await explain(stores, used_up.id)).reasons[0].advice == f"`ade retry {used_up.id}` runs it again"
     assert "dependency failed" in (await told(chained.id))[1]
 
     await tasks.discard(stores, used_up.id, "obsolete")

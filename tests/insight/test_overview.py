@@ -36,7 +36,7 @@ async def test_depths_ages_and_dead_letters(desk: Desk, stores: Stores) -> None:
 async def test_an_empty_store_has_an_empty_page(stores: Stores) -> None:
     page = await overview(stores)
     assert (page.queues, page.names, page.workers, page.dead_letters) == ([], [], [], 0)
-    assert page.throughput.completed == 0
+    assert page.throughput.completed_per_s == 0
 
 
 async def test_throughput_counts_the_last_minute(desk: Desk, stores: Stores) -> None:
@@ -49,8 +49,8 @@ async def test_throughput_counts_the_last_minute(desk: Desk, stores: Stores) -> 
     await desk.dead_letter()
 
     rates = await throughput(stores)
-    assert (rates.over_ms, rates.created, rates.completed) == (60_000, 7 / 60, 6 / 60)
-    assert rates.failed == 1 / 60
+    assert (rates.over_ms, rates.created_per_s, rates.completed_per_s) == (60_000, 0.117, 0.1)
+    assert rates.failed_per_s == 0.017
 
 
 async def test_throughput_of_a_busy_store_is_measured_over_a_shorter_time(
@@ -62,7 +62,7 @@ async def test_throughput_of_a_busy_store_is_measured_over_a_shorter_time(
         desk.clock.advance(1)
 
     rates = await throughput(stores)
-    assert (rates.over_ms, rates.created) == (10_000, 1.0)
+    assert (rates.over_ms, rates.created_per_s) == (10_000, 1.0)
 
 
 async def test_alive_means_that_the_consume_loop_goes_round(desk: Desk, stores: Stores) -> None:

@@ -25,9 +25,10 @@ from ade.core.lifecycle import Status
 from ade.core.records import AfterFailure, Definition, Queue, Task
 from ade.core.retry import Backoff
 from ade.ports import WORK, Stores, TaskQuery, TaskStore
+from ade.queue.defaults import TaskDefaults
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
-from ade.queue.plans import Invocation, Plan, TaskDefaults, make_tasks, template_of
+from ade.queue.plans import Invocation, Plan, make_tasks, template_of
 from ade.stores.sqlite.opening import StoreOptions, open_sqlite
 from ade.wiring import open_stores
 from tests.queue.desk import Desk

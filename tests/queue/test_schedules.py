@@ -9,8 +9,8 @@ from ade.core.errors import InvalidSchedule, UnknownSchedule
 from ade.core.records import Definition, Queue, Schedule, Task, Worker
 from ade.ports import Stores
 from ade.queue import schedules
+from ade.queue.defaults import TaskDefaults
 from ade.queue.payloads import Payloads
-from ade.queue.plans import TaskDefaults
 from ade.testing import TestClock
 
 NIGHTLY = Schedule(name="nightly", cron="0 3 * * *", timezone="Europe/Berlin", task_name="report", queue="night")

@@ -128,6 +128,14 @@ def test_the_thread_renews_at_once_when_asked() -> None:
     assert scene.beats == 2
 
 
+def test_runs_are_given_up_in_time_also_when_it_is_a_defect_that_keeps_them_from_being_renewed() -> None:
+    scene = Scene()
+    scene.lease._renew = lambda held: Renewal(gone={"run": 1 / 0})  # type: ignore[dict-item]
+    scene.moment += 26
+    scene.lease.beat()
+    assert scene.told_overdue == 1
+
+
 def test_a_defect_does_not_end_the_thread() -> None:
     scene = Scene(heartbeat_s=0.01, lease_s=10.0)
     failing = scene.lease._renew

@@ -24,9 +24,9 @@ from ade.core.records import AfterFailure, Schedule, Task, Worker
 from ade.core.task import settle
 from ade.ports import DONE, STOP, WORK, ClaimRequest, Stores
 from ade.queue import schedules
+from ade.queue.defaults import TaskDefaults
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
-from ade.queue.plans import TaskDefaults
 from ade.testing import TestClock
 from ade.wiring import open_stores
 from ade.worker import retention, sweep

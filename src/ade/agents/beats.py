@@ -1,6 +1,5 @@
 """Signs of life for keepers, from a thread of their own: an event loop that is blocked is no dead worker."""
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -32,19 +31,26 @@ class _Beats:
 
     def _end(self, own: socket.socket) -> None:
         with self._lock:
-            self._lines.pop(id(own), None)
-            own.close()
-            if not self._lines:
-                self._has_lines.clear()
+            self._drop(own)
+
+    def _drop(self, own: socket.socket) -> None:
+        self._lines.pop(id(own), None)
+        own.close()
+        if not self._lines:
+            self._has_lines.clear()
 
     def _work(self) -> None:
         pause = threading.Event()
         while True:
             self._has_lines.wait()
             with self._lock:
-                for own in self._lines.values():
-                    with contextlib.suppress(OSError):  # the keeper is gone, or very busy
+                for own in tuple(self._lines.values()):
+                    try:
                         own.send(BEAT)
+                    except BlockingIOError:
+                        pass  # the keeper is very busy, and has enough to read
+                    except OSError:
+                        self._drop(own)  # the keeper is gone
             pause.wait(EVERY_S)
 
 

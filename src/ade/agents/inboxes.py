@@ -4,7 +4,7 @@ Every verb reads the inbox, decides by the rules of the core, and writes if nobo
 it does so again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from ade.agents.deciding import carry_out
@@ -16,11 +16,12 @@ from ade.core.inbox.limits import InboxLimits
 from ade.core.inbox.names import check_inbox_id
 from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
 from ade.core.inbox.runtime import QueueCallbacks, tell
-from ade.core.inbox.state import BatchLease, Inbox, InboxChange, joined
+from ade.core.inbox.state import BatchLease, Inbox, InboxChange, changed, joined
 from ade.logs import Log
 from ade.ports import Stores
 
 Answer = TypeVar("Answer")
+Check = Callable[[Inbox], None]
 log = Log(__name__)
 
 
@@ -66,6 +67,29 @@ class DurableInbox:
 
         return await self._do(decide)
 
+    async def enqueue_all(
+        self, news: Sequence[NewItem], *, consumer: str | None = None, check: Check | None = None
+    ) -> list[QueueItem | verbs.AlreadyThere] | None:
+        """As `enqueue`, of several in one write; None when there is no room for all of them, and none is put in.
+
+        What `check` raises about the inbox keeps it from being written.
+        """
+
+        def decide(inbox: Inbox) -> InboxChange[list[QueueItem | verbs.AlreadyThere] | None]:
+            if check is not None:
+                check(inbox)
+            put: list[QueueItem | verbs.AlreadyThere] = []
+            change: InboxChange[object] = verbs.bind(inbox, inbox.consumer if consumer is None else consumer)
+            for new in news:
+                step = verbs.enqueue(change.after, new, limits=self.limits, now=self._stores.clock.now())
+                if step.answer is None:
+                    return changed(inbox, None)
+                put.append(step.answer)
+                change = joined(change, step)
+            return joined(change, changed(change.after, put))
+
+        return await self._do(decide)
+
     async def try_dequeue(self, blocked_reason: BlockedReason | None) -> DequeuedBatch | None:
         """The next batch, or None: there is nothing, there is a reason not to, or a leased batch is out."""
         return await self._do_freed(lambda inbox: verbs.try_dequeue(inbox, blocked_reason))
@@ -81,12 +105,21 @@ class DurableInbox:
         """The item that was removed; None when it does not wait here."""
         return await self._do_freed(lambda inbox: verbs.remove(inbox, item_id))
 
-    async def clear(self, reason: ClearReason) -> tuple[QueueItem, ...]:
-        """Remove all that wait. Where that cannot be read all is removed, unread, also a batch that is out."""
+    async def clear(self, reason: ClearReason, *, check: Check | None = None) -> tuple[QueueItem, ...]:
+        """Remove all that wait. Where that cannot be read all is removed, unread, also a batch that is out.
+
+        What `check` raises about the inbox keeps it from being written.
+        """
+
+        def discard(inbox: Inbox) -> InboxChange[tuple[QueueItem, ...]]:
+            if check is not None:
+                check(inbox)
+            return verbs.discard(inbox, reason)
+
         try:
-            return await self._do_freed(lambda inbox: verbs.clear(inbox, reason))
+            return await self._do_freed(lambda inbox: verbs.clear(inbox, reason), check)
         except StoreCorrupt:
-            return await self._do(lambda inbox: verbs.discard(inbox, reason), load=self._stores.inboxes.outline)
+            return await self._do(discard, load=self._stores.inboxes.outline)
 
     async def peek(self) -> tuple[QueueItem, ...]:
         """All items that wait, the oldest first; nothing is taken."""
@@ -147,10 +180,12 @@ class DurableInbox:
         inbox = await self._stores.inboxes.load(self.id)
         return leasing.expire(inbox, steady=self._stores.clock.steady()).after
 
-    async def _do_freed(self, decide: Callable[[Inbox], InboxChange[Answer]]) -> Answer:
+    async def _do_freed(self, decide: Callable[[Inbox], InboxChange[Answer]], check: Check | None = None) -> Answer:
         """First a batch goes back whose holder went silent: nobody else might ever look."""
 
         def freed(inbox: Inbox) -> InboxChange[Answer]:
+            if check is not None:
+                check(inbox)
             expired = leasing.expire(inbox, steady=self._stores.clock.steady())
             return joined(expired, decide(expired.after))
 

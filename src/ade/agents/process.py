@@ -126,7 +126,6 @@ class _Run:
         self._on_start = on_start
         self._line: asyncio.StreamWriter | None = None
         self._early_orders = b""
-        self._begin_to_beat: Callable[[], object] = lambda: None
 
     def order(self, order: bytes) -> None:
         if self._line is None:
@@ -146,15 +145,14 @@ class _Run:
 
     async def _accompany(self, started: Started) -> Ended:
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(await asyncio.to_thread(_give_brief, started, self._spec, self._mark))
             line, self._line = await _connect_line(started, stack)
-            self._line.write(keeper.pack(tuple(brief_for(self._spec, self._mark))) + self._early_orders)
+            self._line.write(self._early_orders)
             await _feed(started, self._spec.stdin, stack)
             outputs = ((self._stdout, started.stdout), (self._stderr, started.stderr))
             readers = [(output, await _connect_reader(pipe, stack)) for output, pipe in outputs]
             reading = [asyncio.create_task(output.read(reader)) for output, reader in readers]
             stack.push_async_callback(_cancel, reading)
-            if self._spec.limits.silence_s is not None:
-                self._begin_to_beat = lambda: stack.callback(beats.begin(started.line))
             report = await self._report(line, reading)
             for output, _ in outputs:
                 output.hurry()
@@ -167,7 +165,6 @@ class _Run:
             start = await _message(line)
             if "refused" in start:
                 raise refusal(self._spec, *start["refused"])
-            self._begin_to_beat()  # not before: the brief is read by then
             if self._on_start is not None:
                 self._on_start(start["pid"])
             awaited = asyncio.create_task(_message(line))
@@ -201,6 +198,16 @@ class _Run:
             stdout=stdout,
             stderr=stderr,
         )
+
+
+def _give_brief(started: Started, spec: ProcessSpec, mark: str) -> Callable[[], None]:
+    """And beat from then on, until what is answered is called: the loop may be blocked before it hears of the start.
+
+    Blocks until the keeper has read it, or nearly.
+    """
+    with contextlib.suppress(ConnectionError):  # the keeper is gone already, which who reads from it sees
+        started.line.sendall(keeper.pack(tuple(brief_for(spec, mark))))
+    return beats.begin(started.line) if spec.limits.silence_s is not None else lambda: None
 
 
 async def _connect_line(

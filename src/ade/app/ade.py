@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec import structs
 
-from ade.app.call import Call, Closing, DirectCall
 from ade.app.decorators import TaskDecorator
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
 from ade.app.opening import Opened, Opening
-from ade.app.options import Options, make_plan
-from ade.app.portal import Portal
+from ade.calls.call import Call, Closing, DirectCall
+from ade.calls.portal import Portal
 from ade.core.agent_runs.names import is_run
 from ade.core.errors import InvalidSchedule, InvalidTask
 from ade.core.lifecycle import Status
 from ade.core.records import Definition, Schedule, Task
-from ade.core.retry import Backoff
 from ade.core.schedule import next_fire_ms
 from ade.core.task import admit
 from ade.core.urls import without_password
 from ade.ports import Clock
+from ade.queue.defaults import TaskDefaults
 from ade.queue.handlers import Registry
 from ade.queue.names import arguments_by_name
+from ade.queue.options import Options, make_plan
 from ade.queue.payloads import Payloads
-from ade.queue.plans import Invocation, TaskDefaults, make_tasks, template_of
+from ade.queue.plans import Invocation, make_tasks, template_of
 from ade.queue.script import refuse_while_imported
 from ade.queue.signature import Signature
-from ade.settings import Settings, TaskSettings, load
-from ade.wiring import open_stores
+from ade.settings import Settings, load
+from ade.wiring import open_stores, task_defaults
 
 if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
     from ade.app.agents import Agents
@@ -76,7 +76,7 @@ class Ade:
     @cached_property
     def defaults(self) -> TaskDefaults:
         """What holds for tasks that do not say otherwise."""
-        return _defaults(self.settings.task)
+        return task_defaults(self.settings.task)
 
     @cached_property
     def agents(self) -> "Agents":
@@ -270,7 +270,14 @@ class Ade:
     async def _open_store(self, url: str | None, clock: Clock | None) -> Opened:
         refuse_while_imported()
         store = self.settings.store
+        spans = None
+        if self.settings.traces.enabled:
+            from ade.worker.tracing import open_spans  # most programs make none
+
+            spans = open_spans()
         stores = await open_stores(url or store.url, self.settings, clock)
+        if spans is not None:
+            stores = spans.over(stores)
         payloads = Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
         return Opened(stores, payloads, self.settings)
 
@@ -330,17 +337,3 @@ def _check_calls(calls: Sequence[Invocation[R]]) -> None:
     for call in calls:
         if not isinstance(call, Invocation):
             raise InvalidTask(f"enqueue_many takes calls written down with `f.call(...)`, not {repr(call)[:60]}")
-
-
-def _defaults(task: TaskSettings) -> TaskDefaults:
-    return TaskDefaults(
-        max_attempts=task.max_attempts,
-        timeout_ms=round(task.timeout_s * 1000) or None,
-        backoff=Backoff(
-            base_ms=round(task.backoff_base_s * 1000),
-            multiplier=task.backoff_multiplier,
-            cap_ms=round(task.backoff_cap_s * 1000),
-            jitter=task.backoff_jitter,
-        ),
-        result_ttl_ms=round(task.result_ttl_s * 1000),
-    )

@@ -96,6 +96,7 @@ def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
             environment=env or {},
             budget=budget_of(app.settings.agents, max_tokens, max_cost_usd, max_turns),
             author=ctx.author,
+            trace=ctx.trace,
             lease_s=app.settings.worker.lease_s,
             session_tokens=session_tokens,
             parent_model=parent_model,

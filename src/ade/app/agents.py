@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ade.agents.inboxes import DurableInbox
 from ade.agents.notifying import notify_task
-from ade.app.call import Call
 from ade.app.handle import TaskHandle
-from ade.app.options import Options
+from ade.calls.call import Call
 from ade.core.agent_runs.command_line import goes_on_by
 from ade.core.agent_runs.names import is_run, task_name, type_of
 from ade.core.agent_runs.results import AgentResult
@@ -16,6 +15,7 @@ from ade.core.errors import UnknownName
 from ade.core.inbox.limits import InboxLimits
 from ade.core.inbox.names import check_inbox_id
 from ade.core.task import admit
+from ade.queue.options import Options
 from ade.queue.plans import Invocation, make_tasks
 from ade.queue.signature import Signature
 
@@ -58,6 +58,15 @@ def _report() -> AgentResult:
 _SIGNATURE = Signature.of(_report)
 
 
+def run_arguments(prompt: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of a run, and what is said about its task; the description is both."""
+    given = {name: value for name, value in options.items() if value is not None}
+    arguments = {"prompt": prompt, **{name: given.pop(name) for name in sorted(_ARGUMENTS & given.keys())}}
+    if "description" in given:
+        arguments["description"] = given["description"]
+    return arguments, given
+
+
 class Agents:
     """`app.agents`. Which types there are is said in the settings, in the section `agents`."""
 
@@ -98,10 +107,7 @@ class Agents:
         return Call(self._task_tool(ctx, conversation, cwd, author), self._app.portal)
 
     async def _run(self, subagent_type: str, prompt: str, options: RunOptions) -> TaskHandle[AgentResult]:
-        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        arguments = {"prompt": prompt, **{name: given.pop(name) for name in sorted(_ARGUMENTS & given.keys())}}
-        if "description" in given:
-            arguments["description"] = given["description"]
+        arguments, given = run_arguments(prompt, options)
         call = await self._call(subagent_type, arguments, given)
         return await enqueue_run(self._app, call, arguments)
 

@@ -4,7 +4,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ade.app.options import (
+from ade.core.admission import check_name, check_priority, check_queue_name
+from ade.core.errors import InvalidTask
+from ade.core.records import DEFAULT_PRIORITY, DEFAULT_QUEUE, Definition
+from ade.queue.handlers import Handler, Mode
+from ade.queue.options import (
     Declared,
     backoff,
     check_known,
@@ -14,10 +18,6 @@ from ade.app.options import (
     text,
     whole,
 )
-from ade.core.admission import check_name, check_priority, check_queue_name
-from ade.core.errors import InvalidTask
-from ade.core.records import DEFAULT_PRIORITY, DEFAULT_QUEUE, Definition
-from ade.queue.handlers import Handler, Mode
 from ade.queue.parameters import Parameters
 from ade.queue.signature import Signature
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from ade.app.declare import make_handler
 from ade.app.functions import AsyncTask, PlainTask, TaskFunction
-from ade.app.options import Declared
 from ade.queue.handlers import Mode
+from ade.queue.options import Declared
 from ade.worker.context import Context, SyncContext
 
 if TYPE_CHECKING:

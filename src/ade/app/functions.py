@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from msgspec import structs
 
-from ade.app.call import Call, DirectCall
 from ade.app.governed import PREVIEW, ROLLBACK, with_part
 from ade.app.handle import TaskHandle
 from ade.app.inline import inline_context
 from ade.app.inline_locks import DirectLocks
-from ade.app.options import Options, make_plan
+from ade.calls.call import Call, DirectCall
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.queue.handlers import Handler
+from ade.queue.options import Options, make_plan
 from ade.queue.plans import Invocation, Plan, make_tasks
 from ade.worker.context import Context, SyncContext
 

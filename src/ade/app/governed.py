@@ -11,7 +11,7 @@ from ade.core.errors import InvalidTask
 from ade.queue.handlers import Handler, Registry
 
 if TYPE_CHECKING:
-    from ade.app.options import Declared
+    from ade.queue.options import Declared
 
 PREVIEW, ROLLBACK = "preview", "rollback"
 _MARKS = {PREVIEW: "has_preview", ROLLBACK: "has_rollback"}

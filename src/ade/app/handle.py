@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from ade.app.call import Call, Stream
+from ade.calls.call import Call, Stream
 from ade.core.approvals.records import Decision
 from ade.core.errors import ResultExpired, TaskCancelled, TaskFailed
 from ade.core.events import Event

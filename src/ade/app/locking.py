@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from ade.app.call import Call
-from ade.app.portal import is_loop_running
+from ade.calls.call import Call
+from ade.calls.portal import is_loop_running
 from ade.core.errors import InvalidLock, WouldBlock
 from ade.core.locks.asking import ask, ttl_ms_of, wait_ms_of
 from ade.core.locks.records import LockRequest

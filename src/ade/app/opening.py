@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from ade.app.portal import Portal
+from ade.calls.portal import Portal
 from ade.core.approvals.rulebook import Rulebook, passes
 from ade.core.records import Task
 from ade.governance.rulebook import RulebookCache
@@ -19,6 +19,7 @@ from ade.governance.runtime import Runtime, RuntimeCache
 from ade.ports import Stores
 from ade.queue.enqueue import check_rings, store, store_blocking
 from ade.queue.payloads import Payloads
+from ade.queue.remembering import KnownNames
 from ade.queue.waiting import FinishWatch
 from ade.settings import Settings
 from ade.wiring import lock_limits
@@ -36,6 +37,7 @@ class LoopSide:
 
     def __init__(self, stores: Stores, settings: Settings) -> None:
         self.watch = FinishWatch(stores)
+        self.names = KnownNames(stores)
         self._stores = stores
         self._settings = settings
         self._locks: LockKeeper | None = None
@@ -77,7 +79,7 @@ class Opened:
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
         """Store admitted tasks that the guard lets through, or holds; the store wakes a worker. Raises Denied."""
-        rulebook, runtime = await self._current_rules()
+        rulebook, runtime = await self.current_rules()
         tasks = runtime.limited(tasks)
         for task in tasks:
             if not passes(task, rulebook):
@@ -99,7 +101,7 @@ class Opened:
         await follow_up(self.stores, self.payloads, stored)
         return stored
 
-    async def _current_rules(self) -> tuple[Rulebook, Runtime]:
+    async def current_rules(self) -> tuple[Rulebook, Runtime]:
         """Noted for threads, which may store plain tasks by themselves for the next moment."""
         side = self.side
         rulebook, runtime = side.rules.fresh(), side.runtime.fresh()

@@ -10,6 +10,8 @@ import msgspec
 
 from ade.app.auditing import audit_duties
 from ade.app.guarding import RENEWER, Place
+from ade.app.webhooks import register_webhooks
+from ade.insight.figures.keeping import FigureOptions
 from ade.queue.schedules import declare
 from ade.settings import Settings
 from ade.wiring import lock_limits
@@ -22,6 +24,7 @@ from ade.worker.shutdown import Handover
 if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.app.opening import Opened
+    from ade.worker.perform import Middleware
 
 
 def worker_options(settings: Settings) -> WorkerOptions:
@@ -44,6 +47,13 @@ def worker_options(settings: Settings) -> WorkerOptions:
     )
 
 
+def figure_options(settings: Settings) -> FigureOptions | None:
+    kept = settings.figures
+    if not kept.enabled:
+        return None
+    return FigureOptions(minutes_kept_s=kept.minutes_kept_s, hours_kept_s=kept.hours_kept_s, groups=kept.groups)
+
+
 def sweep_options(settings: Settings) -> SweepOptions:
     sweep = settings.sweep
     return SweepOptions(
@@ -55,6 +65,7 @@ def sweep_options(settings: Settings) -> SweepOptions:
         inbox_retention_s=sweep.inbox_retention_s,
         archive_dir=None if sweep.archive_dir is None else Path(sweep.archive_dir),
         prune_batch=sweep.prune_batch,
+        figures=figure_options(settings),
     )
 
 
@@ -88,6 +99,15 @@ def agents_beside(app: "Ade", opened: "Opened", settings: Settings) -> AbstractA
     return agent_duties(app, opened, settings)
 
 
+def tracing(settings: Settings) -> "list[Middleware]":
+    """The outermost middleware, if traces are wanted. Raises DriverMissing."""
+    if not settings.traces.enabled:
+        return []
+    from ade.worker.tracing import open_spans
+
+    return [open_spans()]
+
+
 async def work(
     app: "Ade",
     settings: Settings,
@@ -97,6 +117,7 @@ async def work(
 ) -> Handover:
     """One worker of this app, until `stop` is set. Answers what it had to hand back."""
     add_agents(app)
+    register_webhooks(app)
     opened = await app.open()
     for schedule in app.schedules:
         await declare(opened.stores, schedule)
@@ -109,7 +130,7 @@ async def work(
             app.registry,
             worker_options(settings),
             payloads=opened.payloads,
-            middleware=app.middlewares,
+            middleware=(*tracing(settings), *app.middlewares),
             sweeps=sweep_options(settings),
             defaults=app.defaults,
             duties=duties,

@@ -1,19 +1,23 @@
 """`ade agents`: how much each agent may do at once, and which of them begin nothing new."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import distance, short_span
+from ade.cli.times import distance, now_ms, short_span
 from ade.cli.views import view as fields_of
 from ade.core.agents import Agent, AgentStatus
-from ade.core.errors import UnknownAgent
-from ade.governance import agents as use_cases
-from ade.insight.agents import AgentView, view_agents
+from ade.insight.agents import AgentView
 from ade.insight.reasons import moment
+
+if TYPE_CHECKING:
+    from ade.calls.call import Call
+    from ade.client.client import Client
 
 AGENT_HEAD = ("agent", "status", "used", "max tasks", "type", "capabilities", "last seen", "registered")
 UNIT_HEAD = ("run", "lease")
@@ -33,9 +37,9 @@ def list_agents(session: Session) -> None:
 
 
 async def _list(session: Session) -> None:
-    async with session.stores() as stores:
-        seen = await view_agents(stores)
-        now = stores.clock.now()
+    async with session.api() as api:
+        seen = await all_of(api, api.list_agents)
+    now = now_ms()
     if session.out.as_json:
         session.out.document({"agents": [_document(agent) for agent in seen]})
         return
@@ -66,27 +70,15 @@ def show(session: Session, agent_id: str) -> None:
 
 
 async def _show(session: Session, agent_id: str) -> None:
-    async with session.stores() as stores:
-        known = {agent.id: agent for agent in await view_agents(stores)}
-        now = stores.clock.now()
-    if agent_id not in known:
-        raise _unknown(agent_id, list(known))
-    agent = known[agent_id]
+    async with session.api() as api:
+        agent = await api.get_agent(agent_id)
     if session.out.as_json:
         session.out.document(_document(agent))
         return
-    session.out.table(AGENT_HEAD, [_row(agent, now)])
+    session.out.table(AGENT_HEAD, [_row(agent, now_ms())])
     if agent.units:
         session.out.line("")
         session.out.table(UNIT_HEAD, [(unit.run_id, short_span(unit.expires_in_ms)) for unit in agent.units])
-
-
-def _unknown(agent_id: str, known: list[str]) -> UnknownAgent:
-    from difflib import get_close_matches  # slow to load, and only needed here
-
-    nearest = get_close_matches(agent_id, known, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else "`ade agents list` shows those that do"
-    return UnknownAgent(f"no agent {agent_id[:100]!r} exists; {hint}")
 
 
 @agents.command("register")
@@ -123,11 +115,8 @@ def register(
 async def _register(
     session: Session, agent_id: str, max_tasks: int, kind: str | None, capabilities: list[str] | None
 ) -> None:
-    async with session.stores(must_exist=False) as stores:
-        agent = await use_cases.register(
-            stores, agent_id, max_tasks, kind=kind, capabilities=capabilities, actor=session.actor
-        )
-        _tell(session, agent)
+    async with session.api(must_exist=False) as api:
+        _tell(session, await api.register_agent(agent_id, max_tasks=max_tasks, type=kind, capabilities=capabilities))
 
 
 @agents.command("drain")
@@ -135,7 +124,7 @@ async def _register(
 @pass_session
 def drain(session: Session, agent_id: str) -> None:
     """Let an agent begin nothing new, in none of its workers; what it runs goes on."""
-    session.run(_set_status(session, agent_id, AgentStatus.DRAINING))
+    session.run(_change(session, lambda api: api.drain_agent(agent_id)))
 
 
 @agents.command("activate")
@@ -143,7 +132,7 @@ def drain(session: Session, agent_id: str) -> None:
 @pass_session
 def activate(session: Session, agent_id: str) -> None:
     """Let an agent begin tasks again."""
-    session.run(_set_status(session, agent_id, AgentStatus.ACTIVE))
+    session.run(_change(session, lambda api: api.activate_agent(agent_id)))
 
 
 @agents.command("offline")
@@ -151,12 +140,12 @@ def activate(session: Session, agent_id: str) -> None:
 @pass_session
 def offline(session: Session, agent_id: str) -> None:
     """Mark an agent as not there: it begins nothing, and is not expected to be heard of."""
-    session.run(_set_status(session, agent_id, AgentStatus.OFFLINE))
+    session.run(_change(session, lambda api: api.mark_agent_offline(agent_id)))
 
 
-async def _set_status(session: Session, agent_id: str, status: AgentStatus) -> None:
-    async with session.stores() as stores:
-        _tell(session, await use_cases.set_status(stores, agent_id, status, actor=session.actor))
+async def _change(session: Session, change: "Callable[[Client], Call[Agent]]") -> None:
+    async with session.api() as api:
+        _tell(session, await change(api))
 
 
 @agents.command("remove")
@@ -168,8 +157,8 @@ def remove(session: Session, agent_id: str) -> None:
 
 
 async def _remove(session: Session, agent_id: str) -> None:
-    async with session.stores() as stores:
-        await use_cases.remove(stores, agent_id, actor=session.actor)
+    async with session.api() as api:
+        await api.remove_agent(agent_id)
     if session.out.as_json:
         session.out.document({"removed": agent_id})
     else:

@@ -6,15 +6,12 @@ import click
 
 from ade.cli.approval_answers import asked_gate, tell, whole_digest
 from ade.cli.editing import changed_arguments
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.ids import find_id
 from ade.cli.parsing import DURATION, JSON_OBJECT
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.times import local
-from ade.core.approvals.records import Decision
-from ade.core.approvals.voting import Ballot
-from ade.governance.approvals import amending
 
 
 @command("amend")
@@ -51,15 +48,14 @@ async def _amend(
     digest: str,
     reason: str,
 ) -> None:
-    actor = acting(session)
-    async with session.stores() as stores:
-        task, gate = await asked_gate(stores, text)
+    async with session.api() as api:
+        task, gate = await asked_gate(api, text, whole=bool(pairs))
         seen = whole_digest(gate, digest)
-        fields: dict[str, Any] = {} if description is None else {"description": description}
+        args = None
         if pairs or arguments is not None:
-            fields["args"] = await changed_arguments(session, stores, task, pairs, arguments)
-        ballot = Ballot(voter=actor, decision=Decision.REQUEST_CHANGES, digest=seen, reason=reason, via="cli")
-        tell(session, await amending.amend(stores, session.payloads(stores), task.id, ballot, **fields))
+            args = await changed_arguments(session, api, task, pairs, arguments)
+        after = await api.amend_approval(task.id, digest=seen, args=args, description=description, reason=reason)
+    tell(session, after)
 
 
 @command("snooze")
@@ -73,11 +69,9 @@ def snooze(session: Session, task_id: str, span: float) -> None:
 
 
 async def _snooze(session: Session, text: str, span: float) -> None:
-    actor = acting(session)
-    async with session.stores() as stores:
-        task_id, until = await find_id(stores, text), stores.clock.now() + round(span * 1000)
-        await amending.snooze(stores, task_id, actor, until)
+    async with session.api() as api:
+        put_off = await api.snooze_approval(await find_id(api, text), seconds=span)
     if session.out.as_json:
-        session.out.document({"task_id": task_id, "account": actor, "until": until})
+        session.out.document({"task_id": put_off.task_id, "account": put_off.account, "until": put_off.until})
     else:
-        session.out.line(f"{task_id}  out of the list of {actor} until {local(until)}")
+        session.out.line(f"{put_off.task_id}  out of the list of {put_off.account} until {local(put_off.until)}")

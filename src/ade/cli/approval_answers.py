@@ -1,32 +1,33 @@
 """Answers at a gate: each is about the digest that was looked at, and the dangerous ones take a password."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from ade.cli.approval_views import SHORT, print_review
 from ade.cli.exit_codes import ExitCode
-from ade.cli.identity import acting, as_option
-from ade.cli.ids import find_id
+from ade.cli.identity import account_of, as_option
+from ade.cli.ids import AmbiguousId, find_id
 from ade.cli.passwords import ask_password
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
+from ade.cli.times import now_ms
 from ade.cli.views import task_view
-from ade.core.accounts.users import normal_id
 from ade.core.approvals.records import Decision, Gate
-from ade.core.approvals.refusals import DigestMismatch, NoGate
+from ade.core.approvals.refusals import DigestMismatch
 from ade.core.approvals.risk import RiskLevel
-from ade.core.approvals.voting import Ballot
-from ade.core.errors import AdeError, StoreError
+from ade.core.approvals.voting import no_such_gate
+from ade.core.errors import UnknownTask
 from ade.core.records import Task
-from ade.governance.approvals import voting
-from ade.governance.approvals.situation import load_people
-from ade.insight.gates import gate_to_answer, view_review
-from ade.ports import Stores
-from ade.queue.tasks import get
+from ade.insight.gates import gate_to_answer
+
+if TYPE_CHECKING:
+    from ade.client.client import Client
+    from ade.core.web.forms.approvals import BatchItem
 
 F = TypeVar("F", bound=Callable[..., Any])
+_Alike = Literal["approve", "reject"]  # what many can be answered with at once
 LEAST = 8  # characters of a digest
 _ASKED = {
     Decision.APPROVE: "Approve exactly this?",
@@ -88,35 +89,43 @@ async def _answer(
     reason: str,
     password_stdin: bool = False,
 ) -> None:
-    voter = acting(session)
-    async with session.stores() as stores:
-        task, gate = await asked_gate(stores, task_id)
+    async with session.api() as api:
+        task, gate = await asked_gate(api, task_id)
         if digest is None:
-            await _show_and_ask(session, stores, task, gate, decision)
-        ballot = Ballot(
-            voter=voter,
+            await _show_and_ask(session, api, task, decision)
+        voted = await api.respond_to_approval(
+            task.id,
             decision=decision,
             digest=gate.digest if digest is None else whole_digest(gate, digest),
             reason=reason,
-            on_behalf_of=None if for_whom is None else normal_id(for_whom),
-            authenticated_at=await _authenticated_for(session, stores, voter, gate, decision, password_stdin),
-            via="cli",
+            for_whom=for_whom,
+            approval=gate.id,
+            password=await _password_for(session, api, gate, decision, password_stdin),
         )
-        after = await voting.vote(stores, task.id, ballot, gate_id=gate.id)
-        answered = next(each for each in after.review.gates if each.id == gate.id) if after.review else gate
-        standing = (await load_people(stores)).standing(answered, stores.clock.now())
-    tell(session, after)
-    if standing.missing:
-        session.out.note(f"Still missing: {'; '.join(standing.missing)}.")
+    tell(session, voted.task)
+    if voted.missing:
+        session.out.note(f"Still missing: {'; '.join(voted.missing)}.")
 
 
-async def asked_gate(stores: Stores, text: str) -> tuple[Task, Gate]:
-    """The task, and the gate to answer at; `ID.2` names the second one. Raises UnknownTask and NoGate."""
+async def named_gate(api: "Client", text: str) -> tuple[str, str | None]:
+    """The ids of the task, and of its gate if one is named: `ID.2` is the second one. Raises UnknownTask."""
     task_text, _, number = text.partition(".")
-    task = await get(stores, await find_id(stores, task_text))
+    task_id = await find_id(api, task_text)
+    return task_id, f"{task_id}.{number}" if number else None
+
+
+async def asked_gate(api: "Client", text: str, *, whole: bool = False) -> tuple[Task, Gate]:
+    """The task, and the gate to answer at: the one that is named, or the newest. Raises UnknownTask, UnknownApproval
+    and NoGate.
+
+    `whole`: with its arguments, however large they are.
+    """
+    task_id, gate_id = await named_gate(api, text)
+    task = await api.get_task(task_id, whole=whole)
+    number = "" if gate_id is None else gate_id.partition(".")[2]
     gate = gate_to_answer(task, number)
     if gate is None:
-        raise NoGate(f"task {task.id} has no approval {text}" if number else f"nobody has to approve task {task.id}")
+        raise no_such_gate(task, gate_id)
     return task, gate
 
 
@@ -133,36 +142,25 @@ def whole_digest(gate: Gate, given: str) -> str:
     return gate.digest
 
 
-async def _show_and_ask(session: Session, stores: Stores, task: Task, gate: Gate, decision: Decision) -> None:
+async def _show_and_ask(session: Session, api: "Client", task: Task, decision: Decision) -> None:
     if not session.is_interactive:
         raise click.UsageError(
             f"Say what you have looked at: --digest D. `ade approvals show {task.id}` shows it with its digest."
         )
-    now = stores.clock.now()
-    review = view_review(task, await load_people(stores), now=now)
-    args = await session.payloads(stores).load(task.args)  # large ones are kept apart: nobody approves a reference
-    session.out.line(f"{task.name} {bytes(args).decode()}")
-    if review is not None:
-        print_review(session.out, review, now=now)
+    seen = await api.get_approval(task.id)
+    session.out.line(f"{seen.name} {bytes(seen.args).decode()}")
+    print_review(session.out, seen.review, now=now_ms())
     if not click.confirm(_ASKED[decision], err=True):
         raise click.Abort
 
 
-async def _authenticated_for(
-    session: Session, stores: Stores, voter: str, gate: Gate, decision: Decision, from_stdin: bool
-) -> int | None:
+async def _password_for(
+    session: Session, api: "Client", gate: Gate, decision: Decision, from_stdin: bool
+) -> str | None:
     is_high = gate.subject.level.rank >= RiskLevel.HIGH.rank
     if decision is not Decision.APPROVE or not (is_high and gate.is_undecided):
         return None
-    return await authenticated(session, stores, voter, from_stdin=from_stdin)
-
-
-async def authenticated(session: Session, stores: Stores, account: str, *, from_stdin: bool) -> int:
-    """When the account has given its password: now. Raises NotAuthenticated, ReauthenticationNeeded."""
-    from ade.governance.directory.login import check_password
-
-    await check_password(stores, account, ask_password(session, account, from_stdin=from_stdin))
-    return stores.clock.now()
+    return ask_password(session, await account_of(session, api), from_stdin=from_stdin)
 
 
 @command("break-glass")
@@ -180,11 +178,10 @@ def break_glass(session: Session, task_id: str, reason: str, password_stdin: boo
 
 
 async def _break_glass(session: Session, text: str, reason: str, from_stdin: bool) -> None:
-    actor = acting(session)
-    async with session.stores() as stores:
-        task_id = await find_id(stores, text)
-        at = await authenticated(session, stores, actor, from_stdin=from_stdin)
-        tell(session, await voting.break_glass(stores, task_id, reason, actor=actor, authenticated_at=at))
+    async with session.api() as api:
+        task_id = await find_id(api, text)
+        password = ask_password(session, await account_of(session, api), from_stdin=from_stdin)
+        tell(session, await api.break_glass(task_id, reason=reason, password=password))
 
 
 @command("batch")
@@ -202,8 +199,7 @@ def batch(session: Session, given: tuple[str, ...], approves: bool | None, reaso
     if approves is None:
         raise click.UsageError("Say what to answer: --approve or --reject.")
     pairs = [pair for text in given for pair in _pairs(text)]
-    decision = Decision.APPROVE if approves else Decision.REJECT
-    return session.run(_batch(session, pairs, decision, reason, password_stdin))
+    return session.run(_batch(session, pairs, "approve" if approves else "reject", reason, password_stdin))
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -221,30 +217,29 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 async def _batch(
-    session: Session, pairs: list[tuple[str, str]], decision: Decision, reason: str, from_stdin: bool
+    session: Session, pairs: list[tuple[str, str]], decision: _Alike, reason: str, from_stdin: bool
 ) -> ExitCode:
-    voter = acting(session)
-    async with session.stores() as stores:
-        at = await authenticated(session, stores, voter, from_stdin=True) if from_stdin else None
-        ballot = Ballot(voter=voter, decision=decision, digest="", reason=reason, authenticated_at=at, via="batch")
-        answered = await voting.batch(stores, [await _whole(stores, *pair) for pair in pairs], ballot)
-    for each in answered:
+    async with session.api() as api:
+        password = ask_password(session, await account_of(session, api), from_stdin=True) if from_stdin else None
+        items = [await _item(api, *pair) for pair in pairs]
+        page = await api.respond_to_approvals(decision=decision, items=items, reason=reason, password=password)
+    for each in page.items:
         if session.out.as_json:
             session.out.record(each)
         else:
             session.out.line(f"{each.task_id}  {each.status or f'{each.code}: {each.error}'}")
-    return ExitCode.PROBLEM if any(each.error for each in answered) else ExitCode.OK
+    return ExitCode.PROBLEM if any(each.error for each in page.items) else ExitCode.OK
 
 
-async def _whole(stores: Stores, text: str, digest: str) -> tuple[str, str]:
-    """The whole id and digest, as far as they can be found; what is wrong is told with the answer."""
+async def _item(api: "Client", text: str, digest: str) -> "BatchItem":
+    """With the whole id, if there is one; what is wrong is told with the answer."""
+    from ade.core.web.forms.approvals import BatchItem
+
     try:
-        task, gate = await asked_gate(stores, text)
-    except StoreError:
-        raise
-    except AdeError:
-        return text, digest
-    return task.id, gate.digest if gate.digest.startswith(digest) else digest
+        task_id, gate_id = await named_gate(api, text)
+    except (UnknownTask, AmbiguousId):
+        task_id, gate_id = text, None
+    return BatchItem(task_id=task_id, digest=digest, approval=gate_id)
 
 
 def tell(session: Session, task: Task) -> None:

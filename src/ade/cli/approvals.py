@@ -3,23 +3,17 @@
 import click
 
 from ade.cli.approval_amends import amend, snooze
-from ade.cli.approval_answers import approve, asked_gate, batch, break_glass, reject, request_changes, tell
+from ade.cli.approval_answers import approve, batch, break_glass, named_gate, reject, request_changes, tell
+from ade.cli.approval_stats import stats
 from ade.cli.approval_views import INBOX_HEAD, INBOX_SPARE, inbox_rows, print_review, review_document
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import acting, as_option, me
 from ade.cli.ids import find_id
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import local, local_with_distance, short_span
+from ade.cli.times import local, now_ms
 from ade.cli.views import view
 from ade.core.accounts.users import normal_id
-from ade.core.approvals.delegations import Delegation
-from ade.core.approvals.refusals import GateClosed, NoGate, NotEligible
-from ade.governance import delegations
-from ade.governance.approvals import voting
-from ade.governance.approvals.situation import load_people
-from ade.insight import approvals as insight
-from ade.insight.gates import view_review
-from ade.queue.tasks import get
 
 
 @group("approvals", bare="list")
@@ -28,7 +22,7 @@ def approvals() -> None:
     """What waits for people: list, show, answer, start. `ade approvals` alone lists what waits for you."""
 
 
-for answer in (approve, reject, request_changes, amend, snooze, batch, break_glass):
+for answer in (approve, reject, request_changes, amend, snooze, batch, break_glass, stats):
     approvals.add_command(answer)
 
 
@@ -42,16 +36,16 @@ def list_approvals(session: Session, mine: bool | None) -> None:
 
 
 async def _list(session: Session, mine: bool | None) -> None:
-    account = acting(session)
-    async with session.stores() as stores:
+    async with session.api() as api:
+        found = await me(api)
+        account = acting(session) if found is None else found.user.id
         if mine is None:
-            mine = (await load_people(stores)).directory.get(account) is not None
-        items = await insight.inbox(stores, account) if mine else await insight.waiting(stores)
-        now = stores.clock.now()
+            mine = found is not None
+        items = await all_of(api, api.list_approvals, mine=mine)
     if session.out.as_json:
         session.out.document({"account": account if mine else None, "approvals": [view(item) for item in items]})
         return
-    session.out.table(INBOX_HEAD, inbox_rows(items, mine=mine, now=now), INBOX_SPARE)
+    session.out.table(INBOX_HEAD, inbox_rows(items, mine=mine, now=now_ms()), INBOX_SPARE)
     if not items:
         session.out.note(f"Nothing waits for {account}." if mine else "Nothing waits for an answer.")
     else:
@@ -67,20 +61,14 @@ def show(session: Session, task_id: str) -> None:
 
 
 async def _show(session: Session, text: str) -> None:
-    async with session.stores() as stores:
-        task = await get(stores, await find_id(stores, text.partition(".")[0]))
-        people, now = await load_people(stores), stores.clock.now()
-        args = await session.payloads(stores).load(task.args)
-    review = view_review(task, people, now=now)
-    if review is None:
-        raise NoGate(f"nobody has to approve task {task.id}")
+    async with session.api() as api:
+        seen = await api.get_approval(await find_id(api, text.partition(".")[0]))
     if session.out.as_json:
-        stats = insight.task_stats(task, people, now=now)
-        session.out.document({**review_document(review), "args": args, "stats": stats})
+        session.out.document({**review_document(seen.review), "args": seen.args, "stats": seen.stats})
         return
-    known = {"id": task.id, "name": task.name, "status": str(task.status), "author": task.author_id or ""}
-    session.out.facts([*known.items(), ("arguments", bytes(args).decode())])
-    print_review(session.out, review, now=now, earlier=True)
+    known = {"id": seen.task_id, "name": seen.name, "status": str(seen.status), "author": seen.author or ""}
+    session.out.facts([*known.items(), ("arguments", bytes(seen.args).decode())])
+    print_review(session.out, seen.review, now=now_ms(), earlier=True)
 
 
 @approvals.command("comment")
@@ -94,8 +82,8 @@ def comment(session: Session, task_id: str, text: str) -> None:
 
 
 async def _comment(session: Session, task_id: str, text: str) -> None:
-    async with session.stores() as stores:
-        tell(session, await voting.comment(stores, await find_id(stores, task_id), text, actor=acting(session)))
+    async with session.api() as api:
+        tell(session, await api.comment_on_approval(await find_id(api, task_id), text=text))
 
 
 @approvals.command("delegate")
@@ -109,24 +97,15 @@ def delegate(session: Session, task_id: str, delegate: str) -> None:
 
 
 async def _delegate(session: Session, text: str, to: str) -> None:
-    actor = acting(session)
-    async with session.stores() as stores:
-        task, gate = await asked_gate(stores, text)
-        now = stores.clock.now()
-        standing = (await load_people(stores)).standing(gate, now)
-        if not gate.is_undecided or now >= gate.expires_at:
-            raise GateClosed(f"approval {gate.id} is {standing.state} already; there is nothing to delegate")
-        if actor not in standing.may_vote:
-            raise NotEligible(f"{actor} is not asked here, or has answered already, and so has nothing to delegate")
-        wanted = Delegation(
-            id="", delegator=actor, delegate=to, starts_at=now, ends_at=gate.expires_at, task_id=task.id
-        )
-        made = await delegations.create(stores, wanted, actor=actor)
+    async with session.api() as api:
+        task_id, gate_id = await named_gate(api, text)
+        made = await api.delegate_approval(task_id, to=to, approval=gate_id)
     if session.out.as_json:
-        shown = {"id": made.id, "delegator": made.delegator, "delegate": made.delegate, "task_id": task.id}
+        shown = {"id": made.id, "delegator": made.delegator, "delegate": made.delegate, "task_id": task_id}
         session.out.document(shown)
     else:
-        session.out.line(f"{made.id}: {made.delegate} answers for {actor} at {task.id} until {local(made.ends_at)}")
+        place = f"for {made.delegator} at {task_id}"
+        session.out.line(f"{made.id}: {made.delegate} answers {place} until {local(made.ends_at)}")
 
 
 @approvals.command("revoke")
@@ -140,8 +119,8 @@ def revoke(session: Session, task_id: str, reason: str) -> None:
 
 
 async def _revoke(session: Session, text: str, reason: str) -> None:
-    async with session.stores() as stores:
-        tell(session, await voting.revoke(stores, await find_id(stores, text), reason, actor=acting(session)))
+    async with session.api() as api:
+        tell(session, await api.revoke_approval(await find_id(api, text), reason=reason))
 
 
 @approvals.command("start")
@@ -154,8 +133,8 @@ def start(session: Session, task_id: str) -> None:
 
 
 async def _start(session: Session, text: str) -> None:
-    async with session.stores() as stores:
-        tell(session, await voting.start(stores, await find_id(stores, text), actor=acting(session)))
+    async with session.api() as api:
+        tell(session, await api.apply_task(await find_id(api, text)))
 
 
 @approvals.command("dismiss")
@@ -170,9 +149,8 @@ def dismiss(session: Session, task_id: str, voter: str, reason: str) -> None:
 
 
 async def _dismiss(session: Session, text: str, voter: str, reason: str) -> None:
-    async with session.stores() as stores:
-        task_id = await find_id(stores, text)
-        tell(session, await voting.dismiss(stores, task_id, normal_id(voter), reason, actor=acting(session)))
+    async with session.api() as api:
+        tell(session, await api.dismiss_request(await find_id(api, text), voter=normal_id(voter), reason=reason))
 
 
 @approvals.command("roll-back")
@@ -185,37 +163,5 @@ def roll_back(session: Session, task_id: str) -> None:
 
 
 async def _roll_back(session: Session, text: str) -> None:
-    from ade.governance.approvals.rolling_back import roll_back as enqueue_rollback
-
-    async with session.stores() as stores:
-        task_id = await find_id(stores, text)
-        tell(session, await enqueue_rollback(stores, session.payloads(stores), task_id, actor=acting(session)))
-
-
-@approvals.command("stats")
-@click.argument("name", required=False)
-@as_option
-@pass_session
-def stats(session: Session, name: str | None) -> None:
-    """Show what waits for an account, and what it has answered today (UTC); otherwise for you."""
-    session.look(_stats(session, normal_id(name) if name is not None else acting(session)))
-
-
-async def _stats(session: Session, account: str) -> None:
-    async with session.stores() as stores:
-        seen = await insight.user_stats(stores, account)
-        now = stores.clock.now()
-    if session.out.as_json:
-        session.out.document(view(seen))
-        return
-    last = f"{seen.last_action}, {local_with_distance(seen.last_at, now=now)}" if seen.last_at is not None else ""
-    session.out.facts(
-        [
-            ("account", seen.account),
-            ("waiting", str(seen.pending)),
-            ("approved today", str(seen.approved)),
-            ("rejected today", str(seen.rejected)),
-            ("takes on average", "" if seen.response_ms is None else short_span(seen.response_ms)),
-            ("last", last),
-        ]
-    )
+    async with session.api() as api:
+        tell(session, await api.roll_back_task(await find_id(api, text)))

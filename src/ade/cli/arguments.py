@@ -7,6 +7,7 @@ import msgspec
 
 from ade.core.errors import InvalidArguments
 
+_NO_JSON = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
 _KINDS: Mapping[type, str] = {
     str: "string",
     bool: "boolean",
@@ -35,7 +36,7 @@ def parse_pairs(pairs: Sequence[str], schema: Mapping[str, Any] | None) -> dict[
 def _json(name: str, text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except _NO_JSON as error:
         raise InvalidArguments(f"the value of {name!r} is no JSON ({error}); name=value takes plain text") from None
 
 
@@ -43,7 +44,7 @@ def _as_wanted(text: str, types: frozenset[str]) -> Any:
     """JSON if it is some, unless text is wanted: `limit=5` is a number, `zip=00501` for a string stays text."""
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except _NO_JSON:
         return text
     kind = _KINDS[type(value)]
     fits = kind in types or (kind == "integer" and "number" in types)

@@ -1,11 +1,8 @@
 """`ade audit`: the copy of the event log that shows tampering."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import IO
 
 import click
-import msgspec
 
 from ade.cli.confirming import confirm
 from ade.cli.parsing import PLACE
@@ -13,30 +10,17 @@ from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
 from ade.core.approvals.proof import Proof
-from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, cut_off, verify
-from ade.ports import Stores
-from ade.wiring import audit_exists, open_audit
+from ade.core.audit import AuditReport
+from ade.core.errors import AuditBroken
+from ade.events.audit import begin, current_copy, verify
+from ade.wiring import audit_place, open_audit
 
-_PAGE = 1_000
+_LONGEST_S = 3_600.0  # for a server to walk along a long chain
 
 
 @group("audit")
 def audit() -> None:
     """Verify, export and begin the tamper-evident copy of the event log."""
-
-
-@asynccontextmanager
-async def _opened(session: Session) -> "AsyncIterator[tuple[Stores, AuditCopy]]":
-    """The copy, brought up to date with the log. One that is gone stays gone, so that it is noticed."""
-    place = session.settings.store.url, session.settings.events.audit_url
-    async with session.stores() as stores:
-        reached = await stores.events.cursor(CURSOR)
-        if reached and not audit_exists(*place):
-            raise cut_off(0, reached)
-        async with open_audit(*place) as copy:
-            while await copy_events(stores.events, copy):
-                pass
-            yield stores, copy
 
 
 @audit.command("verify")
@@ -50,22 +34,42 @@ def verify_chain(session: Session) -> None:
 
 
 async def _verify(session: Session) -> None:
-    async with _opened(session) as (stores, copy):
-        checked, proof = 0, Proof()
+    report = await (_verified_here(session) if session.server is None else _verified_there(session))
+    if not report.holds:
+        raise AuditBroken(report.broken or "", advice=report.advice or "")
+    if session.out.as_json:
+        approvals = {"starts": report.approved_starts, "unknown": report.unknown_starts}
+        told = {"holds": True, "entries": report.entries, "seq": report.seq, "hash": report.hash}
+        session.out.document({**told, "approvals": approvals})
+        return
+    session.out.line(f"The chain holds: {_entries(report.entries)} up to seq {report.seq}, hash {report.hash}")
+    if report.approved_starts:
+        session.out.line(f"Approvals computed again: {report.approved_starts}, each with its digest and quorum")
+    if report.unknown_starts:
+        session.out.line(f"Approvals that are older than this copy, and not computed again: {report.unknown_starts}")
+
+
+async def _verified_here(session: Session) -> AuditReport:
+    """With a bar that shows how far it is. Raises AuditBroken."""
+    checked, proof, place = 0, Proof(), audit_place(session.settings)
+    async with session.stores() as stores, current_copy(stores.events, place) as copy:
         with progress(session, "Verifying") as bar:
             async for checked, total in verify(stores.events, copy, proof):
                 bar.move(checked, total)
         head = await copy.head()
-    if session.out.as_json:
-        approvals = {"starts": proof.starts, "unknown": proof.unknown}
-        document = {"holds": True, "entries": checked, "seq": head.seq, "hash": head.hash, "approvals": approvals}
-        session.out.document(document)
-        return
-    session.out.line(f"The chain holds: {_entries(checked)} up to seq {head.seq}, hash {head.hash}")
-    if proof.starts:
-        session.out.line(f"Approvals computed again: {proof.starts}, each with its digest and quorum")
-    if proof.unknown:
-        session.out.line(f"Approvals that are older than this copy, and not computed again: {proof.unknown}")
+    return AuditReport(
+        holds=True,
+        entries=checked,
+        seq=head.seq,
+        hash=head.hash,
+        approved_starts=proof.starts,
+        unknown_starts=proof.unknown,
+    )
+
+
+async def _verified_there(session: Session) -> AuditReport:
+    async with session.api(timeout_s=_LONGEST_S) as api:
+        return await api.verify_audit()
 
 
 @audit.command("export")
@@ -78,14 +82,12 @@ def export(session: Session, file: IO[bytes], after: int) -> None:
 
 
 async def _export(session: Session, file: IO[bytes], after: int) -> None:
-    async with _opened(session) as (_, copy):
-        with progress(session, "Exporting", await copy.count()) as bar:
-            while entries := await copy.entries(after, _PAGE):
-                for entry in entries:
-                    line = {"seq": entry.seq, "hash": entry.hash, "event": msgspec.Raw(entry.body)}
-                    file.write(msgspec.json.encode(line) + b"\n")
-                after = entries[-1].seq
-                bar.advance(len(entries))
+    async with session.api() as api:
+        content = await api.export_audit(after=after)
+        with progress(session, "Exporting") as bar:
+            async for piece in api.pieces(content):
+                file.write(piece)
+                bar.advance(piece.count(b"\n"))
     file.flush()
 
 

@@ -1,23 +1,24 @@
 """`ade cancel`: stop tasks, by id or by filter."""
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
-from msgspec import structs
 
 from ade.cli.confirming import confirm
-from ade.cli.filters import Filter, all_found, filter_options, is_empty, query_of
+from ade.cli.filters import Filter, chosen, filter_options, is_empty
 from ade.cli.ids import find_ids
 from ade.cli.progress import progress
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
+from ade.cli.times import now_ms
 from ade.cli.views import task_view
-from ade.core.lifecycle import RULES, Verb
 from ade.core.records import Task
-from ade.ports import Stores
-from ade.queue import tasks as use_cases
-from ade.queue.cancelling import cancel_many
+from ade.core.web.forms.tasks import MOST_TOGETHER, TaskFilter
+
+if TYPE_CHECKING:
+    from ade.client.client import Client
+    from ade.queue.bulk import Reach
 
 
 @command("cancel")
@@ -40,36 +41,44 @@ def cancel(session: Session, task_ids: tuple[str, ...], reason: str | None, yes:
 
 
 async def _cancel_by_id(session: Session, texts: Sequence[str], reason: str | None) -> None:
-    async with session.stores() as stores:
-        for task_id in await find_ids(stores, texts):
-            _tell(session, await use_cases.cancel(stores, task_id, reason, actor=session.actor))
+    async with session.api() as api:
+        for task_id in await find_ids(api, texts):
+            _tell(session, await api.cancel_task(task_id, reason=reason))
 
 
 async def _cancel_by_filter(session: Session, given: Filter, reason: str | None, yes: bool) -> None:
-    async with session.stores() as stores:
-        query = query_of(given, now=stores.clock.now())
-        open_statuses = RULES[Verb.CANCEL].sources
-        wanted = structs.replace(query, statuses=(query.statuses & open_statuses) if query.statuses else open_statuses)
-        ids = [task.id async for task in all_found(stores, wanted)] if wanted.statuses else []
-        if not ids:
+    wanted = chosen(given, now=now_ms())
+    async with session.api() as api:
+        reach = await api.preview_bulk_action(action="cancel", filter=wanted)
+        if not reach.count:
             session.out.note("No unfinished task fits.")
         else:
-            confirm(session, f"{len(ids)} task{'s' * (len(ids) != 1)} would be cancelled.", yes=yes)
-        cancelled = await _cancel_all(session, stores, ids, reason)
+            or_more = " or more" * reach.is_more
+            tasks = f"{reach.count}{or_more} task{'s' * (reach.count != 1)}"
+            confirm(session, f"{tasks} would be cancelled.", yes=yes)
+        cancelled, matched = await _cancel_all(session, api, wanted, reach, reason)
     if session.out.as_json:
-        session.out.document({"cancelled": cancelled, "matched": len(ids)})
-    elif ids:
-        session.out.line(f"Cancelled {len(cancelled)} of {len(ids)} tasks.")
+        session.out.document({"cancelled": cancelled, "matched": matched})
+    elif matched:
+        session.out.line(f"Cancelled {len(cancelled)} of {matched} tasks.")
 
 
-async def _cancel_all(session: Session, stores: Stores, ids: Sequence[str], reason: str | None) -> list[str]:
-    """Those that are still unfinished when their turn comes."""
+async def _cancel_all(
+    session: Session, api: "Client", wanted: TaskFilter, reach: "Reach", reason: str | None
+) -> tuple[list[str], int]:
+    """Those that are still unfinished when their turn comes, oldest first, and no more than were told of; and how many
+    there were."""
     cancelled: list[str] = []
-    with progress(session, "Cancelling", len(ids)) as bar:
-        async for batch in cancel_many(stores, ids, reason, actor=session.actor):
-            cancelled += batch
-            bar.advance(len(batch))
-    return cancelled
+    tried, is_more = 0, reach.count > 0
+    with progress(session, "Cancelling", reach.count) as bar:
+        while is_more and (reach.is_more or tried < reach.count):
+            limit = MOST_TOGETHER if reach.is_more else min(reach.count - tried, MOST_TOGETHER)
+            done = await api.run_bulk_action(action="cancel", filter=wanted, reason=reason, limit=limit)
+            cancelled += done.changed
+            tried += len(done.changed) + len(done.moved_on)
+            is_more = done.is_more and bool(done.changed or done.moved_on)
+            bar.advance(len(done.changed))
+    return cancelled, max(tried, reach.count)
 
 
 def _tell(session: Session, task: Task) -> None:

@@ -12,7 +12,8 @@ class Place(NamedTuple):
 
 SECTIONS: dict[str, dict[str, Place]] = {
     "Run": {
-        "up": Place("ade.cli.up:up", "Start everything an app needs in one process: worker and sweeps."),
+        "up": Place("ade.cli.up:up", "Start everything an app needs in one process: worker, sweeps, HTTP."),
+        "serve": Place("ade.cli.serve:serve", "Answer over HTTP, without running the tasks of an app."),
         "worker": Place("ade.cli.worker:worker", "Run the tasks of an app until told to stop."),
         "sweep": Place("ade.cli.sweep:sweep", "Do the duties on a timer without running any task."),
     },
@@ -36,6 +37,7 @@ SECTIONS: dict[str, dict[str, Place]] = {
         "locks": Place("ade.cli.locks:locks", "Who holds and waits for shared resources."),
         "agents": Place("ade.cli.agents:agents", "Agents, and how much each may do at once."),
         "subagents": Place("ade.cli.subagents:subagents", "Agents at work: for whom, how far, at what cost."),
+        "webhooks": Place("ade.cli.webhooks:webhooks", "Other programs that are told what happens."),
         "hook": Place("ade.cli.hook:hook", "For hooks of agents: whether a tool may be used."),
         "inbox": Place("ade.cli.inbox:inbox", "What conversations have still to be told."),
         "workers": Place("ade.cli.workers:workers", "List workers and how they are doing."),
@@ -47,6 +49,7 @@ SECTIONS: dict[str, dict[str, Place]] = {
         "approvals": Place("ade.cli.approvals:approvals", "What waits for people: look, approve, reject, start."),
         "users": Place("ade.cli.users:users", "Accounts of people and programs, and what they may do."),
         "tokens": Place("ade.cli.tokens:tokens", "Access tokens of accounts."),
+        "whoami": Place("ade.cli.whoami:whoami", "The account that you act for, and what it may do."),
         "delegations": Place("ade.cli.delegations:delegations", "Who answers reviews for whom."),
         "policies": Place("ade.cli.policies:policies", "The rulebook: guard rules, and who must approve what."),
     },

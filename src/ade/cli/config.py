@@ -1,18 +1,25 @@
 """`ade config`: the settings in force, and those that are changed while all goes on."""
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import click
 
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row, compact
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.core.errors import StoreError
+from ade.core.accounts.errors import NotAuthenticated
+from ade.core.approvals.refusals import NotPermitted
+from ade.core.errors import ServerUnreachable, StoreError
 from ade.core.urls import without_password
-from ade.governance import runtime
+from ade.governance.runtime import check_setting
 from ade.governance.runtime_names import IN_FILES, SETTINGS
+from ade.insight.runtime import Origin, SettingView
 from ade.settings import DEFAULT
 
-STORE = "store"
+STORE = str(Origin.STORE)
 _Known = list[tuple[str, object, str]]  # name, value, origin
 
 
@@ -28,7 +35,8 @@ def config() -> None:
 def show(session: Session, origin: bool, changed: bool) -> None:
     """Show every setting, as all layers together have it: defaults, files, environment, options, the app, the store.
 
-    Passwords in URLs are left out.
+    Those of this machine; where a server was named, what is set at run time is the server's. Passwords in URLs are
+    left out.
     """
     known = [one for one in _all(session) if not changed or one[2] != DEFAULT]
     if session.out.as_json:
@@ -52,22 +60,33 @@ def _all(session: Session) -> _Known:
     ]
     switched = {IN_FILES[feature]: is_on for feature, is_on in stored.switches.items() if feature in IN_FILES}
     known = [(name, switched[name], STORE) if name in switched else (name, value, at) for name, value, at in known]
-    return known + [(name, stored.get(name), STORE if name in stored.values else DEFAULT) for name in SETTINGS]
+    return known + stored.values
 
 
-def _in_store(session: Session) -> runtime.Runtime:
-    """A store that is not there, or away, says nothing."""
-    if session.settings.store.url != "memory://" and session.has_store():
+class _InStore(NamedTuple):
+    values: _Known  # of every run-time setting
+    switches: Mapping[str, bool]  # of features that somebody has switched
+
+
+def _in_store(session: Session) -> _InStore:
+    """A store or a server that is not there, or away, says nothing."""
+    is_local = session.server is None
+    if not is_local or (session.settings.store.url != "memory://" and session.has_store()):
         try:
             return session.look(_load(session))
-        except StoreError as error:
+        except (StoreError, ServerUnreachable, NotAuthenticated, NotPermitted) as error:
             session.out.note(f"What is set at run time is not known: {error.detail}")
-    return runtime.Runtime()
+    return _InStore([(name, float(known.default), DEFAULT) for name, known in SETTINGS.items()], {})
 
 
-async def _load(session: Session) -> runtime.Runtime:
-    async with session.stores() as stores:
-        return await runtime.load(stores)
+async def _load(session: Session) -> _InStore:
+    async with session.api() as api:
+        values = await all_of(api, api.list_settings)
+        features = await all_of(api, api.list_features)
+    return _InStore(
+        [(one.name, one.value, str(one.origin)) for one in values],
+        {one.name: one.is_on for one in features if one.origin is Origin.STORE},
+    )
 
 
 @config.command("get")
@@ -75,10 +94,19 @@ async def _load(session: Session) -> runtime.Runtime:
 @pass_session
 def get(session: Session, name: str) -> None:
     """Print one setting, of any layer or of the store."""
+    if session.server is not None and name not in session.loaded.origins:
+        seen = session.look(_get(session, name))
+        _tell(session, name, seen.value, str(seen.origin), bare=True)
+        return
     known = {each: (value, place) for each, value, place in _all(session)}
     if name not in known:
-        runtime.check_setting(name)
+        check_setting(name)
     _tell(session, name, *known[name], bare=True)
+
+
+async def _get(session: Session, name: str) -> SettingView:
+    async with session.api() as api:
+        return await api.get_setting(name)
 
 
 @config.command("set")
@@ -92,10 +120,11 @@ def set_value(session: Session, name: str, value: float) -> None:
 
 
 async def _set(session: Session, name: str, value: float) -> None:
-    runtime.check_setting(name)
-    async with session.stores(must_exist=False) as stores:
-        after = await runtime.set_value(stores, name, value, actor=acting(session))
-    _tell(session, name, after.get(name), STORE)
+    if session.server is None:
+        check_setting(name)  # a mistake makes no store
+    async with session.api(must_exist=False) as api:
+        after = await api.set_setting(name, value=value)
+    _tell(session, name, after.value, str(after.origin))
 
 
 @config.command("unset")
@@ -108,10 +137,9 @@ def unset(session: Session, name: str) -> None:
 
 
 async def _unset(session: Session, name: str) -> None:
-    runtime.check_setting(name)
-    async with session.stores() as stores:
-        after = await runtime.unset(stores, name, actor=acting(session))
-    _tell(session, name, after.get(name), DEFAULT)
+    async with session.api() as api:
+        after = await api.unset_setting(name)
+    _tell(session, name, after.value, str(after.origin))
 
 
 def _tell(session: Session, name: str, value: object, place: str, *, bare: bool = False) -> None:

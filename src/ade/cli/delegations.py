@@ -5,16 +5,17 @@ from typing import Any
 
 import click
 
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.parsing import MOMENT
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import local, seconds_of
+from ade.cli.times import local, now_ms, seconds_of
 from ade.core.accounts.users import normal_id
 from ade.core.approvals.delegations import Delegation
 from ade.core.approvals.risk import RiskLevel
-from ade.governance import delegations as use_cases
+from ade.governance.delegations import conditions_of
 from ade.insight.reasons import moment
 
 HEAD = ("delegation", "from", "to", "state", "starts", "ends", "only for")
@@ -48,9 +49,9 @@ def list_delegations(session: Session, account: str | None) -> None:
 
 
 async def _list(session: Session, account: str | None) -> None:
-    async with session.stores() as stores:
-        known = await use_cases.list_delegations(stores, account)
-        now = stores.clock.now()
+    async with session.api() as api:
+        known = await all_of(api, api.list_delegations, account=account)
+    now = now_ms()
     if session.out.as_json:
         session.out.document({"delegations": [delegation_view(each, now) for each in known]})
         return
@@ -61,7 +62,7 @@ async def _list(session: Session, account: str | None) -> None:
 
 def _row(each: Delegation, now: int) -> Row:
     state = _state(each, now)
-    limits = [f"{name} {_words(value)}" for name, value in use_cases.conditions_of(each).items()]
+    limits = [f"{name} {_words(value)}" for name, value in conditions_of(each).items()]
     return (
         each.id,
         each.delegator,
@@ -105,39 +106,10 @@ def create(session: Session, /, **given: Any) -> None:
     session.run(_create(session, **given))
 
 
-async def _create(
-    session: Session,
-    *,
-    delegator: str | None,
-    delegate: str,
-    starts: float | datetime,
-    ends: float | datetime,
-    cascades: bool,
-    from_level: str,
-    to_level: str,
-    **conditions: Any,
-) -> None:
-    actor = acting(session)
-    limits: dict[str, Any] = {name: frozenset(values) for name, values in conditions.items()}
-    async with session.stores() as stores:
-        now = stores.clock.now()
-        starts_at = max(_at(starts, now), now)
-        wanted = Delegation(
-            id="",
-            delegator=actor if delegator is None else delegator,
-            delegate=delegate,
-            starts_at=starts_at,
-            ends_at=_at(ends, starts_at),
-            cascades=cascades,
-            from_level=RiskLevel(from_level),
-            to_level=RiskLevel(to_level),
-            **limits,
-        )
-        _tell(session, await use_cases.create(stores, wanted, actor=actor), stores.clock.now())
-
-
-def _at(given: float | datetime, since: int) -> int:
-    return round(given.timestamp() * 1000) if isinstance(given, datetime) else since + round(given * 1000)
+async def _create(session: Session, *, from_level: str, to_level: str, **given: Any) -> None:
+    async with session.api() as api:
+        made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **given)
+    _tell(session, made)
 
 
 @delegations.command("revoke")
@@ -150,13 +122,13 @@ def revoke(session: Session, delegation_id: str) -> None:
 
 
 async def _revoke(session: Session, delegation_id: str) -> None:
-    async with session.stores() as stores:
-        _tell(session, await use_cases.revoke(stores, delegation_id, actor=acting(session)), stores.clock.now())
+    async with session.api() as api:
+        _tell(session, await api.revoke_delegation(delegation_id))
 
 
-def _tell(session: Session, each: Delegation, now: int) -> None:
+def _tell(session: Session, each: Delegation) -> None:
     if session.out.as_json:
-        session.out.document(delegation_view(each, now))
+        session.out.document(delegation_view(each, now_ms()))
     elif each.is_revoked:
         session.out.line(f"{each.id}: revoked")
     else:
@@ -172,5 +144,5 @@ def delegation_view(each: Delegation, now: int) -> dict[str, Any]:
         "starts_at": moment(each.starts_at),
         "ends_at": moment(each.ends_at),
         "cascades": each.cascades,
-        **use_cases.conditions_of(each),
+        **conditions_of(each),
     }

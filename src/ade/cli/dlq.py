@@ -1,31 +1,31 @@
 """`ade dlq`: dead letters, grouped by what went wrong."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 import click
 
 from ade.cli.confirming import confirm
-from ade.cli.exit_codes import ExitCode
 from ade.cli.ids import find_ids
 from ade.cli.listing import SPARE, TASK_HEAD, task_rows
 from ade.cli.output import Row
+from ade.cli.pages import all_of, first_of
 from ade.cli.parsing import JSON_OBJECT
-from ade.cli.progress import progress
+from ade.cli.progress import Bar, progress
 from ade.cli.retry import replay_by_id
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import distance
+from ade.cli.times import distance, now_ms
 from ade.cli.views import task_view, view
-from ade.core.errors import AdeError
-from ade.core.records import Task
-from ade.ports import Stores, TaskQuery
-from ade.queue import deadletters
-from ade.queue.deadletters import Tried
+from ade.core.fingerprint import UnknownFingerprint
+from ade.core.web.forms.tasks import MOST_TOGETHER
+from ade.queue.deadletters import Tried, unknown_fingerprint
 
-
-class UnknownFingerprint(AdeError):
-    """No dead letter has this fingerprint. `ade dlq list` shows those there are."""
-
-    code = "unknown_fingerprint"
-    exit_code = ExitCode.NOT_FOUND
+if TYPE_CHECKING:
+    from ade.calls.call import Call
+    from ade.client.client import Client
+    from ade.queue.bulk import Reached
 
 
 @group("dlq", bare="list")
@@ -39,14 +39,13 @@ def dlq() -> None:
 @pass_session
 def list_groups(session: Session, name: str | None, queue: str | None) -> None:
     """List the groups: dead letters that failed in the same way share a fingerprint."""
-    session.look(_list(session, TaskQuery(name=name, queue=queue)))
+    session.look(_list(session, name, queue))
 
 
-async def _list(session: Session, query: TaskQuery) -> None:
-    async with session.stores() as stores:
-        groups = await deadletters.groups(stores, query)
-        now = stores.clock.now()
-    out = session.out
+async def _list(session: Session, name: str | None, queue: str | None) -> None:
+    async with session.api() as api:
+        groups = await all_of(api, api.list_dead_letter_groups, name=name, queue=queue)
+    out, now = session.out, now_ms()
     if out.as_json:
         out.document({"groups": [view(each) for each in groups]})
         return
@@ -79,32 +78,37 @@ def show_group(session: Session, fingerprint: str, limit: int) -> None:
 
 
 async def _show(session: Session, fingerprint: str, limit: int) -> None:
-    found: list[Task] = []
-    async with session.stores() as stores:
-        async for task in deadletters.dead_letters(stores, same_as=fingerprint):
-            found.append(task)
-            if len(found) == limit:
-                break
-        now = stores.clock.now()
+    async with session.api() as api:
+        found = await first_of(api.list_dead_letters, fingerprint=fingerprint, limit=limit)
     if not found:
-        raise _unknown(fingerprint)
+        raise unknown_fingerprint(fingerprint)
     if session.out.as_json:
         session.out.document({"tasks": [task_view(task) for task in found]})
         return
-    session.out.table(TASK_HEAD, task_rows(found, now=now), SPARE)
+    session.out.table(TASK_HEAD, task_rows(found, now=now_ms()), SPARE)
 
 
-def _unknown(fingerprint: str) -> UnknownFingerprint:
-    return UnknownFingerprint(
-        f"no dead letter has the fingerprint {fingerprint[:60]!r}; `ade dlq list` shows those there are"
-    )
+class _Which(NamedTuple):
+    """Which dead letters, of many; all that is said must hold."""
+
+    fingerprint: str | None
+    name: str | None
+    limit: int | None = None
+
+    async def how_many(self, api: "Client") -> int:
+        """How many there are, as far as anybody wants to know."""
+        groups = await all_of(api, api.list_dead_letter_groups, name=self.name)
+        found = sum(group.count for group in groups if self.fingerprint in (None, group.fingerprint))
+        return found if self.limit is None else min(found, self.limit)
+
+    def conditions(self) -> dict[str, Any]:
+        is_all = self.fingerprint is None and self.name is None
+        return {"fingerprint": self.fingerprint, "name": self.name, "everything": is_all}
 
 
-def _chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str | None, everything: bool) -> TaskQuery | None:
-    """The query of a bulk action, or None when tasks are named by id."""
+def _check_chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str | None, everything: bool) -> None:
     if bool(task_ids) + bool(fingerprint or name) + everything != 1:
         raise click.UsageError("Say which: ids, or --fingerprint and --name, or --all.")
-    return None if task_ids else TaskQuery(name=name)
 
 
 @dlq.command("replay")
@@ -129,22 +133,20 @@ def replay(
     yes: bool,
 ) -> None:
     """Run dead letters again with fresh attempts."""
-    query = _chosen(task_ids, fingerprint, name, everything)
-    if query is None:
+    _check_chosen(task_ids, fingerprint, name, everything)
+    if task_ids:
         session.run(replay_by_id(session, task_ids, arguments, edit))
         return
     if arguments is not None or edit:
         raise click.UsageError("New arguments are for one task: name its id with --args or --edit.")
-    session.run(_replay(session, query, fingerprint, limit, yes))
+    session.run(_replay(session, _Which(fingerprint, name, limit), yes))
 
 
-async def _replay(session: Session, query: TaskQuery, fingerprint: str | None, limit: int | None, yes: bool) -> None:
-    async with session.stores() as stores:
-        if count := await _agreed(session, stores, query, fingerprint, limit, "replayed", yes):
+async def _replay(session: Session, which: _Which, yes: bool) -> None:
+    async with session.api() as api:
+        if count := await _agreed(session, api, which, "replayed", yes):
             with progress(session, "Replaying", count) as bar:
-                tried = await deadletters.replay_all(
-                    stores, query, same_as=fingerprint, limit=limit, actor=session.actor, on_progress=bar.advance
-                )
+                tried = await _until_all(partial(api.replay_dead_letters, **which.conditions()), count, bar)
             _tell(session, tried, "Replayed")
 
 
@@ -166,59 +168,61 @@ def discard(
     yes: bool,
 ) -> None:
     """Take dead letters off the list; they stay on record with the reason."""
-    query = _chosen(task_ids, fingerprint, name, everything)
-    if query is None:
+    _check_chosen(task_ids, fingerprint, name, everything)
+    if task_ids:
         session.run(_discard_by_id(session, task_ids, reason))
     else:
-        session.run(_discard(session, query, fingerprint, reason, yes))
+        session.run(_discard(session, _Which(fingerprint, name), reason, yes))
 
 
 async def _discard_by_id(session: Session, texts: tuple[str, ...], reason: str) -> None:
-    from ade.queue import tasks as use_cases
-
-    async with session.stores() as stores:
-        for task_id in await find_ids(stores, texts):
-            task = await use_cases.discard(stores, task_id, reason, actor=session.actor)
+    async with session.api() as api:
+        for task_id in await find_ids(api, texts):
+            task = await api.discard_dead_letter(task_id, reason=reason)
             if session.out.as_json:
                 session.out.record(task_view(task))
             else:
                 session.out.line(f"{task.id}  discarded  {task.name}")
 
 
-async def _discard(session: Session, query: TaskQuery, fingerprint: str | None, reason: str, yes: bool) -> None:
-    async with session.stores() as stores:
-        if count := await _agreed(session, stores, query, fingerprint, None, "discarded", yes):
+async def _discard(session: Session, which: _Which, reason: str, yes: bool) -> None:
+    async with session.api() as api:
+        if count := await _agreed(session, api, which, "discarded", yes):
             with progress(session, "Discarding", count) as bar:
-                tried = await deadletters.discard_all(
-                    stores, reason, query, same_as=fingerprint, actor=session.actor, on_progress=bar.advance
-                )
+                discard_some = partial(api.discard_dead_letters, **which.conditions(), reason=reason)
+                tried = await _until_all(discard_some, count, bar)
             _tell(session, tried, "Discarded")
 
 
-async def _agreed(
-    session: Session,
-    stores: Stores,
-    query: TaskQuery,
-    fingerprint: str | None,
-    limit: int | None,
-    what: str,
-    yes: bool,
-) -> int:
+async def _agreed(session: Session, api: "Client", which: _Which, what: str, yes: bool) -> int:
     """Count first, then ask. Answers how many; 0 when there is nothing to do."""
-    count = 0
-    with progress(session, "Counting") as bar:
-        async for _ in deadletters.dead_letters(stores, query, same_as=fingerprint):
-            count += 1
-            bar.move(count, 0)
-            if count == limit:
-                break
+    count = await which.how_many(api)
     if count:
         confirm(session, f"{count} dead letter{'s' * (count != 1)} would be {what}.", yes=yes)
-    elif fingerprint is not None:
-        raise _unknown(fingerprint)
+    elif which.fingerprint is not None:
+        raise unknown_fingerprint(which.fingerprint)
     else:
         _tell(session, Tried(changed=(), moved_on=()), "Nothing was")
     return count
+
+
+async def _until_all(some: "Callable[..., Call[Reached]]", count: int, bar: Bar) -> Tried:
+    """Repeat what is done to some of them until it was done to as many as were told of."""
+    changed: list[str] = []
+    moved_on: list[str] = []
+    is_more = True
+    while is_more and (left := count - len(changed) - len(moved_on)) > 0:
+        try:
+            done = await some(limit=min(left, MOST_TOGETHER))
+        except UnknownFingerprint:
+            if not changed:
+                raise
+            break  # somebody else was faster with the rest
+        changed += done.changed
+        moved_on += done.moved_on
+        bar.advance(len(done.changed) + len(done.moved_on))
+        is_more = done.is_more
+    return Tried(changed=tuple(changed), moved_on=tuple(moved_on))
 
 
 def _tell(session: Session, tried: Tried, done: str) -> None:

@@ -6,21 +6,19 @@ import click
 
 from ade.cli.arguments import parse_pairs
 from ade.cli.editing import changed_arguments
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.ids import find_id
-from ade.cli.naming import schema_of, unknown_name
+from ade.cli.naming import check_name, schema_of
 from ade.cli.parsing import JSON_OBJECT
 from ade.cli.session import Session
 from ade.cli.shared import AdeGroup, pass_session
-from ade.cli.task_options import chosen_options, draft_options, said_options
+from ade.cli.task_options import chosen_options, draft_options, make_task, said_options
 from ade.cli.views import task_view
-from ade.core.errors import IllegalTransition, UnknownName
+from ade.core.errors import IllegalTransition
 from ade.core.lifecycle import Status
-from ade.queue.tasks import edit as edit_task
-from ade.queue.tasks import get
 
 if TYPE_CHECKING:
-    from ade.app.options import Options
+    from ade.queue.options import Options
 
 
 class DraftGroup(AdeGroup):
@@ -74,18 +72,12 @@ async def _new(
     said: "Options",
     allow_unknown: bool,
 ) -> None:
-    author = acting(session)
-    if not allow_unknown and not session.has_store() and session.any_app.signature_of(name) is None:
-        raise await unknown_name(session.any_app, None, name)  # a mistake makes no store
-    async with session.open_app() as app:
-        stores = (await app.open()).stores
-        chosen = {**(arguments or {}), **parse_pairs(pairs, await schema_of(app, stores, name))}
-        options = await chosen_options(stores, said, author)
-        try:
-            handle = await app.draft(name, chosen, allow_unknown=allow_unknown, **options)
-        except UnknownName:
-            raise await unknown_name(app, stores, name) from None
-        task = await get(stores, handle.id)
+    if not allow_unknown:
+        await check_name(session, name)
+    async with session.api_for_new() as (app, api):
+        given = {**(arguments or {}), **parse_pairs(pairs, await schema_of(session, api, name))}
+        options = await chosen_options(api, said)
+        task = await make_task(session, app, api, name, given, options, draft=True, allow_unknown=allow_unknown)
     if session.out.as_json:
         session.out.document(task_view(task))
     else:
@@ -117,14 +109,13 @@ def edit(
 async def _edit(
     session: Session, text: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, fields: dict[str, Any]
 ) -> None:
-    actor = acting(session)
-    async with session.stores() as stores:
-        task = await get(stores, await find_id(stores, text))
+    async with session.api() as api:
+        task = await api.get_task(await find_id(api, text), whole=True)
         if task.status is not Status.DRAFT:
             raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
         if pairs or arguments is not None:
-            fields["args"] = await changed_arguments(session, stores, task, pairs, arguments)
-        edited = await edit_task(stores, session.payloads(stores), task.id, actor=actor, **fields)
+            fields["args"] = await changed_arguments(session, api, task, pairs, arguments)
+        edited = await api.edit_task(task.id, if_match=task.version, **fields)
     if session.out.as_json:
         session.out.document(task_view(edited))
     else:

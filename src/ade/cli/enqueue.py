@@ -5,19 +5,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ade.cli.arguments import parse_pairs
-from ade.cli.identity import acting
-from ade.cli.naming import schema_of, unknown_name
+from ade.cli.naming import check_name, schema_of
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
-from ade.cli.task_options import chosen_options, said_options, task_options
+from ade.cli.task_options import chosen_options, make_task, said_options, task_options
 from ade.cli.views import task_view
-from ade.core.errors import UnknownName
-from ade.ports import Stores
-from ade.queue.tasks import get
 
-if TYPE_CHECKING:  # `--help` comes without them
-    from ade.app.ade import Ade
-    from ade.app.options import Options
+if TYPE_CHECKING:  # `--help` comes without it
+    from ade.queue.options import Options
 
 
 @command("enqueue")
@@ -71,33 +66,18 @@ async def _enqueue(
     allow_unknown: bool,
     wait: bool,
 ) -> int:
-    author = acting(session)
-    if not allow_unknown and not session.has_store() and session.any_app.signature_of(name) is None:
-        raise await unknown_name(session.any_app, None, name)  # a mistake makes no store
-    async with session.open_app() as app:
-        stores = (await app.open()).stores
-        chosen = {**(arguments or {}), **parse_pairs(pairs, await schema_of(app, stores, name))}
-        options = await chosen_options(stores, options, author)
-        task_id = await _stored(app, stores, name, chosen, options, allow_unknown)
-        await _tell(session, stores, task_id)
+    if not allow_unknown:
+        await check_name(session, name)
+    async with session.api_for_new() as (app, api):
+        given = {**(arguments or {}), **parse_pairs(pairs, await schema_of(session, api, name))}
+        options = await chosen_options(api, options)
+        task = await make_task(session, app, api, name, given, options, draft=False, allow_unknown=allow_unknown)
+        if session.out.as_json:
+            session.out.record(task_view(task))
+        else:
+            session.out.line(task.id)
         if not wait:
             return 0
         from ade.cli.finishing import wait_for
 
-        return await wait_for(session, stores, [task_id], None)
-
-
-async def _stored(
-    app: "Ade", stores: Stores, name: str, arguments: dict[str, Any], options: "Options", allow_unknown: bool
-) -> str:
-    try:
-        return (await app.enqueue(name, arguments, allow_unknown=allow_unknown, **options)).id
-    except UnknownName:
-        raise await unknown_name(app, stores, name) from None
-
-
-async def _tell(session: Session, stores: Stores, task_id: str) -> None:
-    if session.out.as_json:
-        session.out.record(task_view(await get(stores, task_id)))
-    else:
-        session.out.line(task_id)
+        return await wait_for(session, api, [task.id], None)

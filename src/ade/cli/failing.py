@@ -7,7 +7,7 @@ import click
 import msgspec
 from click.exceptions import NoArgsIsHelpError
 
-from ade.cli.exit_codes import ExitCode, exit_code_of
+from ade.cli.exit_codes import ExitCode, exit_code_for
 from ade.cli.output import printable
 from ade.cli.shared import is_debugging
 from ade.core.errors import AdeError, QueueFull
@@ -43,7 +43,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         return ExitCode.USAGE
     shown = _as_ade_error(error)
     click.echo(_as_json(shown) if as_json else _as_text(shown), err=True)
-    return exit_code_of(type(shown))
+    return exit_code_for(shown)
 
 
 def _as_ade_error(error: BaseException) -> AdeError:
@@ -80,11 +80,11 @@ def _as_text(error: AdeError) -> str:
     if isinstance(error, Interrupted):
         return "Interrupted."
     label = click.style(f"error[{error.code}]", fg="red", bold=True)
-    return f"{label}: {printable(error.detail, lines=True)}"
+    return f"{label}: {printable(str(error), lines=True)}"
 
 
 def _as_json(error: AdeError) -> str:
-    facts: dict[str, object] = {"code": error.code, "message": error.detail}
+    facts: dict[str, object] = {"code": error.code, "message": str(error)}
     if isinstance(error, QueueFull):
         facts["retry_after"] = error.retry_after
     return msgspec.json.encode({"error": facts}).decode()

@@ -2,14 +2,14 @@
 
 import click
 
-from ade.cli.config import STORE
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.governance import runtime
-from ade.governance.runtime_names import FEATURES, IN_FILES
-from ade.settings import DEFAULT
+from ade.governance.runtime import check_feature
+from ade.governance.runtime_names import IN_FILES
+from ade.insight.runtime import FeatureView, Origin
 
 
 @group("features", bare="list")
@@ -25,27 +25,23 @@ def list_features(session: Session) -> None:
 
 
 async def _list(session: Session) -> None:
-    async with session.stores() as stores:
-        known = await runtime.load(stores)
-    standing = {name: _standing(session, known, name) for name in FEATURES}
+    async with session.api() as api:
+        known = await all_of(api, api.list_features)
     if session.out.as_json:
-        session.out.document({name: {"is_on": on, "origin": origin} for name, (on, origin) in standing.items()})
+        session.out.document({one.name: {"is_on": one.is_on, "origin": _origin(session, one)} for one in known})
         return
     rows: list[Row] = [
-        (name, Cell("on", "green") if on else Cell("off", "yellow"), origin, FEATURES[name].about)
-        for name, (on, origin) in standing.items()
+        (one.name, Cell("on", "green") if one.is_on else Cell("off", "yellow"), _origin(session, one), one.about)
+        for one in known
     ]
     session.out.table(("feature", "state", "origin", "meaning"), rows)
 
 
-def _standing(session: Session, known: runtime.Runtime, name: str) -> tuple[bool, str]:
-    """Whether a feature is on, and who says so: the store, else a layer of the settings."""
-    if name in known.switches:
-        return known.is_on(name), STORE
-    if name not in IN_FILES:
-        return known.is_on(name), DEFAULT
-    setting = IN_FILES[name]
-    return bool(dict(session.settings.items())[setting]), session.loaded.origins[setting]
+def _origin(session: Session, seen: FeatureView) -> str:
+    """Who says so: the store, else a layer of the settings. Those of a server are not known here."""
+    if seen.origin is Origin.STORE or session.server is not None or seen.name not in IN_FILES:
+        return str(seen.origin)
+    return session.loaded.origins[IN_FILES[seen.name]]
 
 
 @features.command("enable")
@@ -67,9 +63,10 @@ def disable(session: Session, name: str) -> None:
 
 
 async def _switch(session: Session, name: str, is_on: bool) -> None:
-    runtime.check_feature(name)
-    async with session.stores(must_exist=False) as stores:
-        await runtime.switch(stores, name, is_on, actor=acting(session))
+    if session.server is None:
+        check_feature(name)  # a mistake makes no store
+    async with session.api(must_exist=False) as api:
+        await api.switch_feature(name, is_on=is_on)
     if session.out.as_json:
         session.out.document({"feature": name, "is_on": is_on})
     else:
@@ -86,10 +83,9 @@ def unset(session: Session, name: str) -> None:
 
 
 async def _unset(session: Session, name: str) -> None:
-    runtime.check_feature(name)
-    async with session.stores() as stores:
-        is_on, origin = _standing(session, await runtime.unset(stores, name, actor=acting(session)), name)
+    async with session.api() as api:
+        seen = await api.unset_feature(name)
     if session.out.as_json:
-        session.out.document({"feature": name, "is_on": is_on})
+        session.out.document({"feature": name, "is_on": seen.is_on})
     else:
-        session.out.line(f"{name}: {'on' if is_on else 'off'} ({origin})")
+        session.out.line(f"{name}: {'on' if seen.is_on else 'off'} ({_origin(session, seen)})")

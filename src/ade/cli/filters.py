@@ -1,18 +1,16 @@
 """Options that choose tasks, the same for every command that takes a filter."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypedDict, TypeVar
 
 import click
-from msgspec import structs
 
 from ade.cli.times import moment_ms
 from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.ports import Stores, TaskQuery
+from ade.core.web.forms.tasks import TaskFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PAGE = 500
 
 
 class Filter(TypedDict):
@@ -22,6 +20,7 @@ class Filter(TypedDict):
     queue: str | None
     name: str | None
     tag: str | None
+    resource: str | None
     text: str | None
     since: str | None
 
@@ -31,6 +30,7 @@ def filter_options(function: F) -> F:
     for option in (
         click.option("--since", metavar="TIME", help="Created since then: 30m, 2h, 7d, or a date and time."),
         click.option("--text", help="Part of the name, description, error message or id."),
+        click.option("--resource", metavar="NAME", help="That change or lock this."),
         click.option("--tag", help="With this tag."),
         click.option("--name", help="With this task name."),
         click.option("--queue", help="In this queue."),
@@ -49,26 +49,15 @@ def is_empty(given: Filter) -> bool:
     return not any(given.values())
 
 
-def query_of(given: Filter, *, now: int) -> TaskQuery:
-    """Raises InvalidFilter."""
+def chosen(given: Filter, *, now: int) -> TaskFilter:
+    """The same as operations take it. Raises InvalidFilter."""
     since = given["since"]
-    return TaskQuery(
-        statuses=frozenset(Status(status) for status in given["status"]),
+    return TaskFilter(
+        status=[Status(status) for status in given["status"]],
         queue=given["queue"],
         name=given["name"],
         tag=given["tag"],
+        resource=given["resource"],
         text=given["text"],
-        created_from=None if since is None else moment_ms(since, now=now),
+        created_from=None if since is None else datetime.fromtimestamp(moment_ms(since, now=now) / 1000, UTC),
     )
-
-
-async def all_found(stores: Stores, query: TaskQuery) -> AsyncIterator[Task]:
-    """Every task that fits, page by page."""
-    wanted = structs.replace(query, limit=_PAGE)
-    while True:
-        page = await stores.tasks.find(wanted)
-        for task in page.tasks:
-            yield task
-        if page.next is None:
-            return
-        wanted = structs.replace(wanted, after=page.next)

@@ -1,9 +1,9 @@
 """Wait until tasks are final, with a live view where people watch, and tell how they ended."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,30 +11,39 @@ from ade.cli.exit_codes import ExitCode
 from ade.cli.listing import status_cell
 from ade.cli.output import Cell, Row, compact, fitted, pretty, table_of
 from ade.cli.session import Session
-from ade.cli.times import short_span
+from ade.cli.times import now_ms, short_span
 from ade.cli.views import task_view
-from ade.core.errors import TaskCancelled, TaskFailed, WaitTimeout
+from ade.core.errors import ResultExpired, TaskCancelled, TaskFailed, WaitTimeout
 from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.ports import Stores
-from ade.queue.tasks import result_of
-from ade.queue.waiting import FinishWatch
+from ade.core.records import MaybeRaw, Task
 
-_REFRESH_S = 0.25
+if TYPE_CHECKING:
+    from ade.client.client import Client
+
+_REFRESH_S, _REFRESH_REMOTE_S = 0.25, 1.0
 _MOST_SHOWN = 20
+_MOST_ASKED = 50  # of a server at a time; the others are asked for when one of them has ended
 
 
-async def wait_for(session: Session, stores: Stores, task_ids: Sequence[str], timeout: float | None) -> ExitCode:
+async def wait_for(session: Session, api: "Client", task_ids: Sequence[str], timeout: float | None) -> ExitCode:
     """Wait for all, printing each as it ends. Raises WaitTimeout, and for a single task that did not complete."""
-    watch = FinishWatch(stores)
-    waiting = [asyncio.create_task(watch.wait(task_id)) for task_id in task_ids]
+    unfinished = dict.fromkeys(task_ids)
+    places = asyncio.Semaphore(len(task_ids) if session.server is None else _MOST_ASKED)
+
+    async def end_of(task_id: str) -> Task:
+        async with places:
+            task = await api.wait_for_task(task_id)
+        unfinished.pop(task_id, None)  # of two lines with one key it is the same task
+        return task
+
+    waiting = [asyncio.create_task(end_of(task_id)) for task_id in task_ids]
     problems = 0
     try:
-        async with _live_view(session, stores, task_ids), asyncio.timeout(timeout):
+        async with _live_view(session, api, unfinished), asyncio.timeout(timeout):
             for ended in asyncio.as_completed(waiting):
                 task = await ended
                 problems += task.status is not Status.COMPLETED
-                await _tell(session, stores, task, alone=len(task_ids) == 1)
+                await _tell(session, api, task, alone=len(task_ids) == 1)
     except TimeoutError:
         raise WaitTimeout(f"not everything finished in {timeout:g} s; it goes on, ask again") from None
     finally:
@@ -44,9 +53,9 @@ async def wait_for(session: Session, stores: Stores, task_ids: Sequence[str], ti
     return ExitCode.PROBLEM if problems else ExitCode.OK
 
 
-async def _tell(session: Session, stores: Stores, task: Task, *, alone: bool) -> None:
+async def _tell(session: Session, api: "Client", task: Task, *, alone: bool) -> None:
     out = session.out
-    result = await result_of(stores, session.payloads(stores), task)
+    result = await result_of(api, task)
     if out.as_json:
         out.record({**task_view(task), **({} if result is None else {"result": result})})
     elif alone:
@@ -56,6 +65,16 @@ async def _tell(session: Session, stores: Stores, task: Task, *, alone: bool) ->
     else:
         ended = compact(result) if result is not None else _why(task)
         out.line(f"{task.id}  {task.status}  {task.name}  {ended}")
+
+
+async def result_of(api: "Client", task: Task) -> MaybeRaw:
+    """The result of a task that has ended, however large; None if there is none any more."""
+    if task.result is None:
+        return None
+    try:
+        return (await api.get_task_result(task.id)).result
+    except ResultExpired:
+        return None
 
 
 def _why(task: Task) -> str:
@@ -70,7 +89,7 @@ def raise_unless_completed(task: Task) -> None:
 
 
 @asynccontextmanager
-async def _live_view(session: Session, stores: Stores, task_ids: Sequence[str]) -> AsyncIterator[None]:
+async def _live_view(session: Session, api: "Client", unfinished: Mapping[str, None]) -> AsyncIterator[None]:
     """On a terminal: what the tasks are doing, redrawn until the block ends."""
     if not session.out.shows_progress:
         yield
@@ -79,14 +98,16 @@ async def _live_view(session: Session, stores: Stores, task_ids: Sequence[str]) 
     from rich.live import Live
 
     live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+    pause_s = _REFRESH_S if session.server is None else _REFRESH_REMOTE_S
 
     async def redraw() -> None:
         while True:
-            tasks = [task for task in await stores.tasks.get(list(task_ids)) if task is not None]
+            shown = await asyncio.gather(*(api.get_task(task_id) for task_id in list(unfinished)[:_MOST_SHOWN]))
             head = ("id", "status", "name", "attempt", "for", "progress")
-            fitting = fitted(head, _rows(tasks, stores), live.console.width, ("attempt", "for"))
+            rows = _rows(shown, len(unfinished) - len(shown))
+            fitting = fitted(head, rows, live.console.width, ("attempt", "for"))
             live.update(table_of(*fitting), refresh=True)
-            await asyncio.sleep(_REFRESH_S)
+            await asyncio.sleep(pause_s)
 
     with live:
         drawing = asyncio.create_task(redraw())
@@ -97,9 +118,8 @@ async def _live_view(session: Session, stores: Stores, task_ids: Sequence[str]) 
             await asyncio.gather(drawing, return_exceptions=True)
 
 
-def _rows(tasks: Sequence[Task], stores: Stores) -> list[Row]:
-    now = stores.clock.now()
-    unfinished = [task for task in tasks if not task.is_final]
+def _rows(tasks: Sequence[Task], more: int) -> list[Row]:
+    now = now_ms()
     rows: list[Row] = [
         (
             task.id,
@@ -109,10 +129,11 @@ def _rows(tasks: Sequence[Task], stores: Stores) -> list[Row]:
             short_span(now - (task.started_at or task.created_at)),
             progress_text(task),
         )
-        for task in unfinished[:_MOST_SHOWN]
+        for task in tasks
+        if not task.is_final
     ]
-    if len(unfinished) > _MOST_SHOWN:
-        rows.append((Cell(f"and {len(unfinished) - _MOST_SHOWN} more", "dim"), "", "", "", "", ""))
+    if more > 0:
+        rows.append((Cell(f"and {more} more", "dim"), "", "", "", "", ""))
     return rows
 
 

@@ -45,6 +45,7 @@ def pre_tool_use(session: Session, program: str | None) -> int:
     Within a run of ADE's the run's guard decides, and approvals that people gave to the task; elsewhere the guard
     rules of the store do. An error is a no.
     """
+    session.is_here = session.choices.url is None and session.choices.profile is None
     try:
         told = json.loads(sys.stdin.buffer.read(LONGEST_CALL))
         asked = read_asked(told, None if program is None else HookedProgram(program))

@@ -1,11 +1,14 @@
 """Tasks may be named by any part of their id that no other task shares: its beginning or its end."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ade.cli.exit_codes import ExitCode
 from ade.core.errors import AdeError, UnknownTask
 from ade.core.ids import is_task_id
-from ade.ports import Stores, TaskQuery
+
+if TYPE_CHECKING:
+    from ade.client.client import Client
 
 LEAST = 6  # characters; the end of an id is random, its beginning is the time
 _MOST_SHOWN = 5
@@ -18,7 +21,7 @@ class AmbiguousId(AdeError):
     exit_code = ExitCode.USAGE
 
 
-async def find_id(stores: Stores, text: str) -> str:
+async def find_id(api: "Client", text: str) -> str:
     """The whole id. Raises UnknownTask and AmbiguousId; a whole id is taken as it is."""
     wanted = text.strip().lower().lstrip("…")
     if is_task_id(wanted):
@@ -27,7 +30,7 @@ async def find_id(stores: Stores, text: str) -> str:
         raise UnknownTask(
             f"{text[:60]!r} is no task id: give a whole one, or at least {LEAST} characters of its beginning or end"
         )
-    found = await _ids_like(stores, wanted)
+    found = await _ids_like(api, wanted)
     if not found:
         raise UnknownTask(f"no task has an id that begins or ends with {text[:60]!r}; `ade tasks` lists what is kept")
     if len(found) > 1:
@@ -36,18 +39,18 @@ async def find_id(stores: Stores, text: str) -> str:
     return found[0]
 
 
-async def find_ids(stores: Stores, texts: Sequence[str]) -> list[str]:
+async def find_ids(api: "Client", texts: Sequence[str]) -> list[str]:
     """The same for several, each once."""
-    return list(dict.fromkeys([await find_id(stores, text) for text in texts]))
+    return list(dict.fromkeys([await find_id(api, text) for text in texts]))
 
 
-async def _ids_like(stores: Stores, wanted: str) -> list[str]:
+async def _ids_like(api: "Client", wanted: str) -> list[str]:
     """Enough of them to tell one from several."""
     found: list[str] = []
-    query = TaskQuery(text=wanted, limit=100)
+    cursor: str | None = None
     while True:
-        page = await stores.tasks.find(query)
-        found += [task.id for task in page.tasks if task.id.startswith(wanted) or task.id.endswith(wanted)]
-        if page.next is None or len(found) > _MOST_SHOWN:
+        page = await api.list_tasks(text=wanted, limit=100, cursor=cursor)
+        found += [task.id for task in page.items if task.id.startswith(wanted) or task.id.endswith(wanted)]
+        cursor = page.next
+        if cursor is None or len(found) > _MOST_SHOWN:
             return found
-        query = TaskQuery(text=wanted, limit=100, after=page.next)

@@ -1,10 +1,10 @@
 """`ade inbox`: what conversations have still to be told, and what a person may put in or take out."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.inbox_views import (
     ITEM_HEAD,
     LIST_HEAD,
@@ -14,19 +14,15 @@ from ade.cli.inbox_views import (
     summary_document,
     summary_row,
 )
+from ade.cli.pages import first_of
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
+from ade.cli.times import now_ms
 from ade.core.agent_runs.names import is_run, task_name
-from ade.core.inbox.errors import InboxBusy, InboxFull, InvalidInboxItem, UnknownInbox, UnknownInboxItem
-from ade.core.inbox.items import ItemKind, ItemSource, NewItem
+from ade.core.inbox.errors import InvalidInboxItem
+from ade.core.inbox.items import ItemKind, ItemSource
 from ade.core.inbox.notices import ClearReason
-from ade.core.inbox.runtime import QueueCallbacks
-from ade.core.inbox.state import Inbox
-from ade.core.inbox.verbs import AlreadyThere
-from ade.ports import Stores
-
-if TYPE_CHECKING:
-    from ade.agents.inboxes import DurableInbox
+from ade.core.web.forms.inboxes import NewInboxItem
 
 
 @group("inbox", bare="list")
@@ -44,14 +40,14 @@ def list_inboxes(session: Session, limit: int, after: str) -> None:
 
 
 async def _list(session: Session, limit: int, after: str) -> None:
-    async with session.stores() as stores:
-        seen = await stores.inboxes.list_inboxes(after, limit)
-        now, steady = stores.clock.now(), stores.clock.steady()
+    async with session.api() as api:
+        seen = await first_of(api.list_inboxes, limit=limit, after=after)
+    now = now_ms()
     if session.out.as_json:
-        documents = [summary_document(one, steady) for one in seen]
+        documents = [summary_document(one) for one in seen]
         session.out.document({"inboxes": documents, "next": seen[-1].id if len(seen) == limit else None})
         return
-    session.out.table(LIST_HEAD, [summary_row(one, now, steady) for one in seen])
+    session.out.table(LIST_HEAD, [summary_row(one, now) for one in seen])
     if not seen and after:
         session.out.note(f"No inbox comes after {after}.")
     elif not seen:
@@ -69,30 +65,22 @@ def show(session: Session, inbox_id: str) -> None:
 
 
 async def _show(session: Session, inbox_id: str) -> None:
-    async with session.stores() as stores:
-        found = _known(await stores.inboxes.load(inbox_id))
-        now, steady = stores.clock.now(), stores.clock.steady()
+    async with session.api() as api:
+        found = await api.get_inbox(inbox_id)
     if session.out.as_json:
-        session.out.document(inbox_document(found, steady))
+        session.out.document(inbox_document(found))
         return
-    if found.lease is not None:
-        session.out.line(
-            f"{found.lease.batch_id} is out: {found.lease.holder}, {lease_left(found.lease.until, steady)}"
-        )
+    if found.batch is not None:
+        session.out.line(f"{found.batch.batch_id} is out: {found.batch.holder}, {lease_left(found.batch.lease_ms)}")
     if found.consumer is not None:
         session.out.line(f"consumer: {found.consumer}")
-    if found.told is not None:
-        session.out.line(f"blocked: {found.told}")
-    rows = [item_row(found, item, now) for item in found.items]
+    if found.blocked is not None:
+        session.out.line(f"blocked: {found.blocked}")
+    now = now_ms()
+    rows = [item_row(item, now) for item in found.items]
     session.out.table(ITEM_HEAD, rows, spare=("author", "agent", "conversation"))
     if not found.items:
         session.out.note("Nothing waits in it.")
-
-
-def _known(found: Inbox) -> Inbox:
-    if found.version == 0:
-        raise UnknownInbox(f"no inbox {found.id[:100]!r} exists; `ade inbox list` shows those that do")
-    return found
 
 
 @inbox.command("send")
@@ -122,41 +110,28 @@ def send(session: Session, /, inbox_id: str, text: str, consumer: str | None, **
     """Put an item into an inbox, at its end. Whoever says it pays for what the agent does about it."""
     if not text.strip():
         raise InvalidInboxItem("there is nothing in the text; say something")
-    session.run(_send(session, inbox_id, _new_item(text, author=acting(session), **about), consumer))
+    session.run(_send(session, inbox_id, _new_item(text, **about), consumer))
 
 
-def _new_item(text: str, *, kind: str, source: str, **about: str | None) -> NewItem:
-    is_message = kind == ItemKind.MESSAGE
-    said = {"content": text} if is_message else {"text": text}
-    return NewItem(kind=ItemKind(kind), source=ItemSource(source), **said, **about)  # type: ignore[arg-type]  # by name
+def _new_item(text: str, *, kind: str, source: str, **about: str | None) -> NewInboxItem:
+    said = {"content" if kind == ItemKind.MESSAGE else "text": text}
+    return NewInboxItem(kind=ItemKind(kind), source=ItemSource(source), **said, **about)  # type: ignore[arg-type]  # by name
 
 
-async def _send(session: Session, inbox_id: str, new: NewItem, consumer: str | None) -> None:
-    from ade.agents.inboxes import DurableInbox  # loads asyncio, which looking can do without
-
-    dropped: list[str] = []
-    callbacks = QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id))
-    async with session.stores(must_exist=False) as stores:
-        put = await DurableInbox(stores, inbox_id, callbacks=callbacks).enqueue(new, consumer=consumer)
-        is_fed = consumer is None or await _is_fed(stores, consumer)
-    if put is None:
-        raise InboxFull(f"the inbox {inbox_id} is full; `ade inbox show {inbox_id}` tells what waits in it")
-    is_new = not isinstance(put, AlreadyThere)
-    item_id = None if isinstance(put, AlreadyThere) else put.id
+async def _send(session: Session, inbox_id: str, new: NewInboxItem, consumer: str | None) -> None:
+    async with session.api(must_exist=False) as api:
+        put = await api.put_inbox_items(inbox_id, items=[new], consumer=consumer)
+    [item] = put.items
     if session.out.as_json:
-        session.out.document({"inbox": inbox_id, "item": item_id, "is_new": is_new, "dropped": dropped})
+        session.out.document(
+            {"inbox": inbox_id, "item": item.item_id, "is_new": item.is_new, "dropped": list(put.dropped)}
+        )
     else:
-        session.out.line(f"{inbox_id}: {f'{item_id} put in' if is_new else f'{new.key} was put in before'}")
-    if dropped:
-        session.out.note(f"The inbox is full: {', '.join(dropped)} gave way to it and is lost.")
-    if not is_fed:
+        session.out.line(f"{inbox_id}: {f'{item.item_id} put in' if item.is_new else f'{new.key} was put in before'}")
+    if put.dropped:
+        session.out.note(f"The inbox is full: {', '.join(put.dropped)} gave way to it and is lost.")
+    if not put.is_fed:
         session.out.note(_not_fed(str(consumer)))
-
-
-async def _is_fed(stores: Stores, consumer: str) -> bool:
-    steady = stores.clock.steady()
-    workers = await stores.workers.list_workers()
-    return any(consumer in worker.names and worker.heartbeat_until > steady for worker in workers)
 
 
 def _not_fed(consumer: str) -> str:
@@ -179,19 +154,12 @@ def clear(session: Session, inbox_id: str, reason: str) -> None:
 
 
 async def _clear(session: Session, inbox_id: str, reason: ClearReason) -> None:
-    async with session.stores() as stores:
-        gone = await (await _open(stores, inbox_id)).clear(reason)
+    async with session.api() as api:
+        gone = (await api.clear_inbox(inbox_id, reason=reason)).cleared
     if session.out.as_json:
-        session.out.document({"inbox": inbox_id, "cleared": [item.id for item in gone]})
+        session.out.document({"inbox": inbox_id, "cleared": gone})
     else:
         session.out.line(f"{inbox_id}: {len(gone)} {'item' if len(gone) == 1 else 'items'} removed")
-
-
-async def _open(stores: Stores, inbox_id: str) -> "DurableInbox":
-    from ade.agents.inboxes import DurableInbox
-
-    _known(await stores.inboxes.outline(inbox_id))
-    return DurableInbox(stores, inbox_id)
 
 
 @inbox.command("reset")
@@ -203,13 +171,8 @@ def reset(session: Session, inbox_id: str) -> None:
 
 
 async def _reset(session: Session, inbox_id: str) -> None:
-    async with session.stores() as stores:
-        is_done = await (await _open(stores, inbox_id)).reset()
-    if not is_done:
-        raise InboxBusy(
-            f"a batch of the inbox {inbox_id} is out, and whoever has it writes what he remembers at its end; try"
-            " again then, or cancel the task of the turn first"
-        )
+    async with session.api() as api:
+        await api.reset_inbox(inbox_id)
     if session.out.as_json:
         session.out.document({"inbox": inbox_id, "reset": True})
     else:
@@ -226,13 +189,9 @@ def remove(session: Session, inbox_id: str, item_id: str) -> None:
 
 
 async def _remove(session: Session, inbox_id: str, item_id: str) -> None:
-    async with session.stores() as stores:
-        removed = await (await _open(stores, inbox_id)).remove(item_id)
-    if removed is None:
-        raise UnknownInboxItem(
-            f"no item {item_id[:100]!r} waits in the inbox {inbox_id}; `ade inbox show {inbox_id}` shows what does"
-        )
+    async with session.api() as api:
+        await api.remove_inbox_item(inbox_id, item_id)
     if session.out.as_json:
-        session.out.document({"inbox": inbox_id, "removed": removed.id})
+        session.out.document({"inbox": inbox_id, "removed": item_id})
     else:
-        session.out.line(f"{inbox_id}: {removed.id} removed")
+        session.out.line(f"{inbox_id}: {item_id} removed")

@@ -1,18 +1,20 @@
 """`ade locks`: who holds what, who waits, and what an operator may do about it."""
 
+import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ade.cli.output import Row
+from ade.cli.pages import all_of
 from ade.cli.parsing import DURATION
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import distance, short_span
-from ade.core.errors import LockLost
+from ade.cli.times import distance, now_ms, short_span
 from ade.core.locks.records import DEFAULT_NAMESPACE
-from ade.insight.locks import LockGraph, LockView, Standing, lock_graph, view_locks
+from ade.insight.locks import LockGraph, LockView, Standing
 from ade.insight.reasons import moment
 
 if TYPE_CHECKING:
@@ -38,9 +40,9 @@ def list_locks(session: Session, namespace: str | None, owner: str | None, kind:
 
 
 async def _list(session: Session, namespace: str | None, owner: str | None, kind: str | None) -> None:
-    async with session.stores() as stores:
-        seen = await view_locks(stores, namespace=namespace, owner=owner, kind=kind)
-        now = stores.clock.now()
+    async with session.api() as api:
+        seen = await all_of(api, api.list_locks, namespace=namespace, owner=owner, kind=kind)
+    now = now_ms()
     if session.out.as_json:
         session.out.document({"locks": [_document(lock) for lock in seen]})
         return
@@ -81,9 +83,9 @@ def show(session: Session, resource: str, namespace: str) -> None:
 
 
 async def _show(session: Session, resource: str, namespace: str) -> None:
-    async with session.stores() as stores:
-        seen = await view_locks(stores, namespace=namespace, resource=resource)
-        now = stores.clock.now()
+    async with session.api() as api:
+        seen = (await api.list_locks(namespace=namespace, resource=resource)).items
+    now = now_ms()
     if session.out.as_json:
         empty = LockView(namespace=namespace, resource=resource, holders=[], waiters=[])
         session.out.document(_document(seen[0] if seen else empty))
@@ -142,8 +144,14 @@ def acquire(
 async def _acquire(session: Session, wanted: "list[Wish]", command: tuple[str, ...], options: dict[str, Any]) -> int:
     from ade.cli.under import run_under
 
-    async with session.open_app() as app:
-        return await run_under(app.lock(*wanted, **options), command)
+    if session.server is None:
+        async with session.open_app() as app:
+            return await run_under(app.lock(*wanted, **options), command)
+    from ade.client.locking import LentLock
+
+    owner = options.pop("owner") or f"{socket.gethostname()}-{os.getpid()}"
+    async with session.api() as api:
+        return await run_under(LentLock(api, wanted, owner=owner, **options), command)
 
 
 @locks.command("release")
@@ -158,14 +166,10 @@ def release(session: Session, request_id: str, force: bool, reason: str, namespa
 
 
 async def _release(session: Session, request_id: str, reason: str, namespace: str) -> None:
-    async with session.stores() as stores:
-        assert stores.locks is not None
-        by = session.actor or "operator"
-        taken = await stores.locks.take_away(namespace, request_id, reason=reason, by=by)
-    if taken is None:
-        raise LockLost(f"no request {request_id[:100]!r} stands in namespace {namespace}; `ade locks show` lists them")
+    async with session.api() as api:
+        taken = await api.force_release_lock(id=request_id, namespace=namespace, reason=reason)
     if session.out.as_json:
-        session.out.document({"request_id": taken.id, "owner": taken.owner, "resources": list(taken.resources)})
+        session.out.document({"request_id": taken.request_id, "owner": taken.owner, "resources": list(taken.resources)})
     else:
         session.out.line(f"{', '.join(taken.resources)}: taken away from {taken.owner}")
 
@@ -191,8 +195,8 @@ def graph(session: Session, namespace: str, svg: Path | None) -> None:
 
 
 async def _read_graph(session: Session, namespace: str) -> LockGraph:
-    async with session.stores() as stores:
-        return await lock_graph(stores, namespace)
+    async with session.api() as api:
+        return await api.get_lock_graph(namespace=namespace)
 
 
 def _draw(session: Session, seen: LockGraph, svg: Path) -> None:

@@ -1,21 +1,22 @@
 """`ade logs`: the lines a task has written."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from ade.cli.ids import find_id
 from ade.cli.output import Output
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.times import clock_time
 from ade.cli.views import line_view
-from ade.core.records import OutputLine, Task
-from ade.ports import DONE, Stores
-from ade.queue.tasks import get
+from ade.core.records import OutputLine
 
-_PAGE = 500
-_FOLLOW_S = 0.3  # how often a follower looks; lines are not announced
+if TYPE_CHECKING:
+    from ade.client.client import Client
 
 
 @command("logs")
@@ -26,7 +27,8 @@ _FOLLOW_S = 0.3  # how often a follower looks; lines are not announced
 @pass_session
 def logs(session: Session, task_id: str, follow: bool, attempt: int | None, times: bool) -> None:
     """Print the lines a task has written with `ctx.log`, oldest first."""
-    session.run(_logs(session, task_id, follow, LinePrinter(session.out, attempt, times)))
+    carry_out = session.run if follow else session.look
+    carry_out(_logs(session, task_id, follow, LinePrinter(session.out, attempt, times)))
 
 
 class LinePrinter:
@@ -40,13 +42,12 @@ class LinePrinter:
         self._times = times
         self._write = write or out.line
         self._run_id: str | None = None
-        self.last = 0
+        self.has_printed = False  # or has left out what was not asked for
 
-    def print(self, lines: list[OutputLine]) -> None:
-        for line in lines:
-            self.last = line.seq
-            if self._only in (None, line.attempt):
-                self._print_one(line)
+    def print(self, line: OutputLine) -> None:
+        self.has_printed = True
+        if self._only in (None, line.attempt):
+            self._print_one(line)
 
     def _print_one(self, line: OutputLine) -> None:
         if self._out.as_json:
@@ -59,32 +60,19 @@ class LinePrinter:
 
 
 async def _logs(session: Session, text: str, follow: bool, printer: LinePrinter) -> None:
-    async with session.stores() as stores:
-        task_id = await find_id(stores, text)
-        await get(stores, task_id)  # UnknownTask beats silence
+    async with session.api() as api:
+        task_id = await find_id(api, text)
         if follow:
-            await follow_output(stores, task_id, printer)
+            await api.get_task(task_id)  # UnknownTask beats silence
+            await follow_output(api, task_id, printer)
         else:
-            await _print_new(stores, task_id, printer)
-    if not printer.last:
+            for line in await all_of(api, partial(api.get_task_output, task_id)):
+                printer.print(line)
+    if not printer.has_printed:
         session.out.note("It has written no lines.")
 
 
-async def follow_output(
-    stores: Stores, task_id: str, printer: LinePrinter, look: Callable[[Task], None] | None = None
-) -> Task:
-    """Print lines as they come until the task is final; answers it. `look` sees it now and then on the way."""
-    while True:
-        seen = stores.hints.generation(DONE)
-        task = await get(stores, task_id)  # before reading: the end is read too
-        if look is not None:
-            look(task)
-        await _print_new(stores, task_id, printer)
-        if task.is_final:
-            return task
-        await stores.hints.wait(DONE, seen, _FOLLOW_S)
-
-
-async def _print_new(stores: Stores, task_id: str, printer: LinePrinter) -> None:
-    while lines := await stores.outputs.read_output(task_id, printer.last, _PAGE):
-        printer.print(lines)
+async def follow_output(api: "Client", task_id: str, printer: LinePrinter) -> None:
+    """Print lines as they come until the task is final."""
+    async for line in api.follow_output(task_id):
+        printer.print(line)

@@ -31,7 +31,7 @@ class JsonObject(click.ParamType[dict[str, Any]]):
             return value
         try:
             decoded = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             self.fail(f"this is no JSON: {error}", param, ctx)
         if not isinstance(decoded, dict):
             self.fail('arguments are a JSON object of named values, such as {"width": 400}', param, ctx)

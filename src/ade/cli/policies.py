@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import structs
 
 from ade.cli.findings import show_findings
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.output import Row, compact
 from ade.cli.parsing import JSON_OBJECT
 from ade.cli.session import Session
@@ -18,14 +19,17 @@ from ade.core.approvals.refusals import InvalidRulebook
 from ade.core.approvals.rulebook import Rulebook
 from ade.core.approvals.rulebook_reading import read_rulebook
 from ade.core.approvals.rulebook_writing import as_document
-from ade.governance import rulebook as use_cases
-from ade.governance.checking import Question, check
+from ade.core.errors import StaleWrite
+from ade.core.web.raising import ServerProblem
+from ade.core.web.statuses import Fault
 from ade.insight.reasons import moment
 
 GUARD_HEAD = ("rule", "do", "for", "policy", "reason")
 POLICY_HEAD = ("policy", "for", "rules")
 _NOT_FOR = ("do", "policy", "reason")
 _FOR = ("names", "tags", "resource_types", "from_level")
+_NOTHING: dict[str, Any] = {"criticality": {}, "guard": [], "policy": []}
+_LARGEST_PAGE = 100
 
 
 @group("policies", bare="show")
@@ -41,18 +45,18 @@ def show(session: Session) -> None:
 
 
 async def _show(session: Session) -> None:
-    async with session.stores() as stores:
-        rulebook = await use_cases.load(stores)
-    document = as_document(rulebook)
+    async with session.api() as api:
+        edition = await api.get_rulebook()
+    document = _NOTHING | edition.rules
     if session.out.as_json:
-        session.out.document({"version": rulebook.version, **document})
+        session.out.document({"version": edition.version, **document})
         return
-    if rulebook.version == 0:
+    if edition.version == 0:
         session.out.note(
             "No rulebook is in force: nothing is guarded. `ade policies example` prints one to begin with."
         )
         return
-    session.out.line(f"version {rulebook.version}")
+    session.out.line(f"version {edition.version}")
     rules = [_guard_row(number, rule) for number, rule in enumerate(document["guard"], 1)]
     entries: list[Row] = [
         (entry["id"], _told(entry, _FOR) or "those that name it", compact(entry["rules"]))
@@ -90,9 +94,16 @@ def apply(session: Session, file: str, dry_run: bool, seen: int | None) -> None:
 
 
 async def _apply(session: Session, rulebook: Rulebook, seen: int | None) -> None:
-    async with session.stores(must_exist=False) as stores:
-        applied = await use_cases.apply(stores, rulebook, actor=acting(session), seen=seen)
-    _tell(session, applied, f"is in force as version {applied.version}")
+    async with session.api(must_exist=False) as api:
+        try:
+            applied = await api.apply_rulebook(rules=as_document(rulebook), if_match=seen)
+        except ServerProblem as problem:
+            if problem.code != Fault.PRECONDITION_FAILED:
+                raise
+            raise StaleWrite(
+                f"another rulebook than version {seen} is in force by now; look at it and apply yours again"
+            ) from None
+    _tell(session, structs.replace(rulebook, version=applied.version), f"is in force as version {applied.version}")
 
 
 def _tell(session: Session, rulebook: Rulebook, what: str) -> None:
@@ -136,8 +147,8 @@ def history(session: Session) -> None:
 
 
 async def _history(session: Session) -> None:
-    async with session.stores() as stores:
-        editions = await use_cases.history(stores)
+    async with session.api() as api:
+        editions = [one async for one in api.every(api.list_rulebook_versions, limit=_LARGEST_PAGE)]
     if session.out.as_json:
         told = [
             {"version": one.version, "at": moment(one.at), "by": one.by, "digest": one.digest, "rules": one.rules}
@@ -162,11 +173,11 @@ async def _history(session: Session) -> None:
 @pass_session
 def check_rules(session: Session, /, name: str, file: str | None, **about: Any) -> None:
     """Say what the rules make of a task: allowed, denied, or who would have to approve it. Nothing is stored."""
-    rulebook = None if file is None else read_rulebook(_data_of(file))
-    session.look(_check(session, Question(name=name, **about), rulebook))
+    rules = None if file is None else as_document(read_rulebook(_data_of(file)))
+    session.look(_check(session, name=name, rules=rules, **about))
 
 
-async def _check(session: Session, question: Question, rulebook: Rulebook | None) -> None:
-    async with session.stores() as stores:
-        findings = await check(stores, question, rulebook)
+async def _check(session: Session, *, arguments: dict[str, Any], **about: Any) -> None:
+    async with session.api() as api:
+        findings = await api.check_policies(args=arguments, **about)
     show_findings(session.out, findings)

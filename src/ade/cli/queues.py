@@ -1,28 +1,24 @@
 """`ade queues`: list, pause, resume, limit."""
 
 import re
-from functools import partial
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
 from ade.cli.times import short_span
 from ade.cli.views import queue_view, view
-from ade.core.admission import check_queue_name
-from ade.core.errors import UnknownQueue
 from ade.core.lifecycle import Status
 from ade.core.records import Queue
-from ade.insight.overview import QueueView, overview
-from ade.ports import Stores
-from ade.queue import queues as use_cases
+from ade.insight.overview import QueueView
 
-
-class _Change(Protocol):
-    async def __call__(self, stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue: ...
-
+if TYPE_CHECKING:
+    from ade.calls.call import Call
+    from ade.client.client import Client
 
 _MOST_DIGITS = re.compile("[1-9][0-9]{0,8}")
 
@@ -40,8 +36,8 @@ def list_queues(session: Session) -> None:
 
 
 async def _list(session: Session) -> None:
-    async with session.stores() as stores:
-        seen = (await overview(stores)).queues
+    async with session.api() as api:
+        seen = await all_of(api, api.list_queues)
     if session.out.as_json:
         session.out.document({"queues": [{**view(queue), "unfinished": queue.unfinished} for queue in seen]})
         return
@@ -82,7 +78,7 @@ def _new_option(function: click.decorators.FC) -> click.decorators.FC:
 @pass_session
 def pause(session: Session, name: str, new: bool) -> None:
     """Let no more tasks of the queue be claimed; running ones go on, and new ones may come in."""
-    session.run(_change(session, name, new, use_cases.pause))
+    session.run(_change(session, lambda api: api.pause_queue(name, new=new), new=new))
 
 
 @queues.command("resume")
@@ -90,7 +86,7 @@ def pause(session: Session, name: str, new: bool) -> None:
 @pass_session
 def resume(session: Session, name: str) -> None:
     """Let tasks of the queue be claimed again."""
-    session.run(_change(session, name, False, use_cases.resume))
+    session.run(_change(session, lambda api: api.resume_queue(name)))
 
 
 @queues.command("limit")
@@ -103,28 +99,14 @@ def limit(session: Session, name: str, depth: str, new: bool) -> None:
     if depth != "none" and not _MOST_DIGITS.fullmatch(depth):
         raise click.UsageError(f"{depth[:60]!r} is no limit: give a whole number from 1 to 999,999,999, or none.")
     max_depth = None if depth == "none" else int(depth)
-    session.run(_change(session, name, new, partial(use_cases.limit, max_depth=max_depth)))
+    session.run(_change(session, lambda api: api.limit_queue(name, max_depth=max_depth, new=new), new=new))
 
 
-async def _change(session: Session, name: str, new: bool, change: _Change) -> None:
-    async with session.stores(must_exist=not new) as stores:
-        queue = await change(stores, await _known(stores, name, new), actor=session.actor)
+async def _change(session: Session, change: "Callable[[Client], Call[Queue]]", *, new: bool = False) -> None:
+    async with session.api(must_exist=not new) as api:
+        queue = await change(api)
     if session.out.as_json:
         session.out.document(queue_view(queue))
     else:
         bound = "no limit" if queue.max_depth is None else f"at most {queue.max_depth} unfinished tasks"
         session.out.line(f"{queue.name}: {'paused' if queue.paused else 'open'}, {bound}")
-
-
-async def _known(stores: Stores, name: str, new: bool) -> Queue:
-    known = {queue.name: queue for queue in await stores.queues.list_queues()}
-    if name in known:
-        return known[name]
-    if new:
-        check_queue_name(name)
-        return Queue(name=name)
-    from difflib import get_close_matches  # slow to load, and only needed here
-
-    nearest = get_close_matches(name, known, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else "`ade queues list` shows those that do; --new makes one"
-    raise UnknownQueue(f"no queue {name[:100]!r} exists; {hint}")

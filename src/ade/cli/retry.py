@@ -8,7 +8,6 @@ from ade.cli.parsing import JSON_OBJECT
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 from ade.cli.views import task_view
-from ade.queue import tasks as use_cases
 
 
 @command("retry")
@@ -26,11 +25,10 @@ async def replay_by_id(
 ) -> None:
     if (arguments is not None or edit) and len(texts) != 1:
         raise click.UsageError("New arguments are for one task: name one id with --args or --edit.")
-    async with session.stores() as stores:
-        payloads = session.payloads(stores)
-        for task_id in await find_ids(stores, texts):
-            args = await edited_arguments(session, stores, task_id, arguments, edit=edit)
-            task = await use_cases.replay(stores, payloads, task_id, args=args, actor=session.actor)
+    async with session.api() as api:
+        for task_id in await find_ids(api, texts):
+            args = await edited_arguments(session, api, task_id, arguments, edit=edit)
+            task = await api.retry_task(task_id, args=args)
             if session.out.as_json:
                 session.out.record(task_view(task))
             else:

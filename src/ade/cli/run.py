@@ -11,31 +11,27 @@ import click
 from msgspec import structs
 
 from ade.cli.exit_codes import ExitCode
-from ade.cli.finishing import raise_unless_completed
 from ade.cli.identity import acting, as_option
 from ade.cli.interrupts import Interrupted, Interrupts
-from ade.cli.logs import LinePrinter, follow_output
+from ade.cli.pages import all_of
 from ade.cli.parsing import DURATION
 from ade.cli.resuming import resumed
+from ade.cli.run_watching import watch_run
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
-from ade.cli.task_options import said_options
-from ade.cli.times import short_span
+from ade.cli.task_options import form_fields, said_options
 from ade.cli.views import task_view
-from ade.core.agent_runs.names import task_name
-from ade.core.agent_runs.results import AgentResult, result_in
-from ade.core.errors import AdeError, IllegalTransition
-from ade.core.lifecycle import Status
-from ade.core.records import DEFAULT_QUEUE, Task
+from ade.core.agent_runs.names import is_run, task_name, type_of
+from ade.core.errors import AdeError, IllegalTransition, UnknownName
+from ade.core.records import DEFAULT_QUEUE
 from ade.ports import INBOX, Stores
-from ade.queue.tasks import cancel, get, result_of
 
-if TYPE_CHECKING:  # `--help` comes without it
+if TYPE_CHECKING:  # `--help` comes without them
     from ade.app.ade import Ade
+    from ade.client.client import Client
 
 _TOLD_WITHIN_S, _LOOK_S = 10.0, 0.2
 _INTERRUPTED = "interrupted by Ctrl-C"
-_WAITS_FOR_PEOPLE = frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED})
 
 
 @command("run")
@@ -64,28 +60,67 @@ def run(session: Session, /, prompt: str, subagent_type: str, resume: str | None
       git diff | ade run --agent reviewer -
 
     The report goes to stdout, what the agent does on the way to stderr. Ctrl-C cancels the task. If no worker runs
-    agents of this type, this command does, in the current folder unless --cwd names another.
+    agents of this type, this command does, in the current folder unless --cwd names another; not so with a server,
+    where the task waits for a worker.
     """
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise click.UsageError("The prompt is empty.")
     said: dict[str, Any] = dict(said_options(given))
     if "cwd" in said:
-        said["cwd"] = str(Path(said["cwd"]).expanduser().absolute())
-    return session.run(_run(session, text, subagent_type, resume, detach, said))
+        said["cwd"] = _folder(session, said["cwd"])
+    said = {"description": _first_line(text), **said}
+    carry_out = _run_here if session.server is None else _run_there
+    return session.run(carry_out(session, text, subagent_type, resume, detach, said))
 
 
-async def _run(
+def _folder(session: Session, cwd: str) -> str:
+    if session.server is None:
+        return str(Path(cwd).expanduser().absolute())
+    if not Path(cwd).is_absolute():
+        raise click.UsageError("With a server --cwd is a whole path, on the machine of the worker.")
+    return cwd
+
+
+async def _run_there(
     session: Session, prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
 ) -> int:
-    given = {"description": _first_line(prompt), **given, "author": acting(session)}
+    """By a worker of a server; if there is none now, the task waits for one."""
+    from ade.app.agents import run_arguments
+
+    name = task_name(subagent_type)
+    async with session.api() as api:
+        if resume is not None:
+            given = {**await resumed(api, resume, subagent_type), **given}
+        arguments, options = run_arguments(prompt, given)
+        async with Interrupts() as interrupts:
+            try:
+                task_id = (await api.create_task(name=name, args=arguments, **form_fields(options))).id
+            except UnknownName:
+                raise await _unknown_type(api, subagent_type) from None
+            is_served = await _is_served(api, name)
+            if detach:
+                return await _detached(session, api, task_id, subagent_type, is_served=is_served)
+            waits = "" if is_served else f"; it waits for a worker that runs agents of type {subagent_type}"
+            session.out.note(f"task {task_id}{waits}")
+            try:
+                return await interrupts.unless_heard(watch_run(session, api, task_id))
+            except Interrupted:
+                return await _cancelled(session, api, task_id)
+
+
+async def _run_here(
+    session: Session, prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
+) -> int:
+    """By a worker of this store or, if none serves the type, by this very command."""
+    given = {**given, "author": acting(session)}
     if not session.has_store():
         _check_type(session, subagent_type)  # a mistake makes no store
     async with session.open_bare_app() as app, AsyncExitStack() as stack:
-        stores = (await app.open()).stores
+        api = await session.api_of(app)
         if resume is not None:
-            given = {**await resumed(session, stores, resume, subagent_type), **given}
-        is_served = await _is_served(stores, task_name(subagent_type))
+            given = {**await resumed(api, resume, subagent_type), **given}
+        is_served = await _is_served(api, task_name(subagent_type))
         runs_here = not is_served and not detach
         if runs_here:
             app.agents.serve(subagent_type)
@@ -97,13 +132,15 @@ async def _run(
             await stack.enter_async_context(_worker_for(app, given["queue"]))
         try:
             if detach:
-                return await _detached(session, stores, task_id, subagent_type, is_served=is_served)
-            session.out.note(_begun(task_id, subagent_type, is_served=is_served))
-            return await interrupts.unless_heard(_watch(session, stores, task_id))
+                return await _detached(session, api, task_id, subagent_type, is_served=is_served)
+            where = "" if is_served else f"; no worker runs agents of type {subagent_type}, so it runs here"
+            session.out.note(f"task {task_id}{where}")
+            return await interrupts.unless_heard(watch_run(session, api, task_id))
         except Interrupted:
-            return await _cancelled(session, stores, task_id)
+            return await _cancelled(session, api, task_id)
         finally:
             if runs_here and "parent_conversation" in given:
+                stores = (await app.open()).stores
                 with suppress(Interrupted):
                     await interrupts.unless_heard(_until_told(stores, given["parent_conversation"], task_id))
 
@@ -145,21 +182,27 @@ def _first_line(prompt: str) -> str:
     return prompt.strip().partition("\n")[0][:60]
 
 
-async def _is_served(stores: Stores, name: str) -> bool:
+async def _is_served(api: "Client", name: str) -> bool:
     """Whether a worker that lives runs such tasks of anybody; one of another `ade run` does not."""
-    from ade.insight.workers import Liveness, view_workers
+    from ade.insight.workers import Liveness
 
     return any(
         name in seen.worker.names
         and (not seen.worker.queues or DEFAULT_QUEUE in seen.worker.queues)
         and seen.liveness is Liveness.WORKING
-        for seen in await view_workers(stores)
+        for seen in await all_of(api, api.list_workers)
     )
 
 
-async def _detached(session: Session, stores: Stores, task_id: str, subagent_type: str, *, is_served: bool) -> int:
+async def _unknown_type(api: "Client", subagent_type: str) -> UnknownName:
+    names = [known.name for known in await all_of(api, api.list_definitions)]
+    listed = ", ".join(sorted(type_of(name) for name in names if is_run(name))) or "none"
+    return UnknownName(f"no worker has told of an agent type {subagent_type[:100]!r}; known are {listed}")
+
+
+async def _detached(session: Session, api: "Client", task_id: str, subagent_type: str, *, is_served: bool) -> int:
     if session.out.as_json:
-        session.out.record(task_view(await get(stores, task_id)))
+        session.out.record(task_view(await api.get_task(task_id)))
     else:
         session.out.line(task_id)
     if not is_served:
@@ -169,68 +212,10 @@ async def _detached(session: Session, stores: Stores, task_id: str, subagent_typ
     return ExitCode.OK
 
 
-def _begun(task_id: str, subagent_type: str, *, is_served: bool) -> str:
-    where = "" if is_served else f"; no worker runs agents of type {subagent_type}, so it runs here"
-    return f"task {task_id}{where}"
-
-
-async def _watch(session: Session, stores: Stores, task_id: str) -> int:
-    """Until the end: the report, or the error that tells of it."""
-    shown: list[str] = []
-
-    def write(line: str) -> None:
-        shown.append(line)
-        session.out.note(line)
-
-    printer = LinePrinter(session.out, write=write)
-    task = await follow_output(stores, task_id, printer, _TellsOfPeople(session))
-    raw = await result_of(stores, session.payloads(stores), task)
-    if session.out.as_json:
-        session.out.record({**task_view(task), **({} if raw is None else {"result": raw})})
-        return ExitCode.OK if task.status is Status.COMPLETED else ExitCode.PROBLEM
-    raise_unless_completed(task)
-    result = result_in(raw)
-    if result is not None:
-        if not _is_seen(session, result.report, shown):
-            session.out.line(result.report)
-        session.out.note(_summary(task, result))
-    return ExitCode.OK
-
-
-class _TellsOfPeople:
-    """Says once when the task waits for people: nothing goes on until they have answered."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._is_told = False
-
-    def __call__(self, task: Task) -> None:
-        waits = task.status in _WAITS_FOR_PEOPLE
-        if waits and not self._is_told:
-            self._session.out.note(f"It waits for people: `ade approvals show {task.id}` tells for whom.")
-        self._is_told = waits
-
-
-def _is_seen(session: Session, report: str, shown: list[str]) -> bool:
-    """Whether the reader has just seen these very lines, because stderr goes to the same terminal."""
-    lines = report.splitlines()
-    is_one_terminal = session.out.is_terminal and session.out.shows_progress
-    return is_one_terminal and bool(lines) and shown[-len(lines) :] == lines
-
-
-def _summary(task: Task, result: AgentResult) -> str:
-    facts = [f"done in {short_span(result.duration_ms)}"]
-    facts += [f"{result.tokens:,} tokens"] if result.tokens is not None else []
-    facts += [f"${result.cost_usd:.4g}"] if result.cost_usd is not None else []
-    goes_on = result.session_id or result.agent_id or result.conversation_id
-    hint = f". Go on with `ade run --agent {result.subagent_type} --resume {task.id} ...`" if goes_on else ""
-    return ", ".join(facts) + hint
-
-
-async def _cancelled(session: Session, stores: Stores, task_id: str) -> int:
+async def _cancelled(session: Session, api: "Client", task_id: str) -> int:
     """Ctrl-C: the task ends, and its agent with it."""
     try:
-        await cancel(stores, task_id, _INTERRUPTED, actor=session.actor)
+        await api.cancel_task(task_id, reason=_INTERRUPTED)
         session.out.note(f"Cancelled task {task_id}.")
     except IllegalTransition:
         session.out.note(f"Task {task_id} had ended already.")

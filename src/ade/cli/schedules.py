@@ -1,28 +1,26 @@
 """`ade schedules`: tasks that come again and again."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Raw, structs
+from msgspec import structs
 
 from ade.cli.identity import acting, as_option
-from ade.cli.naming import unknown_name
+from ade.cli.naming import own_app, unknown_name
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.parsing import JSON_OBJECT
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import distance, local_with_distance
+from ade.cli.times import distance, local_with_distance, now_ms
 from ade.cli.views import schedule_view, task_view
 from ade.core.errors import UnknownName
-from ade.core.records import Definition, Schedule
+from ade.core.records import Schedule
 from ade.core.schedule import next_fire_ms
-from ade.ports import Stores
 from ade.queue import schedules as use_cases
-from ade.queue.names import arguments_by_name
 
 if TYPE_CHECKING:  # listing does without it
-    from ade.app.ade import Ade
+    from ade.queue.handlers import Handler
 
 
 @group("schedules", bare="list")
@@ -38,9 +36,9 @@ def list_schedules(session: Session) -> None:
 
 
 async def _list(session: Session) -> None:
-    async with session.stores() as stores:
-        known = await use_cases.list_all(stores)
-        now = stores.clock.now()
+    async with session.api() as api:
+        known = await all_of(api, api.list_schedules)
+    now = now_ms()
     if session.out.as_json:
         session.out.document({"schedules": [schedule_view(schedule) for schedule in known]})
         return
@@ -82,40 +80,48 @@ def add(session: Session, /, name: str, cron: str, task_name: str, tz: str, **gi
     session.run(_add(session, Schedule(name=name, cron=cron, task_name=task_name, timezone=tz), **given))
 
 
-async def _add(
+async def _add(session: Session, schedule: Schedule, arguments: dict[str, Any] | None, **given: Any) -> None:
+    next_fire_ms(schedule.cron, schedule.timezone, now_ms())  # the line first: it is what is new here
+    app = own_app(session)
+    handler = None if app is None else app.registry.by_name.get(schedule.task_name)
+    if handler is not None:
+        _tell(session, await _put_of_app(session, schedule, handler, arguments or {}, **given))
+        return
+    async with session.api(must_exist=False) as api:
+        try:
+            stored = await api.put_schedule(
+                schedule.name,
+                cron=schedule.cron,
+                task_name=schedule.task_name,
+                timezone=schedule.timezone,
+                args=arguments,
+                **given,
+            )
+        except UnknownName:
+            raise await unknown_name(session, api, schedule.task_name) from None
+    _tell(session, stored.record)
+
+
+async def _put_of_app(
     session: Session,
     schedule: Schedule,
-    arguments: dict[str, Any] | None,
+    handler: "Handler",
+    arguments: dict[str, Any],
     queue: str | None,
     priority: int | None,
     allow_unknown: bool,
-) -> None:
+) -> Schedule:
+    """An app knows its own tasks better than what a worker has told of them some time ago."""
+    definition = handler.definition
+    changed = structs.replace(
+        schedule,
+        args=handler.signature.encode(arguments),
+        queue=definition.queue if queue is None else queue,
+        priority=definition.priority if priority is None else priority,
+    )
     author = acting(session)
-    async with session.open_app() as app:
-        stores = (await app.open()).stores
-        next_fire_ms(schedule.cron, schedule.timezone, stores.clock.now())  # the line first: it is what is new here
-        definition, args = await _definition(app, stores, schedule.task_name, arguments or {}, allow_unknown)
-        changed = structs.replace(
-            schedule,
-            args=args,
-            queue=definition.queue if queue is None else queue,
-            priority=definition.priority if priority is None else priority,
-        )
-        stored = await use_cases.put(stores, changed, actor=author)
-        _tell(session, stored, stores)
-
-
-async def _definition(
-    app: "Ade", stores: Stores, name: str, arguments: dict[str, Any], allow_unknown: bool
-) -> tuple[Definition, Raw]:
-    """What the app or some worker says about the name, and the arguments checked against it."""
-    handler = app.registry.by_name.get(name)
-    if handler is not None:
-        return handler.definition, handler.signature.encode(arguments)
-    try:
-        return await arguments_by_name(stores, name, arguments, allow_unknown=allow_unknown)
-    except UnknownName:
-        raise await unknown_name(app, stores, name) from None
+    async with session.stores(must_exist=False) as stores:
+        return await use_cases.put(stores, changed, actor=author)
 
 
 @schedules.command("pause")
@@ -128,8 +134,8 @@ def pause(session: Session, name: str) -> None:
 
 
 async def _pause(session: Session, name: str) -> None:
-    async with session.stores() as stores:
-        _tell(session, await use_cases.pause(stores, name, actor=acting(session)), stores)
+    async with session.api() as api:
+        _tell(session, await api.pause_schedule(name))
 
 
 @schedules.command("resume")
@@ -142,8 +148,8 @@ def resume(session: Session, name: str) -> None:
 
 
 async def _resume(session: Session, name: str) -> None:
-    async with session.stores() as stores:
-        _tell(session, await use_cases.resume(stores, name, actor=acting(session)), stores)
+    async with session.api() as api:
+        _tell(session, await api.resume_schedule(name))
 
 
 @schedules.command("remove")
@@ -156,8 +162,8 @@ def remove(session: Session, name: str) -> None:
 
 
 async def _remove(session: Session, name: str) -> None:
-    async with session.stores() as stores:
-        await use_cases.remove(stores, name, actor=acting(session))
+    async with session.api() as api:
+        await api.remove_schedule(name)
     if session.out.as_json:
         session.out.document({"removed": name})
     else:
@@ -174,26 +180,19 @@ def fire(session: Session, name: str) -> None:
 
 
 async def _fire(session: Session, name: str) -> None:
-    from ade.governance.firing import keep_guarded
-    from ade.governance.runtime import default_timeout_ms
-
-    actor = acting(session)
-    async with session.open_app() as app:
-        opened = await app.open()
-        stores, payloads = opened.stores, opened.payloads
-        limit = partial(default_timeout_ms, stores)
-        task = await use_cases.fire_now(stores, payloads, app.defaults, name, limit, keep_guarded, actor=actor)
+    async with session.api() as api:
+        task = await api.fire_schedule(name)
     if session.out.as_json:
         session.out.document(task_view(task))
     else:
         session.out.line(task.id)
 
 
-def _tell(session: Session, schedule: Schedule, stores: Stores) -> None:
+def _tell(session: Session, schedule: Schedule) -> None:
     if session.out.as_json:
         session.out.document(schedule_view(schedule))
     elif schedule.paused:
         session.out.line(f"{schedule.name}: paused")
     else:
-        fires = local_with_distance(schedule.next_at, now=stores.clock.now())
+        fires = local_with_distance(schedule.next_at, now=now_ms())
         session.out.line(f"{schedule.name}: enqueues {schedule.task_name} next at {fires}")

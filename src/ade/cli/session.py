@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from ade.app.ade import Ade
     from ade.cli.output import Output
+    from ade.cli.servers import Server
+    from ade.client.client import Client
+    from ade.operations.kit import Asked, Office
     from ade.ports import Stores
     from ade.queue.payloads import Payloads
     from ade.settings import Loaded, Settings
@@ -25,6 +28,8 @@ T = TypeVar("T")
 class Choices:
     """The shared options as given."""
 
+    url: str | None = None
+    profile: str | None = None
     store: str | None = None
     allow_volatile: bool = False
     app: str | None = None
@@ -39,6 +44,7 @@ class Session:
         self.choices = Choices()
         self.flags: dict[str, object] = {}  # settings given as options of the command, by dotted name
         self._looked_at: Stores | None = None  # opened for reading alone
+        self.is_here = False  # the command is about this machine, whatever server the settings name
 
     @cached_property
     def out(self) -> "Output":
@@ -53,6 +59,7 @@ class Session:
 
         files = self._files()
         flags = {**self.flags, "store.url": self.choices.store}
+        flags |= {"client.url": self.choices.url, "client.profile": self.choices.profile}
         if self.choices.allow_volatile:
             flags["redis.allow_volatile"] = True
         loaded = load(flags=flags, files=files)
@@ -107,9 +114,106 @@ class Session:
 
         return self.app if self.app_spec is not None else Ade(settings=self.settings)
 
+    @cached_property
+    def server(self) -> "Server | None":
+        """Which server to talk to; None: the store of this machine. Raises SettingsError."""
+        named = [f"--{name}" for name in ("url", "profile", "store") if getattr(self.choices, name) is not None]
+        if len(named) > 1:
+            import click
+
+            raise click.UsageError(f"{' and '.join(named)} do not go together: name one place.")
+        if self.is_here or named == ["--store"]:
+            return None  # who names a store means it
+        client = self.settings.client
+        if not client.url and not client.profile:
+            return None
+        from ade.cli.servers import server_of
+
+        return server_of(client, prefers_url=self.choices.url is not None)
+
+    def check_local(self) -> None:
+        """Raises NeedsStore if a server was named."""
+        if self.server is not None:
+            from ade.core.errors import NeedsStore
+
+            raise NeedsStore(
+                f"this is done on the store itself, not through {self.server.url}; run it where the store is, without"
+                " --url and --profile"
+            )
+
+    @asynccontextmanager
+    async def api(self, *, must_exist: bool = True, timeout_s: float = 30.0) -> "AsyncIterator[Client]":
+        """All operations, on the server that was named or else on the store of this machine.
+
+        `timeout_s` is for one answer of a server.
+        """
+        from ade.client.client import Client
+
+        if self.server is not None:
+            self._check_nobody_else(self.server)
+            from ade.client.remote import RemoteTransport
+
+            transport = RemoteTransport(
+                self.server.url,
+                token=self.server.token,
+                timeout_s=timeout_s,
+                allow_plain=self.server.allow_plain,
+            )
+            async with Client(transport) as client:
+                gc.enable()
+                yield client
+            return
+        from ade.app.direct import DirectTransport
+
+        asked = self._asked()
+        async with self.stores(must_exist=must_exist) as stores:
+            yield Client(DirectTransport(self._office(stores), asked))
+
+    @asynccontextmanager
+    async def api_for_new(self) -> "AsyncIterator[tuple[Ade | None, Client]]":
+        """For new tasks: all operations, and on a store of this machine the app with what it knows of its tasks."""
+        if self.server is not None:
+            async with self.api() as client:
+                yield None, client
+            return
+        async with self.open_app() as app:
+            yield app, await self.api_of(app)
+
+    async def api_of(self, app: "Ade") -> "Client":
+        """All operations on the store of an open app."""
+        from ade.app.direct import DirectTransport
+        from ade.app.offices import office_of
+        from ade.client.client import Client
+
+        return Client(DirectTransport(office_of(app, await app.open()), self._asked()))
+
+    def _check_nobody_else(self, server: "Server") -> None:
+        """Raises NeedsStore: a server knows by the token who acts."""
+        if self.choices.acting_as is not None:
+            from ade.core.errors import NeedsStore
+
+            raise NeedsStore(f"--as is for a store of this machine; {server.url} knows by the token who you are")
+
+    def _asked(self) -> "Asked":
+        """Who acts on a local store, where whoever can open it may do all."""
+        from ade.cli.identity import acting
+        from ade.operations.kit import Asked
+
+        return Asked(actor=self.actor if self.choices.acting_as is None else acting(self), author=acting(self))
+
+    def _office(self, stores: "Stores") -> "Office":
+        if self._looked_at is not None:
+            from ade.app.looking import office_to_look
+
+            return office_to_look(stores, self.settings)
+        from ade.app.offices import office_on
+
+        return office_on(stores, self.settings)
+
     @asynccontextmanager
     async def open_app(self) -> "AsyncIterator[Ade]":
         """The same with its store open inside the block, and made if there was none."""
+        self.check_local()
         async with self.any_app as app:
             gc.enable()
             yield app
@@ -117,6 +221,7 @@ class Session:
     @asynccontextmanager
     async def open_bare_app(self) -> "AsyncIterator[Ade]":
         """An app without tasks on the same store, whatever app was named."""
+        self.check_local()
         from ade.app.ade import Ade
 
         async with Ade(settings=self.settings) as app:
@@ -131,6 +236,7 @@ class Session:
     @asynccontextmanager
     async def stores(self, *, must_exist: bool = True) -> "AsyncIterator[Stores]":
         """Whoever looks at a store or changes what is in it makes none: an empty one would hide a wrong URL."""
+        self.check_local()
         from ade.wiring import open_stores
 
         url = self.settings.store.url
@@ -146,7 +252,8 @@ class Session:
         from ade.wiring import open_to_look
 
         try:
-            self._looked_at = open_to_look(self.settings.store.url, self.settings)
+            if self.server is None:
+                self._looked_at = open_to_look(self.settings.store.url, self.settings)
         except BaseException:
             work.close()  # it never began
             raise
@@ -161,12 +268,9 @@ class Session:
     @property
     def actor(self) -> str:
         """Who to name in the event log."""
-        import getpass
+        from ade.cli.identity import login_name
 
-        try:
-            return f"cli:{getpass.getuser()}"
-        except (KeyError, OSError):  # a user without a name
-            return f"cli:{os.getuid()}"
+        return f"cli:{login_name()}"
 
     @staticmethod
     def run(work: Coroutine[Any, Any, T]) -> T:

@@ -10,7 +10,7 @@ from click import Context, HelpFormatter, Option, Parameter
 from ade.cli.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SHARED = ("store", "allow_volatile", "app", "config", "json", "quiet")
+_SHARED = ("url", "profile", "store", "allow_volatile", "app", "config", "json", "quiet")
 
 
 def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
@@ -31,6 +31,10 @@ def shared_options() -> list[Option]:
         return Option([f"--{name}"], help=help, expose_value=False, callback=_note(parameter), **more)
 
     return [
+        option(
+            "url", "A server to talk to, such as https://ade.example.org; its token is in ADE_TOKEN.", metavar="URL"
+        ),
+        option("profile", "A server by its name in the settings (client.profiles).", metavar="NAME"),
         option(
             "store", "Where the records are, such as sqlite:///ade.db; goes before app and settings.", metavar="URL"
         ),

@@ -1,5 +1,6 @@
 """`ade show`: all about one task."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,21 +11,19 @@ from ade.cli.attempts import Attempt, attempts_of
 from ade.cli.ids import find_id
 from ade.cli.listing import status_cell, took
 from ade.cli.output import Cell, Output, Row, pretty
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
-from ade.cli.times import clock_time, local_with_distance, short_span, span
-from ade.cli.views import event_view, task_view, view
-from ade.core.errors import StoreError
+from ade.cli.times import clock_time, local_with_distance, now_ms, short_span, span
+from ade.cli.views import event_view, task_view, told_payload, view
+from ade.core.errors import ResultExpired, StoreError
 from ade.core.events import Event
 from ade.core.records import Task
-from ade.ports import Stores
-from ade.queue.payloads import Payloads
-from ade.queue.tasks import get
+from ade.queue.payloads import is_reference
 
 if TYPE_CHECKING:
-    from ade.insight.gates import ReviewView
+    from ade.client.client import Client
 
-_PAGE = 1_000
 _UNTOLD = ("run_id", "gate", "vote", "digest")  # too long for a line, or of no use to people
 _MOST_PAYLOAD = 4_000  # characters; --full shows all
 
@@ -42,13 +41,13 @@ def show(session: Session, task_id: str, full: bool) -> None:
 
 
 async def _show(session: Session, text: str, full: bool) -> None:
-    async with session.stores() as stores:
-        task = await get(stores, await find_id(stores, text))
-        events = await events_of(stores, task.id)
-        payloads = session.payloads(stores)
-        args, result = await _payload(payloads, task.args), await _payload(payloads, task.result)
-        now = stores.clock.now()
-        review = await _review(stores, task, now)
+    async with session.api() as api:
+        task_id = await find_id(api, text)
+        task = await api.get_task(task_id)
+        args, result = await _args(api, task), await _result(api, task)
+        events = await all_of(api, partial(api.list_task_events, task_id))
+        review = None if task.review is None else (await api.get_approval(task_id)).review
+    now = now_ms()
     attempts = attempts_of(events)
     if session.out.as_json:
         document = {**task_view(task), "args": args}
@@ -72,30 +71,29 @@ async def _show(session: Session, text: str, full: bool) -> None:
     _print_outcome(session.out, task, result, full)
 
 
-async def _review(stores: Stores, task: Task, now: int) -> "ReviewView | None":
-    if task.review is None:
-        return None
-    from ade.governance.approvals.situation import load_people
-    from ade.insight.gates import view_review  # most tasks do without
-
-    return view_review(task, await load_people(stores), now=now)
-
-
-async def events_of(stores: Stores, task_id: str) -> list[Event]:
-    events: list[Event] = []
-    while page := await stores.events.read(events[-1].seq if events else 0, _PAGE, task_id=task_id):
-        events += page
-    return events
-
-
-async def _payload(payloads: Payloads, raw: Raw | None) -> Any:
+async def _args(api: "Client", task: Task) -> Any:
     """The JSON itself; of a lost blob, what is known of it."""
-    if raw is None:
-        return None
+    if not is_reference(task.args):
+        return task.args
     try:
-        return await payloads.load(raw)
+        return (await api.get_task(task.id, whole=True)).args
     except StoreError as error:
-        return {"lost": error.detail, "reference": msgspec.json.decode(raw)}
+        return _lost(task.args, error)
+
+
+async def _result(api: "Client", task: Task) -> Any:
+    if task.result is None or not is_reference(task.result):
+        return task.result
+    try:
+        return (await api.get_task_result(task.id)).result
+    except ResultExpired:
+        return None
+    except StoreError as error:
+        return _lost(task.result, error)
+
+
+def _lost(reference: Raw, error: StoreError) -> Any:
+    return {"lost": error.detail, "reference": msgspec.json.decode(reference)}
 
 
 def _print_record(out: Output, task: Task, now: int) -> None:
@@ -175,7 +173,7 @@ def _print_timeline(out: Output, events: list[Event]) -> None:
     rows: list[Row] = []
     before = events[0].at
     for event in events:
-        told = ", ".join(f"{name}={value}" for name, value in event.payload.items() if value and name not in _UNTOLD)
+        told = ", ".join(f"{name}={value}" for name, value in told_payload(event).items() if name not in _UNTOLD)
         rows.append((clock_time(event.at), f"+{short_span(event.at - before)}", event.type, event.actor or "", told))
         before = event.at
     out.table(("at", "after", "event", "by", "about"), rows)

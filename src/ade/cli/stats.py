@@ -7,7 +7,7 @@ from ade.cli.shared import command, pass_session
 from ade.cli.views import overview_view
 from ade.cli.workers import WORKER_HEAD, worker_rows
 from ade.core.lifecycle import Status
-from ade.insight.overview import Overview, overview
+from ade.insight.overview import Overview
 
 
 @command("stats")
@@ -18,8 +18,8 @@ def stats(session: Session) -> None:
 
 
 async def _stats(session: Session) -> None:
-    async with session.stores() as stores:
-        seen = await overview(stores)
+    async with session.api() as api:
+        seen = await api.get_stats()
     if session.out.as_json:
         session.out.document(overview_view(seen))
         return
@@ -43,10 +43,10 @@ def rates(seen: Overview) -> str:
     """From the newest events: per second or, where little happens, per minute."""
     rate = seen.throughput
     named = {
-        "created": rate.created,
-        "completed": rate.completed,
-        "failed": rate.failed,
-        "retried": rate.retried,
+        "created": rate.created_per_s,
+        "completed": rate.completed_per_s,
+        "failed": rate.failed_per_s,
+        "retried": rate.retried_per_s,
     }
     return ", ".join(f"{_rate(value)} {name}" for name, value in named.items())
 

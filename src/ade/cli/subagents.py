@@ -6,11 +6,12 @@ import click
 
 from ade.cli.ids import find_id
 from ade.cli.output import Cell, Row
+from ade.cli.pages import first_of
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
-from ade.cli.times import distance, local_with_distance, short_span
+from ade.cli.times import distance, local_with_distance, now_ms, short_span
 from ade.cli.views import view
-from ade.insight.subagents import Subagent, SubagentStatus, get_subagent, list_subagents
+from ade.insight.subagents import Subagent, SubagentStatus
 
 HEAD = ("id", "type", "status", "tools", "tokens", "took", "begun", "model", "description")
 _SPARE = ("model", "begun", "tools")
@@ -34,14 +35,10 @@ def subagents(session: Session, task_id: str | None, parent: str | None, status:
 
 
 async def _list(session: Session, parent: str | None, status: str | None, limit: int) -> None:
-    async with session.stores() as stores:
-        found = await list_subagents(
-            stores,
-            parent_id=None if parent is None else await find_id(stores, parent),
-            status=None if status is None else SubagentStatus(status),
-            limit=limit,
-        )
-        now = stores.clock.now()
+    async with session.api() as api:
+        parent_id = None if parent is None else await find_id(api, parent)
+        found = await first_of(api.list_subagents, limit=limit, parent=parent_id, status=status)
+    now = now_ms()
     if session.out.as_json:
         session.out.document({"subagents": [_document(each) for each in found]})
         return
@@ -65,9 +62,9 @@ def _row(seen: Subagent, now: int) -> Row:
 
 
 async def _show(session: Session, task_id: str) -> None:
-    async with session.stores() as stores:
-        seen = await get_subagent(stores, await find_id(stores, task_id))
-        now = stores.clock.now()
+    async with session.api() as api:
+        seen = await api.get_subagent(await find_id(api, task_id))
+    now = now_ms()
     if session.out.as_json:
         session.out.document(_document(seen))
         return

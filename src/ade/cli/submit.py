@@ -1,10 +1,13 @@
 """`ade submit`: a draft is put before people."""
 
 import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 import click
 
-from ade.cli.identity import acting, as_option
+from ade.cli.changes import changes_of
+from ade.cli.identity import as_option
 from ade.cli.ids import find_id
 from ade.cli.parsing import DURATION
 from ade.cli.session import Session
@@ -13,10 +16,9 @@ from ade.cli.views import task_view
 from ade.core.errors import WaitTimeout
 from ade.core.lifecycle import Status
 from ade.core.records import Task
-from ade.ports import DONE, Stores
-from ade.queue.tasks import get
 
-_LOOK_S = 0.25  # how often to look for what nobody announces
+if TYPE_CHECKING:
+    from ade.client.client import Client
 
 
 @command("submit")
@@ -31,13 +33,10 @@ def submit(session: Session, task_id: str, wait: bool, timeout: float | None) ->
 
 
 async def _submit(session: Session, text: str, wait: bool, timeout: float | None) -> None:
-    from ade.governance.approvals.submitting import submit as submit_task
-
-    actor = acting(session)
-    async with session.stores() as stores:
-        task = await submit_task(stores, session.payloads(stores), await find_id(stores, text), actor=actor)
+    async with session.api() as api:
+        task = await api.submit_task(await find_id(api, text))
         if wait:
-            task = await _assessed(stores, task, timeout)
+            task = await _assessed(api, task, timeout)
     if session.out.as_json:
         session.out.document(task_view(task))
         return
@@ -47,15 +46,13 @@ async def _submit(session: Session, text: str, wait: bool, timeout: float | None
         session.out.note(f"It went back to its author: {error}")
 
 
-async def _assessed(stores: Stores, task: Task, timeout: float | None) -> Task:
+async def _assessed(api: "Client", task: Task, timeout: float | None) -> Task:
     """The task once it is submitted no more. Raises WaitTimeout."""
     try:
-        async with asyncio.timeout(timeout):
-            while task.status is Status.SUBMITTED:
-                seen = stores.hints.generation(DONE)  # rung when the preview has ended
-                task = await get(stores, task.id)
-                if task.status is Status.SUBMITTED:
-                    await stores.hints.wait(DONE, seen, _LOOK_S)
+        async with asyncio.timeout(timeout), aclosing(changes_of(api, task.id)) as changes:
+            async for changed in changes:
+                if changed.status is not Status.SUBMITTED:
+                    return changed
     except TimeoutError:
         raise WaitTimeout(f"it was not assessed in {timeout:g} s; `ade explain {task.id}` tells why") from None
-    return task
+    raise AssertionError("events do not end by themselves")

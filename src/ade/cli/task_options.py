@@ -1,18 +1,22 @@
 """The options that tell more about a new task: shared by `ade enqueue` and `ade draft`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ade.cli.identity import as_option
+from ade.cli.identity import acting, as_option
 from ade.cli.ids import find_ids
+from ade.cli.naming import unknown_name
 from ade.cli.parsing import DURATION, JSON_OBJECT, MOMENT
-from ade.core.records import AfterFailure
-from ade.ports import Stores
+from ade.cli.session import Session
+from ade.core.errors import UnknownName
+from ade.core.records import AfterFailure, Task
 
 if TYPE_CHECKING:  # `--help` comes without them
-    from ade.app.options import Options
+    from ade.app.ade import Ade
+    from ade.client.client import Client
+    from ade.queue.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ROLLBACKS, _STARTS = ("automatic", "manual", "none"), ("at_once", "by_hand")
@@ -79,12 +83,48 @@ def _with(command: F, options: tuple[Callable[[F], F], ...]) -> F:
     return command
 
 
-async def chosen_options(stores: Stores, said: "Options", author: str) -> "Options":
-    """With whole ids, and with whose task it is."""
-    options: Options = {**said, "author": author}
-    if "after" in options:
-        options["after"] = await find_ids(stores, [str(task_id) for task_id in options["after"]])
-    return options
+async def chosen_options(api: "Client", said: "Options") -> "Options":
+    """With whole ids."""
+    if "after" not in said:
+        return said
+    return {**said, "after": await find_ids(api, [str(task_id) for task_id in said["after"]])}
+
+
+async def make_task(
+    session: Session,
+    app: "Ade | None",
+    api: "Client",
+    name: str,
+    arguments: dict[str, Any],
+    options: "Options",
+    *,
+    draft: bool,
+    allow_unknown: bool,
+) -> Task:
+    """The stored task, as the app makes it or else the server. Raises UnknownName with what may have been meant."""
+    try:
+        if app is None:
+            fields = form_fields(options)
+            return await api.create_task(name=name, args=arguments, draft=draft, allow_unknown=allow_unknown, **fields)
+        make = app.draft if draft else app.enqueue
+        options = {**options, "author": acting(session)}
+        return await api.get_task((await make(name, arguments, allow_unknown=allow_unknown, **options)).id)
+    except UnknownName:
+        raise await unknown_name(session, api, name) from None
+
+
+def form_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as the form of a new task names and takes them."""
+    fields: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in options.items()
+    }
+    if "window" in fields:
+        fields["not_before"], fields["not_after"] = fields.pop("window")
+    if "after_failure" in fields:
+        fields["after_failure"] = AfterFailure(fields["after_failure"])
+    if isinstance(fields.get("approval"), str):
+        fields["approval"] = [fields["approval"]]
+    return fields
 
 
 def said_options(given: dict[str, Any]) -> "Options":

@@ -1,20 +1,23 @@
 """`ade tokens`: how programs show whose they are."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.parsing import DURATION
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.cli.times import distance
+from ade.cli.times import distance, now_ms
 from ade.core.accounts.permissions import Permission
 from ade.core.accounts.tokens import Token
 from ade.core.accounts.users import normal_id
-from ade.governance.directory import tokens as use_cases
 from ade.insight.reasons import moment
+
+if TYPE_CHECKING:
+    from ade.insight.accounts import CreatedToken
 
 HEAD = ("token", "account", "scopes", "ends", "last used", "label")
 
@@ -33,9 +36,9 @@ def list_tokens(session: Session, account: str | None) -> None:
 
 
 async def _list(session: Session, account: str | None) -> None:
-    async with session.stores() as stores:
-        known = await use_cases.list_tokens(stores, account)
-        now = stores.clock.now()
+    async with session.api() as api:
+        known = await all_of(api, api.list_tokens, account=account)
+    now = now_ms()
     if session.out.as_json:
         session.out.document({"tokens": [token_view(token) for token in known]})
         return
@@ -76,19 +79,17 @@ def create(session: Session, account: str, scopes: tuple[str, ...], expires: flo
 
 
 async def _create(session: Session, account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
-    async with session.stores() as stores:
-        secret, token = await use_cases.create_token(
-            stores,
-            account,
+    async with session.api() as api:
+        token = await api.create_token(
+            account=normal_id(account),
             scopes=frozenset(Permission(scope) for scope in scopes) or None,
-            lasts_ms=round(expires * 1000),
+            seconds=expires,
             label=label,
-            actor=acting(session),
         )
     if session.out.as_json:
-        session.out.document({**token_view(token), "secret": secret})
+        session.out.document({**token_view(token), "secret": token.secret})
         return
-    session.out.line(secret)
+    session.out.line(token.secret)
     session.out.note(f"This is token {token.id} of {token.account}. It is not shown again.")
 
 
@@ -102,15 +103,15 @@ def revoke(session: Session, token_id: str) -> None:
 
 
 async def _revoke(session: Session, token_id: str) -> None:
-    async with session.stores() as stores:
-        token = await use_cases.revoke_token(stores, token_id, actor=acting(session))
+    async with session.api() as api:
+        token = await api.revoke_token(token_id)
     if session.out.as_json:
         session.out.document(token_view(token))
     else:
         session.out.line(f"{token.id}: revoked, was for {token.account}")
 
 
-def token_view(token: Token) -> dict[str, Any]:
+def token_view(token: "Token | CreatedToken") -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": token.id,
         "account": token.account,
@@ -119,5 +120,5 @@ def token_view(token: Token) -> dict[str, Any]:
         "created_at": moment(token.created_at),
         "expires_at": moment(token.expires_at),
     }
-    later = {"last_used_at": token.last_used_at, "revoked_at": token.revoked_at}
+    later = {name: getattr(token, name, None) for name in ("last_used_at", "revoked_at")}
     return shown | {name: moment(at) for name, at in later.items() if at is not None}

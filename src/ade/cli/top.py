@@ -1,6 +1,7 @@
 """`ade top`: the state of everything, live."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -18,13 +19,14 @@ from ade.cli.workers import WORKER_HEAD, worker_rows
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.urls import without_password
-from ade.insight.overview import Overview, overview
-from ade.ports import Stores, TaskQuery
+from ade.insight.overview import Overview
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_RUNNING = TaskQuery(statuses=frozenset({Status.RUNNING}), limit=15)
+    from ade.client.client import Client
+
+_MOST_RUNNING = 15  # that are shown
 
 
 @command("top")
@@ -42,20 +44,20 @@ def top(session: Session, interval: float, once: bool) -> None:
 
 
 async def _top(session: Session, interval: float, once: bool) -> None:
-    async with session.stores() as stores:
+    async with session.api() as api:
         if once or not session.out.is_terminal:
-            await _print_looks(session, stores, interval, once)
+            await _print_looks(session, api, interval, once)
         else:
-            await _draw_live(session, stores, interval)
+            await _draw_live(session, api, interval)
 
 
-async def _look(stores: Stores) -> tuple[Overview, list[Task]]:
-    return await overview(stores), (await stores.tasks.find(_RUNNING)).tasks
+async def _look(api: "Client") -> tuple[Overview, Sequence[Task]]:
+    return await api.get_stats(), (await api.list_tasks(status=[Status.RUNNING], limit=_MOST_RUNNING)).items
 
 
-async def _print_looks(session: Session, stores: Stores, interval: float, once: bool) -> None:
+async def _print_looks(session: Session, api: "Client", interval: float, once: bool) -> None:
     while True:
-        seen, running = await _look(stores)
+        seen, running = await _look(api)
         if session.out.as_json:
             session.out.record({**overview_view(seen), "running": [task_view(task) for task in running]})
         else:
@@ -67,18 +69,19 @@ async def _print_looks(session: Session, stores: Stores, interval: float, once: 
         await asyncio.sleep(interval)
 
 
-async def _draw_live(session: Session, stores: Stores, interval: float) -> None:
+async def _draw_live(session: Session, api: "Client", interval: float) -> None:
     from rich.live import Live
 
-    url = without_password(session.settings.store.url)
+    place = session.settings.store.url if session.server is None else session.server.url
+    url = without_password(place)
     with Live(console=session.out.console, screen=True, auto_refresh=False) as live:
         while True:
-            drawing = _drawing(*await _look(stores), url=url, width=live.console.width)
+            drawing = _drawing(*await _look(api), url=url, width=live.console.width)
             live.update(drawing, refresh=True)
             await asyncio.sleep(interval)
 
 
-def _drawing(seen: Overview, running: list[Task], *, url: str, width: int) -> "RenderableType":
+def _drawing(seen: Overview, running: Sequence[Task], *, url: str, width: int) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 

@@ -4,17 +4,30 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 import click
 import msgspec
 
-from ade.app.locking import Lock, LockHandle
 from ade.worker.kinship import hear_of_parents_end
 
 _GRACE_S = 5.0
 
 
-async def run_under(lock: Lock, command: Sequence[str]) -> int:
+class Held(Protocol):
+    """A lock of this machine's store, or one that a server lends."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def resources(self) -> tuple[str, ...]: ...
+
+    def token(self, resource: str | None = None) -> int: ...
+
+
+async def run_under(lock: AbstractAsyncContextManager[Held], command: Sequence[str]) -> int:
     """The exit code of the command. Raises LockLost when it had to be ended because of that."""
     async with lock as held:
         process = await _start(command, _environment(held))
@@ -63,7 +76,7 @@ def _signal(group: int, number: signal.Signals) -> None:
         return
 
 
-def _environment(held: LockHandle) -> dict[str, str]:
+def _environment(held: Held) -> dict[str, str]:
     tokens = {resource: held.token(resource) for resource in held.resources}
     known = {"ADE_LOCK_ID": held.id, "ADE_LOCK_TOKENS": msgspec.json.encode(tokens).decode()}
     if len(tokens) == 1:

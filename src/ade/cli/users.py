@@ -1,19 +1,20 @@
 """`ade users`: accounts of people and programs, and what they may do."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import UNSET
 
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.passwords import read_password
 from ade.cli.session import Session
 from ade.cli.shared import group, pass_session
-from ade.core.accounts.users import User, normal_id
-from ade.governance.directory import sessions as login_sessions
-from ade.governance.directory import users as use_cases
+from ade.core.accounts.users import normal_id
 from ade.insight.reasons import moment
+
+if TYPE_CHECKING:
+    from ade.insight.accounts import UserView
 
 HEAD = ("account", "state", "roles", "kind", "password", "name")
 _NAME = click.argument("name", metavar="NAME")
@@ -33,8 +34,8 @@ def list_users(session: Session) -> None:
 
 
 async def _list(session: Session) -> None:
-    async with session.stores() as stores:
-        known = await use_cases.list_users(stores)
+    async with session.api() as api:
+        known = await all_of(api, api.list_users)
     if session.out.as_json:
         session.out.document({"users": [user_view(user) for user in known]})
         return
@@ -43,13 +44,13 @@ async def _list(session: Session) -> None:
         session.out.note("No accounts. `ade users add NAME --role admin` makes the first one.")
 
 
-def _row(user: User) -> Row:
+def _row(user: "UserView") -> Row:
     return (
         user.id,
         Cell("active", "green") if user.is_active else Cell("deactivated", "dim"),
         ", ".join(sorted(user.roles)),
         "person" if user.is_human else f"program of {user.owner}",
-        "" if user.password is None else "yes",
+        "yes" if user.has_password else "",
         user.display_name,
     )
 
@@ -85,12 +86,12 @@ async def _add(
 ) -> None:
     if no_password and password_stdin:
         raise click.UsageError("--no-password and --password-stdin exclude each other.")
-    user = User(id=normal_id(name), roles=frozenset(roles), is_human=not is_program, **fields)
-    password = None
+    account, password = normal_id(name), None
     if password_stdin or not (no_password or is_program):
-        password = read_password(session, user.id, from_stdin=password_stdin)
-    async with session.stores(must_exist=False) as stores:
-        _tell(session, await use_cases.add_user(stores, user, password=password, actor=acting(session)))
+        password = read_password(session, account, from_stdin=password_stdin)
+    async with session.api(must_exist=False) as api:
+        made = await api.create_user(id=account, roles=roles, is_human=not is_program, password=password, **fields)
+        _tell(session, made.record)
 
 
 @users.command("change")
@@ -117,14 +118,9 @@ async def _change(
     less: tuple[str, ...],
     **fields: Any,
 ) -> None:
-    changes = use_cases.UserChanges(
-        roles=frozenset(roles) or UNSET,
-        more_roles=frozenset(more),
-        fewer_roles=frozenset(less),
-        **{field: UNSET if value is None else value for field, value in fields.items()},
-    )
-    async with session.stores() as stores:
-        _tell(session, await use_cases.change_user(stores, name, changes, actor=acting(session)))
+    wanted = {"roles": list(roles) or None, "more_roles": more, "fewer_roles": less, **fields}
+    async with session.api() as api:
+        _tell(session, (await api.change_user(normal_id(name), if_match=None, **wanted)).record)
 
 
 @users.command("password")
@@ -139,10 +135,10 @@ def password(session: Session, name: str, password_stdin: bool, no_password: boo
 
 
 async def _password(session: Session, name: str, password_stdin: bool, no_password: bool) -> None:
-    async with session.stores() as stores:
-        user = await use_cases.get_user(stores, name)
-        text = None if no_password else read_password(session, user.id, from_stdin=password_stdin)
-        _tell(session, await use_cases.set_password(stores, name, text, actor=acting(session)))
+    async with session.api() as api:
+        account = (await api.get_user(normal_id(name))).record.id
+        text = None if no_password else read_password(session, account, from_stdin=password_stdin)
+        _tell(session, await api.set_user_password(account, password=text, remove=no_password))
 
 
 @users.command("sign-out")
@@ -155,12 +151,46 @@ def sign_out(session: Session, name: str) -> None:
 
 
 async def _sign_out(session: Session, name: str) -> None:
-    async with session.stores() as stores:
-        ended = await login_sessions.end_all(stores, name, actor=acting(session))
+    async with session.api() as api:
+        gone = await api.end_user_sessions(normal_id(name))
     if session.out.as_json:
-        session.out.document({"account": normal_id(name), "ended": ended})
+        session.out.document({"account": gone.account, "ended": gone.ended})
     else:
-        session.out.line(f"{normal_id(name)}: {ended} sessions ended")
+        session.out.line(f"{gone.account}: {gone.ended} sessions ended")
+
+
+@users.command("login-link")
+@_NAME
+@as_option
+@pass_session
+def login_link(session: Session, name: str) -> None:
+    """Make a link that lets a person sign in once, within ten minutes. Whoever has it is let in: show it to nobody."""
+    session.run(_login_link(session, name))
+
+
+async def _login_link(session: Session, name: str) -> None:
+    from ade.core.accounts.login_links import link_address  # only here is an address made
+
+    async with session.api() as api:
+        made = await api.create_login_link(normal_id(name))
+    address = link_address(_base(session), made.secret)
+    if session.out.as_json:
+        shown = {"account": made.account, "url": address, "secret": made.secret}
+        session.out.document({**shown, "expires_at": moment(made.expires_at)})
+        return
+    elsewhere = "; for a server elsewhere change the host" if session.server is None else ""
+    session.out.line(address)
+    session.out.note(f"Good once, for {made.account}, within ten minutes{elsewhere}.")
+
+
+def _base(session: Session) -> str:
+    """Where the server is that takes the link: the one that was named, or the one that the settings would start."""
+    if session.server is not None:
+        return session.server.url.rstrip("/")
+    from ade.core.web.binding import base_url
+
+    http = session.settings.http
+    return base_url(http.host, http.port)
 
 
 @users.command("deactivate")
@@ -182,12 +212,11 @@ def activate(session: Session, name: str) -> None:
 
 
 async def _activate(session: Session, name: str, *, is_active: bool) -> None:
-    async with session.stores() as stores:
-        changes = use_cases.UserChanges(is_active=is_active)
-        _tell(session, await use_cases.change_user(stores, name, changes, actor=acting(session)))
+    async with session.api() as api:
+        _tell(session, (await api.change_user(normal_id(name), is_active=is_active, if_match=None)).record)
 
 
-def _tell(session: Session, user: User) -> None:
+def _tell(session: Session, user: "UserView") -> None:
     if session.out.as_json:
         session.out.document(user_view(user))
         return
@@ -195,8 +224,7 @@ def _tell(session: Session, user: User) -> None:
     session.out.line(f"{user.id}: {state}, {', '.join(sorted(user.roles)) or 'no roles'}")
 
 
-def user_view(user: User) -> dict[str, Any]:
-    """All but the password's hash."""
+def user_view(user: "UserView") -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": user.id,
         "display_name": user.display_name,
@@ -204,7 +232,7 @@ def user_view(user: User) -> dict[str, Any]:
         "permissions": sorted(user.permissions),
         "is_active": user.is_active,
         "is_human": user.is_human,
-        "has_password": user.password is not None,
+        "has_password": user.has_password,
         "created_at": moment(user.created_at),
         "updated_at": moment(user.updated_at),
     }

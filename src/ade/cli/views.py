@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ade.cli.times import local
+from ade.core.event_moments import with_moments
 from ade.core.events import Event
 from ade.core.records import OutputLine, Queue, Schedule, Task, Worker
 from ade.insight.reasons import moment
@@ -31,6 +33,10 @@ def view(record: msgspec.Struct) -> dict[str, Any]:
     return shown
 
 
+def facts_view(facts: dict[str, object]) -> dict[str, object]:
+    return {name: moment(each) if name in _MOMENTS and isinstance(each, int) else each for name, each in facts.items()}
+
+
 def task_view(task: Task) -> dict[str, Any]:
     shown = view(task)
     if not task.discarded:
@@ -51,7 +57,17 @@ def risk_view(risk: dict[str, Any]) -> dict[str, Any]:
 
 
 def event_view(event: Event) -> dict[str, Any]:
-    return {"seq": event.seq, **view(event)}
+    return {"seq": event.seq, **view(event), "payload": with_moments(event.type, event.payload, _shown_moment)}
+
+
+def told_payload(event: Event) -> dict[str, object]:
+    """For a line that a person reads: moments in local time, and nothing that is empty."""
+    told = with_moments(event.type, event.payload, lambda value: local(value) if isinstance(value, int) else value)
+    return {name: value for name, value in told.items() if value}
+
+
+def _shown_moment(value: object) -> object:
+    return moment(value) if isinstance(value, int) else value
 
 
 def line_view(line: OutputLine) -> dict[str, Any]:

@@ -22,5 +22,5 @@ def wait(session: Session, task_ids: tuple[str, ...], timeout: float | None) -> 
 
 
 async def _wait(session: Session, texts: tuple[str, ...], timeout: float | None) -> int:
-    async with session.stores() as stores:
-        return await wait_for(session, stores, await find_ids(stores, texts), timeout)
+    async with session.api() as api:
+        return await wait_for(session, api, await find_ids(api, texts), timeout)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ade.cli.parsing import DURATION
-from ade.cli.serving import serve_app, supervise_app
+from ade.cli.serving import serve_app, serve_server, supervise_app
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
 
@@ -50,9 +50,9 @@ def worker(session: Session, /, **given: Any) -> int:
     """Run the tasks of an app until told to stop.
 
     SIGTERM or Ctrl-C lets it finish what is running, for the time of grace, and hand back the rest; a second one makes
-    it hurry. What it does is logged to stderr.
+    it hurry. What it does is logged to stderr. With --url or --profile it works for that server and needs no store.
     """
     keep_worker_options(session, given)
     if session.settings.worker.processes > 1:
         return supervise_app(session, [sys.executable, "-m", "ade.cli", "worker"])
-    return serve_app(session)
+    return serve_app(session) if session.server is None else serve_server(session, session.server)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from ade.cli.output import Cell, Row
+from ade.cli.pages import all_of
 from ade.cli.session import Session
 from ade.cli.shared import command, pass_session
-from ade.cli.times import distance, short_span
+from ade.cli.times import distance, now_ms, short_span
 from ade.cli.views import worker_view
-from ade.insight.workers import Liveness, WorkerView, view_workers
+from ade.insight.workers import Liveness, WorkerView
 
 WORKER_HEAD = ("worker", "state", "running", "places", "queues", "capabilities", "started", "version")
 _STYLES = {
@@ -26,13 +27,12 @@ def workers(session: Session) -> None:
 
 
 async def _list(session: Session) -> None:
-    async with session.stores() as stores:
-        seen = await view_workers(stores)
-        now = stores.clock.now()
+    async with session.api() as api:
+        seen = await all_of(api, api.list_workers)
     if session.out.as_json:
         session.out.document({"workers": [worker_view(worker) for worker in seen]})
         return
-    session.out.table(WORKER_HEAD, worker_rows(seen, now=now))
+    session.out.table(WORKER_HEAD, worker_rows(seen, now=now_ms()))
     if not seen:
         session.out.note("No worker is known. `ade worker --app module:attribute` starts one.")
 

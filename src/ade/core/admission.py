@@ -10,12 +10,19 @@ from ade.core.ids import is_task_id
 from ade.core.lifecycle import BIRTHS
 from ade.core.locks.wishes import merged
 from ade.core.records import SYSTEM, Task
+from ade.core.webhooks.names import DELIVER
 
 LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest a time may be
 PREVIEW_SUFFIX, ROLLBACK_SUFFIX = OWN_SUFFIXES = (":preview", ":rollback")
+_OWN_NAMES = frozenset({NOTIFY, DELIVER})
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}")
 _MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 1000, 1000
+
+
+def is_own_step(name: str) -> bool:
+    """Whether tasks of this name are enqueued by ADE itself, and by nobody else."""
+    return name.endswith(OWN_SUFFIXES) or name in _OWN_NAMES
 
 
 def check_queue_name(queue: str) -> None:
@@ -57,7 +64,7 @@ def needs_of(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check_identity(task: Task) -> None:
-    if task.source != SYSTEM and (task.name.endswith(OWN_SUFFIXES) or task.name == NOTIFY):
+    if task.source != SYSTEM and is_own_step(task.name):
         raise InvalidTask(f"{task.name[:120]} is a step of ADE's own, which it enqueues itself for another task")
     if not is_task_id(task.id):
         raise InvalidTask(f"task id {task.id[:60]!r} is not a UUID in its lower-case text form")

@@ -52,9 +52,13 @@ AGENT_REGISTERED, AGENT_REMOVED = "agent.registered", "agent.removed"
 EVENT_OF_STATUS: Mapping[AgentStatus, str] = {status: f"agent.{status}" for status in AgentStatus}
 
 
+def is_agent_id(text: str) -> bool:
+    return _AGENT.fullmatch(text) is not None
+
+
 def check_agent(agent_id: str, max_tasks: int) -> None:
     """Raise InvalidAgent unless there may be such an agent."""
-    if not _AGENT.fullmatch(agent_id):
+    if not is_agent_id(agent_id):
         raise InvalidAgent(
             f"agent {agent_id[:120]!r} is not a valid name: begin with a letter or digit, then letters, digits, '.',"
             " '_', ':', '@', '/' and '-', at most 100"

@@ -26,11 +26,33 @@ class AuditEntry(Struct, frozen=True):
     hash: str
 
 
+class AuditLine(Struct, frozen=True, kw_only=True):
+    """An entry to be looked at. Without an event: what is kept there is none, so somebody has changed it."""
+
+    seq: int
+    hash: str
+    event: Event | None = None
+
+
+class AuditReport(Struct, frozen=True, kw_only=True):
+    """What a walk along the whole chain has found. `broken` says what is wrong with the first wrong entry."""
+
+    holds: bool
+    entries: int  # that were checked
+    seq: int = 0  # of the last of them
+    hash: str = GENESIS
+    approved_starts: int = 0  # runs that people had to approve, computed again
+    unknown_starts: int = 0  # those whose approval is older than the copy
+    broken: str | None = None
+    advice: str | None = None  # what helps at a command line
+
+
 class _Numbered(Struct):
     seq: int = 0
 
 
 _seq_in = msgspec.json.Decoder(_Numbered).decode
+_event_in = msgspec.json.Decoder(Event).decode
 
 
 def chain(head: AuditHead, events: Iterable[Event]) -> list[AuditEntry]:
@@ -52,6 +74,14 @@ def first_break(head: AuditHead, entries: Sequence[AuditEntry]) -> int | None:
             return entry.seq
         previous = AuditHead(entry.seq, entry.hash)
     return None
+
+
+def line_of(entry: AuditEntry) -> AuditLine:
+    try:
+        event = _event_in(entry.body)
+    except msgspec.MsgspecError:
+        event = None
+    return AuditLine(seq=entry.seq, hash=entry.hash, event=event)
 
 
 def _link(previous: str, body: bytes) -> str:

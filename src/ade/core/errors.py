@@ -2,6 +2,7 @@
 
 import inspect
 
+from ade.core.advice import with_advice
 from ade.core.failure import TaskError
 
 
@@ -9,9 +10,14 @@ class AdeError(Exception):
     """ADE could not do that."""
 
     code = "ade_error"
+    usual_advice = ""  # where no more is said than what the class says
 
-    def __init__(self, detail: str = "") -> None:
+    def __init__(self, detail: str = "", *, advice: str = "") -> None:
         super().__init__(detail or inspect.cleandoc(type(self).__doc__ or ""))
+        self.advice = advice or ("" if detail else self.usual_advice)
+
+    def __str__(self) -> str:
+        return with_advice(self.detail, self.advice)
 
     @property
     def detail(self) -> str:
@@ -37,21 +43,24 @@ class InvalidResult(AdeError):
 
 
 class UnknownTask(AdeError):
-    """No task with this id exists. It may have been pruned; `ade tasks` lists what is kept."""
+    """No task with this id exists. It may have been pruned."""
 
     code = "unknown_task"
+    usual_advice = "`ade tasks` lists what is kept"
 
 
 class UnknownName(AdeError):
-    """No task is registered under this name. Check the spelling, or name the app that defines it with --app."""
+    """No task is registered under this name. Check the spelling."""
 
     code = "unknown_name"
+    usual_advice = "--app names the app that defines it"
 
 
 class UnknownQueue(AdeError):
-    """No queue with this name exists yet. `ade queues list` shows those that do."""
+    """No queue with this name exists yet."""
 
     code = "unknown_queue"
+    usual_advice = "`ade queues list` shows those that do"
 
 
 class UnknownDependency(AdeError):
@@ -113,9 +122,10 @@ class InvalidSchedule(AdeError):
 
 
 class UnknownSchedule(AdeError):
-    """No schedule with this name exists. `ade schedules list` shows those that do."""
+    """No schedule with this name exists."""
 
     code = "unknown_schedule"
+    usual_advice = "`ade schedules list` shows those that do"
 
 
 class EffectUnknown(AdeError):
@@ -197,8 +207,30 @@ class StoreUnavailable(StoreError):
     code = "store_unavailable"
 
 
+class AddressInUse(AdeError):
+    """The address to listen on cannot be had. Stop what uses it, or choose another with --host and --port."""
+
+    code = "address_in_use"
+
+
+class NeedsStore(AdeError):
+    """This is done on the store itself, not through a server. Run it where the store is, without --url."""
+
+    code = "needs_store"
+
+
+class ServerUnreachable(AdeError):
+    """The server could not be reached, or broke off. Check its address and that it runs, then try again."""
+
+    code = "server_unreachable"
+
+    def __init__(self, detail: str = "", *, was_sent: bool = False) -> None:
+        super().__init__(detail)
+        self.was_sent = was_sent  # whether the server may have done what was asked
+
+
 class StoreCorrupt(StoreError):
-    """The database file is damaged. Restore the newest backup (`ade backup` makes them); do not write to it."""
+    """The database file is damaged. Restore the newest backup; do not write to it."""
 
     code = "store_corrupt"
 
@@ -222,9 +254,10 @@ class StoreForeign(StoreError):
 
 
 class StoreMissing(StoreError):
-    """There is no store at this place yet. Check the URL; `ade up` or `ade enqueue` makes one."""
+    """There is no store at this place yet. Check the URL."""
 
     code = "store_missing"
+    usual_advice = "`ade up` or `ade enqueue` makes one"
 
 
 class StoreUnsupported(StoreError):
@@ -347,10 +380,18 @@ class InvalidProfile(AdeError):
     code = "invalid_profile"
 
 
+class UnknownWorker(AdeError):
+    """No worker of this id is known, or it is not yours."""
+
+    code = "unknown_worker"
+    usual_advice = "`ade workers` shows those that are"
+
+
 class UnknownAgent(AdeError):
-    """No agent with this name exists. `ade agents list` shows those that do."""
+    """No agent with this name exists."""
 
     code = "unknown_agent"
+    usual_advice = "`ade agents list` shows those that do"
 
 
 class ProgramNotStarted(AdeError):

@@ -18,6 +18,14 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int = 0
 
 
+_OF_ACCESS = ("session.", "token.", "login_link.", "access.")
+
+
+def is_of_access(event: Event) -> bool:
+    """Whether it tells how somebody gets in, and from where: that is for people who operate, not for all who read."""
+    return event.type.startswith(_OF_ACCESS)
+
+
 EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
     Verb.CREATE: ("task.created",),
     Verb.EDIT: ("task.edited",),

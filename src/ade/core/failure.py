@@ -2,8 +2,20 @@
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+ReportedKind = Literal[
+    "raised",
+    "retry_asked",
+    "rate_limited",
+    "timed_out",
+    "unrecoverable",
+    "bad_arguments",
+    "bad_result",
+    "out_of_memory",
+]  # what whoever carries out a run may say of its failure
 
 
 class FailureKind(StrEnum):
@@ -54,5 +66,9 @@ class TaskError(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: FailureKind
     type: str  # the exception's class name
     message: str
-    retryable: bool = True
+    retryable: bool = True  # false as well where its kind is never tried again, whatever was said
     details: dict[str, object] | None = None  # traceback, exit code, ...
+
+    def __post_init__(self) -> None:
+        if self.retryable and not FAILURES[self.kind].retry:
+            structs.force_setattr(self, "retryable", False)

@@ -3,6 +3,7 @@
 import hashlib
 import re
 
+from ade.core.errors import AdeError
 from ade.core.failure import TaskError
 
 _VARIABLE = (
@@ -14,6 +15,13 @@ _VARIABLE = (
 )
 
 _READ, _KEPT = 3_000, 300
+
+
+class UnknownFingerprint(AdeError):
+    """No dead letter has this fingerprint."""
+
+    code = "unknown_fingerprint"
+    usual_advice = "`ade dlq list` shows those there are"
 
 
 def pattern(message: str) -> str:

@@ -17,24 +17,34 @@ _UNSEEN = re.compile(
     r"\ufe00-\ufe0f\ufeff]"
 )
 _QUOTES = re.compile(r"\\\n|[\\'\"`]")
-_SHELL_SPACE = re.compile(r"\$\{IFS[^}]*\}|\$IFS\b", re.IGNORECASE)
+_SHELL_SPACE, _SHELL_BRACES = re.compile(r"\$IFS\b", re.IGNORECASE), re.compile(r"\$\{IFS[^}]*\}", re.IGNORECASE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
 def folded(text: str) -> str:
     """The same for all texts that look alike: NFKC, no case, nothing invisible, single spaces, none at the ends."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).casefold()
-        text = unicodedata.normalize("NFKC", text)
+        seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))  # what they parted is one character after all
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
     return _SPACES.sub(" ", _UNSEEN.sub("", text.lower())).strip()
 
 
 def readings(text: str) -> tuple[str, ...]:
     """The text folded; as a shell reads it, without quotes, escapes and `$IFS`; and as SQL, without comments."""
-    found = dict.fromkeys((folded(text), folded(_SHELL_SPACE.sub(" ", _QUOTES.sub("", text)))))
+    found = dict.fromkeys((folded(text), folded(_as_shell(text))))
     if "/*" in text:
-        found[folded(_COMMENT.sub(" ", text))] = None
+        found[folded(_blanked(_COMMENT, text, end="*/"))] = None
     return tuple(found)
+
+
+def _as_shell(text: str) -> str:
+    return _SHELL_SPACE.sub(" ", _blanked(_SHELL_BRACES, _QUOTES.sub("", text), end="}"))
+
+
+def _blanked(regex: re.Pattern[str], text: str, *, end: str) -> str:
+    """What lies behind the last end is left out: each beginning there would be followed through all of it in vain."""
+    head, last, tail = text.rpartition(end)
+    return regex.sub(" ", head + last) + tail
 
 
 class _Piece(NamedTuple):

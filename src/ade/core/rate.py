@@ -51,7 +51,7 @@ def take(state: RateState, taken: int, *, count: int, period_ms: int, now_ms: in
     return RateState(max(state.full_at, now_ms * 1000) + taken * _interval_us(count, period_ms))
 
 
-def next_allowed_ms(state: RateState, *, count: int, period_ms: int, now_ms: int) -> int:
-    """When the next start is allowed: now, or later."""
-    earliest = state.full_at - (count - 1) * _interval_us(count, period_ms)
+def next_allowed_ms(state: RateState, *, count: int, period_ms: int, now_ms: int, times: int = 1) -> int:
+    """When the next start is allowed, or so many at once: now, or later."""
+    earliest = state.full_at - (count - times) * _interval_us(count, period_ms)
     return max(-(-earliest // 1000), now_ms)

@@ -32,7 +32,7 @@ class AfterFailure(StrEnum):
 
 
 class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One piece of work. Times are integer milliseconds UTC; `args` and `result` are JSON as it was given."""
+    """One piece of work. Times are milliseconds UTC, over HTTP text; `args` and `result` are JSON as it was given."""
 
     # identity
     id: str

@@ -1,5 +1,6 @@
 """When a cron line fires next. Missed firings are coalesced into one."""
 
+import re
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -7,6 +8,8 @@ from msgspec import structs
 from ade.core.admission import check_name, check_priority, check_queue_name
 from ade.core.errors import InvalidSchedule
 from ade.core.records import Schedule
+
+_ZONE = re.compile(r"[A-Za-z0-9_+-]{1,50}(?:/[A-Za-z0-9_+-]{1,50}){0,3}")
 
 
 def next_fire_ms(cron: str, timezone: str, after_ms: int) -> int:
@@ -16,7 +19,8 @@ def next_fire_ms(cron: str, timezone: str, after_ms: int) -> int:
     from cronsim import CronSim, CronSimError
 
     try:
-        zone = ZoneInfo(timezone)
+        # ZoneInfo follows whatever is between slashes as a folder and as a package, however deep.
+        zone = ZoneInfo(timezone if _ZONE.fullmatch(timezone) else "")
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidSchedule(
             f"time zone {timezone[:60]!r} is unknown; use an IANA name such as Europe/Berlin"

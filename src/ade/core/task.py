@@ -43,6 +43,10 @@ def creation_event(task: Task) -> Event:
     payload: dict[str, object] = {"queue": task.queue, "name": task.name, "status": task.status}
     if task.parent_id is not None:
         payload["parent_id"] = task.parent_id
+    if task.run_after > task.created_at:
+        payload["run_after"] = task.run_after
+    if task.depends_on:
+        payload["waits_for"] = len(task.depends_on)
     return Event(type=kind, at=task.created_at, task_id=task.id, actor=task.author_id, payload=payload)
 
 

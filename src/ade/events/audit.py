@@ -1,6 +1,8 @@
 """The audit copy: every event once, in order, in a chain of hashes apart from the records it tells of."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 CURSOR = "audit"
 _PAGE = 1_000
 _END = 100  # entries that a quick look at the end of the chain reads
-_BEGIN_ANEW = "stop the workers, move what is left of it away as evidence, and begin a new one with `ade audit begin`"
+_ANEW = "stop the workers, move what is left of it away as evidence, and begin a new one"
+_ANEW_ADVICE = "`ade audit begin` begins one"
 _event_in = msgspec.json.Decoder(Event).decode
 
 
@@ -37,6 +40,29 @@ class AuditCopy(Protocol):
 
     async def count(self) -> int:
         """How many entries there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPlace:
+    """Where the audit copy of a store is kept, whether or not one was made yet."""
+
+    exists: Callable[[], bool]
+    open: Callable[[], AbstractAsyncContextManager[AuditCopy]]  # as it is, made if it is missing
+
+
+@asynccontextmanager
+async def current_copy(log: EventLog, place: AuditPlace) -> AsyncIterator[AuditCopy]:
+    """The copy, brought up to date with the log. One that is gone stays gone, so that it is noticed.
+
+    Raises AuditBroken.
+    """
+    reached = await log.cursor(CURSOR)
+    if reached and not place.exists():
+        raise cut_off(0, reached)
+    async with place.open() as copy:
+        while await copy_events(log, copy):
+            pass
+        yield copy
 
 
 async def copy_events(log: EventLog, copy: AuditCopy, *, limit: int = _PAGE) -> int:
@@ -171,12 +197,14 @@ def cut_off(seq: int, reached: int) -> AuditBroken:
     """The error for a copy that once went further than it does now."""
     return AuditBroken(
         f"the audit copy ends at entry {seq}, but had reached {reached}: its end, or the whole copy, was removed,"
-        f" or lies on another machine. Restore it from a backup, or {_BEGIN_ANEW}"
+        f" or lies on another machine. Restore it from a backup, or {_ANEW}",
+        advice=_ANEW_ADVICE,
     )
 
 
 def _too_long(head: AuditHead) -> AuditBroken:
     return AuditBroken(
         f"the audit copy goes up to event {head.seq}, the event log does not: was an older backup restored?"
-        f" If so, {_BEGIN_ANEW}"
+        f" If so, {_ANEW}",
+        advice=_ANEW_ADVICE,
     )

@@ -49,14 +49,24 @@ async def set_status(stores: Stores, agent_id: str, status: AgentStatus, *, acto
     """Let an agent begin new tasks, or no more; what it runs goes on. Raises UnknownAgent."""
     agent = await stores.agents.set_status(agent_id, status, _event(stores, EVENT_OF_STATUS[status], agent_id, actor))
     if agent is None:
-        raise UnknownAgent(f"no agent {agent_id[:100]!r} exists; `ade agents list` shows those that do")
+        raise unknown(agent_id)
     return agent
 
 
 async def remove(stores: Stores, agent_id: str, *, actor: str | None = None) -> None:
     """Forget an agent. Raises UnknownAgent."""
     if not await stores.agents.remove(agent_id, _event(stores, AGENT_REMOVED, agent_id, actor)):
-        raise UnknownAgent(f"no agent {agent_id[:100]!r} exists; `ade agents list` shows those that do")
+        raise unknown(agent_id)
+
+
+def unknown(agent_id: str, known: Iterable[str] = ()) -> UnknownAgent:
+    """With the one that may have been meant, if there is such a one."""
+    from difflib import get_close_matches  # slow to load, and only needed here
+
+    nearest = get_close_matches(agent_id, list(known), n=1)
+    meant = f"; did you mean {nearest[0]}?" if nearest else ""
+    advice = "" if meant else UnknownAgent.usual_advice
+    return UnknownAgent(f"no agent {agent_id[:100]!r} exists{meant}", advice=advice)
 
 
 def _event(stores: Stores, kind: str, agent_id: str, actor: str | None) -> Event:

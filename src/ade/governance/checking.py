@@ -10,9 +10,10 @@ from ade.core.approvals.delegations import Subject
 from ade.core.approvals.opening import People
 from ade.core.approvals.risk import Risk, level_of
 from ade.core.approvals.rulebook import Rulebook
-from ade.core.guard import Case, Occasion, Ruling, Verdict, rule_on
+from ade.core.guard import Case, Occasion, Ruling, Verdict
 from ade.governance import rulebook as rulebooks
 from ade.governance import runtime as runtimes
+from ade.governance.approvals.judging import judge
 from ade.governance.approvals.situation import Situation, assessed
 from ade.governance.approvals.submitting import previews
 from ade.governance.directory.users import load_directory
@@ -55,7 +56,7 @@ async def check(stores: Stores, question: Question, rulebook: Rulebook | None = 
         score=risk.score,
     )
     occasions = (Occasion.ENQUEUE, Occasion.RUN) if question.tool is None else (Occasion.TOOL,)
-    rulings = {occasion: rule_on(rulebook, case, occasion) for occasion in occasions}
+    rulings = {occasion: await judge(rulebook, case, occasion) for occasion in occasions}
     subject = Subject(
         name=question.name,
         tags=frozenset(question.tags),

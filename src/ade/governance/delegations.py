@@ -78,7 +78,7 @@ async def revoke(stores: Stores, delegation_id: str, *, actor: str) -> Delegatio
         kept = await DELEGATIONS.get(stores, delegation_id)
         if kept is None:
             raise UnknownDelegation(
-                f"no delegation {delegation_id[:60]!r} exists; `ade delegations list` shows those that do"
+                f"no delegation {delegation_id[:60]!r} exists", advice=UnknownDelegation.usual_advice
             )
         await _check_actor(stores, actor, kept.record.delegator)
         if kept.record.is_revoked:

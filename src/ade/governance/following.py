@@ -1,11 +1,11 @@
 """The newest of something that is kept in documents, for those of one event loop who ask often."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from ade.ports import RULES, Stores
+from ade.queue.turn import Turn
 
 T = TypeVar("T")
 _OLDEST_S = 1.0  # a hint may be lost, so what is older is looked at again
@@ -22,7 +22,7 @@ class Followed(Generic[T]):
         self._read_at = 0.0
         self._rings = 0
         self._rings_read = -1  # how many there had been when it was read
-        self._reading = asyncio.Lock()
+        self._reading = Turn()
         self._unfollow: Callable[[], None] | None = None
 
     async def current(self) -> T:

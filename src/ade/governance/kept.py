@@ -1,6 +1,6 @@
 """Records kept as documents: read with the version they were seen in, and written only if that still holds."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -33,8 +33,13 @@ class Shelf(Generic[R]):
         self._end = end
 
     async def get(self, stores: Stores, record_id: str) -> Kept[R] | None:
-        [found] = await stores.documents.fetch(self.kind, [record_id])
-        return None if found is None else self._kept(found)
+        [found] = await self.each(stores, [record_id])
+        return found
+
+    async def each(self, stores: Stores, record_ids: Sequence[str]) -> list[Kept[R] | None]:
+        """In the order asked."""
+        found = await stores.documents.fetch(self.kind, record_ids)
+        return [None if each is None else self._kept(each) for each in found]
 
     async def all(self, stores: Stores) -> dict[str, Kept[R]]:
         return {found.id: self._kept(found) for found in await stores.documents.list_documents(self.kind)}

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from ade.core.approvals.refusals import UnknownRulebook
 from ade.core.approvals.rulebook import Rulebook
 from ade.core.errors import StaleWrite
 from ade.core.events import Event
@@ -18,10 +19,10 @@ CURRENT = "current"
 class Edition(Struct, frozen=True, kw_only=True):
     """One version, as it was applied."""
 
-    version: int
-    rules: dict[str, Any]
-    digest: str
-    at: int
+    version: int = 0  # 0: nobody has applied one yet
+    rules: dict[str, Any] = {}
+    digest: str = ""
+    at: int = 0
     by: str | None = None
 
 
@@ -69,6 +70,20 @@ def _events(edition: Edition, rulebook: Rulebook) -> list[Event]:
 async def load(stores: Stores) -> Rulebook:
     """The rulebook in force; an empty one of version 0 where none was ever applied."""
     return await _newer(stores, None)
+
+
+async def newest(stores: Stores) -> Edition:
+    """The version in force, as it was applied."""
+    kept = await NEWEST.get(stores, CURRENT)
+    return Edition() if kept is None else kept.record
+
+
+async def edition(stores: Stores, version: int) -> Edition:
+    """Raises UnknownRulebook."""
+    kept = await EDITIONS.get(stores, str(version))
+    if kept is None:
+        raise UnknownRulebook(f"the rulebook never had a version {version}", advice=UnknownRulebook.usual_advice)
+    return kept.record
 
 
 async def history(stores: Stores) -> list[Edition]:

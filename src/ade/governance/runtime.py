@@ -8,11 +8,11 @@ from msgspec import Struct, structs
 
 from ade.core.approvals.refusals import InvalidSetting, UnknownSetting
 from ade.core.approvals.risk import Thresholds
-from ade.core.documents import DocumentWrite
+from ade.core.documents import DocumentWrite, stale
 from ade.core.events import Event
 from ade.core.records import Task
 from ade.governance.following import Followed
-from ade.governance.kept import Shelf, decided
+from ade.governance.kept import Kept, Shelf, decided
 from ade.governance.runtime_names import FEATURES, IN_ORDER, SETTINGS
 from ade.ports import Stores
 
@@ -83,11 +83,20 @@ class Runtime(Struct, frozen=True, kw_only=True):
 
 
 async def load(stores: Stores) -> Runtime:
-    values, switches = await _VALUES.shelf.all(stores), await _SWITCHES.shelf.all(stores)
+    values, switches = await kept_values(stores), await kept_switches(stores)
     return Runtime(
-        values={name: float(kept.record.value) for name, kept in values.items() if name in SETTINGS},
-        switches={name: bool(kept.record.value) for name, kept in switches.items() if name in FEATURES},
+        values={name: float(kept.record.value) for name, kept in values.items()},
+        switches={name: bool(kept.record.value) for name, kept in switches.items()},
     )
+
+
+async def kept_values(stores: Stores) -> dict[str, Kept[Stored]]:
+    """The settings that the store has, with who has said so, and when."""
+    return {name: kept for name, kept in (await _VALUES.shelf.all(stores)).items() if name in SETTINGS}
+
+
+async def kept_switches(stores: Stores) -> dict[str, Kept[Stored]]:
+    return {name: kept for name, kept in (await _SWITCHES.shelf.all(stores)).items() if name in FEATURES}
 
 
 async def default_timeout_ms(stores: Stores) -> int | None:
@@ -96,17 +105,18 @@ async def default_timeout_ms(stores: Stores) -> int | None:
     return None if kept is None else round(kept.record.value * 1000) or None
 
 
-async def set_value(stores: Stores, name: str, value: float, *, actor: str | None) -> Runtime:
-    """What the store says from now on. Raises UnknownSetting, and InvalidSetting with the bounds."""
+async def set_value(stores: Stores, name: str, value: float, *, actor: str | None, seen: int | None = None) -> Runtime:
+    """What the store says from now on. `seen` is the version this was decided on, 0 where nothing was stored; None:
+    whichever there is. Raises UnknownSetting, InvalidSetting with the bounds, and StaleWrite."""
     check_setting(name)
     _check_bounds(name, value)
-    return await _change(stores, _VALUES, name, float(value), actor)
+    return await _change(stores, _VALUES, name, float(value), actor, seen)
 
 
-async def switch(stores: Stores, name: str, is_on: bool, *, actor: str | None) -> Runtime:
-    """Raises UnknownSetting."""
+async def switch(stores: Stores, name: str, is_on: bool, *, actor: str | None, seen: int | None = None) -> Runtime:
+    """Raises UnknownSetting and, if it is not as it was `seen`, StaleWrite."""
     check_feature(name)
-    return await _change(stores, _SWITCHES, name, is_on, actor)
+    return await _change(stores, _SWITCHES, name, is_on, actor, seen)
 
 
 async def unset(stores: Stores, name: str, *, actor: str | None) -> Runtime:
@@ -117,41 +127,47 @@ async def unset(stores: Stores, name: str, *, actor: str | None) -> Runtime:
     return await _change(stores, _VALUES, name, None, actor)
 
 
-async def _change(stores: Stores, family: _Family, name: str, new: float | bool | None, actor: str | None) -> Runtime:
+async def _change(
+    stores: Stores, family: _Family, name: str, new: float | bool | None, actor: str | None, seen: int | None = None
+) -> Runtime:
     """Write it and tell of it, unless it is so already."""
 
     async def step() -> None:
         kept = await family.shelf.get(stores, name)
-        old = None if kept is None else kept.record.value
+        old, version = (None, 0) if kept is None else (kept.record.value, kept.version)
+        write = DocumentWrite(kind=family.shelf.kind, id=name, seen=version)
+        if seen is not None and seen != version:
+            raise stale(write)
         if old == new:
             return
         _check_order(await load(stores), name, new)
-        now, seen = stores.clock.now(), 0 if kept is None else kept.version
+        now = stores.clock.now()
         payload: dict[str, object] = {"name": name, "old": old, "new": new}  # None: nothing is in the store
-        write = DocumentWrite(kind=family.shelf.kind, id=name, seen=seen)
         if new is not None:
-            write = family.shelf.put(name, Stored(value=new, by=actor, at=now), seen=seen)
+            write = family.shelf.put(name, Stored(value=new, by=actor, at=now), seen=version)
         await stores.documents.write([write], [Event(type=family.event, at=now, actor=actor, payload=payload)])
 
-    await decided(step)
+    await (decided(step) if seen is None else step())
     return await load(stores)
 
 
 def check_setting(name: str) -> None:
     if name not in SETTINGS:
-        raise UnknownSetting(f"no run-time setting is called {name[:100]!r}; {_hint(name, SETTINGS, 'config show')}")
+        raise _unknown(f"no run-time setting is called {name[:100]!r}", name, SETTINGS, "config show")
 
 
 def check_feature(name: str) -> None:
     if name not in FEATURES:
-        raise UnknownSetting(f"no feature is called {name[:100]!r}; {_hint(name, FEATURES, 'features list')}")
+        raise _unknown(f"no feature is called {name[:100]!r}", name, FEATURES, "features list")
 
 
-def _hint(name: str, known: Mapping[str, object], command: str) -> str:
+def _unknown(told: str, name: str, known: Mapping[str, object], command: str) -> UnknownSetting:
     from difflib import get_close_matches  # slow to load, and only needed here
 
     near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"`ade {command}` shows those there are"
+    if near:
+        return UnknownSetting(f"{told}; did you mean {near[0]}?")
+    return UnknownSetting(told, advice=f"`ade {command}` shows those there are")
 
 
 def _check_bounds(name: str, value: float) -> None:

@@ -1,6 +1,6 @@
 """Requests with an Idempotency-Key, kept for a day as documents that nobody follows.
 
-How to wire it, around a route that changes something:
+How it is used, around a route that changes something:
 
     begun = await begin(stores, account, key, fingerprint(method, target, body))
     if isinstance(begun, Answer):
@@ -10,8 +10,9 @@ How to wire it, around a route that changes something:
 
 `finish` is called for refusals too (they free the key), and `forget` when the route raised; if the store fails in one
 of these, that is logged and the answer goes out all the same. A server that is killed in between leaves the key as
-running; after two minutes the next request with it carries out the same once more. So the route itself must be safe
-to repeat: tasks by their own key, everything else by its version, status or digest.
+running; after `runs_ms` the next request with it carries out the same once more. So the route itself must be safe
+to repeat: tasks by their own key, everything else by its version, status or digest. Who takes longer than that calls
+`renew` meanwhile, and ends with that before `finish`, so that neither gets in the way of the other.
 """
 
 import os
@@ -21,6 +22,7 @@ from msgspec import Struct, structs
 
 from ade.core.errors import StaleWrite
 from ade.core.web.idempotency import (
+    KEPT_MS,
     RUNS_MS,
     Answer,
     KeptRequest,
@@ -47,7 +49,9 @@ class Begun(Struct, frozen=True, kw_only=True):
     is_second_try: bool = False  # somebody has begun it before and did not come back
 
 
-async def begin(stores: Stores, account: str, key: str, fingerprint: str) -> Begun | Answer:
+async def begin(
+    stores: Stores, account: str, key: str, fingerprint: str, *, kept_ms: int = KEPT_MS, runs_ms: int = RUNS_MS
+) -> Begun | Answer:
     """Take the request on, or learn how it was answered. No two callers have the same request at once.
 
     Raises RequestRefused: 409 while another caller has it (or its answer was too large to be kept), 422 when the key
@@ -64,12 +68,25 @@ async def begin(stores: Stores, account: str, key: str, fingerprint: str) -> Beg
         if state not in (Standing.FIRST, Standing.ABANDONED):
             raise refusal(state)
         request = KeptRequest(
-            fingerprint=fingerprint, holder=holder, begun_at=stores.clock.now(), runs_until=steady + RUNS_MS
+            fingerprint=fingerprint,
+            holder=holder,
+            begun_at=stores.clock.now(),
+            runs_until=steady + runs_ms,
+            kept_ms=kept_ms,
         )
         await _write(stores, place, request, seen=0 if kept is None else kept.version)
         return Begun(place=place, request=request, is_second_try=state is Standing.ABANDONED)
 
     return await decided(step)
+
+
+async def renew(stores: Stores, begun: Begun, runs_ms: int) -> None:
+    """It is still being carried out. Who was taken for dead changes nothing any more."""
+    kept = await _mine(stores, begun)
+    if kept is not None and kept.record.answer is None:
+        with suppress(StaleWrite):
+            longer = structs.replace(kept.record, runs_until=stores.clock.steady() + min(runs_ms, RUNS_MS))
+            await _write(stores, begun.place, longer, seen=kept.version)
 
 
 async def finish(stores: Stores, begun: Begun, answer: Answer) -> None:

@@ -20,7 +20,7 @@ class Unit(Struct, frozen=True, kw_only=True):
 class AgentView(Struct, frozen=True, kw_only=True):
     id: str
     status: AgentStatus  # offline too when nobody has heard of it for long
-    type: str | None
+    type: str | None = None
     capabilities: tuple[str, ...]
     max_tasks: int
     used: int

@@ -31,8 +31,8 @@ class InboxItem(Struct, frozen=True, kw_only=True):
 
     task_id: str
     name: str
-    description: str | None
-    author: str | None
+    description: str | None = None
+    author: str | None = None
     priority: int
     approval: str  # the id of the gate
     state: GateState
@@ -41,7 +41,7 @@ class InboxItem(Struct, frozen=True, kw_only=True):
     reason: str
     policy: str
     level: RiskLevel
-    score: float | None
+    score: float | None = None
     opened_at: int
     due_at: int  # until when an answer is of use
     in_batch: bool
@@ -57,9 +57,9 @@ class UserStats(Struct, frozen=True, kw_only=True):
     pending: int
     approved: int
     rejected: int
-    response_ms: int | None  # on average, from the opening of a gate to the answer
-    last_at: int | None
-    last_action: str | None  # the type of its event
+    response_ms: int | None = None  # on average, from the opening of a gate to the answer
+    last_at: int | None = None
+    last_action: str | None = None  # the type of its event
 
 
 class TaskStats(Struct, frozen=True, kw_only=True):

@@ -50,8 +50,9 @@ async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:
     if task.queue in {queue.name for queue in await stores.queues.list_queues() if queue.paused}:
         yield Reason(
             code="queue_paused",
-            sentence=f"the queue {task.queue!r} is paused; `ade queues resume {task.queue}` lets it go on",
+            sentence=f"the queue {task.queue!r} is paused",
             facts={"queue": task.queue},
+            advice=f"`ade queues resume {task.queue}` lets it go on",
         )
     views = await view_workers(stores)
     for reason in await _workers_and_agents(stores, views, task):
@@ -113,7 +114,7 @@ def _workers(views: Sequence[WorkerView], task: Task) -> Iterator[Reason]:
     able = [each for each in placed if serves(each.worker, task)]
     willing = _willing(views, task)
     if not alive:
-        yield Reason(code="no_worker", sentence="no worker is running; start one with `ade worker`")
+        yield Reason(code="no_worker", sentence="no worker is running", advice="start one with `ade worker`")
     elif placed and not able:
         yield _lacking(placed, task)
     elif not able:
@@ -148,8 +149,8 @@ def _lacking(placed: Sequence[WorkerView], task: Task) -> Reason:
         "missing": nobody_has or missing(nearest.worker, task),
         "workers": {each.worker.id: list(each.worker.capabilities) for each in placed},
     }
-    hint = "start one with `ade worker --capability`, or give it to their agent with `ade agents register`"
-    return Reason(code="capabilities", sentence=f"{sentence}; {hint}", facts=facts)
+    advice = "start one with `ade worker --capability`, or give it to their agent with `ade agents register`"
+    return Reason(code="capabilities", sentence=sentence, facts=facts, advice=advice)
 
 
 async def _definition(stores: Stores, task: Task) -> Definition | None:
@@ -233,9 +234,10 @@ def _failed(task: Task, at: str) -> Reason:
     used_up = task.attempt >= task.max_attempts
     attempts = "its only attempt is" if task.max_attempts == 1 else f"all {task.max_attempts} attempts are"
     what = f"{attempts} used up" if used_up else "another attempt could not help"
-    discarded = f"; it was discarded: {task.reason}" if task.discarded else f"; `ade retry {task.id}` runs it again"
+    discarded = f"; it was discarded: {task.reason}" if task.discarded else ""
     return Reason(
         code="attempts_used_up" if used_up else "final",
         sentence=f"it failed{at}, {what}. {error}{discarded}",
         facts={"error": error, "attempt": task.attempt, "max_attempts": task.max_attempts, "discarded": task.discarded},
+        advice=None if task.discarded else f"`ade retry {task.id}` runs it again",
     )

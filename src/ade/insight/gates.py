@@ -48,15 +48,15 @@ class GateView(Struct, frozen=True, kw_only=True):
     state: GateState
     digest: str
     step: str
-    about: Any
+    about: Any = None
     reason: str
     policy: str
     policy_version: int
     level: RiskLevel
     opened_at: int
-    decided_at: int | None
+    decided_at: int | None = None
     expires_at: int
-    valid_until: int | None  # of an approval that was not used yet
+    valid_until: int | None = None  # of an approval that was not used yet
     is_automatic: bool
     in_batch: bool
     rules: list[RuleView]
@@ -73,15 +73,15 @@ class ReviewView(Struct, frozen=True, kw_only=True):
     task_id: str
     name: str
     status: Status
-    risk: dict[str, Any] | None
+    risk: dict[str, Any] | None = None
     gates: list[GateView]
-    preview: Any
+    preview: Any = None
     errors: list[str]  # why it went back to its author
     start: StartMode
-    not_before: int | None
-    not_after: int | None
+    not_before: int | None = None
+    not_after: int | None = None
     comments: list[Comment]
-    bypass: Bypass | None
+    bypass: Bypass | None = None
 
 
 def view_review(task: Task, people: People, *, now: int) -> ReviewView | None:

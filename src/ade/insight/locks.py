@@ -1,13 +1,17 @@
 """Who holds what, who waits for it, and who waits for whom."""
 
+from itertools import chain
+
 from msgspec import Struct
 
 from ade.core.locks.deadlocks import Edge, Ring, Waits
-from ade.core.locks.records import LockRequest, kind_of, place_in_line
+from ade.core.locks.graph import nearest_edges, scopes_in_rings
+from ade.core.locks.records import LockItem, LockRequest, LockState, kind_of, place_in_line
 from ade.core.locks.wishes import LockMode
 from ade.ports import LockQuery, Stores
 
 MOST_REQUESTS = 10_000
+_MOST_IN_RINGS = 100  # scopes whose rings are looked for
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -36,8 +40,25 @@ class LockView(Struct, frozen=True, kw_only=True):
     waiters: list[Standing]
 
 
+class RequestView(Struct, frozen=True, kw_only=True):
+    """A request as its owner sees it."""
+
+    id: str
+    namespace: str
+    owner: str
+    state: LockState
+    items: tuple[LockItem, ...]  # with their tokens once it is granted
+    priority: int
+    ttl_ms: int
+    expires_in_ms: int  # unless it is renewed: the lock, or the place in line
+    asked_at: int
+    purpose: str | None = None
+    granted_at: int | None = None
+    position: int | None = None  # in line; 1 is the next
+
+
 class LockGraph(Struct, frozen=True, kw_only=True):
-    """Who cannot go on before whom, by the owners' names, and the rings among them."""
+    """Who cannot go on before whom, the rings among them, and the requests that both are about."""
 
     requests: dict[str, LockRequest]
     edges: list[Edge]
@@ -78,15 +99,45 @@ def _view(namespace: str, resource: str, known: list[LockRequest], steady: int) 
     return LockView(namespace=namespace, resource=resource, holders=holders, waiters=waiters)
 
 
+async def view_request(stores: Stores, request: LockRequest) -> RequestView:
+    return RequestView(
+        id=request.id,
+        namespace=request.namespace,
+        owner=request.owner,
+        state=request.state,
+        items=request.items,
+        priority=request.priority,
+        ttl_ms=request.ttl_ms,
+        expires_in_ms=max(request.lease_until - stores.clock.steady(), 0),
+        asked_at=request.asked_at,
+        purpose=request.purpose,
+        granted_at=request.granted_at,
+        position=await _position(stores, request) if request.is_waiting else None,
+    )
+
+
+async def _position(stores: Stores, request: LockRequest) -> int:
+    """The last of its places in the lines of its resources."""
+    ahead = 0
+    for resource in request.resources:
+        query = LockQuery(namespace=request.namespace, resource=resource, limit=MOST_REQUESTS)
+        line = (one for one in await stores.locks.find(query) if one.is_waiting)
+        ahead = max(ahead, sum(place_in_line(one) < place_in_line(request) for one in line))
+    return ahead + 1
+
+
 async def lock_graph(stores: Stores, namespace: str) -> LockGraph:
     found = await stores.locks.find(LockQuery(namespace=namespace, limit=MOST_REQUESTS))
-    waits = Waits(found)
+    waits, edges = Waits(found), nearest_edges(found)
     rings: dict[frozenset[str], Ring] = {}
-    for scope in waits.scopes():
+    for scope in scopes_in_rings(edges)[:_MOST_IN_RINGS]:
         ring = waits.ring_of(scope)
         if ring is not None:
             rings.setdefault(frozenset(edge.scope for edge in ring), ring)
-    return LockGraph(requests={one.id: one for one in found}, edges=waits.edges(), rings=list(rings.values()))
+    edges = list(dict.fromkeys((*edges, *chain(*rings.values()))))  # a ring may go by a short cut
+    named = {end for edge in edges for end in (edge.waiter, edge.blocker)}
+    requests = {one.id: one for one in found if one.id in named}
+    return LockGraph(requests=requests, edges=edges, rings=list(rings.values()))
 
 
 def standing(request: LockRequest, resource: str, steady: int) -> Standing:
@@ -105,3 +156,22 @@ def standing(request: LockRequest, resource: str, steady: int) -> Standing:
         purpose=request.purpose,
         task_id=request.task_id,
     )
+
+
+class Renewed(Struct, frozen=True, kw_only=True):
+    """What is left of the locks and places in line, and which are gone."""
+
+    renewed: list[RequestView]
+    lost: list[str] = []
+    gave_way: list[str] = []  # of those: they waited in a ring
+
+
+class Released(Struct, frozen=True, kw_only=True):
+    released: list[str]
+    lost: list[str] = []  # they were gone already
+
+
+class TakenAway(Struct, frozen=True, kw_only=True):
+    request_id: str
+    owner: str
+    resources: tuple[str, ...]

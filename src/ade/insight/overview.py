@@ -31,13 +31,13 @@ class QueueView(Depth, frozen=True, kw_only=True):
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
-    """Per second, over `over_ms` up to now; shorter than a minute when very much is going on."""
+    """Tasks per second, over `over_ms` up to now; shorter than a minute when very much is going on."""
 
     over_ms: int
-    created: float
-    completed: float
-    failed: float
-    retried: float
+    created_per_s: float
+    completed_per_s: float
+    failed_per_s: float
+    retried_per_s: float
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -57,16 +57,18 @@ async def overview(stores: Stores) -> Overview:
     tallies = await stores.queues.tallies()
     return Overview(
         at=stores.clock.now(),
-        queues=await _queues(stores, tallies),
+        queues=await view_queues(stores, tallies),
         names=_depths((tally.name, tally) for tally in tallies),
         workers=await view_workers(stores),
         throughput=await throughput(stores),
-        dead_letters=await _count_dead_letters(stores, tallies),
+        dead_letters=await count_dead_letters(stores, tallies),
     )
 
 
-async def _queues(stores: Stores, tallies: list[Tally]) -> list[QueueView]:
+async def view_queues(stores: Stores, tallies: list[Tally] | None = None) -> list[QueueView]:
+    """All queues by name; `tallies` if they were read before."""
     now = stores.clock.now()
+    tallies = await stores.queues.tallies() if tallies is None else tallies
     oldest = await stores.queues.oldest_ready()
     known = {queue.name: queue for queue in await stores.queues.list_queues()}
     depths = {depth.name: depth.by_status for depth in _depths((tally.queue, tally) for tally in tallies)}
@@ -101,17 +103,20 @@ async def throughput(stores: Stores, window_ms: int = _WINDOW_MS) -> Throughput:
     counts: dict[str, int] = {}
     for event in recent:
         counts[event.type] = counts.get(event.type, 0) + 1
-    per_second = 1000 / over_ms
+
+    def rate(event_type: str) -> float:
+        return round(counts.get(event_type, 0) * 1000 / over_ms, 3)
+
     return Throughput(
         over_ms=over_ms,
-        created=counts.get("task.created", 0) * per_second,
-        completed=counts.get("task.succeeded", 0) * per_second,
-        failed=counts.get("task.failed", 0) * per_second,
-        retried=counts.get("task.retry_scheduled", 0) * per_second,
+        created_per_s=rate("task.created"),
+        completed_per_s=rate("task.succeeded"),
+        failed_per_s=rate("task.failed"),
+        retried_per_s=rate("task.retry_scheduled"),
     )
 
 
-async def _count_dead_letters(stores: Stores, tallies: list[Tally]) -> int:
+async def count_dead_letters(stores: Stores, tallies: list[Tally]) -> int:
     if not any(tally.status is Status.FAILED and tally.count for tally in tallies):
         return 0
     query = TaskQuery(statuses=frozenset({Status.FAILED}), discarded=False, limit=_MOST_DEAD_LETTERS)

@@ -2,13 +2,21 @@
 
 from datetime import UTC, datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 
 class Reason(Struct, frozen=True, kw_only=True):
+    """`advice` is what helps at a command line; a fact that there is not is left out."""
+
     code: str
     sentence: str
     facts: dict[str, object] = {}
+    advice: str | None = None
+
+    def __post_init__(self) -> None:
+        if None in self.facts.values():
+            known = {name: value for name, value in self.facts.items() if value is not None}
+            structs.force_setattr(self, "facts", known)
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -47,3 +55,14 @@ def listed(ids: list[str], most: int = 5) -> str:
     """A few ids, and how many more there are."""
     shown = ", ".join(ids[:most])
     return f"{shown} and {len(ids) - most} more" if len(ids) > most else shown
+
+
+def short_span(ms: int) -> str:
+    """A length of time in its largest unit: `3 min`."""
+    seconds = max(ms, 0) / 1000
+    for unit, size, smaller in (("d", 86_400, 3600), ("h", 3600, 60), ("min", 60, 1)):
+        if seconds >= size - smaller / 2:  # 59.8 min are an hour, not 60 min
+            return f"{seconds / size:.0f} {unit}"
+    if seconds < 1:
+        return f"{max(ms, 0)} ms"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

@@ -116,7 +116,7 @@ async def get_subagent(stores: Stores, task_id: str) -> Subagent:
     """Raises UnknownTask, also for a task that runs no agent."""
     task = await get(stores, task_id)
     if not is_run(task.name):
-        raise UnknownTask(f"task {task_id} runs no agent but {task.name}; `ade show` tells about it")
+        raise UnknownTask(f"task {task_id} runs no agent but {task.name}", advice="`ade show` tells about it")
     return subagent_of(task, now=stores.clock.now())
 
 

@@ -26,7 +26,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
 def view(worker: Worker, *, now: int, steady: int) -> WorkerView:
     silent = max(steady - worker.heartbeat_until, 0)
-    still = max(now - worker.progress_at, 0)
+    still = max(now - max(worker.progress_at, worker.started_at), 0)  # one that has just begun never went round
     if silent:
         liveness = Liveness.SILENT
     elif worker.draining:
@@ -44,6 +44,13 @@ async def view_workers(stores: Stores) -> list[WorkerView]:
     workers = await stores.workers.list_workers()
     views = [view(worker, now=now, steady=steady) for worker in workers]
     return sorted(views, key=lambda each: (each.worker.started_at, each.worker.id))
+
+
+async def is_fed(stores: Stores, consumer: str) -> bool:
+    """Whether a live worker is there for this consumer of inboxes."""
+    steady = stores.clock.steady()
+    workers = await stores.workers.list_workers()
+    return any(consumer in worker.names and worker.heartbeat_until > steady for worker in workers)
 
 
 def serves(worker: Worker, task: Task) -> bool:

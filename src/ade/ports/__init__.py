@@ -59,6 +59,7 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     queue: str | None = None
     name: str | None = None
     tag: str | None = None
+    resource: str | None = None  # that it names: what it changes or locks
     parent_id: str | None = None
     author_id: str | None = None
     worker_id: str | None = None
@@ -140,6 +141,9 @@ class SweepStore(Protocol):
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
         """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
 
+    async def duties(self) -> Mapping[str, int]:
+        """Until when each duty is taken, by the steady clock; those that nobody performs any more too."""
+
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
         """Final tasks that ended before the moment, oldest first: candidates for archive and pruning.
 
@@ -196,6 +200,9 @@ class QueueStore(Protocol):
 
     async def oldest_ready(self) -> Mapping[str, int]:
         """For each queue with ready tasks: when the oldest of them became due."""
+
+    async def count_delayed(self) -> int:
+        """How many tasks are in no line because they are not due yet."""
 
     async def running_by_key(self, name: str, key: str) -> list[str]:
         """Ids of the running tasks of this name that share a concurrency key."""
@@ -265,8 +272,8 @@ class ScheduleStore(Protocol):
     async def due_schedules(self, now: int) -> list[Schedule]:
         """Schedules that are not paused and whose next firing has come."""
 
-    async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
-        """Move a schedule on if nobody else has; False when somebody has."""
+    async def advance_schedule(self, seen: Schedule, after: Schedule, event: Event | None = None) -> bool:
+        """Move a schedule on, or replace it, if nobody else has; False when somebody has. Then no event is entered."""
 
     async def remove(self, name: str, event: Event | None = None) -> bool:
         """Delete a schedule, and enter the event that tells of it; False when there is none."""
@@ -294,8 +301,9 @@ class UpkeepStore(Protocol):
     async def check_invariants(self) -> list[str]:
         """Every broken invariant in a sentence; empty when all hold."""
 
-    async def health(self) -> Health:
-        """Versions, sizes, settings in force, and what deserves attention."""
+    async def health(self, *, thorough: bool = True) -> Health:
+        """Versions, sizes, settings in force, and what deserves attention. What takes longer the more there is, such as
+        reading a whole file, is left out unless `thorough`."""
 
     async def checkpoint(self) -> None:
         """Housekeeping of the files; logs an alarm when they grow past their bounds."""

@@ -22,9 +22,9 @@ class DocumentStore(Protocol):
         events are entered.
         """
 
-    async def take_rate(self, key: str, count: int, period_ms: int) -> int:
-        """Use up one of `count` starts in `period_ms` (GCRA, as for names and locks). 0 if there was one left; else in
-        how many milliseconds there will be, and nothing was used up."""
+    async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
+        """Use up `times` of `count` starts in `period_ms` (GCRA, as for names and locks). 0 if so many were left; else
+        in how many milliseconds they will be, and nothing was used up."""
 
     async def expire_documents(self, limit: int) -> int:
         """Remove documents that have expired, and rates nobody needs any more. Answers how many, `limit` at most."""

@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from ade.core.change import Change
 from ade.core.errors import InvalidTask
-from ade.core.fingerprint import fingerprint, pattern
+from ade.core.fingerprint import UnknownFingerprint, fingerprint, pattern
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.core.task import discard, replay
@@ -15,6 +15,7 @@ from ade.queue.decisions import ring_for
 
 _PAGE = 200
 _EXAMPLES = 5
+_NO_ARGS = Raw(b"{}")
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -37,19 +38,29 @@ class Tried(Struct, frozen=True, kw_only=True):
     moved_on: tuple[str, ...]
 
 
-async def groups(stores: Stores, query: TaskQuery | None = None) -> list[Group]:
-    """The dead letters by fingerprint, the largest group first."""
+async def groups(stores: Stores, query: TaskQuery | None = None, *, most: int | None = None) -> list[Group]:
+    """The dead letters by fingerprint, the largest group first; only the newest `most` of them, if asked."""
     found: dict[str, list[Task]] = {}
-    async for task in dead_letters(stores, query):
-        found.setdefault(fingerprint_of(task), []).append(task)
+    async for task in dead_letters(stores, query, most=most):
+        bare = structs.replace(task, args=_NO_ARGS, preview=None, review=None, progress=None)  # there may be very many
+        found.setdefault(fingerprint_of(task), []).append(bare)
     made = [_group(key, tasks) for key, tasks in found.items()]
     return sorted(made, key=lambda group: (-group.count, group.fingerprint))
 
 
 async def dead_letters(
-    stores: Stores, query: TaskQuery | None = None, *, same_as: str | None = None, oldest_first: bool = False
+    stores: Stores,
+    query: TaskQuery | None = None,
+    *,
+    same_as: str | None = None,
+    oldest_first: bool = False,
+    most: int | None = None,
 ) -> AsyncIterator[Task]:
-    """Every dead letter that fits the query and, if asked, has this fingerprint; newest first unless asked."""
+    """Every dead letter that fits the query and, if asked, has this fingerprint; newest first unless asked.
+
+    No more than `most` are looked at, if asked.
+    """
+    looked_at = 0
     wanted = structs.replace(
         query or TaskQuery(),
         statuses=frozenset({Status.FAILED}),
@@ -62,7 +73,8 @@ async def dead_letters(
         for task in page.tasks:
             if same_as is None or fingerprint_of(task) == same_as:
                 yield task
-        if page.next is None:
+        looked_at += len(page.tasks)
+        if page.next is None or (most is not None and looked_at >= most):
             return
         wanted = structs.replace(wanted, after=page.next)
 
@@ -75,10 +87,11 @@ async def replay_all(
     limit: int | None = None,
     actor: str | None = None,
     on_progress: Callable[[int], None] | None = None,
+    most: int | None = None,
 ) -> Tried:
     """Run all dead letters that fit again, each with fresh attempts. `on_progress` hears how many were looked at."""
     return await _change_all(
-        stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor), on_progress
+        stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor), on_progress, most
     )
 
 
@@ -91,12 +104,13 @@ async def discard_all(
     limit: int | None = None,
     actor: str | None = None,
     on_progress: Callable[[int], None] | None = None,
+    most: int | None = None,
 ) -> Tried:
     """Take all dead letters that fit off the list, with the reason on record. For `on_progress` see `replay_all`."""
     if not reason.strip():
         raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
     return await _change_all(
-        stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor), on_progress
+        stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor), on_progress, most
     )
 
 
@@ -107,6 +121,7 @@ async def _change_all(
     limit: int | None,
     decision: Callable[[Task, int], Change],
     on_progress: Callable[[int], None] | None,
+    most: int | None,
 ) -> Tried:
     """Oldest first: who waits for another comes after it, and finds it running again."""
     changed: list[str] = []
@@ -124,7 +139,7 @@ async def _change_all(
             on_progress(len(batch))
         batch.clear()
 
-    async for task in dead_letters(stores, query, same_as=same_as, oldest_first=True):
+    async for task in dead_letters(stores, query, same_as=same_as, oldest_first=True, most=most):
         batch.append(task)
         if len(batch) >= _PAGE or (limit is not None and len(changed) + len(batch) >= limit):
             await write()
@@ -133,6 +148,11 @@ async def _change_all(
     if batch:
         await write()
     return Tried(changed=tuple(changed), moved_on=tuple(moved_on))
+
+
+def unknown_fingerprint(asked: str) -> UnknownFingerprint:
+    told = f"no dead letter has the fingerprint {asked[:60]!r}"
+    return UnknownFingerprint(told, advice=UnknownFingerprint.usual_advice)
 
 
 def fingerprint_of(task: Task) -> str:

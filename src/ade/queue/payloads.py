@@ -1,7 +1,6 @@
 """Arguments and results too large for a record live in the blob store; the record keeps a reference."""
 
 import hashlib
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw, Struct
@@ -21,12 +20,12 @@ class _Reference(Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Reference).decode
 
 
-def _is_reference(raw: Raw) -> bool:
+def is_reference(raw: Raw) -> bool:
+    """Whether this stands for something too large for a record."""
     return bytes(raw).startswith(_PREFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class Payloads:
+class Payloads(Struct, frozen=True):
     """Sizes are bytes of JSON."""
 
     blobs: BlobStore
@@ -35,11 +34,11 @@ class Payloads:
 
     def fits(self, raw: Raw) -> bool:
         """Whether this stays in the record. JSON that looks like a reference never does, so none can be forged."""
-        return len(raw) <= self.inline_limit and not _is_reference(raw)
+        return len(raw) <= self.inline_limit and not is_reference(raw)
 
     def is_kept(self, task_id: str, raw: Raw) -> bool:
         """Whether this is a reference to what was spilled for the arguments of this very task."""
-        return _is_reference(raw) and _decode(raw).blob == f"{task_id}.args"
+        return is_reference(raw) and _decode(raw).blob == f"{task_id}.args"
 
     async def spill(self, task_id: str, kind: str, raw: Raw) -> Raw:
         """What to keep in the record: the JSON itself or, once the blob is durable, a reference to it."""
@@ -57,7 +56,7 @@ class Payloads:
 
     async def load(self, raw: Raw) -> Raw:
         """The JSON itself. Raises StoreCorrupt when the blob is missing or is not what was stored."""
-        if not _is_reference(raw):
+        if not is_reference(raw):
             return raw
         reference = _decode(raw)
         content = await self.blobs.get_blob(reference.blob)

@@ -4,29 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from ade.core.approvals.records import Review
 from ade.core.errors import InvalidTask
 from ade.core.ids import uuid7
 from ade.core.records import Definition, Task
-from ade.core.retry import Backoff
 from ade.core.task import admit
+from ade.queue.defaults import TaskDefaults
 from ade.queue.ids import fresh_id
 from ade.queue.signature import Signature
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 _UNUSED_ID = uuid7(0, bytes(10))  # stands for the id while a template is checked
-
-
-class TaskDefaults(Struct, frozen=True, kw_only=True):
-    """What holds for a task when neither its definition nor its options say otherwise."""
-
-    max_attempts: int = 3
-    timeout_ms: int | None = None
-    backoff: Backoff = Backoff()
-    result_ttl_ms: int | None = None
 
 
 def template_of(definition: Definition, defaults: TaskDefaults) -> Task:

@@ -1,10 +1,35 @@
 """What somebody does to a queue as a whole. It is told in the log, as everything that changes what runs."""
 
+from collections.abc import Iterable
+
 from msgspec import structs
 
+from ade.core.admission import check_queue_name
+from ade.core.errors import UnknownQueue
 from ade.core.events import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
 from ade.core.records import Queue
 from ade.ports import WORK, Stores
+
+
+async def get(stores: Stores, name: str, *, new: bool = False) -> Queue:
+    """A queue as it stands; with `new` it need not exist yet. Raises UnknownQueue, or InvalidTask for no name."""
+    known = {queue.name: queue for queue in await stores.queues.list_queues()}
+    if name in known:
+        return known[name]
+    if not new:
+        raise unknown(name, known)
+    check_queue_name(name)
+    return Queue(name=name)
+
+
+def unknown(name: str, known: Iterable[str]) -> UnknownQueue:
+    """With the one that may have been meant, if there is such a one."""
+    from difflib import get_close_matches  # slow to load, and only needed here
+
+    nearest = get_close_matches(name, list(known), n=1)
+    if nearest:
+        return UnknownQueue(f"no queue {name[:100]!r} exists; did you mean {nearest[0]}?")
+    return UnknownQueue(f"no queue {name[:100]!r} exists", advice=f"{UnknownQueue.usual_advice}; --new makes one")
 
 
 async def pause(stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue:

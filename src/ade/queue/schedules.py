@@ -6,15 +6,16 @@ from msgspec import structs
 
 from ade.core import events
 from ade.core.approvals.refusals import Denied
-from ade.core.errors import AdeError, IdempotencyConflict, UnknownSchedule
+from ade.core.errors import AdeError, IdempotencyConflict, StaleWrite, UnknownSchedule
 from ade.core.events import Event
 from ade.core.records import Definition, Schedule, Task
 from ade.core.schedule import fired, firing_key, plan
 from ade.logs import Log
 from ade.ports import Stores
+from ade.queue.defaults import TaskDefaults
 from ade.queue.enqueue import keep
 from ade.queue.payloads import Payloads
-from ade.queue.plans import Plan, TaskDefaults, template_of
+from ade.queue.plans import Plan, template_of
 
 Limit = Callable[[], Awaitable[int | None]]  # of a run in ms, for tasks that have none of their own
 Keep = Callable[[Stores, Payloads, Sequence[Task]], Awaitable[list[Task]]]  # stores new tasks, or raises Denied
@@ -26,9 +27,13 @@ async def list_all(stores: Stores) -> list[Schedule]:
     return await stores.schedules.list_schedules()
 
 
+async def find(stores: Stores, name: str) -> Schedule | None:
+    return next((schedule for schedule in await list_all(stores) if schedule.name == name), None)
+
+
 async def get(stores: Stores, name: str) -> Schedule:
     """Raises UnknownSchedule."""
-    schedule = await _find(stores, name)
+    schedule = await find(stores, name)
     if schedule is None:
         raise _unknown(name)
     return schedule
@@ -36,12 +41,28 @@ async def get(stores: Stores, name: str) -> Schedule:
 
 async def put(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
     """Create or replace a schedule; the actor, if any, is its author. Raises InvalidSchedule, with nothing stored."""
+    planned = _planned(stores, schedule, actor)
+    await stores.schedules.put(planned, _change(stores, planned, actor))
+    return planned
+
+
+async def replace(stores: Stores, seen: Schedule, schedule: Schedule, *, actor: str | None = None) -> Schedule:
+    """The same if it is still as it was seen. Raises StaleWrite otherwise, with nothing stored."""
+    planned = _planned(stores, schedule, actor)
+    if not await stores.schedules.advance_schedule(seen, planned, _change(stores, planned, actor)):
+        raise StaleWrite(f"schedule {seen.name[:200]!r} has fired or changed since; read it again and decide again")
+    return planned
+
+
+def _planned(stores: Stores, schedule: Schedule, actor: str | None) -> Schedule:
     written = schedule if actor is None else structs.replace(schedule, author=actor)
-    planned = plan(written, now=stores.clock.now())
+    return plan(written, now=stores.clock.now())
+
+
+def _change(stores: Stores, planned: Schedule, actor: str | None) -> Event:
     about: dict[str, object] = {field: getattr(planned, field) for field in ("cron", "timezone", "queue")}
     about["name"] = planned.task_name
-    await stores.schedules.put(planned, _event(stores, events.SCHEDULE_CHANGED, planned.name, actor, about))
-    return planned
+    return _event(stores, events.SCHEDULE_CHANGED, planned.name, actor, about)
 
 
 async def declare(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
@@ -49,7 +70,7 @@ async def declare(stores: Stores, schedule: Schedule, *, actor: str | None = Non
 
     One that says what is stored already changes nothing, its author neither.
     """
-    known = await _find(stores, schedule.name)
+    known = await find(stores, schedule.name)
     if known is None:
         return await put(stores, schedule, actor=actor)
     if all(getattr(known, field) == getattr(schedule, field) for field in _ABOUT):
@@ -163,10 +184,6 @@ def _from_schedule(template: Task, schedule: Schedule, actor: str | None = None)
     )
 
 
-async def _find(stores: Stores, name: str) -> Schedule | None:
-    return next((schedule for schedule in await list_all(stores) if schedule.name == name), None)
-
-
 async def _store(stores: Stores, schedule: Schedule, event: Event | None = None) -> Schedule:
     stored = structs.replace(schedule, updated_at=stores.clock.now())
     await stores.schedules.put(stored, event)
@@ -178,4 +195,4 @@ def _event(stores: Stores, kind: str, name: str, actor: str | None, about: dict[
 
 
 def _unknown(name: str) -> UnknownSchedule:
-    return UnknownSchedule(f"no schedule is named {name[:200]!r}; `ade schedules list` shows those that exist")
+    return UnknownSchedule(f"no schedule is named {name[:200]!r}", advice=UnknownSchedule.usual_advice)

@@ -1,10 +1,12 @@
 """What can be done with one task after it was enqueued."""
 
 import os
+from collections.abc import Callable
 
 from msgspec import Raw
 
 from ade.core import task as decisions
+from ade.core.change import Change
 from ade.core.errors import IllegalTransition, StoreCorrupt
 from ade.core.lifecycle import FINAL, Status
 from ade.core.records import Task
@@ -16,22 +18,34 @@ from ade.queue.recalls import leave_lines
 
 __all__ = ["cancel", "discard", "edit", "get", "replay"]
 
+Check = Callable[[Task], object]  # of the newest record, before anything is decided on it: raises if it is not meant
 _UNFINISHED = frozenset(Status) - FINAL
 _PAGE = 200
 
 
-async def cancel(stores: Stores, task_id: str, reason: str | None = None, *, actor: str | None = None) -> Task:
+def any_version(task: Task) -> None: ...
+
+
+async def cancel(
+    stores: Stores,
+    task_id: str,
+    reason: str | None = None,
+    *,
+    actor: str | None = None,
+    check: Check = any_version,
+) -> Task:
     """Stop a task, its unfinished children and whatever waits for them. Cancelling twice is no error.
 
     Raises IllegalTransition for a task that ended in another way.
     """
-    cancelled = await decide(
-        stores,
-        task_id,
-        lambda task, now: (
-            None if task.status is Status.CANCELLED else decisions.cancel(task, reason, now=now, actor=actor)
-        ),
-    )
+
+    def decision(task: Task, now: int) -> Change | None:
+        if task.status is Status.CANCELLED:
+            return None
+        check(task)
+        return decisions.cancel(task, reason, now=now, actor=actor)
+
+    cancelled = await decide(stores, task_id, decision)
     await leave_lines(stores, [cancelled])
     await _cancel_children(stores, cancelled, actor)
     await settle_broken(stores)
@@ -59,17 +73,35 @@ async def _cancel_children(stores: Stores, parent: Task, actor: str | None) -> N
 
 
 async def replay(
-    stores: Stores, payloads: Payloads, task_id: str, *, args: Raw | None = None, actor: str | None = None
+    stores: Stores,
+    payloads: Payloads,
+    task_id: str,
+    *,
+    args: Raw | None = None,
+    actor: str | None = None,
+    check: Check = any_version,
 ) -> Task:
     """Run a failed task again with fresh attempts, perhaps with corrected arguments."""
     if args is not None:
         args = await payloads.spill(task_id, _fresh_kind(), args)
-    return await decide(stores, task_id, lambda task, now: decisions.replay(task, now=now, actor=actor, args=args))
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return decisions.replay(task, now=now, actor=actor, args=args)
+
+    return await decide(stores, task_id, decision)
 
 
-async def discard(stores: Stores, task_id: str, reason: str, *, actor: str | None = None) -> Task:
+async def discard(
+    stores: Stores, task_id: str, reason: str, *, actor: str | None = None, check: Check = any_version
+) -> Task:
     """Take a failed task off the dead letters, with the reason on record."""
-    return await decide(stores, task_id, lambda task, now: decisions.discard(task, reason, now=now, actor=actor))
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return decisions.discard(task, reason, now=now, actor=actor)
+
+    return await decide(stores, task_id, decision)
 
 
 async def result_of(stores: Stores, payloads: Payloads, task: Task) -> Raw | None:
@@ -84,12 +116,25 @@ async def result_of(stores: Stores, payloads: Payloads, task: Task) -> Raw | Non
         raise
 
 
-async def edit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None, **fields: object) -> Task:
+async def edit(
+    stores: Stores,
+    payloads: Payloads,
+    task_id: str,
+    *,
+    actor: str | None = None,
+    check: Check = any_version,
+    **fields: object,
+) -> Task:
     """Change a draft; checked like a new task."""
     args = fields.get("args")
     if isinstance(args, Raw):
         fields["args"] = await payloads.spill(task_id, _fresh_kind(), args)
-    return await decide(stores, task_id, lambda task, now: decisions.edit(task, now=now, actor=actor, **fields))
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return decisions.edit(task, now=now, actor=actor, **fields)
+
+    return await decide(stores, task_id, decision)
 
 
 def _fresh_kind() -> str:

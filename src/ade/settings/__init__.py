@@ -16,10 +16,13 @@ from msgspec.structs import FieldInfo, fields
 
 from ade.core.capabilities import capabilities_of
 from ade.core.errors import AdeError
-from ade.core.rate import read_rate
+from ade.settings.checks import checked, is_own_machine
 from ade.settings.sections import (
     AgentSettings,
+    ClientSettings,
     EventSettings,
+    FigureSettings,
+    HttpSettings,
     LimitSettings,
     LockSettings,
     LogSettings,
@@ -27,6 +30,8 @@ from ade.settings.sections import (
     StoreSettings,
     SweepSettings,
     TaskSettings,
+    TraceSettings,
+    WebhookSettings,
     WorkerSettings,
 )
 
@@ -35,7 +40,10 @@ __all__ = [
     "ENV_PREFIX",
     "KNOWN",
     "AgentSettings",
+    "ClientSettings",
     "EventSettings",
+    "FigureSettings",
+    "HttpSettings",
     "LimitSettings",
     "Loaded",
     "LockSettings",
@@ -46,6 +54,8 @@ __all__ = [
     "StoreSettings",
     "SweepSettings",
     "TaskSettings",
+    "TraceSettings",
+    "WebhookSettings",
     "WorkerSettings",
     "load",
     "standard_files",
@@ -80,15 +90,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agents: AgentSettings = AgentSettings()
     log: LogSettings = LogSettings()
     events: EventSettings = EventSettings()
+    webhooks: WebhookSettings = WebhookSettings()
+    figures: FigureSettings = FigureSettings()
+    traces: TraceSettings = TraceSettings()
+    http: HttpSettings = HttpSettings()
+    client: ClientSettings = ClientSettings()
 
     def __post_init__(self) -> None:
         values = dict(self.items())
-        rate = self.locks.acquire_rate
-        if read_rate(rate) is None and rate != "none":
-            sentence = (
-                f"locks.acquire_rate = {rate!r} does not fit: write a count and a period, such as 100/s, or none."
-            )
-            raise SettingsError(sentence, names=("locks.acquire_rate",))
+        for name, wrong in checked(self.locks, self.http, self.webhooks):
+            raise SettingsError(f"{name} = {values[name]!r} does not fit: {wrong}.", names=(name,))
         can = self.worker.capabilities
         capabilities_of(can, "worker.capabilities", partial(SettingsError, names=("worker.capabilities",)))
         for holds, first, relation, second, why in _rules(self):
@@ -140,6 +151,16 @@ def _rules(settings: Settings) -> Iterator[tuple[bool, str, str, str, str]]:
         settings.sweep.inbox_retention_s >= settings.sweep.retention_s,
         *("sweep.inbox_retention_s", "must be at least", "sweep.retention_s"),
         "or turns on record would be of a conversation that has forgotten them",
+    )
+    yield (
+        settings.http.session_idle_s <= settings.http.session_lasts_s,
+        *("http.session_idle_s", "must not exceed", "http.session_lasts_s"),
+        "because a session ends with either",
+    )
+    yield (
+        settings.http.auth == "required" or is_own_machine(settings.http.host),
+        *("http.auth", "does not go with", "http.host"),
+        "because others could reach it; listen on 127.0.0.1, or ask people who they are",
     )
 
 
@@ -211,7 +232,7 @@ def _from_file(path: Path) -> Iterator[_Given]:
         return
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from None
-    except ValueError as error:  # bad UTF-8 or bad TOML
+    except (ValueError, RecursionError) as error:  # bad UTF-8, bad TOML, or brackets without end
         raise SettingsError(f"{path}: cannot be read as TOML: {error}") from None
     for section, table in document.items():
         if section not in _SECTIONS and not (isinstance(table, dict) and table):
@@ -238,7 +259,7 @@ def _convert(given: _Given) -> object:
     value = _parse(str(given.value), wanted) if is_text else given.value
     try:
         return msgspec.convert(value, wanted, strict=not is_text)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the environment may hold what is no text
         about = " ".join(meta.description for meta in wanted.__metadata__ if meta.description)
         sentence = f"{given.origin}: {given.name} = {given.value!r} does not fit ({about}): {error}."
         raise SettingsError(sentence, names=(given.name,)) from None

@@ -160,6 +160,42 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class FigureSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures over time, for charts and metrics."""
+
+    enabled: Annotated[bool, _about("count what happens to tasks; off: charts and counters of metrics stand still")] = (
+        True
+    )
+    minutes_kept_s: Annotated[
+        float, Meta(ge=7_200, le=_TEN_YEARS_S), _about("how long figures are kept minute by minute")
+    ] = 86_400.0
+    hours_kept_s: Annotated[_Seconds, _about("how long they are kept hour by hour")] = 7_776_000.0
+    groups: Annotated[
+        int, Meta(ge=1, le=500), _about("pairs of queue and task name counted apart; the rest is counted as other")
+    ] = 50
+
+
+class TraceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Spans for OpenTelemetry."""
+
+    enabled: Annotated[bool, _about("make spans of enqueuing and running; needs ADE with its extra [otel]")] = False
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where webhooks may go. Without these, to https and to public addresses alone."""
+
+    allow_http: Annotated[bool, _about("let webhooks have addresses without TLS")] = False
+    allowed_ports: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=1023)], ...], _about("ports below 1024 they may use, beside 443 and 80")
+    ] = ()
+    allowed_networks: Annotated[
+        tuple[str, ...], _about("networks they may reach although they are not public, such as 10.1.0.0/16")
+    ] = ()
+    refused_networks: Annotated[
+        tuple[str, ...], _about("networks they may not reach although they are public, such as your own")
+    ] = ()
+
+
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Agents that workers run: which types, where their files lie, and what may be spent."""
 
@@ -184,3 +220,83 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         _CountOrNone,
         _about("conversations that one worker process feeds at once, not counting turns that only wait; 0: none"),
     ] = 100
+
+
+_Rate = Annotated[str, Meta(max_length=40)]
+_SessionSeconds = Annotated[float, Meta(ge=60, le=31_536_000)]
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP interface: where it listens, whom it lets in, and how much one may ask of it.
+
+    Rates are counts and periods, such as 600/m or 10/30s, or none; each is for one account, or for one address where
+    nobody knows who asks.
+    """
+
+    host: Annotated[str, Meta(min_length=1, max_length=255), _about("address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535), _about("port to listen on; 0: any that is free")] = 8411
+    auth: Annotated[
+        Literal["required", "off"],
+        _about("off: whoever asks is the account `local`, an admin without a vote; on a loopback address alone"),
+    ] = "required"
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        _about("names that requests may be addressed to, beside localhost and http.host; *.example.org: all below"),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...], _about("addresses and networks of proxies whose forwarding headers count")
+    ] = ()
+    body_limit_kb: Annotated[_Count, _about("requests with a larger body are refused")] = 8192
+    read_rate: Annotated[_Rate, _about("how often one may read")] = "6000/m"
+    write_rate: Annotated[_Rate, _about("how often one may change something")] = "3000/m"
+    vote_rate: Annotated[_Rate, _about("how often one may answer approvals")] = "60/m"
+    login_rate: Annotated[_Rate, _about("how often one may try to sign in")] = "10/m"
+    work_rate: Annotated[_Rate, _about("how often a worker may claim, renew and finish")] = "60000/m"
+    lock_rate: Annotated[_Rate, _about("how often an agent may ask for locks")] = "1200/m"
+    stream_rate: Annotated[_Rate, _about("how often one may open a stream of events")] = "60/m"
+    all_times: Annotated[
+        _CountOrNone, _about("how many times the rate of one all together may use; 0: no limit for all together")
+    ] = 100
+    session_idle_s: Annotated[_SessionSeconds, _about("login sessions end when unused for so long")] = 3_600.0
+    session_lasts_s: Annotated[_SessionSeconds, _about("and so long after they began, however much used")] = 86_400.0
+    # A client that hears nothing for a minute connects again.
+    heartbeat_s: Annotated[float, Meta(ge=1, le=45), _about("time between two signs of life in a stream")] = 15.0
+    max_subscribers: Annotated[_Count, _about("streams of events and output that may be open at once")] = 5000
+    max_subscribers_each: Annotated[_Count, _about("of these, how many one account may have open")] = 200
+    grace_s: Annotated[_SecondsOrNone, _about("how long a stopping server waits for what is being answered")] = 20.0
+    key_retention_s: Annotated[
+        float,
+        Meta(ge=600, le=2_592_000),
+        _about("how long answers to requests with an Idempotency-Key are kept"),
+    ] = 86_400.0
+    access_log: Annotated[
+        Literal["off", "errors", "all"],
+        _about("a line in the log for each request that was refused or failed, or for all of them"),
+    ] = "off"
+
+    def rates(self) -> dict[str, str]:
+        """The rates as they were written, by class of traffic."""
+        return {
+            "read": self.read_rate,
+            "write": self.write_rate,
+            "vote": self.vote_rate,
+            "login": self.login_rate,
+            "work": self.work_rate,
+            "lock": self.lock_rate,
+            "stream": self.stream_rate,
+        }
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which server commands talk to; without one they use the store of this machine.
+
+    Tokens stand in files of their own, or in ADE_TOKEN, so that settings can be shown.
+    """
+
+    url: Annotated[str, _about("address of a server, such as https://ade.example.org; empty: none")] = ""
+    token_file: Annotated[str, _about("a file whose first line is the token for it")] = ""
+    allow_plain: Annotated[bool, _about("let the token go over plain HTTP, where the network is trusted")] = False
+    profile: Annotated[str, _about("which of client.profiles to use; empty: none")] = ""
+    profiles: Annotated[
+        dict[str, dict[str, Any]], _about("servers by name, a table with url, token_file and allow_plain for each")
+    ] = {}

@@ -26,6 +26,7 @@ from ade.core.errors import AdeError, InvalidArguments, InvalidResult, InvalidTa
 from ade.core.failure import FailureKind
 from ade.core.outcome import Failed
 from ade.core.records import Task
+from ade.core.traces import VARIABLE, environment_of_trace
 from ade.queue.script import being_imported
 from ade.queue.signature import Signature
 from ade.worker import wire
@@ -141,6 +142,7 @@ def main() -> None:
 def perform(call: Call, line: Line) -> Returned | Raised:
     """Run one call; whatever happens becomes the answer."""
     asking = Asking(call.facts.run_id, line)
+    _tell_trace(call.facts.trace)
     try:
         outcome = _outcome(call, SyncContext(Context(call.facts, asking, lambda: False)))
     finally:
@@ -148,6 +150,14 @@ def perform(call: Call, line: Line) -> Returned | Raised:
     if isinstance(outcome, Failed):
         return Raised(call.facts.run_id, outcome)
     return Returned(call.facts.run_id, outcome)
+
+
+def _tell_trace(trace: str | None) -> None:
+    """For programs that the function starts, and for what it traces itself."""
+    told = environment_of_trace(trace)
+    if not told:
+        os.environ.pop(VARIABLE, None)
+    os.environ.update(told)
 
 
 def _outcome(call: Call, context: SyncContext) -> Raw | Failed:

@@ -54,6 +54,7 @@ class Context:
         self.attempt = facts.attempt
         self.worker = facts.worker
         self.author = facts.author
+        self.trace = facts.trace
         self.run_id = self._run_id = facts.run_id
         self._ask = ask
         self._is_stopped = is_stopped
@@ -143,8 +144,9 @@ class Context:
 
     async def enqueue(self, function: Enqueueable[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
         """Enqueue a child of this task."""
-        task = structs.replace(function.make_task(*args, **kwargs), parent_id=self.task_id)
-        [stored] = await self._ask(Spawn([task]))
+        task = function.make_task(*args, **kwargs)
+        child = structs.replace(task, parent_id=self.task_id, trace=task.trace or self.trace)
+        [stored] = await self._ask(Spawn([child]))
         return function.handle_of(stored)
 
     async def hold(self, step: str, /, about: object = None, *, policy: str | None = None, reason: str = "") -> None:
@@ -243,6 +245,7 @@ class SyncContext:
         self.attempt = context.attempt
         self.worker = context.worker
         self.author = context.author
+        self.trace = context.trace
         self.run_id = context.run_id
 
     @property

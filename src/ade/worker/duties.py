@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from ade.core.webhooks.names import CURSOR, KIND
 from ade.governance.firing import keep_guarded
 from ade.governance.runtime import default_timeout_ms
+from ade.insight.figures.keeping import FigureKeeper, stand_aside
 from ade.ports import Stores
+from ade.queue.defaults import TaskDefaults
 from ade.queue.payloads import Payloads
-from ade.queue.plans import TaskDefaults
 from ade.queue.schedules import fire_due
 from ade.worker import sweep
 from ade.worker.options import SweepOptions
@@ -69,5 +71,25 @@ def standard_duties(
         Duty(name="inboxes", every_s=slow, perform=inboxes),
         Duty(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
         Duty(name="orphans", every_s=rare, perform=partial(sweep.remove_orphans, stores)),
+        Duty(
+            name="webhooks", every_s=max(options.interval_s, 1.0), perform=partial(_follow_webhooks, stores, payloads)
+        ),
+        _figures(stores, options),
         Duty(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
     ]
+
+
+async def _follow_webhooks(stores: Stores, payloads: Payloads) -> int:
+    """Most have none, and do without all that belongs to them."""
+    if not await stores.documents.list_documents(KIND) and not await stores.events.cursor(CURSOR):
+        return 0
+    from ade.governance.webhooks.following import follow
+
+    return await follow(stores, payloads)
+
+
+def _figures(stores: Stores, options: SweepOptions) -> Duty:
+    if options.figures is None:
+        return Duty(name="figures", every_s=max(options.interval_s, 3_600.0), perform=partial(stand_aside, stores))
+    keeper = FigureKeeper(stores, options.figures)
+    return Duty(name="figures", every_s=max(options.interval_s, 1.0), perform=keeper.keep)

@@ -4,7 +4,7 @@ import traceback
 
 from ade.core.approvals.refusals import Denied
 from ade.core.control import RateLimited, Retry, RunFailed, Unrecoverable
-from ade.core.errors import EffectUnknown
+from ade.core.errors import EffectUnknown, NeedsStore
 from ade.core.failure import FailureKind, TaskError
 from ade.core.outcome import Failed
 from ade.worker.texts import storable
@@ -18,6 +18,7 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (Unrecoverable, FailureKind.UNRECOVERABLE),
     (Denied, FailureKind.UNRECOVERABLE),  # the guard would say the same again
     (EffectUnknown, FailureKind.UNRECOVERABLE),  # another run would meet the same unknown
+    (NeedsStore, FailureKind.UNRECOVERABLE),  # another run here would be as far from the store
     (MemoryError, FailureKind.OUT_OF_MEMORY),
 )
 _DELAYS = {FailureKind.RETRY_ASKED: "after", FailureKind.RATE_LIMITED: "retry_after"}

@@ -6,14 +6,14 @@ They speak JSON: `{"result": ...}`, `{"error": {...}, "retry_after_ms": ...}` or
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from ade.core.change import Change
 from ade.core.errors import PayloadTooLarge
-from ade.core.failure import FailureKind, TaskError
+from ade.core.failure import FailureKind, ReportedKind, TaskError
 from ade.core.outcome import Failed, Outcome, Released, Succeeded
 from ade.core.records import Task
 from ade.core.task import settle
@@ -33,16 +33,7 @@ class _Error(Struct, frozen=True, forbid_unknown_fields=True):
 
     type: str
     message: str
-    kind: Literal[
-        "raised",
-        "retry_asked",
-        "rate_limited",
-        "timed_out",
-        "unrecoverable",
-        "bad_arguments",
-        "bad_result",
-        "out_of_memory",
-    ] = "raised"
+    kind: ReportedKind = "raised"
     retryable: bool = True
     details: dict[str, object] | None = None
 

@@ -70,9 +70,10 @@ class LeaseThread:
         began = self._clock()
         try:
             gone = self._renew(self._held()).gone
-        except AdeError as error:
+        except Exception as error:  # whatever it is, the lease runs out
             self._failures += 1
-            log.warning("lease.not_renewed", error=str(error), failures=self._failures)
+            is_fault = not isinstance(error, AdeError)
+            log.warning("lease.not_renewed", error=str(error), failures=self._failures, exc_info=is_fault)
             if self.is_overdue():
                 self._on_overdue()
             return

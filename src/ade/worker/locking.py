@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ade.core.errors import AdeError, RunOver, StoreError
 from ade.core.locks.asking import ask
-from ade.core.locks.of_tasks import request_id, request_of
+from ade.core.locks.of_tasks import LOOK_AGAIN_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.core.outcome import Deferred
 from ade.logs import Log
 from ade.ports import LOCK, Stores
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ade.governance.locks.keeper import LockKeeper
     from ade.governance.locks.scopes import Place
 
-_LOOK_AGAIN_MS = 300_000  # of a task that waits: normally it is recalled as soon as it is let in
-_STANDS_NOWHERE_MS = 15_000  # one that could not even get into the line
 _BREATH_S = 0.005  # between two looks for tasks that were let in, however often there is news
 log = Log("ade.worker")
 
@@ -46,10 +44,10 @@ class RunLocks:
             held = await self._keep().take(request_of(run.task, ttl_ms=self._options.lease_ms))
         except AdeError as error:  # too many wait already, or the store is away
             log.warning("locks.not_asked_for", task_id=run.task.id, resources=resources, error=str(error))
-            return Deferred(resources, _STANDS_NOWHERE_MS)
+            return Deferred(resources, STANDS_NOWHERE_MS)
         if held is None:
             self._attend()
-            return Deferred(resources, _LOOK_AGAIN_MS)
+            return Deferred(resources, LOOK_AGAIN_MS)
         self._hold(run, held)
         enter_scope(run, asyncio.current_task())
         return None

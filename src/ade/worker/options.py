@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ade.core.locks.limits import LockLimits
+from ade.insight.figures.keeping import FigureOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +50,4 @@ class SweepOptions:
     inbox_retention_s: float = 7_776_000.0
     archive_dir: Path | None = None  # None: pruned tasks are not archived
     prune_batch: int = 1_000
+    figures: FigureOptions | None = field(default_factory=FigureOptions)  # None: nothing is counted

@@ -12,11 +12,10 @@ from ade.core.failure import FailureKind, TaskError
 from ade.core.outcome import Failed, Outcome, Succeeded
 from ade.core.records import Task
 from ade.queue.handlers import Handler, Mode
-from ade.queue.payloads import Payloads
 from ade.worker.children import Children, Groups, call_of
-from ade.worker.desk import Desk, facts_of
 from ade.worker.failures import failed, failure_of
 from ade.worker.forks import ForksEndHere
+from ade.worker.front_desk import FrontDesk, facts_of
 from ade.worker.locking import enter_scope
 from ade.worker.run import Run
 from ade.worker.threads import HandlerThreads
@@ -28,9 +27,19 @@ class Middleware(Protocol):
     async def __call__(self, task: Task, proceed: Callable[[], Awaitable[Outcome]]) -> Outcome: ...
 
 
+class Payloads(Protocol):
+    """Where arguments and results that are too large for a record are."""
+
+    def fits(self, raw: Raw) -> bool: ...
+
+    async def load(self, raw: Raw) -> Raw: ...
+
+    async def spill(self, task_id: str, kind: str, raw: Raw) -> Raw: ...
+
+
 class Performer:
     def __init__(
-        self, desk: Desk, payloads: Payloads, middleware: Sequence[Middleware] = (), groups: Groups | None = None
+        self, desk: FrontDesk, payloads: Payloads, middleware: Sequence[Middleware] = (), groups: Groups | None = None
     ) -> None:
         self._desk = desk
         self._payloads = payloads

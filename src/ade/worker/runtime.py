@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from ade.logs import Log
 from ade.ports import Stores
+from ade.queue.defaults import TaskDefaults
 from ade.queue.handlers import Mode, Registry
 from ade.queue.payloads import Payloads
-from ade.queue.plans import TaskDefaults
 from ade.worker.children import check_importable
 from ade.worker.duties import Duty
 from ade.worker.guardian import GuardianSpec

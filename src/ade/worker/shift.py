@@ -14,9 +14,9 @@ from ade.core.lifecycle import Status
 from ade.core.records import Worker
 from ade.logs import Log
 from ade.ports import STOP, Renewal, Stores
+from ade.queue.defaults import TaskDefaults
 from ade.queue.handlers import Registry
 from ade.queue.payloads import Payloads
-from ade.queue.plans import TaskDefaults
 from ade.version import VERSION
 from ade.worker.capacity import Capacity
 from ade.worker.desk import Desk

@@ -145,6 +145,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     worker: str
     run_id: str
     author: str | None = None
+    trace: str | None = None  # where it stands in a trace
     progress: MaybeRaw = None  # what an earlier run of the task has told last
     scope: str = ""  # what its locks are held and waited for under
     locks: tuple[LockItem, ...] = ()  # of its task

@@ -1,6 +1,7 @@
 """A task that runs an agent: what it is told, what it keeps, and what the queue makes of how it ends."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,16 @@ async def test_secrets_of_the_worker_are_seen_nowhere(app: Ade, monkeypatch: pyt
     shown = "".join(line.text for line in await lines_of(app, task))
     assert "sesame" not in kept + shown + str(task.error)
     assert "ANTHROPIC_API_KEY=[hidden]" in shown
+
+
+async def test_a_program_is_told_the_trace_of_its_task(tmp_path: Path) -> None:
+    tell = [sys.executable, "-c", "import os; print(os.environ.get('TRACEPARENT'))"]
+    async with house(tmp_path, types=("teller",), profiles={"teller": {"command": tell}}) as app, app.worker():
+        trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        handle = await app.enqueue("agent:teller", {"prompt": "hi"}, max_attempts=1, trace=trace)
+        task = await handle.wait(timeout=30)
+
+    assert result_of(task).report == trace
 
 
 async def test_a_program_that_is_not_there_is_no_reason_to_try_again(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_whoever_is_deactivated_may_do_nothing() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        User(id="system"),
         User(id="ada", owner="bob"),
         User(id="bot", is_human=False),
         User(id="bot", is_human=False, owner="ada", password="x"),

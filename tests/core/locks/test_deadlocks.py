@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from ade.core.locks.deadlocks import Cure, GiveWay, LetPass, Waits, _against, cure_of
+from ade.core.locks.deadlocks import Cure, GiveWay, LetPass, Waits, cure_of, is_against
 from ade.core.locks.records import LockRequest
 from ade.core.locks.verbs import acquire, give_way, let_pass, release, upgrade
 from ade.core.locks.wishes import LockMode
@@ -228,9 +228,9 @@ def test_a_thousand_who_wait_in_one_line_are_passed_once() -> None:
     def counting(waiter: LockRequest, one: LockRequest, resource: str) -> bool:
         nonlocal looked_at
         looked_at += 1
-        return _against(waiter, one, resource)
+        return is_against(waiter, one, resource)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ade.core.locks.deadlocks._against", counting)
+        patch.setattr("ade.core.locks.deadlocks.is_against", counting)
         assert waits.ring_of("agent-999") is None
     assert looked_at <= 2_000

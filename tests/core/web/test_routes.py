@@ -11,14 +11,16 @@ from ade.core.accounts.permissions import FOR_PEOPLE, Permission, Role
 from ade.core.accounts.sessions import LoginSession
 from ade.core.accounts.users import User
 from ade.core.approvals.refusals import NotPermitted
+from ade.core.web.access import Access
 from ade.core.web.origins import SAFE_METHODS
 from ade.core.web.rates import Traffic
 from ade.core.web.routes.table import ROUTE_OF, ROUTES
-from ade.core.web.routing import API, WIDE, Access, Door, Route, Tag, access, check_access
+from ade.core.web.routing import API, WIDE, Door, Route, Tag, access, check_access
 
 # What everybody does about himself alone, so that no more than being known is needed.
 ABOUT_ONESELF = {
-    "sign_in", "use_login_link", "confirm_session", "sign_out", "sign_out_everywhere", "change_own_password"
+    "sign_in", "use_login_link", "confirm_session", "sign_out", "sign_out_everywhere", "change_own_password",
+    "end_session", "create_own_token", "revoke_own_token",
 }  # fmt: skip
 NONE_ANSWERED = {Access.DENIED, Access.UNKNOWN}
 
@@ -83,12 +85,25 @@ def test_an_admin_may_do_everything_and_nobody_nothing() -> None:
 
 def test_what_is_public_is_a_short_list() -> None:
     assert {route.operation for route in ROUTES if route.door is Door.PUBLIC} == {
-        "sign_in", "use_login_link", "get_liveness", "get_readiness", "get_openapi", "get_problem"
+        "sign_in", "use_login_link", "get_liveness", "get_readiness", "get_openapi", "get_problem",
+        "get_login_page", "get_login_script",
     }  # fmt: skip
 
 
 def test_answers_with_secrets_are_not_kept() -> None:
-    for operation in ("create_token", "create_webhook", "rotate_webhook_secret", "sign_in", "use_login_link"):
+    for operation in (
+        *("create_token", "create_own_token", "create_login_link", "create_webhook", "rotate_webhook_secret"),
+        *("sign_in", "use_login_link", "change_own_password"),
+    ):
+        assert not ROUTE_OF[operation].takes_key
+
+
+def test_of_requests_with_a_password_not_even_a_hash_is_kept() -> None:
+    """It would be a quick one, which could be guessed at leisure."""
+    for operation in (
+        *("respond_to_approval", "respond_to_approvals", "break_glass", "create_user", "set_user_password"),
+        *("sign_in", "confirm_session", "change_own_password"),
+    ):
         assert not ROUTE_OF[operation].takes_key
 
 

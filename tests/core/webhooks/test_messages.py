@@ -116,3 +116,12 @@ def test_patterns_are_few() -> None:
     check_patterns([f"task.x{number}" for number in range(50)])
     with pytest.raises(InvalidWebhook, match="1 to 50"):
         check_patterns([f"task.x{number}" for number in range(51)])
+
+
+@pytest.mark.parametrize("kind", ["session.opened", "token.created", "login_link.used", "access.foreign"])
+def test_how_somebody_gets_in_is_not_told(kind: str) -> None:
+    payload: dict[str, object] = {
+        "account": "ada", "token": "t-1", "scopes": ["read"], "session": "ab", "ip": "192.0.2.1", "expires_at": 1,
+    }  # fmt: skip
+
+    assert json.loads(body_of(Event(type=kind, at=0, payload=payload, seq=1)))["data"] == {"seq": 1, "account": "ada"}

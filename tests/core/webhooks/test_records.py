@@ -20,7 +20,8 @@ from ade.core.webhooks.deliveries import (
 )
 from ade.core.webhooks.errors import InvalidWebhook
 from ade.core.webhooks.judging import Answer, Judgement, Step
-from ade.core.webhooks.orders import DELIVER, is_own, orders_of, replay_order
+from ade.core.webhooks.names import DELIVER, is_own
+from ade.core.webhooks.orders import orders_of, replay_order
 from ade.core.webhooks.records import LONGEST_OVERLAP_MS, Secret, Webhook, check_webhook, disabled, enabled, rotated
 from ade.core.webhooks.signatures import secret_of
 

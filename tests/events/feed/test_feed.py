@@ -291,12 +291,13 @@ class Flaky:
 
     def __init__(self, house: House) -> None:
         self.fails = False
+        self.error: type[Exception] = StoreUnavailable
         self.gate: asyncio.Event | None = None  # the next one to read waits for it
         self._events = house.stores.events
 
     async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
         if self.fails:
-            raise StoreUnavailable
+            raise self.error
         gate, self.gate = self.gate, None
         if gate is not None:
             await gate.wait()
@@ -365,3 +366,24 @@ def test_what_is_nearly_old_enough_to_be_trimmed_is_not_relied_on(clock: StoryCl
 def test_wrong_options_are_refused_at_the_start(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         FeedOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, ZeroDivisionError])
+async def test_whatever_keeps_the_log_from_being_read_the_feed_goes_on_afterwards(
+    house: House, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    monkeypatch.setattr("ade.events.feed.feed._PATIENCE_S", 0.01)
+    log = Flaky(house)
+    log.fails, log.error = True, error
+    feed = feed_on(log, house)
+    running = asyncio.create_task(feed.run())
+    with feed.subscribe(after=0) as subscription:
+        await settle()
+        await house.happen("task.created")
+        log.fails = False
+        async with asyncio.timeout(5):
+            item = await anext(subscription)
+    feed.close("it is over")
+    await running
+    assert isinstance(item, Batch)
+    assert [event.type for event in item.events] == ["task.created"]

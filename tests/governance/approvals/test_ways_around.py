@@ -177,7 +177,7 @@ async def test_an_answer_is_about_one_gate(here: Scene) -> None:
 
 @pytest.mark.parametrize("field", ["description", "tags", "max_attempts"])
 async def test_whatever_people_are_shown_is_in_the_digest(here: Scene, field: str) -> None:
-    other: dict[str, object] = {"description": "other", "tags": ("other",), "max_attempts": 7}
+    other: dict[str, Any] = {"description": "other", "tags": ("other",), "max_attempts": 7}
     task = await here.asked()
     before = (await here.gate(task)).digest
     await here.vote(task, "bob", CHANGES)

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ade.core.errors import StoreUnavailable
+from ade.core.webhooks.errors import InvalidWebhook
+from ade.core.webhooks.names import CURSOR
 from ade.core.webhooks.records import Webhook
-from ade.governance.webhooks.following import CURSOR, follow
-from ade.governance.webhooks.keeping import WebhookChanges, change, create, disable, enable
+from ade.governance.webhooks.following import follow
+from ade.governance.webhooks.keeping import WebhookChanges, change, create, disable, enable, send_test
 from ade.ports import ClaimRequest, EventLog, Stores
 from ade.queue.payloads import Payloads
 from tests.governance.webhooks.conftest import URL, happen, orders
@@ -138,3 +140,25 @@ async def test_what_a_webhook_wants_counts_when_its_page_is_read(
         pass
 
     assert await ordered(stores) == []
+
+
+async def test_a_test_is_told_to_the_webhook_it_is_for_and_to_those_that_want_such(
+    stores: Stores, payloads: Payloads, webhook: Webhook
+) -> None:
+    curious = await create(stores, URL, ["webhook.*"], actor="root")
+    await create(stores, URL, ["queue.*"], actor="root")
+    await send_test(stores, webhook.id, actor="ada")
+    at = await stores.events.last_seq()
+
+    while await follow(stores, payloads):
+        pass
+
+    told = {task.arguments()["webhook_id"] for task in await orders(stores) if task.arguments()["seq"] == at}
+    assert told == {webhook.id, curious.id}
+
+
+async def test_a_disabled_webhook_cannot_be_tested(stores: Stores, webhook: Webhook) -> None:
+    await disable(stores, webhook.id, "enough", actor="root")
+
+    with pytest.raises(InvalidWebhook):
+        await send_test(stores, webhook.id, actor="ada")

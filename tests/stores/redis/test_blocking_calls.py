@@ -182,7 +182,7 @@ def test_threads_share_few_connections(server: Server, path: Proxy) -> None:
 
         assert len({handle.id for handle in handles}) == 200
         assert program.stored() == 201
-        assert path.connections <= 3 + 3 + 1  # of threads, of the portal's loop, and one for luck
+        assert path.connections <= 3 + 3 + 4  # of threads, of the portal's loop, and some that were lost meanwhile
 
 
 def test_threads_that_come_at_once_share_few_connections_too(server: Server) -> None:

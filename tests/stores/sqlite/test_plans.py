@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from ade.stores.sqlite.connection import connect
-from ade.stores.sqlite.finding import _LEADING, _statement
+from ade.stores.sqlite.finding import _CONDITIONS, _LEADING, _statement
 from ade.stores.sqlite.statements import sql
 
 BY_ID = "sqlite_autoindex_task_1 (id=?)"
@@ -118,12 +118,14 @@ def test_a_hot_statement_goes_by_its_index(connection: apsw.Connection, name: st
 
 
 @pytest.mark.parametrize("leading", sorted(LEADERS))
-def test_a_list_goes_by_the_index_that_leads_it(connection: apsw.Connection, leading: str) -> None:
-    plan = plan_of(connection, _statement(leading, False))
+@pytest.mark.parametrize("oldest_first", [False, True], ids=["newest", "oldest"])
+def test_a_list_goes_by_the_index_that_leads_it(connection: apsw.Connection, leading: str, oldest_first: bool) -> None:
+    for given in (frozenset[str](), frozenset(_CONDITIONS), *(frozenset({name}) for name in _CONDITIONS)):
+        plan = plan_of(connection, _statement(leading, oldest_first, given))
 
-    assert LEADERS[leading] in plan[0], plan
-    assert [step for step in plan if FULL_SCAN.match(step)] == []
-    assert leading == "running" or SORT not in plan, plan  # few tasks run at once; they may be sorted
+        assert LEADERS[leading].replace("<", ">" if oldest_first else "<") in plan[0], plan
+        assert [step for step in plan if FULL_SCAN.match(step)] == []
+        assert leading == "running" or SORT not in plan, plan  # few tasks run at once; they may be sorted
 
 
 def test_every_way_to_list_is_looked_at() -> None:

@@ -28,6 +28,7 @@ from ade.core.agent_runs.profiles import Profile, url_of
 from ade.core.agent_runs.report import Ended, RunReport
 from ade.core.agent_runs.results import AgentResult
 from ade.core.errors import AdeError
+from ade.core.traces import environment_of_trace
 from ade.logs import Log
 
 _MOST_PROGRAMS = 100  # starts within one run: every tool call that is allowed afterwards takes one
@@ -159,7 +160,7 @@ class Attempt:
             if order.directory is None
             else (order.directory, Care.EXISTING)
         )
-        added = {"ADE_TASK_ID": order.task_id, "ADE_RUN_ID": order.run_id}
+        added = {"ADE_TASK_ID": order.task_id, "ADE_RUN_ID": order.run_id, **environment_of_trace(order.trace)}
         return Setting(
             directory=directory,
             care=care,

@@ -71,7 +71,7 @@ def as_printed(call: ToolCalled) -> AskedCall:
     """A call that no hook was asked about. What cannot be read is shown as it is; no rule takes it for harmless."""
     try:
         found = msgspec.json.decode(call.arguments)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         found = None
     arguments: dict[str, Any] = found if isinstance(found, dict) else {"input": call.arguments}
     return AskedCall(call.name, arguments, arguments)

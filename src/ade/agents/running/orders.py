@@ -26,6 +26,7 @@ class Order(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     budget: Budget = Budget()
     author: str | None = None
+    trace: str | None = None  # where it stands in a trace; its program is told
     lease_s: float | None = None  # of its task: a worker that is stopped for longer has lost it
     session_tokens: int | None = None  # what the session had taken before, where its program counts that
     parent_model: str | None = None  # taken if the model is not to be had and the profile names no other

@@ -10,9 +10,10 @@ class InvalidAccount(AdeError):
 
 
 class UnknownAccount(AdeError):
-    """No account with this name exists. `ade users list` shows those that do."""
+    """No account with this name exists."""
 
     code = "unknown_account"
+    usual_advice = "`ade users list` shows those that do"
 
 
 class AccountExists(AdeError):
@@ -34,9 +35,16 @@ class InvalidToken(AdeError):
 
 
 class UnknownToken(AdeError):
-    """No access token with this id exists. `ade tokens list` shows those that do."""
+    """No access token with this id exists."""
 
     code = "unknown_token"
+    usual_advice = "`ade tokens list` shows those that do"
+
+
+class UnknownSession(AdeError):
+    """No login session with this id is live. The list of sessions shows those that are."""
+
+    code = "unknown_session"
 
 
 class InvalidDelegation(AdeError):
@@ -46,9 +54,10 @@ class InvalidDelegation(AdeError):
 
 
 class UnknownDelegation(AdeError):
-    """No delegation with this id exists. `ade delegations list` shows those that do."""
+    """No delegation with this id exists."""
 
     code = "unknown_delegation"
+    usual_advice = "`ade delegations list` shows those that do"
 
 
 class WeakPassword(AdeError):
@@ -61,6 +70,12 @@ class NotAuthenticated(AdeError):
     """It is not known who you are: the name or password, the token or the session is not valid. Sign in again."""
 
     code = "not_authenticated"
+
+
+class UnsafeBind(AdeError):
+    """Without authentication a server is for this machine alone. Listen on 127.0.0.1, or set http.auth to required."""
+
+    code = "unsafe_bind"
 
 
 class TooManyRequests(AdeError):

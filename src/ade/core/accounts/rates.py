@@ -13,13 +13,15 @@ class Asking(StrEnum):
     WRITE = auto()
     VOTE = auto()
     LOGIN = auto()
+    CONFIRM = auto()  # the password once more: who tries one from outside must not keep out who is in
 
 
 Rate = tuple[int, int]  # so many in so many milliseconds
 
 RATES: Mapping[Asking, Rate] = {
-    Asking.READ: (600, 60_000),
-    Asking.WRITE: (120, 60_000),
+    Asking.READ: (6_000, 60_000),
+    Asking.WRITE: (3_000, 60_000),
     Asking.VOTE: (60, 60_000),
     Asking.LOGIN: (10, 60_000),
+    Asking.CONFIRM: (10, 60_000),
 }

@@ -9,8 +9,10 @@ from msgspec import Struct
 from ade.core.accounts.errors import InvalidAccount
 from ade.core.accounts.permissions import ROLES_FOR_PEOPLE, Permission, Role, permissions_of
 from ade.core.approvals.people import Account, Directory
+from ade.core.records import SYSTEM
 
 USER_ADDED, USER_CHANGED = "user.added", "user.changed"
+LOCAL = "local"  # the account of whoever asks where nobody is asked who he is; see `ade.core.web.binding`
 _LONGEST_ID, _LONGEST_NAME, _MOST_ROLES = 100, 200, 50
 _FORBIDDEN = frozenset("{}:/,\"'`")
 _ROLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,49}")
@@ -72,6 +74,8 @@ def normal_roles(names: Iterable[str]) -> frozenset[str]:
 
 def check_user(user: User) -> None:
     """Raise InvalidAccount for one that there must not be."""
+    if user.id == SYSTEM:
+        raise InvalidAccount(f"{SYSTEM} is what ADE calls itself in its log; take another name")
     if len(user.display_name) > _LONGEST_NAME or not user.display_name.isprintable():
         raise InvalidAccount(f"a display name has at most {_LONGEST_NAME} printable characters")
     if user.is_human:

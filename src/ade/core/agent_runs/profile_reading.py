@@ -19,6 +19,7 @@ _LONGEST_TIMEOUT_MS = 7 * 86_400_000
 _MOST_MEMORY_MB = 1_048_576
 _PLACE = re.compile(r"\{(\w*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}\*?")
+_EXIT_CODE = re.compile(r"[1-9][0-9]{0,2}")
 _COMMAS = re.compile(r"\s*,\s*")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LISTS = ("tools", "skills", "memory_blocks")  # values that are lists; programs want them with commas
@@ -163,7 +164,7 @@ def _exit_codes(table: Table) -> dict[int, RunFailure]:
     codes = table.table("exit_codes")
     found = {}
     for code in codes.names():
-        if not code.isascii() or not code.isdigit() or not 1 <= int(code[:4]) <= 255:
+        if not _EXIT_CODE.fullmatch(code) or int(code) > 255:
             raise codes.wrong(code[:20], "must be an exit code from 1 to 255")
         failure = codes.word(code, RunFailure)
         if failure is not None:
@@ -204,7 +205,7 @@ def _defaults(table: Table) -> dict[str, str]:
     if prompt is not None:
         if not isinstance(prompt, str) or not prompt.strip() or len(prompt) > LONGEST_SYSTEM_PROMPT:
             raise table.wrong("system_prompt", f"must be text of 1 to {LONGEST_SYSTEM_PROMPT:,} characters")
-        found["system_prompt"] = prompt
+        found["system_prompt"] = table.whole_text("system_prompt", prompt)
     return found
 
 

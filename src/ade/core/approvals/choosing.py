@@ -45,7 +45,7 @@ def policy_for(
     for name in named:
         if name not in known:
             raise InvalidPolicy(
-                f"no policy {name[:100]!r} is in the rulebook; `ade policies show` lists those that are"
+                f"no policy {name[:100]!r} is in the rulebook", advice="`ade policies show` lists those that are"
             )
     found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, subject, risk, named)) is not None]
     if not found:

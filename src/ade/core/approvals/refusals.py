@@ -4,15 +4,24 @@ from ade.core.errors import AdeError
 
 
 class NoGate(AdeError):
-    """Nobody needs to approve this task now. `ade show ID` tells how it stands."""
+    """Nobody needs to approve this task now."""
 
     code = "no_gate"
+    usual_advice = "`ade show ID` tells how it stands"
+
+
+class UnknownApproval(AdeError):
+    """There is no such approval. Nobody has to approve the task, or it has no approval of this id."""
+
+    code = "unknown_approval"
+    usual_advice = "`ade show ID` tells how it stands"
 
 
 class GateClosed(AdeError):
-    """The decision has been made already; nothing was changed. `ade approvals show ID` tells which."""
+    """The decision has been made already; nothing was changed."""
 
     code = "gate_closed"
+    usual_advice = "`ade approvals show ID` tells which"
 
 
 class DigestMismatch(AdeError):
@@ -22,9 +31,10 @@ class DigestMismatch(AdeError):
 
 
 class NotEligible(AdeError):
-    """This account may not answer here. `ade approvals show ID` tells who may."""
+    """This account may not answer here."""
 
     code = "not_eligible"
+    usual_advice = "`ade approvals show ID` tells who may"
 
 
 class ConflictOfInterest(NotEligible):
@@ -46,15 +56,17 @@ class NotPermitted(AdeError):
 
 
 class Denied(AdeError):
-    """A guard rule forbids this. Nothing was stored; `ade policies check` tells which rule it is."""
+    """A guard rule forbids this. Nothing was stored."""
 
     code = "denied"
+    usual_advice = "`ade policies check` tells which rule it is"
 
 
 class ApprovalNotGood(AdeError):
-    """The approval does not hold any more, so the task was not started. `ade show ID` tells why."""
+    """The approval does not hold any more, so the task was not started."""
 
     code = "approval_not_good"
+    usual_advice = "`ade show ID` tells why"
 
 
 class InvalidSubject(AdeError):
@@ -75,6 +87,13 @@ class InvalidRulebook(AdeError):
     code = "invalid_rulebook"
 
 
+class UnknownRulebook(AdeError):
+    """The rulebook never had this version."""
+
+    code = "unknown_rulebook"
+    usual_advice = "`ade policies history` shows those it had"
+
+
 class InvalidSetting(AdeError):
     """The value does not fit this setting. Nothing was stored; give one within its bounds."""
 
@@ -82,6 +101,7 @@ class InvalidSetting(AdeError):
 
 
 class UnknownSetting(AdeError):
-    """No run-time setting or feature has this name. `ade config show` and `ade features list` show those that do."""
+    """No run-time setting or feature has this name."""
 
     code = "unknown_setting"
+    usual_advice = "`ade config show` and `ade features list` show those that do"

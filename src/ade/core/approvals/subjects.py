@@ -32,7 +32,7 @@ def read_preview(raw: Raw) -> Preview:
     """Raises InvalidSubject for what no preview looks like."""
     try:
         return _preview(raw)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # not UTF-8, or too deep
         raise InvalidSubject(
             f"a preview must return ade.Preview(changes=[...], warnings=[...], errors=[...], versions={{...}}): {error}"
         ) from None
@@ -87,7 +87,7 @@ def digest_at(task: Task, gate: Gate) -> str:
 def _plain(raw: Raw) -> object:
     try:
         plain: object = msgspec.json.decode(raw)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidSubject(f"the task holds text that is no JSON: {error}") from None
     return plain
 

@@ -54,8 +54,12 @@ class Table:
     def _checked(self, key: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip() or len(value) > _MOST_TEXT:
             raise self.wrong(key, f"must be text of 1 to {_MOST_TEXT} characters, not {_shown(value)}")
-        if any("\ud800" <= char <= "\udfff" for char in value):
-            raise self.wrong(key, "has half of a surrogate pair in it, which no JSON text can have")
+        return self.whole_text(key, value)
+
+    def whole_text(self, key: str, value: str) -> str:
+        """The text, if all that it goes to can take it: files, databases, other programs."""
+        if any("\ud800" <= char <= "\udfff" or char == "\0" for char in value):
+            raise self.wrong(key, "has NUL or half of a surrogate pair in it, which not every program can read")
         return value
 
     def flag(self, key: str) -> bool:

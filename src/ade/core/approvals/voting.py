@@ -2,6 +2,7 @@
 
 from msgspec import Struct, structs
 
+from ade.core.accounts.sessions import FRESH_MS
 from ade.core.approvals.delegations import Chain
 from ade.core.approvals.gates import admitting_chain
 from ade.core.approvals.opening import People, names_of, review_of, told, vote_told
@@ -14,9 +15,11 @@ from ade.core.approvals.refusals import (
     NoGate,
     NotEligible,
     ReauthenticationNeeded,
+    UnknownApproval,
 )
 from ade.core.approvals.risk import RiskLevel
 from ade.core.change import Change, change
+from ade.core.errors import AdeError
 from ade.core.events import (
     APPROVAL_APPROVED,
     APPROVAL_REJECTED,
@@ -28,7 +31,7 @@ from ade.core.events import (
 from ade.core.lifecycle import Status, Verb
 from ade.core.records import Task
 
-REAUTHENTICATION_MS = 300_000
+REAUTHENTICATION_MS = FRESH_MS
 _TAKES_PASSWORD = frozenset({RiskLevel.HIGH, RiskLevel.CRITICAL})
 _LONGEST_REASON = 2_000
 _MOST_ANSWERS = 20  # of one account at one gate
@@ -47,12 +50,21 @@ class Ballot(Struct, frozen=True, kw_only=True):
 
 
 def gate_for(task: Task, gate_id: str | None = None) -> Gate:
-    """The gate that was named, or the newest. Raises NoGate."""
+    """The gate that was named, or the newest. Raises NoGate and UnknownApproval."""
     review = review_of(task)
     for gate in reversed(review.gates):
         if gate_id is None or gate.id == gate_id:
             return gate
-    raise NoGate(f"task {task.id} has no approval {gate_id}" if gate_id else f"nobody has to approve task {task.id}")
+    raise no_such_gate(task, gate_id)
+
+
+def no_such_gate(task: Task, gate_id: str | None = None) -> AdeError:
+    """What to raise where a gate is missing. A task that is put before people may get its gate yet."""
+    if gate_id is not None:
+        return UnknownApproval(f"task {task.id} has no approval {gate_id[:100]}")
+    if task.review is None:
+        return UnknownApproval(f"nobody has to approve task {task.id}")
+    return NoGate(f"nobody has to approve task {task.id} now")
 
 
 def cast(task: Task, ballot: Ballot, people: People, *, now: int, gate_id: str | None = None) -> Change | None:
@@ -145,7 +157,7 @@ def _check_open(gate: Gate, ballot: Ballot, *, now: int) -> None:
 def _checked_voter(gate: Gate, ballot: Ballot, people: People, *, now: int) -> Account:
     voter = people.directory.get(ballot.voter)
     if voter is None:
-        raise NotEligible(f"no account {ballot.voter[:100]!r} exists; `ade users add` makes one")
+        raise NotEligible(f"no account {ballot.voter[:100]!r} exists", advice="`ade users add` makes one")
     if not voter.is_active or not voter.is_human:
         raise NotEligible(f"{voter.id} cannot answer: it is {'a program' if voter.is_active else 'not active'}")
     if is_conflicted(gate, voter.id, people):

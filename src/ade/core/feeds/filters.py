@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from ade.core.errors import InvalidFilter
-from ade.core.events import Event
+from ade.core.events import Event, is_of_access
 from ade.core.ids import is_task_id
 from ade.core.inbox.errors import InvalidInbox
 from ade.core.inbox.names import check_inbox_id
@@ -30,6 +30,7 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     queues: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     inbox_ids: frozenset[str] = frozenset()
+    hides_access: bool = False  # for who may read and not operate: nothing of sessions, tokens and links
 
 
 EVERYTHING = EventFilter()
@@ -62,12 +63,13 @@ def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
 
 def compile_filter(wanted: EventFilter) -> Predicate:
     """A function that tells quickly whether an event is wanted. It never raises, whatever the payload holds."""
-    checks = [
+    checks: list[Predicate] = [
         *([_of_types(wanted.types)] if wanted.types and "*" not in wanted.types else []),
         *([_of_tasks(wanted.task_ids)] if wanted.task_ids else []),
         *([_with_field("queue", wanted.queues)] if wanted.queues else []),
         *([_with_field("name", wanted.names)] if wanted.names else []),
         *([_with_field("inbox_id", wanted.inbox_ids)] if wanted.inbox_ids else []),
+        *([_not_of_access] if wanted.hides_access else []),
     ]
     if not checks:
         return _any_event
@@ -86,6 +88,10 @@ def task_of(event: Event) -> str | None:
 
 def _any_event(_event: Event) -> bool:
     return True
+
+
+def _not_of_access(event: Event) -> bool:
+    return not is_of_access(event)
 
 
 def _of_types(types: frozenset[str]) -> Predicate:

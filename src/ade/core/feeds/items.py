@@ -9,6 +9,8 @@ from msgspec import Struct
 from ade.core.events import Event
 from ade.core.feeds.sse import block, comment, event_block
 
+TASK_IS_FINAL = "the task is final"  # why a stream of lines ends for good
+
 
 class Entry:
     """An event on its way to subscribers. Its text is made once for all of them, when the first one asks."""

@@ -5,12 +5,12 @@ lose their line breaks.
 """
 
 import re
-from datetime import UTC, datetime
 
 import msgspec
 
 from ade.core.errors import InvalidFilter
 from ade.core.events import Event
+from ade.core.web.wire import to_wire
 
 MEDIA_TYPE = "text/event-stream"
 LARGEST_SEQ = (1 << 63) - 1
@@ -41,16 +41,8 @@ def comment(text: str = "") -> bytes:
 
 
 def event_block(event: Event) -> bytes:
-    """An event of the log: its seq is the id, its type the name, and the data is JSON, with the time in RFC 3339."""
-    told = {
-        "seq": event.seq,
-        "type": event.type,
-        "at": _moment(event.at),
-        "task_id": event.task_id,
-        "actor": event.actor,
-        "payload": event.payload,
-    }
-    return block(seq=event.seq, event=event.type, data=msgspec.json.encode(told).decode())
+    """An event of the log: its seq is the id, its type the name, and the data is JSON, as lists of events have it."""
+    return block(seq=event.seq, event=event.type, data=msgspec.json.encode(to_wire(event)).decode())
 
 
 def parse_seq(text: str, what: str) -> int:
@@ -70,11 +62,6 @@ def start_after(last_event_id: str | None, after: str | None) -> int | None:
     if last_event_id:
         return parse_seq(last_event_id, "Last-Event-ID")
     return None if after is None else parse_seq(after, "after")
-
-
-def _moment(at_ms: int) -> str:
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _encoded(text: str) -> bytes:

@@ -73,7 +73,7 @@ class QueueItem(NewItem, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     seq: int
-    enqueued_at: int  # ms
+    enqueued_at: int
 
     @property
     def message_id(self) -> str:

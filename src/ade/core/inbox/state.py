@@ -115,8 +115,9 @@ def stale(change: "InboxChange[object]") -> StaleWrite:
 
 def unreadable(inbox_id: str, error: Exception) -> StoreCorrupt:
     return StoreCorrupt(
-        f"the inbox {inbox_id} cannot be read ({error}); `ade inbox clear {inbox_id} --reason error` removes all its"
-        " items without reading them, and if that does not help either, restore the store from a backup"
+        f"the inbox {inbox_id} cannot be read ({error})",
+        advice=f"`ade inbox clear {inbox_id} --reason error` removes all its items without reading them; if that does"
+        " not help either, restore the store from a backup",
     )
 
 

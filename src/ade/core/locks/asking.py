@@ -35,7 +35,7 @@ def ask(
     unattended: bool = False,
 ) -> LockRequest:
     """A request as a book takes it; but without a ttl it must be given one first. Raises InvalidLock."""
-    _check_namespace(namespace)
+    check_namespace(namespace)
     for what, text in (("owner", owner), ("scope", scope), ("id", id)):
         check_lock_name(what, text)
     _check_purpose(purpose)
@@ -56,7 +56,8 @@ def ask(
     )
 
 
-def _check_namespace(namespace: object) -> None:
+def check_namespace(namespace: object) -> None:
+    """Raise InvalidLock unless there may be such a namespace."""
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise InvalidLock(f"namespace {namespace!r:.120} is not valid: use letters, digits, '.', '_' and '-'")
 

@@ -111,14 +111,14 @@ class Waits:
 
     def _hard(self, waiter: LockRequest, resource: str) -> Iterator[Edge]:
         for one in self._holders[resource]:
-            if _against(waiter, one, resource):
-                yield _edge(waiter, one, resource, True)
+            if is_against(waiter, one, resource):
+                yield edge_of(waiter, one, resource, True)
 
     def _soft(self, waiter: LockRequest, resource: str, first: int) -> Iterator[Edge]:
         line = self._lines[resource]
         for place in range(first, self._places[resource, waiter.id]):
-            if _against(waiter, line[place], resource):
-                yield _edge(waiter, line[place], resource, False)
+            if is_against(waiter, line[place], resource):
+                yield edge_of(waiter, line[place], resource, False)
 
 
 class _Met:
@@ -160,7 +160,7 @@ def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
         for one in requests.values()
         if one.is_waiting
         and place_in_line(one) < place_in_line(blocker)
-        and any(_against(waiter, one, resource) for resource in waiter.resources)
+        and any(is_against(waiter, one, resource) for resource in waiter.resources)
     ]
     before.sort(key=place_in_line, reverse=True)
     some = [before[2**power - 1] for power in range(len(before).bit_length())]
@@ -175,12 +175,12 @@ def _opens(waiter: str, blocker: str, ring: Ring, requests: Mapping[str, LockReq
     return all(waits.ring_of(each.scope) is None for each in ring)
 
 
-def _against(waiter: LockRequest, other: LockRequest, resource: str) -> bool:
+def is_against(waiter: LockRequest, other: LockRequest, resource: str) -> bool:
     if other.id in (waiter.id, waiter.upgrades):
         return False
     wanted, taken = waiter.mode_of(resource), other.mode_of(resource)
     return wanted is not None and taken is not None and conflict(wanted, taken)
 
 
-def _edge(waiter: LockRequest, blocker: LockRequest, resource: str, is_hard: bool) -> Edge:
+def edge_of(waiter: LockRequest, blocker: LockRequest, resource: str, is_hard: bool) -> Edge:
     return Edge(waiter.id, blocker.id, waiter.scope, blocker.scope, resource, is_hard)

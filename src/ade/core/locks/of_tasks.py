@@ -5,6 +5,8 @@ from ade.core.locks.asking import DEFAULT_TTL_MS, ask
 from ade.core.locks.records import LockRequest
 from ade.core.records import Task
 
+LOOK_AGAIN_MS = 300_000  # of a task that waits: normally it is recalled as soon as it is let in
+STANDS_NOWHERE_MS = 15_000  # one that could not even get into the line
 _BEGUN = frozenset({Status.RUNNING, Status.STALLED})
 
 

@@ -31,7 +31,7 @@ class LockItem(Struct, frozen=True, omit_defaults=True):
 
 
 class LockRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Granted as a whole or not at all. Times are milliseconds; those of leases are the store's steady time."""
+    """Granted as a whole or not at all. Times are milliseconds, over HTTP text; leases go by the store's own clock."""
 
     id: str  # the grant id: random, and known to its holder alone
     namespace: str = DEFAULT_NAMESPACE

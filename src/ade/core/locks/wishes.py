@@ -65,13 +65,13 @@ def check_lock_name(what: str, text: object) -> None:
     """Names become parts of keys, so they have neither braces nor anything that cannot be printed."""
     if not isinstance(text, str):
         raise InvalidLock(f"{what} must be text, not {text!r:.120}")
-    if not _is_sound(text):
+    if not is_lock_name(text):
         raise InvalidLock(
             f"{what} {text[:120]!r} is not valid: use 1 to {_MOST_BYTES} bytes of printable characters without braces"
         )
 
 
 @lru_cache(4_096)
-def _is_sound(text: str) -> bool:
+def is_lock_name(text: str) -> bool:
     is_short = 0 < len(text.encode(errors="replace")) <= _MOST_BYTES
     return is_short and text.isprintable() and not set(text) & {"{", "}"}

@@ -1,16 +1,18 @@
 """Where a request comes from. What a header says about that counts only if a proxy we trust has written it.
 
-How to wire it: once for each request, with the peer of the connection, all headers, and the setting's list read by
+How it is used: once for each request, with the peer of the connection, all headers, and the setting's list read by
 `read_networks` at the start; the answer is what limits count, sessions keep and the log shows.
 """
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Network = IPv4Network | IPv6Network
 Pairs = Sequence[tuple[str, str]]
 _MOST_HOPS = 20
+_CUSTOMER_BITS = 64
 _WITH_PORT = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}|\[([0-9a-fA-F:.]+)\](?::\d{1,5})?", re.ASCII)
 
 
@@ -50,12 +52,21 @@ def client_scheme(peer: str | None, headers: Pairs, scheme: str, trusted: Sequen
     return last if last in ("http", "https") else scheme
 
 
+def counted_address(client: str) -> str:
+    """What limits count for somebody unknown. Of IPv6 the first half: one customer has all addresses below it."""
+    address = _address(client)
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address, _CUSTOMER_BITS), strict=False))
+    return client if address is None else str(address)
+
+
 def is_loopback(bind: str) -> bool:
     """Whether a server that listens there is reached from this machine alone."""
     address = _address(bind)
     return bind == "localhost" if address is None else address.is_loopback
 
 
+@lru_cache(maxsize=4_096)  # of every request, and often the same
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     """One form for one address: without port, brackets and zone, and an IPv4 one inside IPv6 as what it is."""
     match = _WITH_PORT.fullmatch(text)

@@ -1,7 +1,7 @@
 """JSON bodies: one value, read in one way only.
 
 Parsers differ in what they make of a name that comes twice, of NaN or of half a surrogate pair, so whoever checks a
-request and whoever carries it out could see two requests. Such bodies are refused. How to wire it: `check_media_type`
+request and whoever carries it out could see two requests. Such bodies are refused. How it is used: `check_media_type`
 for routes with a body, then `read_json`, and what it answers is converted with `msgspec.convert(..., strict=True)` into
 a struct with `forbid_unknown_fields`; its ValidationError is told with `refused_fields`.
 """
@@ -9,6 +9,7 @@ a struct with `forbid_unknown_fields`; its ValidationError is told with `refused
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -18,12 +19,12 @@ from ade.core.web.problems import RequestRefused
 from ade.core.web.statuses import Fault
 
 JSON = "application/json"
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = [1 if chr(byte) in "[{" else -1 for byte in range(256)]
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _UNTOLD = re.compile("[\x00\ud800-\udfff]")
 _LONGEST_NUMBER = 400
+_LARGE_NUMBER = re.compile(rb"[0-9]{100}|[0-9][eE]\+?[0-9]{3}")  # no other is too large for a float, or too long
 
 
 def read_json(body: bytes, limits: RequestLimits = USUAL) -> Any:
@@ -35,9 +36,7 @@ def read_json(body: bytes, limits: RequestLimits = USUAL) -> Any:
     if depth(body) > limits.json_depth:
         raise _refused(f"the body has lists and objects inside each other more than {limits.json_depth} deep")
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
-        )
+        value = (_CAREFUL if _LARGE_NUMBER.search(body) else _USUAL).decode(text)
     except json.JSONDecodeError as error:
         raise _refused(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     if _SUSPICIOUS.search(body) and not _is_text(value):
@@ -47,12 +46,15 @@ def read_json(body: bytes, limits: RequestLimits = USUAL) -> Any:
 
 def depth(body: bytes) -> int:
     """How deep lists and objects are inside each other, without following them: no body can make this fail."""
-    brackets = _STRING.sub(b"", body).translate(None, _NO_BRACKETS)
+    quoted = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # what is between every other two quotes is a text
+    brackets = b"".join(quoted.split(b'"')[::2]).translate(None, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def check_media_type(content_type: str | None, taken: Sequence[str] = (JSON,)) -> None:
     """Raises RequestRefused (415). Other types than JSON are what a form of a foreign page could send."""
+    if content_type == JSON and JSON in taken:
+        return  # as most say it
     media, _, parameters = (content_type or "").partition(";")
     charset = re.search(r"charset\s*=\s*\"?([\w-]+)", parameters, re.IGNORECASE | re.ASCII)
     is_utf8 = charset is None or charset[1].lower() in ("utf-8", "utf8")
@@ -88,8 +90,8 @@ def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counted = Counter(name for name, _ in pairs)  # once: a large body has hundreds of thousands of them
+        twice = next(name for name, times in counted.items() if times > 1)
         raise _refused(f"an object has {twice[:60]!r} twice")
     return found
 
@@ -124,3 +126,7 @@ def _is_text(value: Any) -> bool:
 
 def _refused(detail: str) -> RequestRefused:
     return RequestRefused(Fault.INVALID_JSON, detail)
+
+
+_USUAL = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+_CAREFUL = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int)

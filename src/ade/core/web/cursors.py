@@ -3,7 +3,7 @@
 A cursor is no secret and opens nothing: whoever makes one up gets at most another place of a list he may read anyway.
 The checksum is there for mistakes, as when a filter is changed half-way, so that they are told and not answered.
 
-How to wire it: `cursor = write_cursor("tasks", filters, page.next)` into the answer's `next`, and
+How it is used: `cursor = write_cursor("tasks", filters, page.next)` into the answer's `next`, and
 `after = read_cursor("tasks", filters, text)` for `?cursor=`; `filters` are the query parameters as they were read,
 without `cursor` and `limit`, so that the size of a page may change on the way.
 """

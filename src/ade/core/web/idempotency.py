@@ -14,8 +14,10 @@ from ade.core.web.problems import RequestRefused
 from ade.core.web.statuses import Fault
 
 KEPT_MS = 24 * 3_600_000
-RUNS_MS = 120_000  # who has not answered by then is presumed dead; longer than any request may wait
+RUNS_MS = 120_000  # who has not answered by then is presumed dead, unless he says that it still runs
 MOST_BODY = 64 * 1024
+MOST_TASK_KEY = 500  # characters, as of every key of a task
+OF_OTHERS = ("account:", "http:", "schedule/", "turn:")  # how keys begin that accounts, schedules and turns have
 KEPT_HEADERS = frozenset({"content-type", "etag", "location", "preference-applied"})
 _BARE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
 _QUOTED = re.compile(r'"([\x20-\x21\x23-\x5b\x5d-\x7e]{1,255})"')
@@ -38,10 +40,11 @@ class KeptRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     begun_at: int
     runs_until: int  # steady time
     answer: Answer | None = None
+    kept_ms: int = KEPT_MS
 
     @property
     def kept_until(self) -> int:
-        return self.begun_at + KEPT_MS
+        return self.begun_at + self.kept_ms
 
 
 class Standing(StrEnum):
@@ -68,9 +71,9 @@ def read_key(header: str) -> str:
     )
 
 
-def fingerprint(method: str, target: str, body: bytes) -> str:
+def fingerprint(method: str, target: str, body: bytes, if_match: str | None = None) -> str:
     """The same for requests that ask for the same. `target` is the path with its query, as it was sent."""
-    parts = (method.upper().encode(), target.encode("utf-8", "surrogatepass"))
+    parts = [text.encode("utf-8", "surrogatepass") for text in (method.upper(), target, if_match or "")]
     head = b"".join(len(part).to_bytes(8) + part for part in parts)
     return hashlib.sha256(head + body).hexdigest()
 
@@ -83,6 +86,15 @@ def place_of(account: str, key: str) -> str:
 def task_key(account: str, key: str) -> str:
     """The idempotency key of a task that such a request makes, so that not even a second time makes a second one."""
     return f"http:{place_of(account, key)}"
+
+
+def own_task_key(account: str, key: str) -> str:
+    """The idempotency key that an account has given its task, made its own: nobody can use it up for another account,
+    for a schedule or for a turn of a conversation. What is no key stays as it is, and is refused."""
+    if not 0 < len(key) <= MOST_TASK_KEY or not key.isprintable():
+        return key
+    own = f"account:{account}:{key}"
+    return own if len(own) <= MOST_TASK_KEY else f"account:{account}:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def standing(kept: KeptRequest | None, wanted: str, *, steady: int) -> Standing:

@@ -1,6 +1,6 @@
 """How much a request may be. Whatever is beyond is refused before anything of it is kept or looked at further.
 
-How to wire it: `check_target` and `check_headers` first, `check_length` before the body is read, `check_size` while it
+How it is used: `check_target` and `check_headers` first, `check_length` before the body is read, `check_size` while it
 is (a body in chunks has no length), `check_parameters` on the decoded query.
 """
 
@@ -66,6 +66,8 @@ def check_headers(headers: Pairs, limits: RequestLimits = USUAL) -> None:
             raise RequestRefused(Fault.BAD_REQUEST, "a header has a name or a value with characters that none may have")
         if lower in _ONCE and lower in seen:
             raise RequestRefused(Fault.BAD_REQUEST, f"the header {lower} may come only once")
+        if lower == "transfer-encoding" and value.strip(" \t").lower() != "chunked":
+            raise RequestRefused(Fault.BAD_REQUEST, "a body may come in chunks, but not in another encoding")
         seen.add(lower)
     if {"content-length", "transfer-encoding"} <= seen:
         raise RequestRefused(Fault.BAD_REQUEST, "a request has a Content-Length or a Transfer-Encoding, not both")

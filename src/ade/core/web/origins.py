@@ -1,6 +1,6 @@
 """Whose page asks: which hosts a server answers for, and that a browser's session is used by its own pages alone.
 
-How to wire it: `check_host` on every request; `check_same_origin_write` on everything that changes something and is
+How it is used: `check_host` on every request; `check_same_origin_write` on everything that changes something and is
 recognised by the session cookie; `check_same_origin_read` on event streams and other reads by the cookie. A request
 with a bearer token needs neither, because no foreign page can make a browser send one.
 """
@@ -14,6 +14,7 @@ from ade.core.web.statuses import Fault
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9_](?:[a-z0-9._-]{0,251}))(?::(\d{1,5}))?", re.ASCII | re.IGNORECASE)
+_END_OF_HOST = re.compile(r"[/?#]")
 _USUAL_PORTS = {"http": "80", "https": "443"}
 
 
@@ -26,8 +27,23 @@ def check_host(host: str | None, allowed: Collection[str]) -> str:
     if name in allowed or any(each.startswith("*.") and name.endswith(each[1:]) for each in allowed):
         return name
     raise RequestRefused(
-        Fault.MISDIRECTED_REQUEST, f"this server does not answer for {name[:100]!r}; add it to the hosts it is known by"
+        Fault.MISDIRECTED_REQUEST,
+        f"this server does not answer for {name[:100]!r}; if it is known by that name, add it to http.allowed_hosts",
     )
+
+
+def host_of_target(target: str) -> str | None:
+    """The host that the address in a request names itself, as requests to a proxy do; None where it is a path alone."""
+    scheme, mark, rest = target.partition("://")
+    if not mark or "/" in scheme:
+        return None
+    return _END_OF_HOST.split(rest, maxsplit=1)[0]
+
+
+def check_same_host(named: str, host: str | None) -> None:
+    """What is checked is the header, so an address with another host is refused. Raises RequestRefused (421)."""
+    if named.lower() != (host or "").strip().lower():
+        raise RequestRefused(Fault.MISDIRECTED_REQUEST, "the address names another host than the header Host")
 
 
 def origin_of(scheme: str, host: str | None) -> str:

@@ -1,6 +1,6 @@
 """`Prefer: wait=30, respond-async` (RFC 7240): how long somebody likes to wait for an answer.
 
-How to wire it: `preference = read_prefer(", ".join(all Prefer headers))`; a route that can wait does so for `wait_s`
+How it is used: `preference = read_prefer(", ".join(all Prefer headers))`; a route that can wait does so for `wait_s`
 seconds, sends `Preference-Applied` if there is `applied`, and `Vary: Prefer`. `?wait=30` is read by `read_wait`, which
 is strict, because a parameter is no wish.
 """

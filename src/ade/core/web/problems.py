@@ -1,6 +1,6 @@
 """Problem details (RFC 9457): the body of every answer that is an error.
 
-How to wire it: one handler for `AdeError` (`problem_of_error`), one for `RequestRefused` (its `problem`), one for what
+How it is used: one handler for `AdeError` (`problem_of_error`), one for `RequestRefused` (its `problem`), one for what
 the framework itself refuses (`problem_of_status`), one for everything else (`problem_of_status(500)`, and the log gets
 the exception under the same `instance`). Each sends `problem.status`, `problem.headers` and `problem.body()`.
 """
@@ -77,6 +77,7 @@ def problem_of_error(error: AdeError) -> Problem:
     status, general = status_of(type(error)), inspect.cleandoc(type(error).__doc__ or "")
     is_ours = status >= _SERVER_FAULT
     values = {} if is_ours else {name: getattr(error, name, None) for name in _MEMBERS}
+    values["advice"] = (type(error).usual_advice if is_ours else error.advice)[:_LONGEST_DETAIL] or None
     more = {name: value for name, value in values.items() if value is not None}
     return Problem(
         code=error.code,
@@ -107,6 +108,22 @@ def problem_of_status(status: int, *, allow: tuple[str, ...] = ()) -> Problem:
     fault = FAULT_OF_STATUS.get(status, Fault.BAD_REQUEST if 400 <= status < _SERVER_FAULT else Fault.INTERNAL)
     problem = problem_of_fault(fault, more={"allow": list(allow)} if allow else None)
     return structs.replace(problem, headers={**problem.headers, "Allow": ", ".join(allow)}) if allow else problem
+
+
+def problem_of_code(code: str) -> Problem | None:
+    """What a code stands for, whoever raises it; None: nobody does."""
+    fault = next((fault for fault in FAULTS if fault == code), None)
+    if fault is not None:
+        return problem_of_fault(fault)
+    kinds = [AdeError]
+    while kinds:
+        kind = kinds.pop()
+        if kind.code == code:
+            general = inspect.cleandoc(kind.__doc__ or "")
+            more = {"advice": kind.usual_advice} if kind.usual_advice else {}
+            return Problem(code=code, status=status_of(kind), title=_title(general), detail=general, more=more)
+        kinds += kind.__subclasses__()
+    return None
 
 
 def refused_fields(errors: Mapping[str, str]) -> RequestRefused:

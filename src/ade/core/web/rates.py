@@ -1,17 +1,18 @@
 """How often somebody may ask, by the class of what he asks for, and the headers that tell him.
 
-How to wire it: before a route is carried out,
-`wait_ms = await stores.documents.take_rate(limit.key(account), limit.count, limit.period_ms)`, then `check_rate(limit,
-wait_ms)`, and `rate_headers(limit, wait_ms)` into every answer, the refusal too. Somebody unknown is counted by his
-address. Lock requests are counted once more, by their owner, where locks are kept.
+How it is used: before a route is carried out, `await WebRates.take(route.traffic, who)` of
+`ade.governance.web_rates`, then `check_rate(limit, wait_ms)`, and `rate_headers(limit, wait_ms)` into every answer, the
+refusal too. Somebody unknown is counted by his address. Lock requests are counted once more, by their owner, where
+locks are kept.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ade.core.accounts.rates import RATES, Asking, Rate
+from ade.core.rate import read_rate
 from ade.core.web.problems import RequestRefused, retry_after
 from ade.core.web.statuses import Fault
 
@@ -26,6 +27,7 @@ class Traffic(StrEnum):
     VOTE = auto()
     LOGIN = auto()
     WORK = auto()  # claims and heartbeats: many, and small
+    LOCK = auto()  # asking for locks
     STREAM = auto()  # opening one; what comes through it is not counted
     PROBE = auto()  # never counted: it must be answered when all else is refused
 
@@ -40,8 +42,9 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 WEB_RATES: Mapping[Traffic, Rate] = {
-    **{Traffic(asking): RATES[asking] for asking in Asking},
-    Traffic.WORK: (6_000, 60_000),
+    **{Traffic(asking): RATES[asking] for asking in Asking if asking is not Asking.CONFIRM},
+    Traffic.WORK: (60_000, 60_000),
+    Traffic.LOCK: (1_200, 60_000),
     Traffic.STREAM: (60, 60_000),
 }
 
@@ -52,17 +55,32 @@ def limit_of(traffic: Traffic, rates: Mapping[Traffic, Rate] = WEB_RATES) -> Lim
     return None if rate is None else Limit(name=traffic, count=rate[0], period_ms=rate[1])
 
 
+def read_rates(texts: Mapping[str, str]) -> Mapping[Traffic, Rate]:
+    """The rates as the settings have them. `none`, and what is not named: not counted. Raises ValueError."""
+    rates: dict[Traffic, Rate] = {}
+    for name, text in texts.items():
+        rate = read_rate(text)
+        if rate is not None:
+            rates[Traffic(name)] = rate
+        elif text != "none":
+            raise ValueError(f"{text!r} is no rate")
+    return rates
+
+
 def check_rate(limit: Limit, wait_ms: int) -> None:
     """Raise RequestRefused (429) unless `take_rate` has let it through."""
     if wait_ms > 0:
         seconds = wait_ms / 1000
-        raise RequestRefused(
+        refused = RequestRefused(
             Fault.TOO_MANY_REQUESTS,
             f"at most {limit.count} requests in {limit.period_ms / 1000:g} s ({limit.name}); try again in"
             f" {seconds:.1f} s",
             retry_after=seconds,
             limit=limit.name,
         )
+        headers = {**refused.problem.headers, **rate_headers(limit, wait_ms)}
+        refused.problem = structs.replace(refused.problem, headers=headers)
+        raise refused
 
 
 def rate_headers(limit: Limit, wait_ms: int, remaining: int | None = None) -> dict[str, str]:

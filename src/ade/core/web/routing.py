@@ -1,6 +1,6 @@
 """What a route is, and who may use it.
 
-How to wire it: the HTTP layer goes through `ade.core.web.routes.table.ROUTES`, finds the function with the name of each
+How it is used: the HTTP layer goes through `ade.core.web.routes.table.ROUTES`, finds the function with the name of each
 operation, and puts `check_access` before it; a route without a function, or a function without a route, stops the
 start. The access matrix test goes through the same table with `access`. `OWN` means: the use case decides by the
 object, and for a foreign one the answer is the 404 of one that does not exist, unless the caller has the permission of
@@ -16,6 +16,7 @@ from ade.core.accounts.callers import Caller
 from ade.core.accounts.errors import NotAuthenticated
 from ade.core.accounts.permissions import Permission, Role, permissions_of
 from ade.core.approvals.refusals import NotPermitted
+from ade.core.web.access import Access
 from ade.core.web.rates import Traffic
 
 API = "/api/v1"
@@ -44,15 +45,6 @@ class Tag(StrEnum):
     ANSWERED = auto()  # the answer has an ETag, a read may be answered with 304
     HEEDED = auto()  # If-Match counts if it is there
     REQUIRED = auto()  # 428 without If-Match
-
-
-class Access(StrEnum):
-    __hash__ = str.__hash__
-
-    ALLOWED = auto()
-    OWN = auto()  # on what is the caller's own
-    DENIED = auto()  # 403
-    UNKNOWN = auto()  # 401
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -125,11 +117,16 @@ def check_access(route: Route, caller: Caller | None) -> Access:
     if caller is None:
         if route.door is Door.PUBLIC:
             return Access.ALLOWED
-        raise NotAuthenticated("this takes a bearer token or a session; sign in first")
+        raise NotAuthenticated(
+            "this takes a session or a token: sign in, or send one as Authorization: Bearer",
+            advice="`ade tokens create` makes one, and commands read ADE_TOKEN",
+        )
     answer = access_with(route, caller.permissions, has_session=caller.session is not None)
     if answer is Access.DENIED and route.door is Door.SESSION:
         raise NotPermitted("this takes a login session; a token is not enough")
     if answer is Access.DENIED:
         wanted = " or ".join(sorted(route.needs))
+        if caller.token is not None and route.needs & caller.user.permissions:
+            raise NotPermitted(f"this token of {caller.user.id} was not made for {wanted}; use one that was")
         raise NotPermitted(f"{caller.user.id} has not the permission {wanted}; an admin can give a role")
     return answer

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from ade.core.event_types import TYPES, nearest_types
 from ade.core.webhooks.errors import InvalidWebhook
 
 EVERYTHING = "*"
@@ -20,6 +21,15 @@ def check_patterns(patterns: Sequence[str]) -> None:
             raise InvalidWebhook(
                 f"{pattern[:60]!r} is no type of events: write one like task.failed, all of a kind like task.*, or *"
             )
+
+
+def check_known(patterns: Sequence[str]) -> None:
+    """Raise InvalidWebhook for one that no event there is would ever match."""
+    for pattern in patterns:
+        if not any(_fits(pattern, each) for each in TYPES):
+            near = nearest_types(pattern.removesuffix(_BELOW))
+            meant = f"; did you mean {near}?" if near else "; the reference of events lists those there are"
+            raise InvalidWebhook(f"no event is of the type {pattern[:60]!r}{meant}")
 
 
 def matches(patterns: Sequence[str], event_type: str) -> bool:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from ade.core.events import Event
+from ade.core.events import Event, is_of_access
+from ade.core.web.event_payloads import event_outside
 
 LARGEST_BODY = 20_000  # bytes: what Standard Webhooks recommends
 _LONGEST_TEXT, _MOST_ITEMS = 200, 50
@@ -31,6 +32,7 @@ FACTS = frozenset({
 })
 # fmt: on
 
+_OF_ACCESS = frozenset({"account"})  # of sessions, tokens and links no more is told than whose they are
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -42,7 +44,7 @@ def body_of(event: Event) -> bytes:
         ids["task_id"] = event.task_id
     if event.actor is not None:
         ids["actor"] = _short(event.actor)
-    body = _body(event, {**_facts(event.payload), **ids})
+    body = _body(event, {**_facts(event), **ids})
     return body if len(body) <= LARGEST_BODY else _body(event, {**ids, "cut": True})
 
 
@@ -54,10 +56,11 @@ def _body(event: Event, data: Mapping[str, object]) -> bytes:
     return _encode({"type": event.type, "timestamp": rfc3339(event.at), "data": data})
 
 
-def _facts(payload: Mapping[str, object]) -> dict[str, object]:
-    facts = {}
+def _facts(event: Event) -> dict[str, object]:
+    facts, payload = {}, event_outside(event).payload
+    told = _OF_ACCESS if is_of_access(event) else FACTS
     for name, value in payload.items():
-        if name in FACTS and (fact := _fact(value)) is not None:
+        if name in told and (fact := _fact(value)) is not None:
             facts[name] = fact
     error = payload.get("error")
     if isinstance(error, str) and (found := _ERROR_TYPE.match(error)):

@@ -12,14 +12,12 @@ from ade.core.retry import Backoff
 from ade.core.webhooks.deliveries import Delivery, delivery_id
 from ade.core.webhooks.judging import ATTEMPTS
 from ade.core.webhooks.matching import matches
-from ade.core.webhooks.records import Webhook
+from ade.core.webhooks.names import DELIVER, MARK, QUEUE, is_own
+from ade.core.webhooks.records import WEBHOOK_TESTED, Webhook
 
-DELIVER = "webhooks:deliver"  # the name of the tasks
-QUEUE = "webhooks"
 TIMEOUT_MS = 60_000  # of a run; the sender gives up sooner
 RESULT_KEPT_MS = 86_400_000
 BACKOFF = Backoff(base_ms=5_000, multiplier=8.0, cap_ms=86_400_000)  # where a run fails before there is a judgement
-_MARK_AT, _MARK = 14, "8"  # the version of their UUIDs: one that is free to use, and no other task has
 
 
 class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,14 +28,14 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     replay: int = 0  # which one; 0: the first time
 
 
-def is_own(event: Event) -> bool:
-    """Whether it tells of a task that sends messages. To send that too would never end."""
-    return event.task_id is not None and event.task_id[_MARK_AT : _MARK_AT + 1] == _MARK
-
-
 def wants(webhook: Webhook, event: Event) -> bool:
     is_told = webhook.is_active and event.seq > webhook.since
-    return is_told and not is_own(event) and matches(webhook.events, event.type)
+    return is_told and not is_own(event) and (matches(webhook.events, event.type) or _is_test_of(webhook, event))
+
+
+def _is_test_of(webhook: Webhook, event: Event) -> bool:
+    """A test is told to the webhook that it tests, whatever that wants otherwise."""
+    return event.type == WEBHOOK_TESTED and event.payload.get("webhook") == webhook.id
 
 
 def orders_of(events: Sequence[Event], webhooks: Iterable[Webhook]) -> list[Task]:
@@ -79,4 +77,4 @@ def _task(order: Order, message_id: str, event_type: str, at: int) -> Task:
 def _task_id(at: int, key: str) -> str:
     """A UUID of version 8: a time, as in other ids, and a hash in place of chance."""
     time, rest = f"{at & 0xFFFFFFFFFFFF:012x}", hashlib.sha256(key.encode()).hexdigest()
-    return f"{time[:8]}-{time[8:]}-{_MARK}{rest[:3]}-8{rest[3:6]}-{rest[6:18]}"
+    return f"{time[:8]}-{time[8:]}-{MARK}{rest[:3]}-8{rest[3:6]}-{rest[6:18]}"

@@ -13,6 +13,7 @@ from ade.core.webhooks.targets import check_url
 WEBHOOK_CREATED, WEBHOOK_CHANGED, WEBHOOK_REMOVED = "webhook.created", "webhook.changed", "webhook.removed"
 WEBHOOK_ROTATED, WEBHOOK_REPLAYED = "webhook.secret_rotated", "webhook.replayed"
 WEBHOOK_DISABLED, WEBHOOK_ENABLED = "webhook.disabled", "webhook.enabled"
+WEBHOOK_TESTED = "webhook.tested"
 
 MOST_WEBHOOKS = 100  # each makes a task of every event that it wants
 USUAL_OVERLAP_MS, LONGEST_OVERLAP_MS = 24 * 3_600_000, 7 * 24 * 3_600_000

@@ -68,6 +68,12 @@ def check_url(url: str, reach: Reach = PUBLIC) -> Target:
     )
 
 
+def origin_of(url: str) -> str:
+    """What may be told of a URL that was checked when it was stored, whatever may be reached by now."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{_PARTS.split(rest, maxsplit=1)[0]}".lower()
+
+
 def secrets_in_url(url: str) -> list[str]:
     """What of a webhook's URL may be a secret: the whole, all behind the host, and its longer parts."""
     _, *behind = _PARTS.split(url.partition("://")[2], maxsplit=1)

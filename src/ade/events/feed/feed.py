@@ -125,6 +125,9 @@ class EventFeed:
             except AdeError as error:
                 log.warning("feed.waits", code=error.code, error=error.detail)
                 await asyncio.sleep(_PATIENCE_S)
+            except Exception:  # whatever it is, a feed that has ended is of no use to anybody until the next start
+                log.exception("feed.failed")
+                await asyncio.sleep(_PATIENCE_S)
 
     async def _follow(self) -> None:
         with ExitStack() as stack:

@@ -13,7 +13,7 @@ from ade.governance.approvals.voting import vote
 from ade.ports import Stores
 from ade.queue.decisions import get
 from ade.queue.payloads import Payloads
-from ade.queue.tasks import edit
+from ade.queue.tasks import any_version, edit
 
 SNOOZE = "snooze"
 LONGEST_SNOOZE_MS = 7 * 86_400_000
@@ -26,14 +26,16 @@ async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: Ballot
     it is a draft that anybody can submit. Raises what `vote` and `edit` do.
     """
     if not fields:
-        raise InvalidTask("say what shall be different; `ade approvals approve` agrees to it as it is")
+        raise InvalidTask(
+            "say what shall be different, or approve it as it is", advice="`ade approvals approve` does the latter"
+        )
     task = await get(stores, task_id)
     gate = gate_for(task)
     if digest_at(structs.replace(task, **fields), gate) == digest_at(task, gate):
         raise InvalidTask("nothing that people are asked about would be different; say what shall be")
     asked = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")
     await vote(stores, task_id, asked)
-    await edit(stores, payloads, task_id, actor=ballot.voter, **fields)
+    await edit(stores, payloads, task_id, actor=ballot.voter, check=any_version, **fields)
     return await submit(stores, payloads, task_id, actor=ballot.voter)
 
 

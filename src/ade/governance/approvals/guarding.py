@@ -8,8 +8,9 @@ from ade.core.approvals.opening import review_of
 from ade.core.approvals.records import Review
 from ade.core.approvals.subjects import resources_of
 from ade.core.events import Event
-from ade.core.guard import Case, Occasion, Ruling, Verdict, rule_on
+from ade.core.guard import Case, Occasion, Ruling, Verdict
 from ade.core.records import Task
+from ade.governance.approvals.judging import judge
 from ade.governance.approvals.situation import Situation, risk_of
 from ade.ports import Stores
 from ade.queue.payloads import Payloads
@@ -26,7 +27,7 @@ async def ruled(stores: Stores, payloads: Payloads, task: Task, situation: Situa
     score = (await risk_of(stores, task, situation, task.preview)).score if needs_score else None
     arguments = await payloads.load(task.args)  # what a reference stands for, too
     case = Case(name=task.name, arguments=arguments, resources=resources_of(task), tags=task.tags, score=score)
-    return rule_on(rulebook, case, occasion)
+    return await judge(rulebook, case, occasion)
 
 
 async def tell_denied(stores: Stores, task: Task, ruling: Ruling, occasion: Occasion, tool: str | None = None) -> None:

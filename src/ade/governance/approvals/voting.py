@@ -21,6 +21,7 @@ from ade.governance.directory.users import permitted
 from ade.ports import Stores
 from ade.queue.decisions import decide, get
 from ade.queue.payloads import Payloads
+from ade.queue.tasks import Check, any_version
 
 MOST_TOGETHER = 50
 _TRIES = 200  # whenever one is too late, somebody else's answer has been written
@@ -60,14 +61,22 @@ async def batch(stores: Stores, seen: Sequence[tuple[str, str]], ballot: Ballot)
 
     A high risk is left out unless its policy says otherwise: nobody looks at fifty of those at once.
     """
+    await check_batch(stores, len(seen))
+    return [await one_of_many(stores, task_id, digest, ballot) for task_id, digest in seen]
+
+
+async def check_batch(stores: Stores, count: int) -> None:
+    """Raise NotPermitted where this is switched off, and InvalidTask for too many."""
     if not (await runtimes.load(stores)).is_on("batch_approvals"):
-        raise NotPermitted("answering many at once is switched off; `ade features enable batch_approvals` allows it")
-    if not 1 <= len(seen) <= MOST_TOGETHER:
-        raise InvalidTask(f"{len(seen)} answers at once are not possible; give 1 to {MOST_TOGETHER}")
-    return [await _one_of_many(stores, task_id, digest, ballot) for task_id, digest in seen]
+        raise NotPermitted(
+            "answering many at once is switched off: the feature batch_approvals allows it",
+            advice="`ade features enable batch_approvals` switches it on",
+        )
+    if not 1 <= count <= MOST_TOGETHER:
+        raise InvalidTask(f"{count} answers at once are not possible; give 1 to {MOST_TOGETHER}")
 
 
-async def _one_of_many(stores: Stores, asked: str, digest: str, ballot: Ballot) -> Answered:
+async def one_of_many(stores: Stores, asked: str, digest: str, ballot: Ballot) -> Answered:
     """`asked` is the id of a task, or of one of its gates."""
     task_id, dot, _ = asked.partition(".")
     try:
@@ -122,10 +131,15 @@ async def dismiss(stores: Stores, task_id: str, voter: str, reason: str, *, acto
     )
 
 
-async def start(stores: Stores, task_id: str, *, actor: str) -> Task:
+async def start(stores: Stores, task_id: str, *, actor: str, check: Check = any_version) -> Task:
     """Let an approved task that waits for a hand join its queue: for its author, and for operators."""
     task = await get(stores, task_id)
     if actor not in (task.author_id, *review_of(task).editors):
         await permitted(stores, actor, Permission.OPERATE, "start tasks of others")
     directory = (await load_people(stores)).directory
-    return await decide(stores, task_id, lambda task, now: deciding.start(task, directory, now=now, actor=actor))
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return deciding.start(task, directory, now=now, actor=actor)
+
+    return await decide(stores, task_id, decision)

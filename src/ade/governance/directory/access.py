@@ -1,4 +1,4 @@
-"""The end of access: what is written and told when sessions end and tokens are revoked."""
+"""The end of access: what is written and told when sessions end and tokens are revoked. Links end with sessions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from ade.core.accounts.sessions import SESSION_ENDED, LoginSession
 from ade.core.accounts.tokens import TOKEN_REVOKED, Token
 from ade.core.documents import DocumentWrite
 from ade.core.events import Event
-from ade.governance.directory.shelves import SESSIONS, TOKENS
+from ade.governance.directory.shelves import LINKS, SESSIONS, TOKENS
 from ade.governance.kept import Kept
 from ade.ports import Stores
 
@@ -19,15 +19,18 @@ class Ending(NamedTuple):
 
     writes: Sequence[DocumentWrite] = ()
     events: Sequence[Event] = ()
+    sessions: int = 0  # how many of them end
 
 
 async def of_account(
     stores: Stores, account: str, reason: str, *, actor: str | None = None, tokens: bool = False
 ) -> Ending:
-    """All sessions of an account, and all its tokens if asked."""
+    """All sessions and login links of an account, and all its tokens if asked."""
     now = stores.clock.now()
     sessions = [kept.record for kept in (await SESSIONS.all(stores)).values() if kept.record.account == account]
-    ending = of_sessions(sessions, account, reason, now=now, actor=actor)
+    links = [LINKS.remove(each) for each, kept in (await LINKS.all(stores)).items() if kept.record.account == account]
+    ended = of_sessions(sessions, account, reason, now=now, actor=actor)
+    ending = ended._replace(writes=[*ended.writes, *links])
     if not tokens:
         return ending
     good = [
@@ -38,6 +41,7 @@ async def of_account(
     return Ending(
         [*ending.writes, *(write for each in good for write in each.writes)],
         [*ending.events, *(event for each in good for event in each.events)],
+        ending.sessions,
     )
 
 
@@ -50,7 +54,7 @@ def of_sessions(sessions: Sequence[LoginSession], account: str, reason: str, *, 
         "reason": reason,
     }
     event = Event(type=SESSION_ENDED, at=now, actor=actor, payload=payload)
-    return Ending([SESSIONS.remove(session.id) for session in sessions], [event])
+    return Ending([SESSIONS.remove(session.id) for session in sessions], [event], len(sessions))
 
 
 def of_token(found: str, kept: Kept[Token], reason: str, *, now: int, actor: str | None) -> Ending:

@@ -14,13 +14,22 @@ from ade.ports import Stores
 _NO_NAME = "?"  # what no account can be called is counted together
 
 
-async def check_password(stores: Stores, name: str, password: str, rates: Mapping[Asking, Rate] = RATES) -> Kept[User]:
-    """The account, as it was when its password was compared. Raises NotAuthenticated and TooManyRequests."""
+async def check_password(
+    stores: Stores,
+    name: str,
+    password: str,
+    rates: Mapping[Asking, Rate] = RATES,
+    *,
+    asking: Asking = Asking.LOGIN,
+) -> Kept[User]:
+    """The account, as it was when its password was compared. `asking` says as what the try counts.
+
+    Raises NotAuthenticated and TooManyRequests."""
     try:
         account = normal_id(name)
     except InvalidAccount:
         account = _NO_NAME
-    await take(stores, account, Asking.LOGIN, rates)
+    await take(stores, account, asking, rates)
     kept = await USERS.get(stores, account)
     known = None if kept is None or not kept.record.is_active else kept.record.password
     if not await matches(password, known) or kept is None:

@@ -84,7 +84,8 @@ async def use_token(stores: Stores, secret: str) -> Caller:
     if token.is_behind(now):
         token = structs.replace(token, last_used_at=now)
         with suppress(StaleWrite):  # somebody else has noted it, or has just revoked it
-            await stores.documents.write([TOKENS.put(found, token, seen=kept.version)])
+            put = TOKENS.put(found, token, seen=kept.version)
+            await stores.documents.write([structs.replace(put, is_quiet=True)])  # it changes nothing for anybody
     return Caller(user=user.record, token=token)
 
 
@@ -103,7 +104,7 @@ async def revoke_token(stores: Stores, token_id: str, *, reason: str = "revoked"
     async def step() -> Token:
         known = [pair for pair in (await TOKENS.all(stores)).items() if pair[1].record.id == token_id]
         if not known:
-            raise UnknownToken(f"no access token {token_id[:60]!r} exists; `ade tokens list` shows those that do")
+            raise UnknownToken(f"no access token {token_id[:60]!r} exists", advice=UnknownToken.usual_advice)
         [(found, kept)] = known
         if kept.record.revoked_at is not None:
             return kept.record

@@ -85,24 +85,29 @@ async def find(stores: Stores, account: str) -> Kept[User]:
     """The account under any spelling of its name. Raises UnknownAccount."""
     kept = await USERS.get(stores, normal_id(account))
     if kept is None:
-        raise UnknownAccount(f"no account {account[:100]!r} exists; `ade users list` shows those that do")
+        raise UnknownAccount(f"no account {account[:100]!r} exists", advice=UnknownAccount.usual_advice)
     return kept
 
 
-async def change_user(stores: Stores, account: str, changes: UserChanges, *, actor: str | None = None) -> User:
-    """Whoever is deactivated loses all sessions and tokens in the same write.
+async def change_user(
+    stores: Stores, account: str, changes: UserChanges, *, actor: str | None = None, seen: int | None = None
+) -> User:
+    """Whoever is deactivated loses all sessions and tokens in the same write. `seen` is the version that is meant.
 
-    Raises UnknownAccount, InvalidAccount and LastAdmin.
+    Raises UnknownAccount, InvalidAccount, LastAdmin, and StaleWrite when there is another version by now.
     """
 
     async def step() -> User:
         kept = await find(stores, account)
-        return await _write(stores, kept, _changed(kept.record, changes), actor)
+        if seen not in (None, kept.version):
+            raise StaleWrite(f"the account {kept.record.id} was changed since; look at it again")
+        return await _write(stores, kept, changed(kept.record, changes), actor)
 
     return await decided(step)
 
 
-def _changed(user: User, changes: UserChanges) -> User:
+def changed(user: User, changes: UserChanges) -> User:
+    """The account as it is to be. Raises InvalidAccount."""
     roles = user.roles if changes.roles is UNSET else normal_roles(changes.roles)
     return structs.replace(
         user,

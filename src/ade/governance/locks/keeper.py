@@ -1,23 +1,21 @@
 """The locks of one event loop: asked for, waited for, kept, widened, narrowed and let go."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
 
 from msgspec import structs
 
 from ade.core.errors import InvalidLock, LockLost, LockRateLimited, LockTimeout, StoreError, TooManyLocks
-from ade.core.locks.asking import leased
 from ade.core.locks.limits import LockLimits
 from ade.core.locks.records import LockRequest, LockState
 from ade.governance.locks.held import HeldLock
+from ade.governance.locks.leaving import Leaving
+from ade.governance.locks.lending import LockLender, leased_by, longest_ms
 from ade.governance.locks.renewals import Renewals
 from ade.governance.locks.waiting import WaitingRoom
 from ade.governance.runtime import Runtime, RuntimeCache
 from ade.logs import Log
 from ade.ports import Stores
 
-Answer = TypeVar("Answer")
 _FRESH = 3  # a lease of which at most this part may be over needs no renewal before it is used
 log = Log("ade.locks")
 
@@ -29,21 +27,22 @@ class LockKeeper:
         self._loop = asyncio.get_running_loop()
         self._runtime = RuntimeCache(stores)
         self._renewals = Renewals(self._store, self._runtime)
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = Leaving(self._store)
         self._finds_rings = finds_rings  # unless the store says otherwise
         self._waiting = WaitingRoom(self._store, finds_rings=self._looks_for_rings)
+        self.lender = LockLender(self._store, self._waiting, self._leaving, limits=self._limits, runtime=self._runtime)
 
     async def acquire(self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0) -> HeldLock:
         """Wait until it is granted. Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock."""
-        request = _leased(request, self._runtime.fresh() or await self._runtime.current())
+        request = leased_by(request, self._runtime.fresh() or await self._runtime.current())
         waiter = self._waiting.expect(request)
         try:
             asking = self._store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=self._limits)
-            answer = await self._or_leave(request, asking)
+            answer = await self._leaving.or_leave(request, asking)
             if answer is None:
                 raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
             if not answer.is_granted:
-                answer = await self._or_leave(request, self._waiting.wait(waiter))
+                answer = await self._leaving.or_leave(request, self._waiting.wait(waiter))
         finally:
             self._waiting.forget(waiter)
         return await self._held(answer, waiter.waited_at)
@@ -52,7 +51,7 @@ class LockKeeper:
         """It was granted after this moment, so its lease is good for so long from then on, or longer."""
         if self._loop.time() - since > grant.ttl_ms / 1000 / _FRESH:
             since = self._loop.time()
-            [renewed] = await self._or_leave(grant, self._store.renew(grant.namespace, [grant.id]))
+            [renewed] = await self._leaving.or_leave(grant, self._store.renew(grant.namespace, [grant.id]))
             if renewed is None:
                 raise LockLost(f"{', '.join(grant.resources)} was granted, but ran out before anybody noticed")
             grant = renewed
@@ -70,13 +69,13 @@ class LockKeeper:
 
     def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> HeldLock | LockRequest:
         """By another thread: held, or how it stands in line; then `wait_in_line` is next. Raises as acquire does."""
-        request, asked_at = _leased(request, self._runtime.peek() or Runtime()), self._loop.time()
+        request, asked_at = leased_by(request, self._runtime.peek() or Runtime()), self._loop.time()
         try:
             answer = self._store.acquire_blocking(request, wait_ms=wait_ms, limits=self._limits)
         except (TooManyLocks, LockRateLimited):
             raise
         except BaseException:
-            self._loop.call_soon_threadsafe(self._leave_later, request)
+            self._loop.call_soon_threadsafe(self._leaving.leave_later, request)
             raise
         if answer is None:
             raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
@@ -90,7 +89,7 @@ class LockKeeper:
         """For one that another thread has asked for at this moment, and that stands in line."""
         waiter = self._waiting.expect(request, asked_at)
         try:
-            answer = await self._or_leave(request, self._waiting.wait(waiter, look_at_once=True))
+            answer = await self._leaving.or_leave(request, self._waiting.wait(waiter, look_at_once=True))
         finally:
             self._waiting.forget(waiter)
         return await self._held(answer, waiter.waited_at)
@@ -104,21 +103,25 @@ class LockKeeper:
             log.warning("lock.not_released", request_id=held.id, error=str(error))
 
     async def take(self, request: LockRequest) -> HeldLock | None:
-        """Granted, or None: then it stands in line unattended. One that gave way in a ring keeps its age."""
-        longest_ms = _longest_ms(self._runtime.fresh() or await self._runtime.current())
-        if request.ttl_ms > longest_ms:  # nobody asked for that: it is as long as the lease of the worker
-            request = structs.replace(request, ttl_ms=longest_ms)
+        """Granted, and kept from now on; or None: then it stands in line unattended."""
         asked_at = self._loop.time()
+        grant = await self.grant(request)
+        if grant is None:
+            return None
+        held = HeldLock(grant, asked_at, self._loop)
+        self._renewals.add(held)
+        return held
+
+    async def grant(self, request: LockRequest) -> LockRequest | None:
+        """The same for somebody who renews it himself. One that gave way in a ring keeps its age."""
+        most_ms = longest_ms(self._runtime.fresh() or await self._runtime.current())
+        if request.ttl_ms > most_ms:  # nobody asked for that: it is as long as the lease of the worker
+            request = structs.replace(request, ttl_ms=most_ms)
         answer = await self._store.acquire(request, wait_ms=None, limits=self._limits)
         if answer is not None and answer.state is LockState.VICTIM:
             await self._store.release(request.namespace, [request.id])
-            asked_at = self._loop.time()
             answer = await self._store.acquire(request, wait_ms=None, first_seq=answer.seq, limits=self._limits)
-        if answer is None or not answer.is_granted:
-            return None
-        held = HeldLock(answer, asked_at, self._loop)
-        self._renewals.add(held)
-        return held
+        return answer if answer is not None and answer.is_granted else None
 
     def renew_late(self) -> None:
         """By a thread that goes on while this event loop is blocked. Raises StoreError."""
@@ -129,12 +132,12 @@ class LockKeeper:
         held = self._renewals.held.get(request.id)
         if held is not None:
             self._renewals.remove(held)
-        await self._leave(request)
+        await self._leaving.leave(request)
 
     async def release(self, held: HeldLock) -> None:
         """Let go. One that is lost already is nobody's concern any more."""
         self._renewals.remove(held)
-        await self._leave(held.grant)
+        await self._leaving.leave(held.grant)
 
     async def upgrade(self, held: HeldLock, resource: str, *, upgrade_id: str, wait_ms: int | None) -> None:
         """From reading to writing, before everybody else who waits. Raises LockTimeout, LockLost, UpgradeDeadlock."""
@@ -147,7 +150,7 @@ class LockKeeper:
             answer: LockRequest | None = await asking
             is_to_wait = answer is not None and answer.id != grant.id
             if is_to_wait:
-                await self._or_leave(waiter.request, self._waiting.wait(waiter))
+                await self._leaving.or_leave(waiter.request, self._waiting.wait(waiter))
         finally:
             self._waiting.forget(waiter)
         if is_to_wait:
@@ -169,7 +172,7 @@ class LockKeeper:
 
     async def close(self) -> None:
         """Let go of everything."""
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self._leaving.close()
         await self._waiting.close()
         self._runtime.close()
         await self._renewals.close()
@@ -182,36 +185,3 @@ class LockKeeper:
     def _check_is_here(self, held: HeldLock) -> None:
         if held.loop is not self._loop:
             raise InvalidLock("a lock of a task is widened or narrowed by naming it so; it is the worker's here")
-
-    async def _or_leave(self, request: LockRequest, waiting: Awaitable[Answer]) -> Answer:
-        """The answer; if it is an error, or nobody waits for it any more, what it may have brought is given back."""
-        try:
-            return await waiting
-        except (TooManyLocks, LockRateLimited):  # it stands nowhere; whoever asks too often is not written for
-            raise
-        except BaseException:
-            await self._leave(request)
-            raise
-
-    async def _leave(self, request: LockRequest) -> None:
-        try:
-            await self._store.release(request.namespace, [request.id])
-        except StoreError as error:  # its lease runs out by itself
-            log.warning("lock.not_released", request_id=request.id, error=str(error))
-        except asyncio.CancelledError:  # nobody waits for that any more, but others wait for the lock
-            self._leave_later(request)
-            raise
-
-    def _leave_later(self, request: LockRequest) -> None:
-        job = self._loop.create_task(self._leave(request))
-        self._leaving.add(job)
-        job.add_done_callback(self._leaving.discard)
-
-
-def _leased(request: LockRequest, runtime: Runtime) -> LockRequest:
-    usual_ms = round(runtime.get("lock.default_ttl_s") * 1000)
-    return leased(request, usual_ms=usual_ms, longest_ms=_longest_ms(runtime))
-
-
-def _longest_ms(runtime: Runtime) -> int:
-    return round(runtime.get("lock.max_ttl_s") * 1000)

@@ -1,9 +1,10 @@
 """The follower: reads the event log behind a named cursor and enqueues a task for every message.
 
-To be run as a duty (`Duty(name="webhooks", every_s=1.0, perform=partial(follow, stores, payloads))`): by one process at
-a time, and again at once as long as it answers more than 0. Two at once do no harm: a message's task has a key.
+A duty: done by one process at a time, and again at once as long as it answers more than 0. Two at once do no
+harm: a message's task has a key.
 """
 
+from ade.core.webhooks.names import CURSOR
 from ade.core.webhooks.orders import orders_of
 from ade.core.webhooks.records import Webhook
 from ade.governance.webhooks.keeping import list_webhooks
@@ -11,7 +12,6 @@ from ade.ports import Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 
-CURSOR = "webhooks"
 PAGE = 200  # events at once: each may become as many tasks as there are webhooks
 
 

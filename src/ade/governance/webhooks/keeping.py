@@ -7,14 +7,18 @@ whoever has just made it.
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct, structs
 
+from ade.core.documents import DocumentWrite
 from ade.core.errors import StaleWrite
 from ade.core.events import Event
 from ade.core.ids import uuid7
 from ade.core.webhooks.addresses import PUBLIC, Reach
 from ade.core.webhooks.errors import InvalidWebhook, UnknownWebhook
+from ade.core.webhooks.judging import Health
+from ade.core.webhooks.matching import check_known
 from ade.core.webhooks.records import (
     MOST_WEBHOOKS,
     USUAL_OVERLAP_MS,
@@ -24,6 +28,7 @@ from ade.core.webhooks.records import (
     WEBHOOK_ENABLED,
     WEBHOOK_REMOVED,
     WEBHOOK_ROTATED,
+    WEBHOOK_TESTED,
     Secret,
     Webhook,
     about,
@@ -46,6 +51,14 @@ class WebhookChanges(Struct, frozen=True, kw_only=True):
     url: str | None = None
     events: tuple[str, ...] | None = None
     description: str | None = None
+    is_active: bool | None = None
+    why: str = ""  # it is switched off
+
+
+class _Decision(NamedTuple):
+    after: Webhook
+    events: list[Event]
+    more: Sequence[DocumentWrite] = ()  # to be written together with it
 
 
 async def create(
@@ -77,6 +90,7 @@ async def create(
         updated_at=now,
     )
     check_webhook(new, reach)
+    check_known(new.events)
     told = about(new, origin=check_url(url, reach).origin, events=list(new.events))
     event = Event(type=WEBHOOK_CREATED, at=now, actor=actor, payload=told)
     await stores.documents.write([WEBHOOKS.put(new.id, new, seen=0)], [event])
@@ -92,24 +106,45 @@ async def change(
     seen: int | None = None,
     reach: Reach = PUBLIC,
 ) -> Webhook:
-    """Say anew where it is or what it wants. `seen` is the version this was decided on; None: whichever there is.
+    """Say anew where it is, what it wants, and whether it is told at all. `seen` is the version this was decided on;
+    None: whichever there is.
 
-    Messages on their way go to the new URL. Raises UnknownWebhook, InvalidWebhook and StaleWrite.
+    Messages on their way go to the new URL. One that is switched on again is told of what happens from now on, as if
+    nothing had failed. Raises UnknownWebhook, InvalidWebhook and StaleWrite.
     """
-    wanted = {name: value for name, value in structs.asdict(changes).items() if value is not None}
-    if "events" in wanted:
-        wanted["events"] = tuple(dict.fromkeys(wanted["events"]))
+    check_known(changes.events or ())
+    since = await stores.events.last_seq() if changes.is_active else 0
 
-    def decide(before: Webhook, now: int) -> tuple[Webhook, Event] | None:
-        after = structs.replace(before, **wanted, updated_at=now)
-        fields = changed_fields(before, after)
-        if not fields:
-            return None
-        check_webhook(after, reach)
-        told = about(after, fields=fields, origin=check_url(after.url, reach).origin, events=list(after.events))
-        return after, Event(type=WEBHOOK_CHANGED, at=now, actor=actor, payload=told)
+    def decide(before: Webhook, now: int) -> _Decision | None:
+        after, events = _rewrite(before, changes, now, actor, reach)
+        if changes.is_active is None or changes.is_active == before.is_active:
+            return _Decision(after, events) if events else None
+        if changes.is_active:
+            check_webhook(after, reach)
+            after = enabled(after, since=since, now=now)
+            told = Event(type=WEBHOOK_ENABLED, at=now, actor=actor, payload=about(after))
+            return _Decision(after, [*events, told], [HEALTH.remove(after.id)])
+        after = disabled(after, changes.why, now=now)
+        reason = about(after, reason=after.disabled_why)
+        return _Decision(after, [*events, Event(type=WEBHOOK_DISABLED, at=now, actor=actor, payload=reason)])
 
     return await _rewritten(stores, webhook_id, decide, seen=seen)
+
+
+def _rewrite(
+    before: Webhook, changes: WebhookChanges, now: int, actor: str | None, reach: Reach
+) -> tuple[Webhook, list[Event]]:
+    """What is said of it otherwise, and the event that tells of that; the same and none if nothing is different."""
+    events = before.events if changes.events is None else tuple(dict.fromkeys(changes.events))
+    url = before.url if changes.url is None else changes.url
+    description = before.description if changes.description is None else changes.description
+    after = structs.replace(before, url=url, events=events, description=description, updated_at=now)
+    fields = changed_fields(before, after)
+    if not fields:
+        return before, []
+    check_webhook(after, reach)
+    told = about(after, fields=fields, origin=check_url(after.url, reach).origin, events=list(after.events))
+    return after, [Event(type=WEBHOOK_CHANGED, at=now, actor=actor, payload=told)]
 
 
 async def rotate(
@@ -123,44 +158,22 @@ async def rotate(
     """Give it a new secret, which is the first of its `secrets`. Raises UnknownWebhook and InvalidWebhook."""
     value = secret or _new_secret()
 
-    def decide(before: Webhook, now: int) -> tuple[Webhook, Event]:
+    def decide(before: Webhook, now: int) -> _Decision:
         after = rotated(before, value, overlap_ms=overlap_ms, now=now)
         told = about(after, ends_at=now + overlap_ms)
-        return after, Event(type=WEBHOOK_ROTATED, at=now, actor=actor, payload=told)
+        return _Decision(after, [Event(type=WEBHOOK_ROTATED, at=now, actor=actor, payload=told)])
 
     return await _rewritten(stores, webhook_id, decide)
 
 
 async def disable(stores: Stores, webhook_id: str, why: str, *, actor: str | None) -> Webhook:
     """Send it nothing more, not even what is on its way; again it changes nothing. Raises UnknownWebhook."""
-
-    def decide(before: Webhook, now: int) -> tuple[Webhook, Event] | None:
-        if not before.is_active:
-            return None
-        after = disabled(before, why, now=now)
-        told = about(after, reason=after.disabled_why)
-        return after, Event(type=WEBHOOK_DISABLED, at=now, actor=actor, payload=told)
-
-    return await _rewritten(stores, webhook_id, decide)
+    return await change(stores, webhook_id, WebhookChanges(is_active=False, why=why), actor=actor)
 
 
 async def enable(stores: Stores, webhook_id: str, *, actor: str | None, reach: Reach = PUBLIC) -> Webhook:
     """Tell it again of what happens from now on, as if nothing had failed. Raises UnknownWebhook, InvalidWebhook."""
-    since = await stores.events.last_seq()
-
-    async def step() -> Webhook:
-        kept = await find(stores, webhook_id)
-        if kept.record.is_active:
-            return kept.record
-        check_webhook(kept.record, reach)
-        now = stores.clock.now()
-        after = enabled(kept.record, since=since, now=now)
-        event = Event(type=WEBHOOK_ENABLED, at=now, actor=actor, payload=about(after))
-        writes = [WEBHOOKS.put(after.id, after, seen=kept.version), HEALTH.remove(after.id)]
-        await stores.documents.write(writes, [event])
-        return after
-
-    return await decided(step)
+    return await change(stores, webhook_id, WebhookChanges(is_active=True), actor=actor, reach=reach)
 
 
 async def remove(stores: Stores, webhook_id: str, *, actor: str | None) -> None:
@@ -177,6 +190,16 @@ async def remove(stores: Stores, webhook_id: str, *, actor: str | None) -> None:
     await decided(step)
 
 
+async def send_test(stores: Stores, webhook_id: str, *, actor: str | None) -> Webhook:
+    """Let it be told of an event that means nothing else. Raises UnknownWebhook; InvalidWebhook for a disabled one."""
+    webhook = (await find(stores, webhook_id)).record
+    if not webhook.is_active:
+        raise InvalidWebhook("the webhook is disabled, so nothing can be sent to it; enable it first")
+    event = Event(type=WEBHOOK_TESTED, at=stores.clock.now(), actor=actor, payload=about(webhook))
+    await stores.documents.write([], [event])
+    return webhook
+
+
 async def find(stores: Stores, webhook_id: str) -> Kept[Webhook]:
     """The webhook and its version, for whoever shows or changes it. Raises UnknownWebhook."""
     kept = await WEBHOOKS.get(stores, webhook_id)
@@ -190,10 +213,15 @@ async def list_webhooks(stores: Stores) -> list[Webhook]:
     return [kept.record for kept in (await WEBHOOKS.all(stores)).values()]
 
 
+async def list_health(stores: Stores) -> dict[str, Health]:
+    """How each fares that was sent something, by id."""
+    return {webhook_id: kept.record for webhook_id, kept in (await HEALTH.all(stores)).items()}
+
+
 async def _rewritten(
     stores: Stores,
     webhook_id: str,
-    decide: Callable[[Webhook, int], tuple[Webhook, Event] | None],
+    decide: Callable[[Webhook, int], _Decision | None],
     *,
     seen: int | None = None,
 ) -> Webhook:
@@ -206,8 +234,8 @@ async def _rewritten(
         decision = decide(kept.record, stores.clock.now())
         if decision is None:
             return kept.record
-        after, event = decision
-        await stores.documents.write([WEBHOOKS.put(after.id, after, seen=kept.version)], [event])
+        after, events, more = decision
+        await stores.documents.write([WEBHOOKS.put(after.id, after, seen=kept.version), *more], events)
         return after
 
     tried: Callable[[], Awaitable[Webhook]] = step

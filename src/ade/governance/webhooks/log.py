@@ -13,15 +13,26 @@ from ade.ports import Stores
 from ade.queue.enqueue import enqueue
 from ade.queue.payloads import Payloads
 
+Place = tuple[int, int]
+
 
 async def list_deliveries(
-    stores: Stores, webhook_id: str, *, state: State | None = None, limit: int = 50
+    stores: Stores, webhook_id: str, *, state: State | None = None, before: Place | None = None, limit: int = 50
 ) -> list[Delivery]:
-    """The newest first, in one state if asked. Raises UnknownWebhook."""
+    """The newest first, in one state if asked, and those `before` a place alone. Raises UnknownWebhook."""
     await find(stores, webhook_id)
     kept = [each.record for each in (await deliveries_of(webhook_id).all(stores)).values()]
-    wanted = [delivery for delivery in kept if state is None or delivery.state is state]
-    return sorted(wanted, key=lambda delivery: (delivery.created_at, delivery.seq), reverse=True)[:limit]
+    wanted = [
+        delivery
+        for delivery in kept
+        if (state is None or delivery.state is state) and (before is None or place_of(delivery) < before)
+    ]
+    return sorted(wanted, key=place_of, reverse=True)[:limit]
+
+
+def place_of(delivery: Delivery) -> Place:
+    """Where it stands in the list, however many are added or removed meanwhile."""
+    return delivery.created_at, delivery.seq
 
 
 async def find_delivery(stores: Stores, webhook_id: str, delivery_id: str) -> Kept[Delivery]:

@@ -5,10 +5,11 @@ from msgspec import structs
 from ade.core.documents import DocumentWrite
 from ade.core.webhooks.deliveries import Delivery
 from ade.core.webhooks.judging import Health
+from ade.core.webhooks.names import KIND
 from ade.core.webhooks.records import Webhook
 from ade.governance.kept import Shelf
 
-WEBHOOKS = Shelf("webhook", Webhook)
+WEBHOOKS = Shelf(KIND, Webhook)
 HEALTH = Shelf("webhook_health", Health)
 
 

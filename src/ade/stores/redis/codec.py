@@ -246,10 +246,15 @@ def _state_fields(state: list[Any]) -> dict[str, Any]:
 
 def task_of(record: Record) -> Task:
     """The task of a record, or what is left of one that cannot be read."""
+    return aged_of(record)[1]
+
+
+def aged_of(record: Record) -> tuple[int, Task]:
+    """The same with its `seq`."""
     try:
-        return read_task(record)
+        return read_aged(record)
     except UNREADABLE as error:
-        return remains_of(record, f"{type(error).__name__}: {error}")
+        return int(_state(record[1])[SEQ - 1]), remains_of(record, f"{type(error).__name__}: {error}")
 
 
 def remains_of(record: Record, why: str) -> Task:
@@ -262,10 +267,6 @@ def remains_of(record: Record, why: str) -> Task:
     )
     fields = _state_fields(_state(record[1]))
     return Task(id=record[0].decode(), error=error, **fields)
-
-
-def seq_of(record: Record) -> int:
-    return int(_state(record[1])[SEQ - 1])
 
 
 def logged_in(packed_state: bytes) -> list[int]:

@@ -59,8 +59,8 @@ class RedisDocuments:
         if unconfirmed is not None:
             raise unconfirmed
 
-    async def take_rate(self, key: str, count: int, period_ms: int) -> int:
-        request = {"key": key, "count": count, "period_ms": period_ms, "token": new_token()}
+    async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
+        request = {"key": key, "count": count, "period_ms": period_ms, "times": times, "token": new_token()}
         return int(await self._run("document_rate", request))
 
     async def expire_documents(self, limit: int) -> int:

@@ -1,11 +1,12 @@
 """Listing tasks page by page, by the seq of the last one seen."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 
 from ade.core.lifecycle import Status
 from ade.core.records import Task
 from ade.ports import TaskPage, TaskQuery
-from ade.stores.redis.codec import Record, seq_of, task_of
+from ade.stores.redis.codec import aged_of
 from ade.stores.redis.link import Link
 from ade.stores.redis.places import Partitions
 from ade.stores.redis.records import pairs, raw_records
@@ -14,6 +15,7 @@ _COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
 _PORTION = 200
 
 Row = tuple[int, Task]  # seq and task
+Condition = Callable[[int, Task], bool]
 
 
 class Finding:
@@ -33,18 +35,18 @@ class Finding:
         return TaskPage(tasks, rows[limit - 1][0] if len(rows) > limit else None)
 
     async def _first_rows(self, partition: int, query: TaskQuery, limit: int) -> list[Row]:
-        rows: list[Row] = []
+        conditions = list(_conditions(query))
         if query.statuses == {Status.RUNNING}:
-            rows = [row async for row in self._running(partition) if _fits(*row, query)]
+            rows = _fitting(await self._running(partition), conditions)
         else:
+            rows = []
             for index in self._indexes(query):
-                found = 0
-                async for row in self._walk(partition, index, query):
-                    if _fits(*row, query):
-                        rows.append(row)
-                        found += 1
-                        if found == limit:
-                            break
+                found: list[Row] = []
+                async for portion in self._walk(partition, index, query):
+                    found += _fitting(portion, conditions)
+                    if len(found) >= limit:
+                        break
+                rows += found[:limit]
         rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
         return rows[:limit]
 
@@ -56,53 +58,64 @@ class Finding:
             return [f"task:index:state:{status}" for status in sorted(query.statuses)]
         return ["task:all"]
 
-    async def _walk(self, partition: int, index: str, query: TaskQuery) -> AsyncIterator[Row]:
+    async def _walk(self, partition: int, index: str, query: TaskQuery) -> AsyncIterator[list[Row]]:
         """The tasks of an index of seqs, in the order of the query, portion by portion."""
         key = self._link.names[partition].prefix + index
         after = query.after
+        portion = min(_PORTION, query.limit + 1)  # where all fit, as in most lists, nothing is read in vain
         while True:
             first, last, *order = ("-inf", "+inf") if query.oldest_first else ("+inf", "-inf", "REV")
             start = first if after is None else f"({after}"
-            command = ("ZRANGE", key, start, last, "BYSCORE", *order, "LIMIT", 0, _PORTION, "WITHSCORES")
+            command = ("ZRANGE", key, start, last, "BYSCORE", *order, "LIMIT", 0, portion, "WITHSCORES")
             [members] = await self._link.ask(partition, command)
-            for row in await self._read(partition, [task_id.decode() for task_id, _ in pairs(members)]):
-                yield row
-            if len(members) < 2 * _PORTION:
+            yield await self._read(partition, [task_id.decode() for task_id, _ in pairs(members)])
+            if len(members) < 2 * portion:
                 return
             after = int(float(members[-1]))
 
-    async def _running(self, partition: int) -> AsyncIterator[Row]:
+    async def _running(self, partition: int) -> list[Row]:
         [members] = await self._link.ask(
             partition, ("ZRANGE", f"{self._link.names[partition].prefix}queue:leases", 0, -1)
         )
-        for row in await self._read(partition, [member.decode() for member in members]):
-            yield row
+        return await self._read(partition, [member.decode() for member in members])
 
     async def _read(self, partition: int, task_ids: list[str]) -> list[Row]:
-        records: list[Record] = await raw_records(self._link, partition, task_ids)
-        return [(seq_of(record), task_of(record)) for record in records]
+        return [aged_of(record) for record in await raw_records(self._link, partition, task_ids)]
 
 
-def _fits(seq: int, task: Task, query: TaskQuery) -> bool:
-    """Whether all conditions of the query hold."""
-    if query.after is not None and (seq <= query.after if query.oldest_first else seq >= query.after):
-        return False
-    wanted = (
-        (query.queue, task.queue),
-        (query.name, task.name),
-        (query.parent_id, task.parent_id),
-        (query.author_id, task.author_id),
-        (query.worker_id, task.worker_id),
-        (query.discarded, task.discarded),
-    )
-    return (
-        (not query.statuses or task.status in query.statuses)
-        and all(want is None or want == have for want, have in wanted)
-        and (query.tag is None or query.tag in task.tags)
-        and (query.created_from is None or task.created_at >= query.created_from)
-        and (query.created_before is None or task.created_at < query.created_before)
-        and (query.text is None or _mentions(task, query.text))
-    )
+def _fitting(rows: list[Row], conditions: list[Condition]) -> list[Row]:
+    if not conditions:
+        return rows
+    return [row for row in rows if all(holds(*row) for holds in conditions)]
+
+
+def _conditions(query: TaskQuery) -> Iterator[Condition]:
+    """All that the query asks for; most ask for little."""
+    if (after := query.after) is not None:
+        yield (lambda seq, _: seq > after) if query.oldest_first else (lambda seq, _: seq < after)
+    if statuses := query.statuses:
+        yield lambda _, task: task.status in statuses
+    for name in ("queue", "name", "parent_id", "author_id", "worker_id", "discarded"):
+        if (wanted := getattr(query, name)) is not None:
+            yield partial(_has, name, wanted)
+    if (tag := query.tag) is not None:
+        yield lambda _, task: tag in task.tags
+    if (resource := query.resource) is not None:
+        yield lambda _, task: _names(task, resource)
+    if (first := query.created_from) is not None:
+        yield lambda _, task: task.created_at >= first
+    if (end := query.created_before) is not None:
+        yield lambda _, task: task.created_at < end
+    if (text := query.text) is not None:
+        yield lambda _, task: _mentions(task, text)
+
+
+def _has(name: str, wanted: object, _: int, task: Task) -> bool:
+    return bool(getattr(task, name) == wanted)
+
+
+def _names(task: Task, resource: str) -> bool:
+    return resource in task.resources or any(wish.resource == resource for wish in task.locks)
 
 
 def _mentions(task: Task, text: str) -> bool:

@@ -66,6 +66,13 @@ class RedisQueues:
                 oldest[queue] = min(oldest.get(queue, since), since)
         return oldest
 
+    async def count_delayed(self) -> int:
+        count = 0
+        for partition in self._places.all:
+            [delayed] = await self._link.ask(partition, ("ZCARD", f"{self._link.names[partition].prefix}queue:delayed"))
+            count += int(delayed)
+        return count
+
     async def running_by_key(self, name: str, key: str) -> list[str]:
         running: list[tuple[int, str]] = []
         for partition in self._places.all:

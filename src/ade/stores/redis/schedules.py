@@ -30,12 +30,12 @@ class RedisSchedules:
         texts = await self._link.run("due_schedules", 0, {**self._timing(), "moment": now})
         return [_read(text) for text in texts]
 
-    async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
+    async def advance_schedule(self, seen: Schedule, after: Schedule, event: Event | None = None) -> bool:
         while True:
             [text] = await self._link.ask(0, ("HGET", self._key, seen.name))
             if text is None or _turn_of(_read(text)) != _turn_of(seen):
                 return False
-            if await self._write(seen.name, after, seen=text):
+            if await self._write(seen.name, after, seen=text, event=event):
                 return True
 
     async def remove(self, name: str, event: Event | None = None) -> bool:

@@ -1,6 +1,6 @@
 """SweepStore on Redis."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from ade.ports import Ripe
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.codec import EXPIRES, Record, as_text, task_of
 from ade.stores.redis.crossing import Crossing
-from ade.stores.redis.duties import take_duty
+from ade.stores.redis.duties import take_duty, taken_duties
 from ade.stores.redis.link import Link
 from ade.stores.redis.orphans import Orphans
 from ade.stores.redis.places import Partitions
@@ -71,6 +71,9 @@ class RedisSweeps:
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
         return await take_duty(self._link, self._timing, duty, holder, ttl_ms)
+
+    async def duties(self) -> Mapping[str, int]:
+        return await taken_duties(self._link)
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
         letters = moment if dead_letters is None else dead_letters

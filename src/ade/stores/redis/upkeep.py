@@ -82,7 +82,7 @@ class RedisUpkeep:
         }
         await self._link.run("tidy", partition, {**self._timing(), **request})
 
-    async def health(self) -> Health:
+    async def health(self, *, thorough: bool = True) -> Health:
         addresses = await self._link.primaries()
         servers = [await examine(self._link, address) for address in addresses]
         sizes, warnings = await self._sizes()

@@ -1,5 +1,6 @@
 """What a store URL for Redis or Valkey says. A password is never repeated: not in an error, a log line or a repr."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ade.core.errors import InvalidUrl
 
+_DIGITS = re.compile(r"[0-9]{1,9}")
 _SERVER_PORT = 6379
 _SENTINEL_PORT = 26379
 _ALIASES = {"ssl_ca_certs": "ca", "ssl_certfile": "cert", "ssl_keyfile": "key"}  # as other clients call them
@@ -150,7 +152,7 @@ def _address(text: str, kind: Kind) -> Address:
     host = unquote(host.removeprefix("[").removesuffix("]"))
     if not host:
         raise _wrong("a host is empty", kind)
-    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+    if not _DIGITS.fullmatch(port) or not 0 < int(port) < 65_536:
         raise _wrong("a port is not a number from 1 to 65535", kind)
     return Address(host, int(port))
 
@@ -167,7 +169,7 @@ def _path(parts: SplitResult, kind: Kind) -> tuple[str, int]:
         raise _wrong("a cluster has no databases, but there is a path", kind)
     if kind is Kind.SERVER and "," in parts.netloc.rpartition("@")[2]:
         raise _wrong("several hosts are for redis+cluster:// or redis+sentinel://, but they are", kind)
-    if len(words) > 1 or not all(word.isascii() and word.isdigit() for word in words):
+    if len(words) > 1 or not all(map(_DIGITS.fullmatch, words)):
         raise _wrong("the database is not a number", kind)
     return service, int(words[0]) if words else 0
 

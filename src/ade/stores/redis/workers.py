@@ -31,6 +31,7 @@ class RedisWorkers:
         self._places = places
         self._timing = timing
         self._registered: dict[str, Sequence[Definition]] = {}  # by worker id
+        self._decoded: dict[bytes, Definition] = {}  # by their texts: most are the same at the next read
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
@@ -111,7 +112,9 @@ class RedisWorkers:
 
     async def definitions(self) -> list[Definition]:
         [texts] = await self._link.ask(0, ("HVALS", f"{self._link.names[0].prefix}definitions"))
-        return sorted(map(_definition, texts), key=lambda definition: definition.name)
+        known = self._decoded
+        self._decoded = {text: known.get(text) or _definition(text) for text in texts}
+        return sorted(self._decoded.values(), key=lambda definition: definition.name)
 
     async def _retire(self, worker_ids: list[str], *, silent_ms: int | bool) -> list[str]:
         request = {"workers": worker_ids, "silent_ms": silent_ms, "token": new_token()}

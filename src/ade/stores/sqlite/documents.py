@@ -59,7 +59,7 @@ class SqliteDocuments:
         if not all(write.is_quiet for write in writes):
             self._hints.ring(RULES)
 
-    async def take_rate(self, key: str, count: int, period_ms: int) -> int:
+    async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
         taken: RateState | None = None  # by an earlier try, if it was written after all
 
         def change(connection: apsw.Connection) -> int:
@@ -69,9 +69,9 @@ class SqliteDocuments:
             if known == taken:
                 return 0
             state = possible(known, count=count, period_ms=period_ms, now_ms=steady)
-            if not available(state, count=count, period_ms=period_ms, now_ms=steady):
-                return next_allowed_ms(state, count=count, period_ms=period_ms, now_ms=steady) - steady
-            taken = take(state, 1, count=count, period_ms=period_ms, now_ms=steady)
+            if available(state, count=count, period_ms=period_ms, now_ms=steady) < times:
+                return next_allowed_ms(state, count=count, period_ms=period_ms, now_ms=steady, times=times) - steady
+            taken = take(state, times, count=count, period_ms=period_ms, now_ms=steady)
             run(connection, "document_rate_put", key=key, full_at=taken.full_at)
             return 0
 

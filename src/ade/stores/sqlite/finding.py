@@ -1,6 +1,6 @@
 """Listing tasks page by page, by the seq of the last one seen."""
 
-from functools import cache
+from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -25,16 +25,44 @@ _LEADING = {
     "children": ("INDEXED BY task_child", "t.parent_id IS NOT NULL AND t.parent_id = :parent_id"),
 }
 
+# What may be asked for, by the name of its value. A statement has only what is asked: each costs for every row. CASE,
+# because the terms of an AND come in any order, and a record that is no JSON must not be looked into.
+_CONDITIONS = {
+    "statuses": "t.status IN (SELECT value FROM json_each(:statuses))",
+    "queue": "t.queue = :queue",
+    "name": "t.name = :name",
+    "parent_id": "t.parent_id = :parent_id",
+    "worker_id": "t.worker_id = :worker_id",
+    "created_from": "t.created_at >= :created_from",
+    "created_before": "t.created_at < :created_before",
+    "discarded": "t.discarded = :discarded",
+    "tag": (
+        "CASE WHEN json_valid(r.json) THEN EXISTS (SELECT 1 FROM json_each(r.json, '$.tags') WHERE value = :tag) END"
+    ),
+    "resource": (
+        "CASE WHEN json_valid(r.json)"
+        " THEN EXISTS (SELECT 1 FROM json_each(r.json, '$.resources') WHERE value = :resource)"
+        " OR EXISTS (SELECT 1 FROM json_each(r.json, '$.locks') WHERE value ->> '$.resource' = :resource) END"
+    ),
+    "author_id": "CASE WHEN json_valid(r.json) THEN r.json ->> '$.author_id' = :author_id END",
+    "text": (
+        "(t.name LIKE :text ESCAPE '\\' OR t.id LIKE :text ESCAPE '\\'"
+        " OR CASE WHEN json_valid(r.json) THEN r.json ->> '$.description' LIKE :text ESCAPE '\\'"
+        " OR r.json ->> '$.error.message' LIKE :text ESCAPE '\\' END)"
+    ),
+}
+
 
 def find_tasks(connection: apsw.Connection, query: TaskQuery) -> TaskPage:
     """One statement for each index that can lead: rare statuses and running tasks have their own."""
     start = query.after if query.after is not None else (_BEFORE_ALL if query.oldest_first else _BEHIND_ALL)
     limit = min(max(query.limit, 1), 1000)
-    bindings = {
+    asked = {
         "statuses": packed(sorted(query.statuses)) if query.statuses else None,
         "queue": query.queue,
         "name": query.name,
         "tag": query.tag,
+        "resource": query.resource,
         "parent_id": query.parent_id,
         "author_id": query.author_id,
         "worker_id": query.worker_id,
@@ -42,29 +70,29 @@ def find_tasks(connection: apsw.Connection, query: TaskQuery) -> TaskPage:
         "created_from": query.created_from,
         "created_before": query.created_before,
         "discarded": query.discarded,
-        "start": start,
-        "limit": limit + 1,
     }
-    rows = _rows(connection, query, bindings)
+    given = {name: value for name, value in asked.items() if value is not None}
+    rows = _rows(connection, query, frozenset(given), {**given, "start": start, "limit": limit + 1})
     tasks = [task_of(connection, seq, record) for seq, record in rows[:limit]]
     return TaskPage(tasks, rows[limit - 1][0] if len(rows) > limit else None)
 
 
-def _rows(connection: apsw.Connection, query: TaskQuery, bindings: dict[str, Any]) -> list[Any]:
+def _rows(connection: apsw.Connection, query: TaskQuery, given: frozenset[str], bindings: dict[str, Any]) -> list[Any]:
     """At least as many rows as the page needs. Each rare status is read in its own order, so nothing is sorted."""
     leading = _leading_index(query)
-    statement = _statement(leading, query.oldest_first)
+    statement = _statement(leading, query.oldest_first, given)
     if leading != "rare":
         return connection.execute(statement, bindings).fetchall()
     found = (connection.execute(statement, bindings | {"status": status}).fetchall() for status in query.statuses)
     return sorted(chain.from_iterable(found), key=itemgetter(0), reverse=not query.oldest_first)
 
 
-@cache
-def _statement(leading: str, oldest_first: bool) -> str:
-    index, condition = _LEADING[leading]
+@lru_cache(maxsize=256)
+def _statement(leading: str, oldest_first: bool, given: frozenset[str]) -> str:
+    index, leads = _LEADING[leading]
+    conditions = [leads, *(text for name, text in _CONDITIONS.items() if name in given)]
     beyond, order = (">", "ASC") if oldest_first else ("<", "DESC")
-    return sql("find").format(index=index, condition=condition, beyond=beyond, order=order)
+    return sql("find").format(index=index, conditions="\n   AND ".join(conditions), beyond=beyond, order=order)
 
 
 def _leading_index(query: TaskQuery) -> str:

@@ -53,6 +53,9 @@ class SqliteQueues:
 
         return await self._readers.call(read)
 
+    async def count_delayed(self) -> int:
+        return int(await self._readers.call(lambda c: value(c, "count_delayed")))
+
     async def running_by_key(self, name: str, key: str) -> list[str]:
         def read(connection: apsw.Connection) -> list[str]:
             return [task_id for (task_id,) in run(connection, "running_by_key", name=name, key=key)]

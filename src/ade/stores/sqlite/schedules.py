@@ -34,14 +34,17 @@ class SqliteSchedules:
     async def due_schedules(self, now: int) -> list[Schedule]:
         return await self._readers.call(lambda c: _read(run(c, "due_schedules", now=now)))
 
-    async def advance_schedule(self, seen: Schedule, after: Schedule) -> bool:
+    async def advance_schedule(self, seen: Schedule, after: Schedule, event: Event | None = None) -> bool:
         def write(connection: apsw.Connection) -> bool:
             known = {
                 "seen_next_at": seen.next_at,
                 "seen_paused": seen.paused,
                 "seen_updated_at": seen.updated_at,
             }
-            return bool(run(connection, "advance_schedule", name=seen.name, **known, **_columns(after)))
+            if not run(connection, "advance_schedule", name=seen.name, **known, **_columns(after)):
+                return False
+            enter(connection, event)
+            return True
 
         moved: bool = await self._writer.call(write)
         return moved

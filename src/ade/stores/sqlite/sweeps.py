@@ -1,7 +1,7 @@
 """SweepStore on SQLite."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import apsw
 
@@ -50,6 +50,9 @@ class SqliteSweeps:
 
         taken: bool = await self._writer.call(write)
         return taken
+
+    async def duties(self) -> Mapping[str, int]:
+        return await self._readers.call(lambda c: dict(run(c, "duties")))
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
         letters = moment if dead_letters is None else dead_letters

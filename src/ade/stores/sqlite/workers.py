@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ade.stores.sqlite.writer import Writer
 
 FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
+_definition = msgspec.json.Decoder(Definition).decode
 
 
 class SqliteWorkers:
@@ -27,6 +28,7 @@ class SqliteWorkers:
         self._readers = readers
         self._clock = clock
         self._renewals = renewals
+        self._decoded: dict[str, Definition] = {}  # by their texts: most are the same at the next read
 
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         rows = packed([(definition.name, definition, _is_limited(definition)) for definition in definitions])
@@ -73,7 +75,10 @@ class SqliteWorkers:
 
     async def definitions(self) -> list[Definition]:
         def read(connection: apsw.Connection) -> list[Definition]:
-            return [msgspec.json.decode(text, type=Definition) for (text,) in run(connection, "definitions")]
+            known = self._decoded
+            found = {text: known.get(text) or _definition(text) for (text,) in run(connection, "definitions")}
+            self._decoded = found
+            return list(found.values())
 
         return await self._readers.call(read)
 

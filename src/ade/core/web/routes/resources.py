@@ -13,18 +13,18 @@ _AGENT, _QUEUE, _SCHEDULE, _INBOX = (
 )
 
 
-def _own(line: str, operation: str, summary: str) -> Route:
+def _own(line: str, operation: str, summary: str, traffic: Traffic = Traffic.WORK) -> Route:
     """With the id of the grant in the body: it is a secret of its holder, and addresses are written down."""
-    return change(f"POST {line}", operation, summary, _ENQUEUE, traffic=Traffic.WORK, takes_key=False)
+    return change(f"POST {line}", operation, summary, _ENQUEUE, traffic=traffic, takes_key=False)
 
 
 LOCKS: tuple[Route, ...] = (
     read("/locks", "list_locks", "Who holds and waits for what."),
     read("/locks/graph", "get_lock_graph", "Who waits for whom, and the rings among them."),
-    _own("/locks/acquire", "acquire_locks", "Ask for locks, all or none; may wait for them."),
+    _own("/locks/acquire", "acquire_locks", "Ask for locks, all or none; may wait for them.", Traffic.LOCK),
     _own("/locks/renew", "renew_locks", "Keep locks, or a place in line."),
     _own("/locks/release", "release_locks", "Let locks go, or leave the line."),
-    _own("/locks/upgrade", "upgrade_lock", "Make a share exclusive."),
+    _own("/locks/upgrade", "upgrade_lock", "Make a share exclusive.", Traffic.LOCK),
     _own("/locks/downgrade", "downgrade_lock", "Make it a share again."),
     read("/locks/position", "get_lock_position", "One's place in line.", _ENQUEUE, method="POST",
          traffic=Traffic.WORK),
@@ -41,8 +41,11 @@ AGENTS: tuple[Route, ...] = (
            traffic=Traffic.WORK, takes_key=False),
     change(f"POST {_AGENT}/drain", "drain_agent", "Begin nothing new on it.", _ENQUEUE, _OPERATE, others=_OPERATE),
     change(f"POST {_AGENT}/activate", "activate_agent", "Let it work again.", _ENQUEUE, _OPERATE, others=_OPERATE),
+    change(f"POST {_AGENT}/offline", "mark_agent_offline", "Say that it is not there.", _ENQUEUE, _OPERATE,
+           others=_OPERATE),
     change(f"DELETE {_AGENT}", "remove_agent", "Forget an agent.", _OPERATE),
     read("/subagents", "list_subagents", "Agents at work: for whom, how far, at what cost."),
+    read("/subagents/{task_id}", "get_subagent", "One of them."),
 )  # fmt: skip
 
 WORKERS: tuple[Route, ...] = (
@@ -65,6 +68,7 @@ QUEUES: tuple[Route, ...] = (
     change(f"PUT {_SCHEDULE}", "put_schedule", "Make or replace a schedule.", _OPERATE, tag=Tag.HEEDED),
     change(f"POST {_SCHEDULE}/pause", "pause_schedule", "Let it fire no more.", _OPERATE),
     change(f"POST {_SCHEDULE}/resume", "resume_schedule", "Let it fire again.", _OPERATE),
+    change(f"POST {_SCHEDULE}/fire", "fire_schedule", "Enqueue its task now.", _OPERATE),
     change(f"DELETE {_SCHEDULE}", "remove_schedule", "Remove a schedule.", _OPERATE),
 )
 
@@ -74,4 +78,5 @@ INBOXES: tuple[Route, ...] = (
     change(f"POST {_INBOX}/items", "put_inbox_items", "Tell a conversation something.", _ENQUEUE),
     change(f"DELETE {_INBOX}/items/{{item_id}}", "remove_inbox_item", "Take an item out.", _OPERATE),
     change(f"POST {_INBOX}/clear", "clear_inbox", "Empty an inbox.", _OPERATE, tag=Tag.HEEDED),
+    change(f"POST {_INBOX}/reset", "reset_inbox", "Forget what its consumer remembers.", _OPERATE),
 )

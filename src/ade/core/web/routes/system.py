@@ -40,7 +40,7 @@ INSIGHT: tuple[Route, ...] = (
     read("/events", "list_events", "The event log, page by page or as a stream.", traffic=Traffic.STREAM,
          is_stream=True),
     read("/audit", "list_audit_entries", "The tamper-evident copy of the event log.", _OPERATE),
-    read("/audit/verify", "verify_audit", "Whether its chain holds.", _OPERATE, method="POST"),
+    read("/audit/verify", "verify_audit", "Whether its chain holds.", _OPERATE, method="POST", traffic=Traffic.STREAM),
     read("/audit/export", "export_audit", "All of it, as a file.", _ADMIN, traffic=Traffic.STREAM),
     read("/health", "get_health", "Versions, sizes and what deserves attention.", _OPERATE),
 )  # fmt: skip
@@ -59,5 +59,7 @@ OUTSIDE: tuple[Route, ...] = (
              needs=frozenset({Permission.READ}), traffic=Traffic.READ),
     _outside("/api/v1/openapi.json", "get_openapi", "This interface, described for programs.", traffic=Traffic.READ,
              tag=Tag.ANSWERED),
+    _outside("/login", "get_login_page", "The page that a one-time link opens.", traffic=Traffic.READ),
+    _outside("/login.js", "get_login_script", "What that page does.", traffic=Traffic.READ),
     _outside("/problems/{code}", "get_problem", "What a problem means, and what to do.", traffic=Traffic.READ),
 )  # fmt: skip

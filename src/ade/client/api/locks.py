@@ -1,0 +1,103 @@
+"""Calls of the section `locks`. Generated from the operations by `python -m docs.generate`."""
+# fmt: off
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ade.client.section import Section
+
+if TYPE_CHECKING:
+    from ade.calls.call import Call
+    from ade.core.locks.wishes import Wish
+    from ade.core.web.answers import Page
+    from ade.insight.locks import LockGraph, LockView, Released, Renewed, RequestView, TakenAway
+
+
+class LocksCalls(Section):
+    def list_locks(
+        self, *, namespace: str | None = None, owner: str | None = None, resource: str | None = None,
+        kind: str | None = None, cursor: str | None = None, limit: int = 50,
+    ) -> Call[Page[LockView]]:
+        """Who holds and waits for what."""
+        from ade.core.web.answers import Page
+        from ade.core.web.forms.locks import ListLocks
+        from ade.insight.locks import LockView
+
+        query = ListLocks(namespace=namespace, owner=owner, resource=resource, kind=kind, cursor=cursor, limit=limit)
+        return self._call("list_locks", Page[LockView], query=query)
+
+    def get_lock_graph(self, *, namespace: str = "default") -> Call[LockGraph]:
+        """Who waits for whom, and the rings among them."""
+        from ade.core.web.forms.locks import GetLockGraph
+        from ade.insight.locks import LockGraph
+
+        query = GetLockGraph(namespace=namespace)
+        return self._call("get_lock_graph", LockGraph, query=query)
+
+    def acquire_locks(
+        self, *, locks: list[str | Wish], id: str | None = None, owner: str | None = None, scope: str | None = None,
+        namespace: str = "default", priority: int = 5, ttl: float | None = None, purpose: str | None = None,
+        wait: float | None = None, stay: bool = False,
+    ) -> Call[RequestView]:
+        """Ask for locks, all or none; may wait for them."""
+        from ade.core.web.forms.locks import AcquireLocks
+        from ade.insight.locks import RequestView
+
+        body = AcquireLocks(
+            locks=locks, id=id, owner=owner, scope=scope, namespace=namespace, priority=priority, ttl=ttl,
+            purpose=purpose, wait=wait, stay=stay,
+        )
+        return self._call("acquire_locks", RequestView, body=body)
+
+    def renew_locks(self, *, ids: list[str], namespace: str = "default", wait: float | None = None) -> Call[Renewed]:
+        """Keep locks, or a place in line."""
+        from ade.core.web.forms.locks import RenewLocks
+        from ade.insight.locks import Renewed
+
+        body = RenewLocks(ids=ids, namespace=namespace, wait=wait)
+        return self._call("renew_locks", Renewed, body=body)
+
+    def release_locks(self, *, ids: list[str], namespace: str = "default") -> Call[Released]:
+        """Let locks go, or leave the line."""
+        from ade.core.web.forms.locks import ReleaseLocks
+        from ade.insight.locks import Released
+
+        body = ReleaseLocks(ids=ids, namespace=namespace)
+        return self._call("release_locks", Released, body=body)
+
+    def upgrade_lock(
+        self, *, id: str, namespace: str = "default", resource: str | None = None, wait: float | None = None,
+    ) -> Call[RequestView]:
+        """Make a share exclusive."""
+        from ade.core.web.forms.locks import UpgradeLock
+        from ade.insight.locks import RequestView
+
+        body = UpgradeLock(id=id, namespace=namespace, resource=resource, wait=wait)
+        return self._call("upgrade_lock", RequestView, body=body)
+
+    def downgrade_lock(self, *, id: str, namespace: str = "default", resource: str | None = None) -> Call[RequestView]:
+        """Make it a share again."""
+        from ade.core.web.forms.locks import DowngradeLock
+        from ade.insight.locks import RequestView
+
+        body = DowngradeLock(id=id, namespace=namespace, resource=resource)
+        return self._call("downgrade_lock", RequestView, body=body)
+
+    def get_lock_position(self, *, id: str, namespace: str = "default") -> Call[RequestView]:
+        """One's place in line."""
+        from ade.core.web.forms.locks import OneLock
+        from ade.insight.locks import RequestView
+
+        body = OneLock(id=id, namespace=namespace)
+        return self._call("get_lock_position", RequestView, body=body)
+
+    def force_release_lock(
+        self, *, id: str, namespace: str = "default", reason: str, request_key: str | None = None,
+    ) -> Call[TakenAway]:
+        """Take a lock away from its holder."""
+        from ade.core.web.forms.locks import ForceRelease
+        from ade.insight.locks import TakenAway
+
+        body = ForceRelease(id=id, namespace=namespace, reason=reason)
+        return self._call("force_release_lock", TakenAway, body=body, key=request_key)

@@ -1,0 +1,54 @@
+"""The cookie of a login session.
+
+Over https it is `__Host-ade`: the browser itself sees to it that no other host and no plain connection has set it.
+Over plain http, as on one's own machine, that name cannot be used: Chromium (from 89) and Firefox take Secure cookies
+from http://localhost, but Safari drops them and nobody could sign in. There it is `ade-session-<port>` without Secure;
+the port is in it because cookies know no ports, and a second server on this machine would sign one out. Each name
+counts only over its own scheme, so that what was set over http is no session over https.
+
+SameSite is Lax and not Strict, so that a link to an approval in a chat or a mail leads to the page and not to the
+login. That the session is used by our own pages alone is for `ade.core.web.origins` to see to.
+"""
+
+import re
+from collections.abc import Sequence
+
+Pairs = Sequence[tuple[str, str]]
+_MOST_CHARS, _MOST_COOKIES = 16_384, 100
+_VALUE = re.compile(r"[A-Za-z0-9_-]{20,200}", re.ASCII)  # what our secrets are made of
+_PORT = re.compile(r":(\d{1,5})$", re.ASCII)
+_ATTRIBUTES = "Path=/; HttpOnly; SameSite=Lax"
+
+
+def cookie_name(scheme: str, host: str | None) -> str:
+    """For a request that was sent by this scheme to this host, as its header has it."""
+    if scheme == "https":
+        return "__Host-ade"
+    port = _PORT.search(host or "")
+    return f"ade-session-{port[1]}" if port else "ade-session"
+
+
+def read_cookie(headers: Pairs, name: str) -> str | None:
+    """The first cookie of this name that can be one of ours. What is malformed, or too much, is passed over."""
+    text = "; ".join(value for header, value in headers if header.lower() == "cookie")[:_MOST_CHARS]
+    for part in text.split(";", _MOST_COOKIES)[:_MOST_COOKIES]:
+        found, equals, value = part.strip(" \t").partition("=")
+        if found == name and equals:
+            bare = value.strip(" \t")
+            return bare if _VALUE.fullmatch(bare) else None
+    return None
+
+
+def set_cookie(name: str, secret: str, lasts_s: int) -> str:
+    """The header Set-Cookie. Raises ValueError for what is no secret of a session."""
+    if not _VALUE.fullmatch(secret):
+        raise ValueError("this is no secret of a session")
+    return f"{name}={secret}; Max-Age={max(0, lasts_s)}; {_attributes(name)}"
+
+
+def delete_cookie(name: str) -> str:
+    return f"{name}=; Max-Age=0; {_attributes(name)}"
+
+
+def _attributes(name: str) -> str:
+    return f"{_ATTRIBUTES}; Secure" if name.startswith("__Host-") else _ATTRIBUTES

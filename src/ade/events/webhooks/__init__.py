@@ -1,0 +1,1 @@
+"""How messages of webhooks leave the house."""

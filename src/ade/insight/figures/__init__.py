@@ -1,0 +1,1 @@
+"""Figures over time, kept by a duty that follows the event log."""

@@ -1,0 +1,190 @@
+"""The duty that counts: reads the event log behind its own place in it, and adds to what is kept.
+
+All of a round is one guarded write, the place in the log included: a crash at any point leaves out no event and counts
+none twice. Where nothing happened, nothing is written.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from ade.core.errors import StaleWrite
+from ade.core.events import Event
+from ade.core.figures.counting import Counted, Counting
+from ade.core.figures.rollups import MINUTE_MS, Rollup, hour_of
+from ade.insight.figures.shelves import HOURS, MINUTES, Kept, Totals, load, load_totals, put, put_totals
+from ade.ports import Stores
+
+READER = "figures"  # the name of its cursor, which keeps what is not counted yet from being trimmed
+PAGE = 500  # events counted at once: whoever shares the event loop waits no longer for it than some milliseconds
+PAGES = 10  # counted before a rest
+FAR_BEHIND = 20  # times without an end: from here on they are counted without rest, however busy the worker is
+MOST_GROUPS_EVER = 100
+_LATE_MS = 2 * MINUTE_MS  # an hour is made from its minutes when the last events of it have surely come
+_TELL_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureOptions:
+    minutes_kept_s: float = 86_400.0
+    hours_kept_s: float = 7_776_000.0
+    groups: int = 50  # of a minute or an hour; all others are counted together
+
+    @property
+    def minutes_kept_ms(self) -> int:
+        return round(self.minutes_kept_s * 1000)
+
+    @property
+    def hours_kept_ms(self) -> int:
+        return round(self.hours_kept_s * 1000)
+
+
+class FigureKeeper:
+    """Remembers between two rounds what it has written. That is a guess, which the guard of the next write tests."""
+
+    def __init__(self, stores: Stores, options: FigureOptions, *, page: int = PAGE, pages: int = PAGES) -> None:
+        self._stores = stores
+        self._options = options
+        self._page = page
+        self._pages = pages
+        self._counting = Counting()
+        self._kept: Kept | None = None
+        self._minutes: dict[int, Rollup] = {}  # the newest, as they were written
+        self._times_full = 0
+        self._told = (0, 0)  # the seq at which the cursor was last moved, and when
+        self._untold = 0  # events since then
+
+    async def keep(self) -> int:
+        """Count the next events. Answers how many, or 0 when there is time for a rest."""
+        try:
+            return await self._rounds()
+        except StaleWrite:  # another process counts too; the next round goes on from where that one is
+            self._forget()
+            return 0
+        except BaseException:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        self._kept, self._minutes = None, {}
+        self._counting.forget()
+
+    async def _rounds(self) -> int:
+        done = 0
+        for _ in range(self._pages):
+            counted = await self._round()
+            done += counted
+            if counted < self._page:
+                self._times_full = 0
+                return 0
+            await asyncio.sleep(0)
+        self._times_full += 1
+        return done if self._times_full >= FAR_BEHIND else 0
+
+    async def _round(self) -> int:
+        """How many events were counted."""
+        kept = self._kept or await self._find_place()
+        events = await self._stores.events.read(kept.totals.seq, self._page)
+        if not events and not self._is_hour_over(kept.totals):
+            self._kept = kept
+            await self._tell(kept.totals.seq)
+            return 0
+        unknown = self._counting.unknown(events)
+        self._counting.learn(unknown, await self._stores.tasks.get(unknown) if unknown else [])
+        totals = await self._write(kept, events, self._counting.count(events))
+        self._untold += len(events)
+        await self._tell(totals.seq)
+        return len(events)
+
+    async def _find_place(self) -> Kept:
+        """Where to go on. A log that was lost, and with it what was counted last, goes on from its own end."""
+        kept = await load_totals(self._stores)
+        end = await self._stores.events.last_seq()
+        totals = kept.totals if kept.totals.seq <= end else structs.replace(kept.totals, seq=end)
+        return Kept(totals, kept.version)
+
+    def _is_hour_over(self, totals: Totals) -> bool:
+        """One in which something was counted."""
+        return 0 < totals.rolled <= totals.newest and totals.rolled < hour_of(self._stores.clock.now() - _LATE_MS)
+
+    async def _write(self, kept: Kept, events: list[Event], counted: Counted) -> Totals:
+        now = self._stores.clock.now()
+        minutes, hours = await self._added(counted, kept.totals, now)
+        rolled = await self._rolled(kept.totals, minutes, hours, now)
+        totals = _total(kept.totals, events, counted, rolled)
+        writes = [
+            put_totals(totals, kept.version),
+            *put(MINUTES, minutes.items(), self._options.minutes_kept_ms),
+            *put(HOURS, hours.items(), self._options.hours_kept_ms),
+        ]
+        await self._stores.documents.write(writes)
+        # The number of a first version is the store's choice; it is read when it is needed.
+        self._kept = Kept(totals, kept.version + 1) if kept.version else None
+        self._minutes = {moment: self._minutes[moment] for moment in sorted(self._minutes)[-2:]}
+        return totals
+
+    async def _added(self, counted: Counted, totals: Totals, now: int) -> tuple[dict[int, Rollup], dict[int, Rollup]]:
+        """The minutes with what was counted, and the hours that had been made from theirs already."""
+        groups, options = self._options.groups, self._options
+        fresh = {m: new for m, new in counted.minutes.items() if m + options.minutes_kept_ms > now}
+        missing = [moment for moment in fresh if moment not in self._minutes]
+        if missing:
+            self._minutes |= await load(self._stores, MINUTES, missing, groups)
+        for moment, new in fresh.items():
+            self._minutes.setdefault(moment, Rollup(groups)).add(new)
+        late = {m: new for m, new in counted.minutes.items() if hour_of(m) < totals.rolled or m not in fresh}
+        wanted = sorted({hour for m in late if (hour := hour_of(m)) + options.hours_kept_ms > now})
+        hours = await load(self._stores, HOURS, wanted, groups) if wanted else {}
+        for moment, new in late.items():
+            if hour_of(moment) in wanted:
+                hours.setdefault(hour_of(moment), Rollup(groups)).add(new)
+        return {moment: self._minutes[moment] for moment in fresh}, hours
+
+    async def _rolled(self, totals: Totals, minutes: dict[int, Rollup], hours: dict[int, Rollup], now: int) -> int:
+        """Make the hours that are over, from their minutes and from what came too late for those. Answers up to when
+        that is done."""
+        end = hour_of(now - _LATE_MS)
+        first = totals.rolled or min((hour_of(moment) for moment in minutes), default=end)
+        if end <= first:
+            return first
+        oldest = max(first, hour_of(now - self._options.minutes_kept_ms))
+        last = max(totals.newest, *minutes, 0)
+        moments = list(range(oldest, min(end, last + MINUTE_MS), MINUTE_MS))
+        known = await load(self._stores, MINUTES, moments, self._options.groups) | minutes
+        begun = sorted({hour_of(moment) for moment in moments if moment in known} - hours.keys())
+        hours |= await load(self._stores, HOURS, begun, self._options.groups)
+        for moment in moments:
+            if moment in known:
+                hours.setdefault(hour_of(moment), Rollup(self._options.groups)).add(known[moment])
+        return end
+
+    async def _tell(self, seq: int) -> None:
+        """Move the cursor now and then: it is another write, and few look at it. It is never so far behind that
+        anybody would be warned."""
+        told, at = self._told
+        now = self._stores.clock.now()
+        if seq > told and (self._untold >= PAGE * PAGES or not 0 <= now - at < _TELL_MS):
+            await self._stores.events.advance(READER, seq)
+            self._told, self._untold = (seq, now), 0
+
+
+async def stand_aside(stores: Stores) -> int:
+    """Where nothing is counted any more, nobody must wait for it to be."""
+    if await stores.events.cursor(READER):
+        await stores.events.advance(READER, await stores.events.last_seq())
+    return 0
+
+
+def _total(before: Totals, events: list[Event], counted: Counted, rolled: int) -> Totals:
+    ever = Rollup(MOST_GROUPS_EVER, before.entries)
+    for new in counted.minutes.values():
+        ever.add(new)
+    return Totals(
+        seq=events[-1].seq if events else before.seq,
+        rolled=rolled,
+        newest=max(before.newest, *counted.minutes, 0),
+        entries=ever.entries(),
+        deadlocks=before.deadlocks + counted.deadlocks,
+        webhook_failures=before.webhook_failures + counted.webhook_failures,
+    )

@@ -1,0 +1,156 @@
+"""Spans of enqueuing and running, by OpenTelemetry's words for messaging. Loaded only where traces are enabled."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+from msgspec import structs
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from ade.core.outcome import Failed, Outcome
+from ade.core.records import Task
+from ade.core.traces import TracePlace, read_trace, written_trace
+from ade.ports import BlockingAdds, Stores, TaskStore
+from ade.version import VERSION
+from ade.worker.tracing import current_trace
+
+
+class Spans:
+    """Makes spans with the provider that the program has set; where it has set none, with one that sends them by OTLP,
+    as the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and the like)."""
+
+    def __init__(self) -> None:
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            trace.set_tracer_provider(_sending())
+        self._tracer = trace.get_tracer("ade", VERSION)
+
+    async def __call__(self, task: Task, proceed: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """The outermost middleware: the span of a run."""
+        about = {
+            **_about("run", "process", task.queue, task.name),
+            "messaging.message.id": task.id,
+            "ade.attempt": task.attempt,
+            "ade.worker": task.worker_id or "",
+        }
+        with self._span(f"run {task.name}", _parent(task.trace), SpanKind.CONSUMER, about) as span:
+            token = current_trace.set(_text(span))
+            try:
+                outcome = await proceed()
+            finally:
+                current_trace.reset(token)
+            if isinstance(outcome, Failed):
+                span.set_status(Status(StatusCode.ERROR, outcome.error.message[:500]))
+                span.set_attribute("error.type", outcome.error.type)
+            return outcome
+
+    def over(self, stores: Stores) -> Stores:
+        """The store, with a span for everything that is put into it, whoever does."""
+        tasks = cast(TaskStore, _Adding(stores.tasks, self))
+        blocking = None if stores.blocking is None else cast(BlockingAdds, _BlockingAdding(stores.blocking, self))
+        return replace(stores, tasks=tasks, blocking=blocking)
+
+    @contextmanager
+    def enqueuing(self, tasks: Sequence[Task]) -> Iterator[list[Task]]:
+        """A span for the tasks of each trace; the tasks as they are to be stored, each with its place in that."""
+        here = trace.get_current_span().get_span_context()
+        spans: dict[str | None, Span] = {}
+        try:
+            for task in tasks:
+                if task.trace not in spans:
+                    spans[task.trace] = self._enqueue_span(task, tasks, here)
+            yield [structs.replace(task, trace=_text(spans[task.trace])) for task in tasks]
+        except BaseException as error:
+            for span in spans.values():
+                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            raise
+        finally:
+            for span in spans.values():
+                span.end()
+
+    def _enqueue_span(self, task: Task, tasks: Sequence[Task], here: SpanContext) -> Span:
+        together = [each for each in tasks if each.trace == task.trace]
+        names = {each.name for each in together}
+        about = _about("enqueue", "send", task.queue, task.name if len(names) == 1 else "")
+        if len(together) > 1:
+            about["messaging.batch.message_count"] = len(together)
+        else:
+            about["messaging.message.id"] = task.id
+        given = read_trace(task.trace)
+        is_inside = here.is_valid and (given is None or int(given.trace_id, 16) == here.trace_id)
+        parent = contexts.get_current() if is_inside else _parent(task.trace)
+        name = f"enqueue {task.name}" if len(names) == 1 else "enqueue"
+        return self._tracer.start_span(name, parent, SpanKind.PRODUCER, about)
+
+    @contextmanager
+    def _span(self, name: str, parent: Context, kind: SpanKind, about: dict[str, Any]) -> Iterator[Span]:
+        with self._tracer.start_as_current_span(
+            name, parent, kind, about, record_exception=False, set_status_on_exception=False
+        ) as span:
+            yield span
+
+
+class _Adding:
+    """TaskStore, but for `add`."""
+
+    def __init__(self, real: TaskStore, spans: Spans) -> None:
+        self._real = real
+        self._spans = spans
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def add(self, tasks: Sequence[Task]) -> list[Task]:
+        with self._spans.enqueuing(tasks) as traced:
+            return await self._real.add(traced)
+
+
+class _BlockingAdding:
+    def __init__(self, real: BlockingAdds, spans: Spans) -> None:
+        self._real = real
+        self._spans = spans
+
+    def add(self, tasks: Sequence[Task]) -> list[Task] | None:
+        with self._spans.enqueuing(tasks) as traced:
+            return self._real.add(traced)
+
+
+def _about(verb: str, kind: str, queue: str, name: str) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "messaging.system": "ade",
+        "messaging.operation.name": verb,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": queue,
+    }
+    return about | ({"ade.task": name} if name else {})
+
+
+def _parent(text: str | None) -> Context:
+    """A context with the span that a trace text names, or none at all: a worker has nothing to do with it."""
+    place = read_trace(text)
+    if place is None:
+        return Context()
+    flags = TraceFlags(TraceFlags.SAMPLED if place.is_sampled else TraceFlags.DEFAULT)
+    remote = SpanContext(int(place.trace_id, 16), int(place.span_id, 16), is_remote=True, trace_flags=flags)
+    return trace.set_span_in_context(NonRecordingSpan(remote), Context())
+
+
+def _text(span: Span) -> str:
+    made = span.get_span_context()
+    is_sampled = bool(made.trace_flags & TraceFlags.SAMPLED)
+    return written_trace(TracePlace(f"{made.trace_id:032x}", f"{made.span_id:016x}", is_sampled))
+
+
+def _sending() -> trace.TracerProvider:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create({SERVICE_NAME: "ade"}).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider

@@ -1,0 +1,142 @@
+"""A lock that a server lends: waited for in turns, kept, and known to be lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import ade
+from ade.client.client import Client
+from ade.client.locking import LentLock
+from ade.client.remote import RemoteTransport
+from ade.client.transport import Ask
+from ade.core.accounts.permissions import Role
+from ade.core.errors import LockLost, LockTimeout, ServerUnreachable
+from ade.core.web.problems import Problem
+from ade.core.web.raising import error_of
+from ade.insight.locks import LockView
+from tests.http.conftest import House
+
+REPO = "repo:app"
+
+
+@asynccontextmanager
+async def talking(house: House) -> AsyncIterator[Client]:
+    async with ade.connect(house.url, token=await house.token(Role.OPERATOR)) as client:
+        yield client
+
+
+async def locks_on(client: Client, resource: str) -> LockView | None:
+    found = (await client.list_locks(resource=resource)).items
+    return found[0] if found else None
+
+
+class Watched(RemoteTransport):
+    """Says when locks were renewed so often, so that nobody has to guess how far somebody is."""
+
+    def __init__(self, url: str, token: str, count: int) -> None:
+        super().__init__(url, token=token)
+        self.left = count
+        self.is_renewed = asyncio.Event()
+
+    async def call(self, ask: Ask) -> Any:
+        self.left -= ask.operation == "renew_locks"
+        if self.left == 0:
+            self.is_renewed.set()
+        return await super().call(ask)
+
+
+@asynccontextmanager
+async def watched(house: House, count: int) -> AsyncIterator[tuple[Client, asyncio.Event]]:
+    transport = Watched(house.url, await house.token(Role.OPERATOR), count)
+    async with Client(transport) as client:
+        yield client, transport.is_renewed
+
+
+async def test_who_waits_keeps_his_place_from_turn_to_turn(house: House) -> None:
+    async with talking(house) as first, watched(house, 3) as (second, has_waited):
+
+        async def work() -> int:
+            async with LentLock(second, [REPO], turn_s=0.05, owner="second") as mine:
+                return mine.token()
+
+        async with LentLock(first, [REPO], owner="first") as held:
+            token, waits = held.token(), asyncio.create_task(work())
+            await has_waited.wait()
+            seen = await locks_on(first, REPO)
+            assert seen is not None
+            assert [one.owner for one in seen.waiters] == ["the-operator/second"]
+
+        assert await waits > token
+        assert await locks_on(first, REPO) is None
+
+
+async def test_who_has_waited_long_enough_leaves_the_line(house: House) -> None:
+    async with talking(house) as first, talking(house) as second, LentLock(first, [REPO]):
+        for wait, turn_s in ((0.0, 30.0), (0.1, 30.0), (0.2, 0.05)):
+            with pytest.raises(LockTimeout):
+                async with LentLock(second, [REPO], wait=wait, turn_s=turn_s):
+                    pytest.fail("somebody else has it")
+        seen = await locks_on(first, REPO)
+        assert seen is not None
+        assert seen.waiters == []
+
+
+async def test_a_lock_is_renewed_while_it_is_needed(house: House) -> None:
+    async with watched(house, 3) as (client, is_renewed), LentLock(client, [REPO], ttl=1.0) as mine:
+        await is_renewed.wait()
+        assert mine.resources == (REPO,)
+        seen = await locks_on(client, REPO)
+        assert seen is not None
+        assert seen.holders[0].heartbeats > 0
+
+
+async def test_the_block_ends_when_the_lock_is_taken_away(house: House) -> None:
+    async def work(client: Client) -> None:
+        async with LentLock(client, [REPO], ttl=1.0) as mine:
+            await client.force_release_lock(id=mine.id, reason="test")
+            await asyncio.Event().wait()
+
+    async with talking(house) as client:
+        with pytest.raises(LockLost, match="taken away"):
+            await work(client)
+        assert await locks_on(client, REPO) is None
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+
+class BadLine(RemoteTransport):
+    """The answers to the first request of each kind get lost, or tell of a server that is about to stop."""
+
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(url, token=token)
+        self.lost: list[str] = []
+        self.are_both_lost = asyncio.Event()
+
+    async def call(self, ask: Ask) -> Any:
+        answer = await super().call(ask)
+        if ask.operation in ("acquire_locks", "renew_locks") and ask.operation not in self.lost:
+            self.lost.append(ask.operation)
+            if ask.operation == "renew_locks":
+                self.are_both_lost.set()
+                raise error_of(Problem(code="unavailable", status=503, title="no", detail="it is about to stop"))
+            raise ServerUnreachable("it hung up", was_sent=True)
+        return answer
+
+
+async def test_lost_answers_cost_neither_a_lock_nor_a_place_in_line(house: House) -> None:
+    line = BadLine(house.url, await house.token(Role.OPERATOR))
+    async with talking(house) as first, Client(line) as second:
+
+        async def work() -> None:
+            async with LentLock(second, [REPO], turn_s=0.05, owner="second"):
+                assert line.lost == ["acquire_locks", "renew_locks"]
+
+        async with LentLock(first, [REPO], owner="first"):
+            working = asyncio.create_task(work())
+            await line.are_both_lost.wait()
+        await working
+        assert await locks_on(first, REPO) is None

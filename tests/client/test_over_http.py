@@ -1,0 +1,248 @@
+"""The same answers and the same errors over HTTP and directly, on both stores."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ade
+from ade.app.ade import Ade
+from ade.app.direct import DirectTransport
+from ade.app.offices import office_of
+from ade.calls.call import Call
+from ade.client.api.tasks import TasksCalls
+from ade.client.client import Client
+from ade.client.remote import RemoteTransport
+from ade.core.accounts.permissions import Role
+from ade.core.approvals.refusals import NotPermitted
+from ade.core.errors import AdeError
+from ade.core.events import Event
+from ade.core.lifecycle import Status
+from ade.core.records import OutputLine, Task
+from ade.core.web.answers import Page
+from ade.core.web.forms.tasks import BatchTask, TaskFilter
+from ade.core.web.raising import ServerProblem
+from ade.core.web.routes.table import ROUTES
+from ade.core.web.routing import Door
+from ade.operations.kit import Asked
+from ade.operations.registry import shape_of
+from ade.ports import ClaimRequest
+from ade.settings import load
+from tests.http.conftest import House, open_house, store_url
+
+WHO = Role.ADMIN
+_OF_THE_MOMENT = frozenset(  # how long something lasts, or how it goes just now
+    {"get_stats", "get_stats_series", "get_health", "get_approval_stats", "list_workers", "list_queues"}
+)
+
+
+@asynccontextmanager
+async def both(house: House) -> AsyncIterator[tuple[Client, Client]]:
+    """A client over HTTP, and one that goes to the store directly, in the same name."""
+    token = await house.token(WHO)
+    asked = Asked(actor=f"the-{WHO}", author=f"the-{WHO}")
+    near = Client(DirectTransport(office_of(house.app, await house.app.open()), asked))
+    async with ade.connect(house.url, token=token) as far:
+        yield far, near
+
+
+async def outcome(call: Call[Any]) -> Any:
+    try:
+        return await call
+    except AdeError as error:
+        return type(error), error.code, error.detail
+
+
+class Pair:
+    """Two clients that are asked the same. Remembers what was asked."""
+
+    def __init__(self, far: Client, near: Client) -> None:
+        self.far, self.near = far, near
+        self.asked: set[str] = set()
+
+    async def same(self, method: str, *path: str, **fields: Any) -> Any:
+        self.asked.add(method)
+        far = await outcome(getattr(self.far, method)(*path, **fields))
+        near = await outcome(getattr(self.near, method)(*path, **fields))
+        assert far == near, method
+        return far
+
+    async def done(self, method: str, *path: str, **fields: Any) -> Any:
+        """Something that can be done once: by the far one, and the near one sees what has become of it."""
+        self.asked.add(method)
+        done = await getattr(self.far, method)(*path, **fields)
+        if isinstance(done, Task):
+            assert done == await self.near.get_task(done.id), method
+        return done
+
+
+async def test_every_call_about_tasks_is_answered_alike(house: House) -> None:
+    async with both(house) as (far, near):
+        pair = Pair(far, near)
+        made: Task = await pair.done("create_task", name="greet", args={"name": "Ada"}, tags=["a"], queue="mail")
+        await pair.done("create_tasks", tasks=[BatchTask(name="greet", ref="x"), BatchTask(name="greet", after=["x"])])
+        draft: Task = await pair.done("create_task", name="greet", draft=True, description="first")
+        await pair.done("edit_task", draft.id, description="second", if_match=draft.version)
+        await pair.same("edit_task", draft.id, description="third", if_match=draft.version)  # 412
+        await pair.same("submit_task", made.id)  # it is no draft
+        await pair.same("apply_task", made.id)
+        await pair.same("roll_back_task", made.id)
+        await pair.same("retry_task", made.id)
+        found: Page[Task] = await pair.same("list_tasks", queue="mail", status=[Status.PENDING])
+        assert [task.id for task in found.items] == [made.id]
+        await pair.same("list_tasks", limit=2, order="oldest")
+        await pair.same("list_tasks", cursor="nonsense")
+        await pair.same("get_task", made.id)
+        await pair.same("get_task", "nonsense")
+        await pair.same("list_task_events", made.id)
+        await pair.same("explain_task", made.id)
+        await pair.same("get_task_result", made.id)
+        await pair.same("list_definitions")
+        wanted = {"action": "cancel", "filter": TaskFilter(tag="a"), "reason": "no need"}
+        await pair.same("preview_bulk_action", **wanted)
+        await write_line(house, made)
+        lines: Page[OutputLine] = await pair.same("get_task_output", made.id)
+        assert [line.text for line in lines.items] == ["hello"]
+        await pair.done("run_bulk_action", **wanted)
+        assert (await pair.same("get_task", made.id)).status is Status.CANCELLED
+        await pair.same("get_task_result", made.id)
+        await pair.same("cancel_task", made.id, reason="again")
+        every = {name for name, _ in inspect.getmembers(TasksCalls, inspect.isfunction) if not name.startswith("_")}
+        assert every - pair.asked == set()
+
+
+async def write_line(house: House, task: Task) -> None:
+    claim = ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"}), queues=("mail",))
+    await house.stores.tasks.claim(claim)
+    line = OutputLine(task_id=task.id, run_id="r1", attempt=1, at=house.stores.clock.now(), text="hello")
+    await house.stores.outputs.append([line])
+
+
+def plain_reads() -> list[str]:
+    """What can be asked for without knowing anything."""
+    reads = [route for route in ROUTES if route.method == "GET" and route.door is Door.PERMISSION]
+    return [route.operation for route in reads if not route.parameters and not _asks_for_more(route.operation)]
+
+
+def _asks_for_more(operation: str) -> bool:
+    from msgspec.structs import fields
+
+    query = shape_of(operation).query
+    is_record = getattr(shape_of(operation).answer, "__name__", "") != "Content"
+    return not is_record or (query is not None and any(field.required for field in fields(query)))
+
+
+async def test_every_plain_read_is_answered_alike(small_house: House) -> None:
+    async with both(small_house) as (far, near):
+        pair = Pair(far, near)
+        await far.create_task(name="greet", locks=["db:main"])
+        for operation in plain_reads():
+            if operation in _OF_THE_MOMENT:
+                assert type(await getattr(far, operation)()) is type(await getattr(near, operation)())
+            else:
+                await pair.same(operation)
+        assert len(pair.asked) > 10
+
+
+async def test_events_and_lines_are_followed_over_http(house: House) -> None:
+    async with both(house) as (far, near):
+        made = await far.create_task(name="greet", queue="mail")
+        items = aiter(far.follow_events(after=0, tasks=[made.id]))
+        first = await anext(items)
+        assert isinstance(first, Event)
+        assert first == (await near.list_task_events(made.id)).items[0]
+        await write_line(house, made)
+        lines = aiter(far.follow_output(made.id))
+        assert (await anext(lines)).text == "hello"
+        await near.cancel_task(made.id)
+        assert [line.text async for line in lines] == []
+        assert (await anext(items), await anext(items)) == tuple((await near.list_task_events(made.id)).items[1:])
+        await items.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_file_is_read_as_it_comes(house: House) -> None:
+    async with both(house) as (far, near):
+        await far.create_task(name="greet")
+        found = await far.export_audit()
+        assert (found.media_type, found.file_name) == ((same := await near.export_audit()).media_type, same.file_name)
+        pieces = [piece async for piece in far.pieces(found)]
+        assert b"".join(pieces) == b"".join([piece async for piece in near.pieces(same)])
+        described = await far.get_openapi()
+        assert b"".join([piece async for piece in far.pieces(described)]).startswith(b"{")
+
+
+async def test_a_script_may_stop_listening(small_house: House) -> None:
+    """Nothing is left behind: a warning would fail this."""
+    token = await small_house.token(WHO)
+    made = await small_house.task()
+
+    def script() -> str | None:
+        client = ade.connect(small_house.url, token=token)
+        for event in client.follow_events(after=0, types=["task.created"]):
+            client.close().wait()
+            return event.task_id if isinstance(event, Event) else None
+        return None
+
+    assert await asyncio.to_thread(script) == made["id"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "valkey"])
+async def test_a_stream_goes_on_after_a_restart_and_misses_nothing(kind: str, tmp_path: Path) -> None:
+    is_back = asyncio.Event()
+
+    async def sleep(_seconds: float) -> None:
+        await is_back.wait()
+
+    place = store_url(kind, tmp_path)
+    async with open_house(place, tmp_path) as house:
+        first, port = await house.task(), house.client.origin.port
+        client = Client(RemoteTransport(house.url, token=await house.token(Role.VIEWER), sleep=sleep))
+        items = aiter(client.follow_events(after=0, types=["task.created"]))
+        seen = [await anext(items)]
+        coming, tokens = asyncio.ensure_future(anext(items)), house.tokens
+    async with Ade(settings=load(flags={"store.url": place, "redis.allow_volatile": True}, files=[]).settings) as app:
+        meanwhile = await app.enqueue("greet", {}, allow_unknown=True)
+    async with open_house(place, tmp_path, **{"http.port": port}) as house:
+        house.tokens.update(tokens)
+        is_back.set()
+        seen += [await coming]
+        last = await house.task()
+        seen += [await anext(items)]
+        await client.close()
+    told = [event.task_id for event in seen if isinstance(event, Event)]
+    assert told == [first["id"], meanwhile.id, last["id"]]
+
+
+async def test_a_repeated_call_with_a_key_is_carried_out_once(house: House) -> None:
+    async with both(house) as (far, near):
+        first = await far.create_task(name="greet", request_key="once")
+        assert await far.create_task(name="greet", request_key="once") == first
+        assert len((await near.list_tasks()).items) == 1
+
+
+async def test_what_cannot_be_said_is_refused_before_it_is_sent(house: House) -> None:
+    async with both(house) as (far, near):
+        for client in (far, near):
+            with pytest.raises(ServerProblem, match="Idempotency-Key") as raised:
+                await client.create_task(name="greet", request_key="line\nbreak")
+            assert raised.value.code == "bad_request"
+        for args in ({"half": "\ud800"}, {"what": object()}):
+            with pytest.raises(ServerProblem) as raised:
+                await far.create_task(name="greet", args=args)
+            assert raised.value.code == "invalid_body"
+        with pytest.raises(ServerProblem, match="has no time zone"):
+            await far.create_task(name="greet", run_at=datetime(2030, 1, 1))
+        assert (await near.list_tasks()).items == []
+
+
+async def test_who_may_not_is_told_so(house: House) -> None:
+    token = await house.token(Role.VIEWER)
+    async with ade.connect(house.url, token=token) as viewer:
+        assert (await viewer.list_tasks()).items == []
+        with pytest.raises(NotPermitted):
+            await viewer.create_task(name="greet")

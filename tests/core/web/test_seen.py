@@ -1,0 +1,59 @@
+"""Records as they are seen outside: the same by the short way and over the wire."""
+
+import msgspec
+import pytest
+from msgspec import Raw, Struct, structs
+
+from ade.core.records import Task, Worker
+from ade.core.web.answers import Page
+from ade.core.web.hiding import hide
+from ade.core.web.seen import inside_of, seen
+from ade.core.web.wire import plan_of
+
+TASK = Task(id="t", name="greet", lease_until=7, waiting_on=3, args_digest="d", result=Raw(b"[1]"), created_at=5)
+WORKER = Worker(id="w", hostname="h", pid=1, started_at=2, version="0", heartbeat_until=9)
+
+
+def over_the_wire(kind: object, record: object) -> object:
+    plan = plan_of(kind)
+    return plan.back(msgspec.json.decode(msgspec.json.encode(plan.out(record)), type=plan.wire))
+
+
+def test_what_never_leaves_is_not_seen() -> None:
+    shown = seen(TASK)
+    assert (shown.lease_until, shown.args_digest) == (None, None)
+    assert structs.replace(shown, lease_until=7, args_digest="d") == TASK
+    assert shown == over_the_wire(Task, TASK)
+
+
+def test_inside_of_others_neither() -> None:
+    page = Page(items=(TASK, TASK), next="x")
+    assert seen(page) == over_the_wire(Page[Task], page)
+    workers = Page(items=[WORKER])
+    assert seen(workers).items[0].heartbeat_until == 0
+
+
+class Kept(Struct, frozen=True):
+    name: str
+    secret: str = ""
+
+
+class Shelf(Struct, frozen=True):
+    kept: dict[str, tuple[Kept, ...]]
+    best: Kept | None = None
+
+
+class Needed(Struct, frozen=True):
+    secret: str
+
+
+def test_hidden_fields_have_their_defaults_wherever_they_are() -> None:
+    hide(Kept, "secret")
+    shelf = Shelf({"a": (Kept("x", "s"), Kept("y"))}, Kept("z", "s"))
+    assert seen(shelf) == Shelf({"a": (Kept("x"), Kept("y"))}, Kept("z")) == over_the_wire(Shelf, shelf)
+
+
+def test_a_hidden_field_needs_a_default() -> None:
+    hide(Needed, "secret")
+    with pytest.raises(TypeError, match=r"Needed\.secret is hidden"):
+        inside_of(Needed)

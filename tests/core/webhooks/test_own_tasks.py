@@ -1,0 +1,17 @@
+"""Tasks that send messages are ADE's own: nobody else can enqueue one."""
+
+import pytest
+
+from ade.core.admission import check_task
+from ade.core.errors import InvalidTask
+from ade.core.records import SYSTEM, Task
+from ade.core.webhooks.names import DELIVER
+
+ID = "01900000-0000-7000-8000-000000000001"
+
+
+def test_only_the_system_may_order_a_message() -> None:
+    check_task(Task(id=ID, name=DELIVER, source=SYSTEM))
+
+    with pytest.raises(InvalidTask, match="ADE's own"):
+        check_task(Task(id=ID, name=DELIVER))

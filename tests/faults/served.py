@@ -1,0 +1,90 @@
+"""`ade serve` as a real process on a real store: killed, started again at the same address, and asked by many."""
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ade.core.accounts.permissions import Role
+from ade.core.accounts.users import User
+from ade.core.web.routing import PROGRAMS
+from ade.governance.directory.tokens import create_token
+from ade.governance.directory.users import add_user
+from ade.ports import Stores
+from ade.settings import RedisSettings, Settings
+from ade.wiring import open_stores
+from tests.faults.programs import Program, Stage, stage
+from tests.servers.pool import POOL
+
+_PLENTY = {f"ADE_HTTP__{kind}_RATE": "none" for kind in ("READ", "WRITE", "VOTE", "WORK", "LOCK", "STREAM")}
+_OWNER = "owner-of-programs"
+
+
+class Served:
+    """A server, the store behind it as the test sees it, and programs around it."""
+
+    def __init__(self, store_url: str, stores: Stores, programs: Stage) -> None:
+        self.stores = stores
+        self.url = ""
+        self.server: Program | None = None
+        self.starts = 0
+        self._store_url = store_url
+        self._programs = programs
+
+    async def start(self) -> None:
+        """Until it answers; from the second time on where it was before."""
+        self.starts += 1
+        settings = {
+            "ADE_STORE__URL": self._store_url,
+            "ADE_STORE__BALLAST_MB": "0",
+            "ADE_EVENTS__AUDIT_URL": f"sqlite:///{self._programs.folder / 'audit.db'}",
+            "ADE_REDIS__ALLOW_VOLATILE": "true",
+            **_PLENTY,
+        }
+        port = self.url.rpartition(":")[2] or "0"
+        arguments = ("serve", "--host", "127.0.0.1", "--port", port, "--json")
+        self.server = self._programs.start(f"server-{self.starts}", "ade.cli", *arguments, **settings)
+        await self.server.until_it_says('"serving"')
+        [hello] = [line for line in self.server.log().splitlines() if '"serving"' in line]
+        self.url = json.loads(hello)["url"]
+
+    async def kill(self) -> None:
+        """From one moment to the next."""
+        assert self.server is not None
+        self.server.send(signal.SIGKILL)
+        assert await self.server.exit_code() == -signal.SIGKILL
+
+    async def token(self, role: Role) -> str:
+        """Of a new account that has this role."""
+        owner = ""
+        if role in PROGRAMS:
+            owner = _OWNER
+            await add_user(self.stores, User(id=_OWNER, roles=frozenset({Role.OPERATOR})))
+        user = User(id=f"the-{role}", roles=frozenset({role}), is_human=not owner, owner=owner)
+        made = await add_user(self.stores, user)
+        secret, _ = await create_token(self.stores, made.id, scopes=made.permissions, lasts_ms=3_600_000)
+        return secret
+
+    def worker(self, name: str, app: str, token: str, **settings: str) -> Program:
+        """`ade worker --url`, which knows of no store."""
+        return self._programs.start(
+            name,
+            "ade.cli",
+            *("worker", "--url", self.url, "--app", app),
+            **{"ADE_TOKEN": token, "ADE_STORE__URL": "sqlite:////nowhere/at/all.db", **settings},
+        )
+
+
+@asynccontextmanager
+async def served_on(store: str, folder: Path) -> AsyncIterator[Served]:
+    url = f"sqlite:///{folder / 'ade.db'}" if store == "sqlite" else POOL.standalone(store).url
+    stores = await open_stores(url, Settings(redis=RedisSettings(allow_volatile=True)))
+    try:
+        with stage(folder) as programs:
+            served = Served(url, stores, programs)
+            await served.start()
+            yield served
+        assert await stores.upkeep.check_invariants() == []
+    finally:
+        await stores.close()

@@ -1,0 +1,112 @@
+"""How approvals go, told from the records and the log."""
+
+from typing import Any
+
+import pytest
+
+from ade.core.accounts.users import User
+from ade.core.approvals.rulebook_reading import read_rulebook
+from ade.core.records import Task
+from ade.governance import rulebook
+from ade.governance.approvals.tending import tend_reviews
+from ade.governance.directory.users import UserChanges, add_user, change_user
+from ade.insight.approval_stats import Outcome, approval_stats
+from ade.ports import Stores
+from ade.queue.tasks import cancel, edit
+from tests.insight.test_approvals import answer, asked
+from tests.queue.desk import Desk
+
+HOUR = 3_600
+BOOK = {
+    "criticality": {"db:main": 100},
+    "policy": [
+        {"id": "pairs", "rules": [{"needed": 2, "roles": ["reviewer"]}]},
+        {"id": "one", "rules": [{"needed": 1, "roles": ["reviewer"]}], "expires_after": "7d"},
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+async def people(stores: Stores) -> None:
+    await add_user(stores, User(id="ada", roles=frozenset({"admin"})))
+    for name in ("rita", "rob"):
+        await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
+    await rulebook.apply(stores, read_rulebook(BOOK), actor="ada")
+
+
+async def ended_after(desk: Desk, seconds: float, decision: str = "approve", **more: Any) -> Task:
+    task = await asked(desk, "one")
+    desk.clock.advance(seconds)
+    return await answer(desk.stores, task, "rita", decision, **more)
+
+
+async def test_nothing_was_asked_yet(stores: Stores) -> None:
+    told = await approval_stats(stores)
+
+    assert (told.waiting.count, told.waiting.oldest_ms, told.policies) == (0, None, [])
+    assert (told.ended.median_ms, sum(told.ended.outcomes.values())) == (None, 0)
+
+
+async def test_what_waits_is_told_by_risk_and_age(desk: Desk, stores: Stores) -> None:
+    await asked(desk, "one")
+    desk.clock.advance(25 * HOUR)
+    await asked(desk, "one", resources=("db:main",))
+    desk.clock.advance(2 * HOUR)
+    await asked(desk, "pairs", deadline=desk.clock.now() + 60_000)
+    await asked(desk, "pairs")
+
+    told = (await approval_stats(stores)).waiting
+
+    assert (told.count, told.under_hour, told.under_day, told.over_day) == (4, 2, 1, 1)
+    assert (told.oldest_ms, told.due_soon, told.blocked) == (27 * HOUR * 1000, 1, 0)
+    assert sum(told.by_level.values()) == 4
+    await change_user(stores, "rob", UserChanges(is_active=False))
+    assert (await approval_stats(stores)).waiting.blocked == 2
+
+
+async def test_how_they_ended_and_how_long_it_took(desk: Desk, stores: Stores) -> None:
+    for seconds in (10, 20, 30):
+        await ended_after(desk, seconds)
+    await ended_after(desk, 100, "reject", reason="no")
+    sent_back = await ended_after(desk, 40, "request_changes", reason="more words")
+    desk.clock.advance(1_000)
+    await edit(stores, desk.payloads, sent_back.id, actor="ada", description="more words")
+    cancelled = await asked(desk, "pairs")
+    await cancel(stores, cancelled.id, "not needed")
+    await asked(desk, "pairs")
+
+    told = await approval_stats(stores)
+
+    some = {outcome: count for outcome, count in told.ended.outcomes.items() if count}
+    assert some == {
+        Outcome.APPROVED: 3,
+        Outcome.REJECTED: 1,
+        Outcome.CHANGES_REQUESTED: 1,
+        Outcome.WITHDRAWN: 1,
+    }
+    assert (told.ended.median_ms, told.ended.p95_ms) == (30_000, 100_000)
+    one, pairs = told.policies
+    assert (one.policy, one.waiting, one.ended.median_ms) == ("one", 0, 30_000)
+    assert (pairs.policy, pairs.waiting, pairs.ended.median_ms) == ("pairs", 1, None)
+
+
+async def test_what_nobody_answered_has_expired(desk: Desk, stores: Stores) -> None:
+    await asked(desk, "pairs")
+    desk.clock.advance(8 * 24 * HOUR)
+    await tend_reviews(stores, desk.payloads)
+
+    told = await approval_stats(stores)
+
+    assert (told.ended.outcomes[Outcome.EXPIRED], told.ended.median_ms, told.waiting.count) == (1, None, 0)
+
+
+async def test_only_the_window_counts(desk: Desk, stores: Stores) -> None:
+    await ended_after(desk, 10)
+    desk.clock.advance(2 * HOUR)
+    await ended_after(desk, 30)
+
+    told = await approval_stats(stores, window_ms=HOUR * 1000)
+
+    assert (told.ended.outcomes[Outcome.APPROVED], told.ended.median_ms) == (1, 30_000)
+    assert told.since == desk.clock.now() - HOUR * 1000
+    assert (await approval_stats(stores)).ended.outcomes[Outcome.APPROVED] == 2

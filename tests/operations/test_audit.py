@@ -1,0 +1,149 @@
+"""The audit copy over the operations: looked at, verified, handed out."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from ade.core.accounts.permissions import Role
+from ade.core.approvals.refusals import NotPermitted
+from ade.core.audit import AuditEntry, AuditHead, first_break
+from ade.core.errors import AuditBroken
+from ade.core.web.forms.events import ExportAudit, ListAuditEntries
+from ade.core.web.forms.tasks import NewTask, Nothing
+from ade.core.web.problems import RequestRefused
+from ade.operations import audit, tasks
+from ade.operations.kit import Content
+from tests.operations.conftest import LOCAL, Desk
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the audit copy of a server's store is, too."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+async def shop(desk: Desk) -> Desk:
+    """Five things have happened."""
+    for _ in range(5):
+        await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    return desk
+
+
+def audit_file(folder: Path) -> Path:
+    [file] = [*folder.glob("*.audit.db"), *folder.glob(".ade/audit.db")]
+    return file
+
+
+def tamper(folder: Path, body: bytes = b'{"type":"nothing.happened","at":1,"seq":1}') -> None:
+    """Somebody who can write the file changes its third entry, against the triggers."""
+    connection = apsw.Connection(str(audit_file(folder)))
+    for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    [(table,)] = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    seq = connection.execute(f"SELECT seq FROM {table} ORDER BY seq LIMIT 1 OFFSET 2").fetchall()[0][0]
+    connection.execute(f"UPDATE {table} SET body = ? WHERE seq = ?", (body, seq))
+    connection.close()
+
+
+async def exported(content: Content) -> bytes:
+    assert isinstance(content.body, AsyncIterator)
+    return b"".join([part async for part in content.body])
+
+
+async def test_what_happened_is_copied_listed_and_holds(shop: Desk) -> None:
+    log = await shop.office.stores.events.read(0, 100)
+    newest = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(limit=2))
+    assert [line.event for line in newest.items] == log[-2:]
+
+    first = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, limit=3))
+    second = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, cursor=first.next))
+    assert [line.event for line in (*first.items, *second.items)] == log
+    task_id = log[1].task_id
+    assert task_id is not None
+    of_one = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(task=(task_id,)))
+    assert [line.seq for line in of_one.items] == [log[1].seq]
+
+    report = await audit.verify_audit(shop.office, LOCAL, Nothing())
+    assert (report.holds, report.entries, report.seq, report.broken) == (True, len(log), log[-1].seq, None)
+    assert report.hash == newest.items[-1].hash
+
+
+async def test_it_is_verified_once_at_a_time(shop: Desk) -> None:
+    done = await asyncio.gather(
+        *[audit.verify_audit(shop.office, LOCAL, Nothing()) for _ in range(3)], return_exceptions=True
+    )
+    refused = [each for each in done if isinstance(each, RequestRefused)]
+    assert [each.problem.status for each in refused] == [503, 503]
+    assert (await audit.verify_audit(shop.office, LOCAL, Nothing())).holds
+
+
+async def test_an_export_can_be_verified_by_others(shop: Desk) -> None:
+    content = await audit.export_audit(shop.office, LOCAL, ExportAudit())
+    lines = (await exported(content)).splitlines()
+    assert (content.media_type, content.file_name) == ("application/x-ndjson", "ade-audit.jsonl")
+
+    class Line(msgspec.Struct):
+        seq: int
+        hash: str
+        event: msgspec.Raw
+
+    read = [msgspec.json.decode(line, type=Line) for line in lines]
+    entries = [AuditEntry(line.seq, bytes(line.event), line.hash) for line in read]
+    assert len(entries) == len(await shop.office.stores.events.read(0, 100))
+    assert first_break(AuditHead(), entries) is None
+
+    rest = await audit.export_audit(shop.office, LOCAL, ExportAudit(after=entries[-2].seq))
+    assert (await exported(rest)).splitlines() == lines[-1:]
+
+
+async def test_tampering_is_an_answer_that_names_the_entry(shop: Desk, folder: Path) -> None:
+    assert (await audit.verify_audit(shop.office, LOCAL, Nothing())).holds
+    tamper(folder)
+    report = await audit.verify_audit(shop.office, LOCAL, Nothing())
+    third = (await shop.office.stores.events.read(0, 100))[2]
+    assert not report.holds
+    assert f"entry {third.seq}" in (report.broken or "")
+
+
+async def test_an_entry_that_is_no_event_is_shown_under_every_filter(shop: Desk, folder: Path) -> None:
+    await audit.verify_audit(shop.office, LOCAL, Nothing())
+    tamper(folder, b"not JSON")
+    third = (await shop.office.stores.events.read(0, 100))[2]
+    found = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, type=("alert",)))
+    assert [(line.seq, line.event) for line in found.items] == [(third.seq, None)]
+
+
+async def test_a_copy_that_is_gone_is_noticed(shop: Desk, folder: Path) -> None:
+    assert (await audit.verify_audit(shop.office, LOCAL, Nothing())).holds
+    audit_file(folder).unlink()
+    report = await audit.verify_audit(shop.office, LOCAL, Nothing())
+    assert (report.holds, report.entries) == (False, 0)
+    assert "removed" in (report.broken or "")
+    with pytest.raises(AuditBroken):  # before anything is sent
+        await audit.export_audit(shop.office, LOCAL, ExportAudit())
+    with pytest.raises(AuditBroken):
+        await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries())
+
+
+async def test_what_is_in_memory_leaves_nothing_to_audit(shop: Desk) -> None:
+    office = replace(shop.office, audit=None)
+    assert (await audit.list_audit_entries(office, LOCAL, ListAuditEntries())).items == ()
+    assert (await audit.verify_audit(office, LOCAL, Nothing())).holds
+    assert await exported(await audit.export_audit(office, LOCAL, ExportAudit())) == b""
+
+
+async def test_operators_look_and_admins_take_it_away(desk: Desk) -> None:
+    operator, viewer = await desk.account("olga"), await desk.account("vera", Role.VIEWER)
+    for operation in ("list_audit_entries", "verify_audit"):
+        desk.asked(operator, operation)
+        with pytest.raises(NotPermitted):
+            desk.asked(viewer, operation)
+    with pytest.raises(NotPermitted):
+        desk.asked(operator, "export_audit")

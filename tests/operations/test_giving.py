@@ -1,0 +1,155 @@
+"""Nobody gets, through the account of another, what he may not do himself."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ade.core.accounts.callers import Caller
+from ade.core.accounts.giving import check_giving, is_giving
+from ade.core.accounts.permissions import Permission, Role
+from ade.core.accounts.tokens import Token
+from ade.core.accounts.users import User
+from ade.core.approvals.refusals import NotPermitted
+from ade.core.web.forms.accounts import ChangeUser, NewToken, NewUser, SetPassword
+from ade.core.web.forms.approvals import NewDelegation
+from ade.governance.authenticating import local_caller
+from ade.operations import delegations, tokens, users
+from ade.operations.kit import Asked
+from tests.operations.conftest import LOCAL, Desk
+from tests.operations.people import PASSWORD, as_caller, by, person, through_token
+
+Ask = Callable[[str], Awaitable[Asked]]
+NARROW = (Permission.READ, Permission.ADMINISTER)
+ROLES = st.frozensets(st.sampled_from([*map(str, Role), "dba"]))
+
+
+async def _people(desk: Desk) -> None:
+    await person(desk, "root", "admin")
+    await person(desk, "bob", "reviewer")
+    await person(desk, "olga", "operator")
+    await person(desk, "vera", "viewer")
+
+
+async def _giving(desk: Desk, ask: Ask) -> None:
+    """All ways to become a reviewer, and then the others."""
+    office = desk.office
+    another = "another one, long"
+    ways: list[tuple[str, Callable[[Asked], Awaitable[Any]]]] = [
+        (
+            "create_user",
+            lambda by: users.create_user(office, by, NewUser(id="eve", roles=["Reviewer"], password=another)),
+        ),
+        ("change_user", lambda by: users.change_user(office, by, "vera", ChangeUser(more_roles=["reviewer"]))),
+        ("change_user", lambda by: users.change_user(office, by, "vera", ChangeUser(roles=["admin"]))),
+        ("change_user", lambda by: users.change_user(office, by, "bob", ChangeUser(more_roles=["dba"]))),
+        ("change_user", lambda by: users.change_user(office, by, "bob", ChangeUser(person="vera"))),
+        ("set_user_password", lambda by: users.set_user_password(office, by, "Bob", SetPassword(password=another))),
+        ("set_user_password", lambda by: users.set_user_password(office, by, "root", SetPassword(password=another))),
+        ("create_login_link", lambda by: users.create_login_link(office, by, "bob")),
+    ]
+    for operation, way in ways:
+        with pytest.raises(NotPermitted, match=r"cannot give access to .* vote"):
+            await way(await ask(operation))
+    await users.change_user(office, LOCAL, "bob", ChangeUser(is_active=False))
+    with pytest.raises(NotPermitted):
+        await users.change_user(office, await ask("change_user"), "bob", ChangeUser(is_active=True))
+    with pytest.raises(NotPermitted):  # it might be switched on later
+        await users.set_user_password(office, await ask("set_user_password"), "bob", SetPassword(password=another))
+
+
+async def test_who_answers_for_a_program_is_said_by_who_votes(desk: Desk) -> None:
+    """Bob could approve what his own program does, if somebody else were its owner."""
+    await _people(desk)
+    await desk.account("bot", Role.AGENT, owner="bob")
+    office, change, local = desk.office, ChangeUser(owner="olga"), await local_caller(desk.office.stores)
+    every = tuple(Permission)
+    without_vote = [each for each in every if each is not Permission.VOTE]
+    for asked in (await through_token(desk, "root", "change_user", *without_vote), as_caller(local, "change_user")):
+        with pytest.raises(NotPermitted, match="bob could then approve what it does"):
+            await users.change_user(office, asked, "bot", change)
+        await users.change_user(office, asked, "bot", ChangeUser(owner="bob", display_name="Bot"))
+    narrow = await through_token(desk, "root", "change_user", Permission.ADMINISTER, Permission.VOTE)
+    with pytest.raises(NotPermitted, match="cannot give access to bot"):
+        await users.change_user(office, narrow, "bot", change)
+    changed = await users.change_user(office, await through_token(desk, "root", "change_user", *every), "bot", change)
+    assert changed.record.owner == "olga"
+
+
+@pytest.mark.parametrize("scopes", [{Permission.ADMINISTER}, NARROW, {Permission.ADMINISTER, Permission.OPERATE}])
+async def test_a_token_that_is_not_for_votes_delegates_none(desk: Desk, scopes: frozenset[Permission]) -> None:
+    await _people(desk)
+    for operation in ("create_delegation", "revoke_delegation", "delegate_approval"):
+        with pytest.raises(NotPermitted, match="was not made for vote"):
+            await through_token(desk, "root", operation, *scopes)
+    only_votes = await through_token(desk, "root", "create_delegation", Permission.VOTE)
+    with pytest.raises(NotPermitted, match="cannot decide on a delegation of bob"):
+        await delegations.create_delegation(
+            desk.office, only_votes, NewDelegation(delegator="bob", delegate="root", ends=60.0)
+        )
+
+
+async def test_a_token_that_is_for_less_gives_less(desk: Desk) -> None:
+    await _people(desk)
+    await _giving(desk, lambda operation: through_token(desk, "root", operation, *NARROW))
+    narrow = await through_token(desk, "root", "create_token", *NARROW)
+    for form in (NewToken(account="olga"), NewToken(account="olga", scopes=frozenset({Permission.OPERATE}))):
+        with pytest.raises(NotPermitted, match="operate: root has not that permission through this token"):
+            await tokens.create_token(desk.office, narrow, form)
+    made = await tokens.create_token(desk.office, narrow, NewToken(account="olga", scopes=frozenset({Permission.READ})))
+    assert made.scopes == {Permission.READ}
+
+
+async def test_who_never_votes_makes_nobody_who_does(desk: Desk) -> None:
+    await _people(desk)
+    local = await local_caller(desk.office.stores)
+
+    async def ask(operation: str) -> Asked:
+        return as_caller(local, operation)
+
+    await _giving(desk, ask)
+    made = await users.create_user(desk.office, await ask("create_user"), NewUser(id="otto", roles=["operator"]))
+    assert made.record.roles == ["operator"]
+    await users.create_login_link(desk.office, await ask("create_login_link"), "otto")
+
+
+async def test_to_take_something_away_one_needs_not_have_it(desk: Desk) -> None:
+    await _people(desk)
+
+    async def changed(**fields: Any) -> list[str]:
+        asked = await through_token(desk, "root", "change_user", *NARROW)
+        return (await users.change_user(desk.office, asked, "bob", ChangeUser(**fields))).record.roles
+
+    assert await changed(display_name="Robert") == ["reviewer"]
+    await users.set_user_password(
+        desk.office, await through_token(desk, "root", "set_user_password", *NARROW), "bob", SetPassword(remove=True)
+    )
+    assert await changed(roles=["viewer"]) == ["viewer"]
+    assert await changed(is_active=False) == ["viewer"]
+
+
+async def test_an_admin_with_all_permissions_gives_them(desk: Desk) -> None:
+    await _people(desk)
+    root = await by(desk, "root", "create_user")
+    await users.create_user(desk.office, root, NewUser(id="eve", roles=["admin"], password=PASSWORD))
+    await users.create_login_link(desk.office, await by(desk, "root", "create_login_link"), "bob")
+    events = await desk.office.stores.events.newest(2)
+    assert [(event.type, event.actor) for event in events] == [("user.added", "root"), ("login_link.created", "root")]
+
+
+@given(of_caller=ROLES, scopes=st.none() | st.frozensets(st.sampled_from(list(Permission))), before=ROLES, after=ROLES)
+def test_whatever_is_given_the_giver_has(
+    of_caller: frozenset[str], scopes: frozenset[Permission] | None, before: frozenset[str], after: frozenset[str]
+) -> None:
+    token = None if scopes is None else Token(id="t", account="root", scopes=scopes, created_at=0, expires_at=1)
+    caller = Caller(user=User(id="root", roles=of_caller), token=token)
+    old, new = User(id="bob", roles=before), User(id="bob", roles=after)
+    assert is_giving(old, new) or new.permissions <= old.permissions
+    try:
+        check_giving(caller, new)
+    except NotPermitted:
+        assert not new.permissions <= caller.permissions
+    else:
+        assert new.permissions <= caller.permissions

@@ -1,0 +1,105 @@
+"""Schedules over the operations: whose their tasks are, and how nobody writes over what he has not seen."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+from msgspec.structs import replace
+
+from ade.core.errors import (
+    AdeError,
+    InvalidArguments,
+    InvalidSchedule,
+    InvalidTask,
+    StaleWrite,
+    UnknownName,
+    UnknownSchedule,
+)
+from ade.core.web.etags import tag_of_version
+from ade.core.web.forms.schedules import ListSchedules, PutSchedule
+from ade.core.web.problems import RequestRefused
+from ade.operations import schedules
+from ade.queue import schedules as use_cases
+from tests.operations.conftest import LOCAL, Desk
+from tests.operations.wired import received
+
+NIGHTLY = PutSchedule(cron="0 3 * * *", task_name="greet", timezone="Europe/Berlin", args={"name": "Ada"})
+
+
+async def test_a_schedule_is_made_paused_resumed_fired_and_removed(desk: Desk) -> None:
+    olga = await desk.account("olga")
+    made = (await schedules.put_schedule(desk.office, desk.asked(olga, "put_schedule"), "nightly", NIGHTLY)).record
+    assert (made.author, made.timezone, made.queue, made.priority) == ("olga", "Europe/Berlin", "default", 5)
+    assert made.next_at > desk.clock.now()
+    assert received(made) == made
+
+    assert (await schedules.pause_schedule(desk.office, desk.asked(olga, "pause_schedule"), "nightly")).paused
+    assert not (await schedules.resume_schedule(desk.office, desk.asked(olga, "resume_schedule"), "nightly")).paused
+    task = await schedules.fire_schedule(desk.office, LOCAL, "nightly")
+    assert (task.name, task.author_id, task.arguments()) == ("greet", "olga", {"name": "Ada"})
+
+    listed = await schedules.list_schedules(desk.office, LOCAL, ListSchedules())
+    assert [one.name for one in listed.items] == ["nightly"]
+    await schedules.remove_schedule(desk.office, desk.asked(olga, "remove_schedule"), "nightly")
+    for verb in (schedules.get_schedule, schedules.pause_schedule, schedules.remove_schedule, schedules.fire_schedule):
+        with pytest.raises(UnknownSchedule):
+            await verb(desk.office, LOCAL, "nightly")
+    told = [event for event in await desk.office.stores.events.newest(20) if event.type.startswith("schedule.")]
+    assert [event.type.removeprefix("schedule.") for event in told] == ["changed", "paused", "resumed", "removed"]
+    assert {event.actor for event in told} == {"olga"}
+
+
+async def test_nobody_writes_over_what_he_has_not_seen(desk: Desk) -> None:
+    first = await schedules.put_schedule(desk.office, LOCAL, "nightly", NIGHTLY)
+    seen = await schedules.get_schedule(desk.office, LOCAL, "nightly")
+    assert seen == first
+    desk.clock.advance(1)
+    at_four = structs.replace(NIGHTLY, cron="0 4 * * *")
+    mine = replace(LOCAL, if_match=str(tag_of_version(seen.version)))
+    changed = await schedules.put_schedule(desk.office, mine, "nightly", at_four)
+    assert (changed.record.cron, changed.version != seen.version) == ("0 4 * * *", True)
+    with pytest.raises(RequestRefused) as refused:
+        await schedules.put_schedule(desk.office, mine, "nightly", NIGHTLY)
+    assert refused.value.problem.status == 412
+    with pytest.raises(RequestRefused):
+        await schedules.put_schedule(desk.office, replace(LOCAL, if_none_match="*"), "nightly", NIGHTLY)
+    with pytest.raises(RequestRefused):
+        await schedules.put_schedule(desk.office, mine, "other", NIGHTLY)
+    assert (await schedules.get_schedule(desk.office, LOCAL, "nightly")).record.cron == "0 4 * * *"
+
+
+async def test_of_several_who_saw_the_same_one_writes(desk: Desk) -> None:
+    seen = (await schedules.put_schedule(desk.office, LOCAL, "nightly", NIGHTLY)).record
+    desk.clock.advance(1)
+    crons = [f"{minute} 5 * * *" for minute in range(5)]
+
+    async def write(cron: str) -> bool:
+        try:
+            await use_cases.replace(desk.office.stores, seen, structs.replace(seen, cron=cron), actor="x")
+        except StaleWrite:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*map(write, crons))) == 1
+    changes = [event for event in await desk.office.stores.events.newest(20) if event.type == "schedule.changed"]
+    assert len(changes) == 2, "who was too late tells nothing"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"cron": "* * 31 2 *"}, InvalidSchedule),
+        ({"cron": "every day"}, InvalidSchedule),
+        ({"timezone": "Mars/Olympus"}, InvalidSchedule),
+        ({"timezone": "../../etc/passwd"}, InvalidSchedule),
+        ({"task_name": "gret"}, UnknownName),
+        ({"queue": "{x}"}, InvalidTask),
+        ({"task_name": "no name", "allow_unknown": True}, InvalidTask),
+        ({"args": {"x": float("nan")}}, InvalidArguments),
+    ],
+)
+async def test_what_cannot_be_is_not_stored(desk: Desk, wrong: dict[str, Any], error: type[AdeError]) -> None:
+    with pytest.raises(error):
+        await schedules.put_schedule(desk.office, LOCAL, "nightly", structs.replace(NIGHTLY, **wrong))
+    assert (await schedules.list_schedules(desk.office, LOCAL, ListSchedules())).items == []

@@ -1,0 +1,269 @@
+"""Ways to a vote that somebody should not have: refused on each of them, and nothing is counted."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ade.core.accounts.callers import Caller
+from ade.core.accounts.errors import InvalidAccount
+from ade.core.accounts.permissions import Permission, Role
+from ade.core.accounts.users import User
+from ade.core.approvals.records import Decision, GateState
+from ade.core.approvals.refusals import ConflictOfInterest, GateClosed, NotEligible, NotPermitted
+from ade.core.errors import AdeError
+from ade.core.records import Task
+from ade.core.web.access import Access
+from ade.core.web.forms.accounts import SignIn, UseLoginLink
+from ade.core.web.forms.approvals import (
+    AmendApproval,
+    AnswerApproval,
+    AnswerApprovals,
+    BatchItem,
+    DelegateApproval,
+    NewDelegation,
+    RevokeApproval,
+    SnoozeApproval,
+)
+from ade.core.web.forms.tasks import GetTask, NewTask
+from ade.core.web.problems import problem_of_error
+from ade.governance.authenticating import local_caller
+from ade.governance.directory.sessions import use_session
+from ade.governance.directory.tokens import create_token, use_token
+from ade.governance.directory.users import UserChanges, add_user, change_user
+from ade.operations import approval_answers, approvals, delegations, sessions, task_finding, tasks, users
+from ade.operations.kit import Asked
+from tests.operations.conftest import LOCAL, Desk
+from tests.operations.people import (
+    PASSWORD,
+    answer,
+    as_caller,
+    by,
+    council,
+    digest_of,
+    held,
+    person,
+    through_token,
+)
+
+Way = Callable[[Desk, Asked, Task], Awaitable[Any]]
+
+
+async def unchanged(desk: Desk, task: Task) -> bool:
+    return (await task_finding.get_task(desk.office, LOCAL, task.id, GetTask())).version == task.version
+
+
+async def delegated(desk: Desk, delegator: str, delegate: str) -> None:
+    asked = await by(desk, delegator, "create_delegation")
+    await delegations.create_delegation(desk.office, asked, NewDelegation(delegate=delegate, ends=3_600.0))
+
+
+async def test_an_author_does_not_approve_by_session_token_or_link(desk: Desk) -> None:
+    await council(desk)
+    task = await held(desk)
+    link = await users.create_login_link(desk.office, LOCAL, "ada")
+    linked = await sessions.use_login_link(desk.office, Asked(actor="http:x"), UseLoginLink(secret=link.secret))
+    for asked in (
+        await by(desk, "ada", "respond_to_approval", confirmed_at=desk.clock.now()),
+        await through_token(desk, "ada", "respond_to_approval"),
+        as_caller(await use_session(desk.office.stores, linked.secret), "respond_to_approval"),
+        Asked(actor="cli:ada", author="ADA"),
+    ):
+        with pytest.raises(ConflictOfInterest):
+            await answer(desk, asked, task)
+    assert await unchanged(desk, task)
+
+
+async def test_an_author_does_not_approve_among_many(desk: Desk) -> None:
+    await council(desk)
+    own, other = await held(desk), await held(desk, author="zoe")
+    items = [BatchItem(task_id=task.id, digest=digest_of(task)) for task in (own, other)]
+    ada = await by(desk, "ada", "respond_to_approvals")
+    done = await approval_answers.respond_to_approvals(
+        desk.office, ada, AnswerApprovals(decision="approve", items=items)
+    )
+    assert [one.code for one in done.items] == ["conflict_of_interest", ""]
+    assert await unchanged(desk, own)
+
+
+async def test_an_author_does_not_approve_in_the_place_of_somebody_else(desk: Desk) -> None:
+    await council(desk)
+    task = await held(desk)
+    await delegated(desk, "bob", "ada")
+    ada = await by(desk, "ada", "respond_to_approval")
+    for for_whom in (None, "bob"):
+        with pytest.raises(ConflictOfInterest):
+            await answer(desk, ada, task, for_whom=for_whom)
+    cy = await by(desk, "cy", "delegate_approval")
+    with pytest.raises(ConflictOfInterest):
+        await approval_answers.delegate_approval(desk.office, cy, task.id, DelegateApproval(to="Ada"))
+    assert await unchanged(desk, task)
+
+
+async def test_an_author_does_not_approve_with_another_account_or_spelling(desk: Desk) -> None:
+    await council(desk)
+    await person(desk, "ada2", "reviewer", person="ada")
+    for author in ("ada", "ADA", "Ada"):
+        task = await held(desk, author=author)
+        for name in ("ada", "ada2"):
+            with pytest.raises(ConflictOfInterest):
+                await answer(desk, await by(desk, name, "respond_to_approval"), task)
+        assert await unchanged(desk, task)
+    task = await held(desk, author="ada2")
+    with pytest.raises(ConflictOfInterest):
+        await answer(desk, await by(desk, "ada", "respond_to_approval"), task)
+
+
+async def test_two_accounts_of_one_human_are_one_answer(desk: Desk) -> None:
+    await council(desk, {"id": "two", "rules": [{"needed": 2, "roles": ["reviewer"]}]})
+    await person(desk, "bob2", "reviewer", person="bob")
+    task = await held(desk)
+    await answer(desk, await by(desk, "bob", "respond_to_approval"), task)
+    second = await answer(desk, await by(desk, "bob2", "respond_to_approval"), task)
+    assert (second.state, len(second.missing)) == (GateState.OPEN, 1)
+
+
+async def test_whoever_answers_for_an_agent_does_not_approve_what_it_asks_for(desk: Desk) -> None:
+    await council(desk)
+    agent = await desk.account("helper", Role.AGENT, owner="bob")
+    asked = desk.asked(agent, "create_task")
+    task = await tasks.create_task(desk.office, asked, NewTask(name="greet", args={"name": "Ada"}))
+    with pytest.raises(ConflictOfInterest):
+        await answer(desk, await by(desk, "bob", "respond_to_approval"), task)
+    await answer(desk, await by(desk, "cy", "respond_to_approval"), task)
+
+
+async def _respond(desk: Desk, asked: Asked, task: Task) -> Any:
+    form = AnswerApproval(decision=Decision.APPROVE, digest=digest_of(task))
+    return await approval_answers.respond_to_approval(desk.office, asked, task.id, form)
+
+
+async def _batch(desk: Desk, asked: Asked, task: Task) -> Any:
+    form = AnswerApprovals(decision="approve", items=[BatchItem(task_id=task.id, digest=digest_of(task))])
+    return await approval_answers.respond_to_approvals(desk.office, asked, form)
+
+
+async def _delegate(desk: Desk, asked: Asked, task: Task) -> Any:
+    return await approval_answers.delegate_approval(desk.office, asked, task.id, DelegateApproval(to="cy"))
+
+
+async def _amend(desk: Desk, asked: Asked, task: Task) -> Any:
+    form = AmendApproval(digest=digest_of(task), args={"name": "Eve"})
+    return await approval_answers.amend_approval(desk.office, asked, task.id, form)
+
+
+async def _snooze(desk: Desk, asked: Asked, task: Task) -> Any:
+    return await approvals.snooze_approval(desk.office, asked, task.id, SnoozeApproval())
+
+
+async def _revoke(desk: Desk, asked: Asked, task: Task) -> Any:
+    return await approval_answers.revoke_approval(desk.office, asked, task.id, RevokeApproval(reason="no"))
+
+
+async def _create_delegation(desk: Desk, asked: Asked, task: Task) -> Any:
+    return await delegations.create_delegation(desk.office, asked, NewDelegation(delegate="cy", ends=60.0))
+
+
+WAYS: dict[str, Way] = {
+    "respond_to_approval": _respond,
+    "respond_to_approvals": _batch,
+    "delegate_approval": _delegate,
+    "amend_approval": _amend,
+    "snooze_approval": _snooze,
+    "revoke_approval": _revoke,
+    "create_delegation": _create_delegation,
+}
+
+
+async def test_programs_never_vote_on_any_way(desk: Desk) -> None:
+    await council(desk)
+    task = await held(desk, author="zoe")
+    with pytest.raises(InvalidAccount):
+        await add_user(desk.office.stores, User(id="bot", roles=frozenset({"reviewer"}), is_human=False, owner="root"))
+    for role in (Role.AGENT, Role.WORKER):
+        program = await desk.account(f"the-{role}", role)
+        secret, _ = await create_token(desk.office.stores, program.id)
+        caller = await use_token(desk.office.stores, secret)
+        for operation, way in WAYS.items():
+            with pytest.raises(NotPermitted):
+                as_caller(caller, operation)
+            past_the_table = Asked(actor=program.id, author=program.id, caller=caller, access=Access.ALLOWED)
+            with pytest.raises(NotPermitted):
+                await way(desk, past_the_table, task)
+            disguised = replace(past_the_table, author="bob", actor="bob")
+            with pytest.raises(NotPermitted):
+                await way(desk, disguised, task)
+    assert await unchanged(desk, task)
+
+
+async def test_where_nobody_is_asked_who_he_is_nobody_votes(desk: Desk) -> None:
+    await council(desk)
+    task = await held(desk, author="zoe")
+    caller = await local_caller(desk.office.stores)
+    for operation, way in WAYS.items():
+        with pytest.raises(NotPermitted):
+            as_caller(caller, operation)
+        with pytest.raises(NotPermitted):
+            await way(desk, Asked(actor="local", author="local", caller=caller, access=Access.ALLOWED), task)
+    assert await unchanged(desk, task)
+
+
+async def test_a_token_without_the_scope_does_not_vote(desk: Desk) -> None:
+    await council(desk)
+    task = await held(desk, author="zoe")
+    secret, _ = await create_token(desk.office.stores, "bob", scopes=frozenset({Permission.READ}))
+    caller = await use_token(desk.office.stores, secret)
+    for operation, way in WAYS.items():
+        with pytest.raises(NotPermitted):
+            as_caller(caller, operation)
+        with pytest.raises(NotPermitted):
+            await way(desk, Asked(actor="bob", author="bob", caller=caller, access=Access.ALLOWED), task)
+    assert await unchanged(desk, task)
+
+
+async def test_a_role_that_was_taken_away_counts_from_the_next_request_on(desk: Desk) -> None:
+    await council(desk)
+    task = await held(desk)
+    signed = await sessions.sign_in(desk.office, Asked(actor="http:x"), SignIn(name="bob", password=PASSWORD))
+    before = as_caller(await use_session(desk.office.stores, signed.secret), "respond_to_approval")
+    await change_user(desk.office.stores, "bob", UserChanges(fewer_roles=frozenset({"reviewer"})))
+
+    with pytest.raises(NotPermitted):
+        as_caller(await use_session(desk.office.stores, signed.secret), "respond_to_approval")
+    with pytest.raises(NotEligible):  # and the request that is under way already counts no more
+        await answer(desk, before, task)
+    assert await unchanged(desk, task)
+
+
+async def test_many_identical_votes_at_once_are_one(desk: Desk) -> None:
+    await council(desk, {"id": "two", "rules": [{"needed": 2, "roles": ["reviewer"]}]})
+    task = await held(desk)
+    bob = await by(desk, "bob", "respond_to_approval")
+    answers = await asyncio.gather(*(answer(desk, bob, task) for _ in range(100)))
+    assert {len(one.missing) for one in answers} == {1}
+    [gate] = (await approvals.get_approval(desk.office, LOCAL, task.id)).review.gates
+    assert [vote.voter for vote in gate.votes] == ["bob"]
+
+
+async def test_out_of_order_is_a_conflict(desk: Desk) -> None:
+    await council(desk)
+    task = await held(desk)
+    bob = await by(desk, "bob", "respond_to_approval")
+    await answer(desk, bob, task)
+    refused: list[AdeError] = []
+    with pytest.raises(GateClosed) as late:
+        await answer(desk, await by(desk, "cy", "respond_to_approval"), task)
+    refused.append(late.value)
+    plain = await tasks.create_task(desk.office, LOCAL, NewTask(name="other", allow_unknown=True))
+    with pytest.raises(AdeError) as nothing:
+        await answer(desk, bob, plain, digest="f" * 64)
+    refused.append(nothing.value)
+    assert [problem_of_error(error).status for error in refused] == [409, 404]  # the latter has no approval at all
+
+
+def test_a_caller_of_a_program_has_no_say() -> None:
+    bot = Caller(user=User(id="bot", roles=frozenset({Role.REVIEWER}), is_human=False))
+    with pytest.raises(NotPermitted):
+        as_caller(bot, "respond_to_approval")

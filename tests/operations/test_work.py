@@ -1,0 +1,478 @@
+"""Workers behind HTTP: they claim, keep, end and lose runs, and everything is decided for them."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from ade.core.accounts.permissions import Role
+from ade.core.accounts.users import User
+from ade.core.agent_runs.names import NOTIFY
+from ade.core.approvals.refusals import NotPermitted
+from ade.core.approvals.rulebook import Rulebook
+from ade.core.errors import InvalidTask, PayloadTooLarge, StaleLease, UnknownTask, UnknownWorker
+from ade.core.failure import FailureKind
+from ade.core.guard_rules import GuardRule, Occasion, Verdict
+from ade.core.lifecycle import Status
+from ade.core.locks.asking import ask
+from ade.core.locks.limits import LockLimits
+from ade.core.locks.of_tasks import request_id
+from ade.core.locks.records import DEFAULT_NAMESPACE
+from ade.core.locks.wishes import write
+from ade.core.records import SYSTEM, Definition, Task
+from ade.core.task import admit
+from ade.core.web.forms.tasks import Cancel, ListLines, NewTask, Nothing
+from ade.core.web.forms.work import (
+    AppendOutput,
+    Claim,
+    CompleteRun,
+    FailRun,
+    HoldRun,
+    OutputText,
+    Progress,
+    ReleaseRun,
+    RenewRuns,
+    RunError,
+)
+from ade.core.web.forms.workers import NewDefinition, RegisterWorker
+from ade.core.web.remote_runs import Claimed, GoneRun, RunGrant
+from ade.core.web.wire import from_wire, to_wire
+from ade.core.webhooks.names import DELIVER
+from ade.governance import rulebook as rulebooks
+from ade.governance.agents import register as register_agent
+from ade.operations import task_changes, task_reading, tasks, work, workers
+from ade.operations.kit import Asked
+from ade.ports import LockQuery
+from ade.queue.ids import fresh_id
+from ade.queue.recalls import recall_called
+from ade.worker.sweep import settle_ripe
+from tests.operations.conftest import LOCAL, Desk
+from tests.operations.running import approved
+
+RAISED = RunError(type="ValueError", message="no luck")
+
+
+class Hand:
+    """A worker of an account."""
+
+    def __init__(self, desk: Desk, user: User, name: str = "one") -> None:
+        self.desk = desk
+        self.user = user
+        self.name = name
+
+    def asked(self, operation: str) -> Asked:
+        return self.desk.asked(self.user, operation)
+
+    async def register(self, **more: Any) -> "Hand":
+        form = RegisterWorker(definitions=[NewDefinition(name="greet")], **more)
+        await workers.register_worker(self.desk.office, self.asked("register_worker"), self.name, form)
+        return self
+
+    async def claim(self, **more: Any) -> list[RunGrant]:
+        claim = Claim(worker=self.name, **more)
+        return (await work.claim_tasks(self.desk.office, self.asked("claim_tasks"), claim)).runs
+
+    async def complete(self, run: RunGrant, result: object = None) -> Status:
+        body = CompleteRun(task_id=run.task.id, result=result)
+        answer = await work.complete_run(self.desk.office, self.asked("complete_run"), run.run_id, body)
+        return answer.status
+
+    async def fail(self, run: RunGrant, error: RunError = RAISED, **more: Any) -> Status:
+        body = FailRun(task_id=run.task.id, error=error, **more)
+        return (await work.fail_run(self.desk.office, self.asked("fail_run"), run.run_id, body)).status
+
+    async def renew(self, *runs: RunGrant, **more: Any) -> Any:
+        body = RenewRuns(worker=self.name, runs={run.run_id: run.task.id for run in runs}, **more)
+        return await work.renew_runs(self.desk.office, self.asked("renew_runs"), body)
+
+    async def hold(self, run: RunGrant, step: str) -> Any:
+        body = HoldRun(task_id=run.task.id, step=step, about={"of": "two"})
+        return await work.hold_run(self.desk.office, self.asked("hold_run"), run.run_id, body)
+
+
+async def hand(desk: Desk, account: str = "hand", **more: Any) -> Hand:
+    return await Hand(desk, await desk.account(account, Role.WORKER)).register(**more)
+
+
+async def new(desk: Desk, **options: Any) -> Task:
+    return await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", **options))
+
+
+async def now_there(desk: Desk, task_id: str) -> Task:
+    [task] = await desk.office.stores.tasks.get([task_id])
+    assert task is not None
+    return task
+
+
+async def test_a_task_is_claimed_worked_on_and_completed(desk: Desk) -> None:
+    made, ada = await new(desk, args={"name": "x" * 300_000}, timeout=30), await hand(desk)
+    [run] = await ada.claim()
+    assert (run.task.id, run.task.worker_id, run.timeout_ms) == (made.id, "http:hand:one", 30_000)
+    assert run.task.arguments() == {"name": "x" * 300_000}  # whole, wherever it is kept
+
+    told = Progress(task_id=made.id, progress={"done": 1})
+    await work.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
+    said = AppendOutput(task_id=made.id, lines=[OutputText(text="hello"), OutputText(text="oh", stream="stderr")])
+    await work.append_output(desk.office, ada.asked("append_output"), run.run_id, said)
+    assert await ada.complete(run, {"said": "y" * 300_000}) is Status.COMPLETED
+
+    result = await task_reading.get_task_result(desk.office, LOCAL, made.id)
+    assert bytes(result.result or b"") == b'{"said":"' + b"y" * 300_000 + b'"}'
+    lines = await task_reading.get_task_output(desk.office, LOCAL, made.id, ListLines())
+    assert [(line.text, line.stream, line.run_id) for line in lines.items] == [
+        ("hello", "log", run.run_id),
+        ("oh", "stderr", run.run_id),
+    ]
+    assert bytes((await now_there(desk, made.id)).progress or b"") == b'{"done":1}'
+
+
+async def test_of_two_who_race_for_a_task_one_has_it(desk: Desk) -> None:
+    hands = [await hand(desk, f"hand-{number}") for number in range(4)]
+    ids = {(await new(desk)).id for _ in range(20)}
+
+    async def work_off(each: Hand) -> list[str]:
+        done = []
+        while runs := await each.claim(count=3):
+            for run in runs:
+                await each.complete(run)
+                done.append(run.task.id)
+        return done
+
+    done = Counter(task_id for part in await asyncio.gather(*map(work_off, hands)) for task_id in part)
+    assert done == Counter(ids)
+
+
+async def test_whoever_lost_a_run_ends_it_for_nobody(desk: Desk) -> None:
+    made, slow, quick = await new(desk), await hand(desk, "slow"), await hand(desk, "quick")
+    [run] = await slow.claim(lease_s=10)
+    desk.clock.advance(11)
+    await settle_ripe(desk.office.stores)
+
+    with pytest.raises(StaleLease):
+        await slow.complete(run, "late")
+    [again] = await quick.claim()
+    assert (again.task.id, again.task.attempt) == (made.id, 2)
+    for late in (slow.complete(run, "late"), slow.fail(run), quick.complete(run), slow.complete(again)):
+        with pytest.raises(StaleLease):
+            await late
+    assert (await slow.renew(run)).gone == [GoneRun(run_id=run.run_id, task_id=made.id, status=Status.RUNNING)]
+    assert await quick.complete(again, "in time") is Status.COMPLETED
+    assert bytes((await now_there(desk, made.id)).result or b"") == b'"in time"'
+
+
+async def test_a_heartbeat_keeps_a_run_and_tells_of_those_that_are_over(desk: Desk) -> None:
+    ada = await hand(desk)
+    kept, stopped = [await new(desk) for _ in range(2)]
+    mine, theirs = await ada.claim(count=2, lease_s=10)
+    for _ in range(3):
+        desk.clock.advance(8)
+        await settle_ripe(desk.office.stores)
+        assert (await ada.renew(mine, theirs, lease_s=10)).gone == []
+    await task_changes.cancel_task(desk.office, LOCAL, stopped.id, Cancel())
+    beat = await ada.renew(mine, theirs)
+    assert beat.gone == [GoneRun(run_id=theirs.run_id, task_id=stopped.id, status=Status.CANCELLED)]
+    with pytest.raises(StaleLease):
+        await ada.complete(theirs)
+    assert await ada.complete(mine) is Status.COMPLETED
+    beat = await work.renew_runs(
+        desk.office, ada.asked("renew_runs"), RenewRuns(worker="one", runs={"r": "no id", "s": kept.id})
+    )
+    assert {gone.run_id: gone.status for gone in beat.gone} == {"r": None, "s": Status.COMPLETED}
+
+
+async def test_what_is_said_twice_happens_once(desk: Desk) -> None:
+    ada = await hand(desk)
+    one, two, three = [await new(desk) for _ in range(3)]
+    first, second, third = await ada.claim(count=3)
+    assert [await ada.complete(first, 1), await ada.complete(first, 1)] == [Status.COMPLETED] * 2
+    with pytest.raises(StaleLease):
+        await ada.complete(first, 2)
+    assert [await ada.fail(second), await ada.fail(second)] == [Status.PENDING] * 2
+    for _ in range(2):
+        body = ReleaseRun(task_id=three.id)
+        answer = await work.release_run(desk.office, ada.asked("release_run"), third.run_id, body)
+        assert answer.status is Status.PENDING
+    attempts = [(await now_there(desk, task.id)).attempt for task in (one, two, three)]
+    assert attempts == [1, 1, 0]  # what is handed back does not count
+
+
+async def test_a_claim_whose_answer_was_lost_is_repeated(desk: Desk) -> None:
+    ada, bob = await hand(desk), await hand(desk, "bob")
+    for _ in range(3):
+        await new(desk)
+    lost = await ada.claim(count=2, request_id="request-1")
+    again = await ada.claim(count=2, request_id="request-1")
+    assert [run.run_id for run in again] == [run.run_id for run in lost]
+    [other] = await bob.claim(count=2, request_id="request-1")  # the same words of somebody else
+    assert other.task.id not in {run.task.id for run in lost}
+
+
+async def test_failures_are_tried_again_as_the_rules_say(desk: Desk) -> None:
+    made, ada = await new(desk, max_attempts=2), await hand(desk)
+    [run] = await ada.claim()
+    assert await ada.fail(run, retry_after_s=100) is Status.PENDING
+    assert await ada.claim() == []
+    desk.clock.advance(100)
+    [run] = await ada.claim()
+    assert run.task.attempt == 2
+    assert await ada.fail(run) is Status.FAILED
+    final = await new(desk)
+    [run] = await ada.claim()
+    assert await ada.fail(run, RunError(type="X", message="never", kind="unrecoverable")) is Status.FAILED
+    assert (await now_there(desk, made.id)).error is not None
+    error = (await now_there(desk, final.id)).error
+    assert error is not None
+    assert error.kind is FailureKind.UNRECOVERABLE
+
+
+async def test_dependents_go_on_when_a_run_is_complete(desk: Desk) -> None:
+    first, ada = await new(desk), await hand(desk)
+    second = await new(desk, after=[first.id])
+    [run] = await ada.claim(count=5)
+    await ada.complete(run)
+    assert [run.task.id for run in await ada.claim(count=5)] == [second.id]
+
+
+async def test_claims_wait_for_work_and_each_task_wakes_one(desk: Desk) -> None:
+    hands = [await hand(desk, f"hand-{number}") for number in range(5)]
+    waiting = {asyncio.create_task(each.claim(wait=20.0)) for each in hands}
+    async with asyncio.timeout(10):
+        while waiting:
+            made = await new(desk)
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            assert [run.task.id for claim in done for run in claim.result()] == [made.id]
+
+
+async def test_nobody_touches_the_runs_of_others(desk: Desk) -> None:
+    made, ada, eve = await new(desk), await hand(desk), await hand(desk, "eve")
+    [run] = await ada.claim()
+    before = await now_there(desk, made.id)
+    held = ReleaseRun(task_id=made.id)
+    for attempt in (
+        eve.complete(run, "stolen"),
+        eve.fail(run),
+        eve.hold(run, "a step"),
+        work.release_run(desk.office, eve.asked("release_run"), run.run_id, held),
+        work.report_progress(
+            desk.office, eve.asked("report_progress"), run.run_id, Progress(task_id=made.id, progress=1)
+        ),
+        work.append_output(
+            desk.office,
+            eve.asked("append_output"),
+            run.run_id,
+            AppendOutput(task_id=made.id, lines=[OutputText(text="x")]),
+        ),
+    ):
+        with pytest.raises(StaleLease):
+            await attempt
+    assert [gone.run_id for gone in (await eve.renew(run)).gone] == [run.run_id]
+    assert await now_there(desk, made.id) == before
+    for name in ("http:hand:one", "two", "no name"):
+        eve.name = name
+        with pytest.raises(UnknownWorker):
+            await eve.claim()
+    agent = await desk.account("agent-a", Role.AGENT)
+    with pytest.raises(NotPermitted):
+        desk.asked(agent, "claim_tasks")
+
+
+async def test_nobody_keeps_the_locks_of_others_under_a_run_of_his_own(desk: Desk) -> None:
+    ada, eve = await hand(desk), await hand(desk, "eve")
+    await new(desk, locks=["db:main"])
+    [run] = await ada.claim()
+    await new(desk)
+    [own] = await eve.claim()
+    desk.clock.advance(40)
+    mixed = RenewRuns(worker="one", runs={own.run_id: run.task.id})
+    await work.renew_runs(desk.office, eve.asked("renew_runs"), mixed)
+    desk.clock.advance(30)  # nothing was heard of ada for longer than her lease
+    [held] = await desk.office.stores.locks.look(DEFAULT_NAMESPACE, [request_id(run.task)])
+    assert held is None or held.lease_until <= desk.clock.steady()
+
+
+async def test_bad_words_change_nothing(desk: Desk) -> None:
+    made, ada = await new(desk), await hand(desk)
+    [run] = await ada.claim()
+    before = await now_there(desk, made.id)
+    with pytest.raises(PayloadTooLarge):
+        await ada.fail(run, RunError(type="X", message="x", details={"trace": "x" * 20_000}))
+    told = Progress(task_id=made.id, progress="x" * 300_000)
+    with pytest.raises(PayloadTooLarge):
+        await work.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
+    with pytest.raises(UnknownTask):
+        await ada.complete(structs.replace(run, task=structs.replace(run.task, id="no id")))
+    with pytest.raises(InvalidTask):
+        await ada.hold(run, "tool x")
+    with pytest.raises(InvalidTask):
+        await ada.claim(names=[])
+    assert await now_there(desk, made.id) == before
+
+
+async def governed(desk: Desk, **options: Any) -> Task:
+    """Approved, and in its queue."""
+    made = await new(desk, draft=True, **options)
+    ann = await desk.account("ann")
+    submitted = await task_changes.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
+    return await approved(desk, submitted)
+
+
+async def test_an_approval_that_grew_old_lets_nothing_run(desk: Desk) -> None:
+    made, ada = await governed(desk), await hand(desk)
+    desk.clock.advance(25 * 3600)
+    behind = await new(desk)
+    assert [run.task.id for run in await ada.claim()] == [behind.id]
+    held = await now_there(desk, made.id)
+    assert (held.status, held.attempt, held.worker_id) == (Status.REVIEWING, 0, None)
+
+
+async def test_an_approval_that_is_good_lets_it_run(desk: Desk) -> None:
+    made, ada = await governed(desk), await hand(desk)
+    [run] = await ada.claim()
+    assert (run.task.id, await ada.complete(run)) == (made.id, Status.COMPLETED)
+
+
+async def test_the_guard_is_asked_before_a_run(desk: Desk) -> None:
+    made, ada = await new(desk), await hand(desk)
+    rule = GuardRule(do=Verdict.DENY, at=frozenset({Occasion.RUN}), reason="not today")
+    await rulebooks.apply(desk.office.stores, Rulebook(guard=(rule,)), actor="root")
+    assert await ada.claim() == []
+    denied = await now_there(desk, made.id)
+    assert denied.status is Status.FAILED
+    assert denied.error is not None
+    assert denied.error.kind is FailureKind.DENIED
+
+
+async def test_a_run_waits_for_people_and_begins_anew(desk: Desk) -> None:
+    made, ada = await new(desk), await hand(desk)
+    [run] = await ada.claim()
+    answer = await ada.hold(run, "the second part")
+    assert (answer.may_go_on, answer.status) == (False, Status.REVIEWING)
+    with pytest.raises(StaleLease):
+        await ada.complete(run)
+    await approved(desk, await now_there(desk, made.id))
+    [run] = await ada.claim()
+    assert run.task.attempt == 1
+    assert (await ada.hold(run, "the second part")).may_go_on
+    assert await ada.complete(run) is Status.COMPLETED
+
+
+async def test_steps_of_ades_own_are_given_to_nobody(desk: Desk) -> None:
+    hand = await Hand(desk, await desk.account("bob", Role.WORKER)).register()
+    made = [
+        admit(Task(id=fresh_id(desk.clock.now()), name=name, source=SYSTEM), now=desk.clock.now())
+        for name in ("greet:preview", "greet:rollback", NOTIFY, DELIVER)
+    ]
+    await desk.office.stores.tasks.add(made)
+    steps = [task.name for task in made]
+    for named in (steps, *([step] for step in steps)):
+        with pytest.raises(InvalidTask, match="ADE's own"):
+            await hand.claim(names=named)
+    assert await hand.claim(names=[*steps, "greet"], count=10) == []
+    task = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    assert [run.task.id for run in await hand.claim(names=[*steps, "greet"], count=10)] == [task.id]
+    kept = await desk.office.stores.tasks.get([each.id for each in made])
+    assert [each and each.status for each in kept] == [Status.PENDING] * 4
+
+
+async def test_names_that_are_previewed_are_for_others(desk: Desk) -> None:
+    ada = await hand(desk)
+    [worker] = [each for each in await desk.office.stores.workers.list_workers() if each.id == "w"]
+    await desk.office.stores.workers.register(worker, [Definition(name="greet", has_preview=True)], 60_000)
+    await new(desk, draft=True)
+    with pytest.raises(InvalidTask, match="preview"):
+        await ada.claim()
+
+
+async def test_a_task_comes_with_its_locks_or_not_at_all(desk: Desk) -> None:
+    locks, ada = desk.office.stores.locks, await hand(desk)
+    first, second = [await new(desk, locks=["db:main"]) for _ in range(2)]
+    other = await new(desk)
+
+    runs = await ada.claim(count=3)
+    assert [run.task.id for run in runs] == [first.id, other.id]  # the second waits in line, without a worker
+    [item] = runs[0].locks
+    assert (item.resource, item.token > 0) == ("db:main", True)
+    waiting = await now_there(desk, second.id)
+    assert (waiting.status, waiting.attempt, waiting.worker_id) == (Status.PENDING, 0, None)
+
+    for _ in range(3):
+        desk.clock.advance(40)
+        assert (await ada.renew(*runs)).lock_lost == []
+    await ada.complete(runs[0])
+    assert await recall_called(desk.office.stores) == 1  # as every sweep does
+    [later] = await ada.claim(count=3)
+    assert later.task.id == second.id
+    assert later.locks[0].token > item.token
+    await ada.fail(later)
+    assert (await locks.look(DEFAULT_NAMESPACE, [request_id(later.task)])) == [None]
+
+
+async def test_a_result_is_not_taken_without_the_lock_it_was_made_under(desk: Desk) -> None:
+    locks, ada = desk.office.stores.locks, await hand(desk)
+    made = await new(desk, locks=["db:main"])
+    [run] = await ada.claim()
+    await locks.take_away(DEFAULT_NAMESPACE, request_id(run.task), reason="stuck", by="root")
+    thief = ask(id="thief", owner="eve", scope="eve", wanted=[write("db:main")], ttl_ms=60_000)
+    assert await locks.acquire(thief, wait_ms=0, limits=LockLimits()) is not None
+
+    assert (await ada.renew(run)).lock_lost == [run.run_id]
+    assert await ada.complete(run, "unsafe") is Status.PENDING
+    again = await now_there(desk, made.id)
+    assert again.error is not None
+    assert (again.error.type, again.result) == ("LockLost", None)
+
+
+async def test_a_run_that_takes_too_long_is_kept_no_more(desk: Desk) -> None:
+    await new(desk, timeout=30)
+    ada = await hand(desk)
+    [run] = await ada.claim()
+    desk.clock.advance(35)
+    assert (await ada.renew(run)).late == []
+    desk.clock.advance(6)
+    assert (await ada.renew(run)).late == [run.run_id]
+    assert await ada.fail(run, RunError(type="TimeoutError", message="slow", kind="timed_out")) is Status.PENDING
+
+
+async def test_the_runs_of_an_agent_use_its_capacity(desk: Desk) -> None:
+    await register_agent(desk.office.stores, "hand", 2, actor="root")
+    ada = await hand(desk, agent="hand")
+    for _ in range(3):
+        await new(desk)
+    runs = await ada.claim(count=5)
+    assert len(runs) == 2
+    assert await ada.claim() == []
+    await ada.renew(*runs)
+    await ada.complete(runs[0])
+    assert len(await ada.claim(count=5)) == 1
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2, 3])
+async def test_whoever_hangs_up_while_a_task_is_given_to_him_costs_it_nothing(desk: Desk, looks: int) -> None:
+    made, ada = await governed(desk, locks=["db:main"]), await hand(desk)
+    claim = asyncio.create_task(ada.claim())
+    while not claim.done() and (await now_there(desk, made.id)).status is not Status.RUNNING:
+        pass
+    for _ in range(looks):  # each takes about as long as a step of the last look
+        await now_there(desk, made.id)
+    claim.cancel()
+    [answer] = await asyncio.gather(claim, return_exceptions=True)
+    after = await now_there(desk, made.id)
+    if isinstance(answer, asyncio.CancelledError):
+        assert (after.status, after.attempt, after.worker_id) == (Status.PENDING, 0, None)
+        assert await desk.office.stores.locks.find(LockQuery()) == []
+        assert [run.task.id for run in await ada.claim()] == [made.id]
+    else:
+        assert after.status is Status.RUNNING
+
+
+async def test_what_is_told_survives_the_way_over_the_wire(desk: Desk) -> None:
+    await new(desk, args={"name": "Ada"}, locks=["db:main"], timeout=5)
+    ada = await hand(desk)
+    told = Claimed(runs=await ada.claim())
+    sent = msgspec.json.encode(to_wire(told))
+    heard = from_wire(msgspec.json.decode(sent, type=type(to_wire(told))), Claimed)
+    hidden = structs.replace(told.runs[0].task, lease_until=None, args_digest=None)
+    assert heard == Claimed(runs=[structs.replace(told.runs[0], task=hidden)])
