@@ -19,6 +19,7 @@ _LONGEST_WRITE = 1 << 20  # what is longer is shortened by strace, and refused h
 _WHOLE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|\?)")
 _BEGUN = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>$")
 _ENDED = re.compile(r"(\d+) +<\.\.\. \w+ resumed>(.*)\) += (-?\d+|\?)")
+_LET_GO = re.compile(r"\d+ +\?\?\?\( <(detached|unfinished) \.\.\.>$")  # a thread that was ended with the program
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ def moments(output: Path) -> Iterator[Moment]:
                 call.arguments += _split(ended[2])
                 call.result = _result(ended[3])
                 yield Moment(call, ended=True)
-            elif "+++" not in line and "<unfinished" not in line:
+            elif not _LET_GO.match(line) and "+++" not in line and "<unfinished" not in line:
                 raise ValueError(f"a line of strace was not understood: {line[:200]}")
 
 
