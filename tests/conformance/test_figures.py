@@ -1,5 +1,7 @@
 """Figures over time: every event is counted once, in its minute, under its queue and name."""
 
+import pytest
+
 from ade.core.figures.rollups import HOUR_MS, MINUTE_MS, OTHER, Figures, Rollup, hour_of, minute_of
 from ade.insight.figures.keeping import FAR_BEHIND, READER, FigureKeeper, FigureOptions, stand_aside
 from ade.insight.figures.shelves import HOURS, MINUTES, load, load_totals
@@ -9,8 +11,8 @@ from tests.conformance.scene import Scene
 GROUP = ("default", "send")
 
 
-def keeper(stores: Stores, *, page: int = 2_000, **options: float) -> FigureKeeper:
-    return FigureKeeper(stores, FigureOptions(**options), page=page, pages=1)  # type: ignore[arg-type]  # any option
+def keeper(stores: Stores, *, page: int = 2_000, pages: int = 1, **options: float) -> FigureKeeper:
+    return FigureKeeper(stores, FigureOptions(**options), page=page, pages=pages)  # type: ignore[arg-type]  # any option
 
 
 async def count(stores: Stores, by: FigureKeeper | None = None) -> None:
@@ -108,10 +110,11 @@ async def test_two_at_once_count_nothing_twice(scene: Scene) -> None:
     assert (figures.enqueued, figures.completed) == (5, 5)
 
 
-async def test_a_long_log_is_counted_page_by_page(scene: Scene) -> None:
+@pytest.mark.parametrize("pages", [1, 2, 10])
+async def test_a_long_log_is_counted_page_by_page(scene: Scene, pages: int) -> None:
     await scene.add_many(10)
     await scene.run(10)
-    await count(scene.stores, keeper(scene.stores, page=7))
+    await count(scene.stores, keeper(scene.stores, page=7, pages=pages))
     assert (await ever(scene.stores)).completed == 10
 
 

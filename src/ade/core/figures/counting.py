@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ade.core.events import EVENT_OF, Event
 from ade.core.figures.histograms import ATTEMPT_BOUNDS, MS_BOUNDS
-from ade.core.figures.rollups import OTHER, Figures, Group, Rollup, minute_of
+from ade.core.figures.rollups import MINUTE_MS, OTHER, Figures, Group, Rollup, minute_of
 from ade.core.lifecycle import Verb
 from ade.core.locks.book import DEADLOCK
 from ade.core.records import Task
@@ -138,20 +138,23 @@ class Counting:
         for task_id, task in zip(task_ids, tasks, strict=True):
             self._tasks[task_id] = Remembered(OTHER) if task is None else _remembered(task)
 
-    def count(self, events: Iterable[Event]) -> Counted:
-        counted, tasks = Counted({}), self._tasks
-        begins, minute = -1, Rollup(MOST_GROUPS)
+    def count(self, events: Iterable[Event], counted: Counted) -> None:
+        """Add what these events come to."""
+        tasks, steps = self._tasks, STEPS
+        begins, minute = -MINUTE_MS, Rollup(MOST_GROUPS)
         for event in events:
             kind, task_id = event.type, event.task_id
-            step = STEPS.get(kind)
+            step = steps.get(kind)
             if step is None or task_id is None:
                 counted.deadlocks += kind == DEADLOCK
                 continue
             if kind == _CREATED:
-                tasks[task_id] = _as_told(event)
-            task = tasks.get(task_id) or tasks.setdefault(task_id, Remembered(OTHER))
-            if (moment := minute_of(event.at)) != begins:
-                begins, minute = moment, counted.minutes.setdefault(moment, Rollup(MOST_GROUPS))
+                task = tasks[task_id] = _as_told(event)
+            else:
+                task = tasks.get(task_id) or tasks.setdefault(task_id, Remembered(OTHER))
+            if not 0 <= event.at - begins < MINUTE_MS:
+                begins = minute_of(event.at)
+                minute = counted.minutes.setdefault(begins, Rollup(MOST_GROUPS))
             step(event, task, minute.of(task.group))
             if kind in _OVER:
                 del tasks[task_id]
@@ -159,7 +162,6 @@ class Counting:
                 counted.webhook_failures += 1
         while len(tasks) > self._most:
             del tasks[next(iter(tasks))]
-        return counted
 
     def forget(self) -> None:
         """After trouble: events that are counted again must not meet what they have left behind the first time."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from ade.core.errors import StaleWrite
-from ade.core.events import Event
 from ade.core.figures.counting import Counted, Counting
 from ade.core.figures.rollups import MINUTE_MS, Rollup, hour_of
 from ade.insight.figures.shelves import HOURS, MINUTES, Kept, Totals, load, load_totals, put, put_totals
@@ -58,7 +57,7 @@ class FigureKeeper:
     async def keep(self) -> int:
         """Count the next events. Answers how many, or 0 when there is time for a rest."""
         try:
-            return await self._rounds()
+            return await self._round()
         except StaleWrite:  # another process counts too; the next round goes on from where that one is
             self._forget()
             return 0
@@ -70,32 +69,35 @@ class FigureKeeper:
         self._kept, self._minutes = None, {}
         self._counting.forget()
 
-    async def _rounds(self) -> int:
-        done = 0
-        for _ in range(self._pages):
-            counted = await self._round()
-            done += counted
-            if counted < self._page:
-                self._times_full = 0
-                return 0
-            await asyncio.sleep(0)
-        self._times_full += 1
+    async def _round(self) -> int:
+        kept = self._kept or await self._find_place()
+        counted = Counted({})
+        done, seq = await self._read(kept.totals.seq, counted)
+        if not done and not self._is_hour_over(kept.totals):
+            self._kept = kept
+        else:
+            await self._write(kept, seq, counted)
+            self._untold += done
+        await self._tell(seq)
+        is_full = done >= self._page * self._pages
+        self._times_full = self._times_full + 1 if is_full else 0
         return done if self._times_full >= FAR_BEHIND else 0
 
-    async def _round(self) -> int:
-        """How many events were counted."""
-        kept = self._kept or await self._find_place()
-        events = await self._stores.events.read(kept.totals.seq, self._page)
-        if not events and not self._is_hour_over(kept.totals):
-            self._kept = kept
-            await self._tell(kept.totals.seq)
-            return 0
-        unknown = self._counting.unknown(events)
-        self._counting.learn(unknown, await self._stores.tasks.get(unknown) if unknown else [])
-        totals = await self._write(kept, events, self._counting.count(events))
-        self._untold += len(events)
-        await self._tell(totals.seq)
-        return len(events)
+    async def _read(self, seq: int, counted: Counted) -> tuple[int, int]:
+        """Count what is behind this place in the log: how many events there were, and the place of the last."""
+        done = 0
+        for _ in range(self._pages):
+            events = await self._stores.events.read(seq, self._page)
+            unknown = self._counting.unknown(events)
+            self._counting.learn(unknown, await self._stores.tasks.get(unknown) if unknown else [])
+            self._counting.count(events, counted)
+            done += len(events)
+            if events:
+                seq = events[-1].seq
+            if len(events) < self._page:
+                break
+            await asyncio.sleep(0)
+        return done, seq
 
     async def _find_place(self) -> Kept:
         """Where to go on. A log that was lost, and with it what was counted last, goes on from its own end."""
@@ -108,11 +110,11 @@ class FigureKeeper:
         """One in which something was counted."""
         return 0 < totals.rolled <= totals.newest and totals.rolled < hour_of(self._stores.clock.now() - _LATE_MS)
 
-    async def _write(self, kept: Kept, events: list[Event], counted: Counted) -> Totals:
+    async def _write(self, kept: Kept, seq: int, counted: Counted) -> None:
         now = self._stores.clock.now()
         minutes, hours = await self._added(counted, kept.totals, now)
         rolled = await self._rolled(kept.totals, minutes, hours, now)
-        totals = _total(kept.totals, events, counted, rolled)
+        totals = _total(kept.totals, seq, counted, rolled)
         writes = [
             put_totals(totals, kept.version),
             *put(MINUTES, minutes.items(), self._options.minutes_kept_ms),
@@ -122,7 +124,6 @@ class FigureKeeper:
         # The number of a first version is the store's choice; it is read when it is needed.
         self._kept = Kept(totals, kept.version + 1) if kept.version else None
         self._minutes = {moment: self._minutes[moment] for moment in sorted(self._minutes)[-2:]}
-        return totals
 
     async def _added(self, counted: Counted, totals: Totals, now: int) -> tuple[dict[int, Rollup], dict[int, Rollup]]:
         """The minutes with what was counted, and the hours that had been made from theirs already."""
@@ -176,12 +177,12 @@ async def stand_aside(stores: Stores) -> int:
     return 0
 
 
-def _total(before: Totals, events: list[Event], counted: Counted, rolled: int) -> Totals:
+def _total(before: Totals, seq: int, counted: Counted, rolled: int) -> Totals:
     ever = Rollup(MOST_GROUPS_EVER, before.entries)
     for new in counted.minutes.values():
         ever.add(new)
     return Totals(
-        seq=events[-1].seq if events else before.seq,
+        seq=seq,
         rolled=rolled,
         newest=max(before.newest, *counted.minutes, 0),
         entries=ever.entries(),
