@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache
 from itertools import count
 
 from ade.core.errors import AdeError
@@ -76,16 +77,21 @@ def _problem_response(problem: Problem, request: Request) -> Response:
     )
 
 
+@lru_cache
+def _wired(name: str) -> bytes:
+    """The name of a header; there are few."""
+    return name.lower().encode()
+
+
 async def _send(request: Request, response: Response, send: Send) -> None:
-    headers = [*_ALWAYS, (b"x-request-id", request.id.encode())]
+    own = {_wired(name): value.encode("latin-1", "replace") for name, value in response.headers.items()}
+    headers = [*_ALWAYS, (b"x-request-id", request.id.encode()), *own.items()]
     if response.media_type is not None:
         headers.append((b"content-type", response.media_type.encode()))
-    named = {name.lower() for name in response.headers}
-    if "content-security-policy" not in named:
+    if b"content-security-policy" not in own:
         headers.append((b"content-security-policy", _POLICY))
-    if "cache-control" not in named:
-        headers.append((b"cache-control", b"no-cache" if "etag" in named else b"no-store"))
-    headers += [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in response.headers.items()]
+    if b"cache-control" not in own:
+        headers.append((b"cache-control", b"no-cache" if b"etag" in own else b"no-store"))
     if response.stream is None:
         if response.status not in (204, 304):
             headers.append((b"content-length", str(len(response.body)).encode()))

@@ -1,6 +1,6 @@
 """Who asks: from the bytes of a request to somebody who is known, and may do this."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ade.core.accounts.callers import Caller
 from ade.core.web.access import Access
@@ -20,8 +20,7 @@ from ade.http.messages import Request
 from ade.http.service import Service
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(Struct, frozen=True):
     """Somebody at the door, known or not."""
 
     caller: Caller | None
@@ -44,11 +43,18 @@ async def visitor(service: Service, request: Request, route: Route) -> Visitor:
         check_host(host, service.hosts)
     address = client_address(request.peer, request.headers, service.trusted)
     scheme = client_scheme(request.peer, request.headers, request.scheme, service.trusted)
-    credentials = read_credentials(request.headers, scheme=scheme, host=host, address=address)
+    shown = request.headers if "cookie" in request.named else _bearer_alone(request)
+    credentials = read_credentials(shown, scheme=scheme, host=host, address=address)
     caller = await _caller(service, route, credentials)
     request.account = None if caller is None else caller.user.id
-    _check_origin(request, route, credentials, origin_of(scheme, host))
+    if credentials.token is None:
+        _check_origin(request, route, credentials, origin_of(scheme, host))
     return Visitor(caller, check_access(route, caller), credentials, address, cookie_name(scheme, host))
+
+
+def _bearer_alone(request: Request) -> list[tuple[str, str]]:
+    sent = request.named.get("authorization")
+    return [] if sent is None else [("authorization", sent)]
 
 
 async def _caller(service: Service, route: Route, credentials: Credentials) -> Caller | None:
@@ -60,10 +66,9 @@ async def _caller(service: Service, route: Route, credentials: Credentials) -> C
 
 
 def _check_origin(request: Request, route: Route, credentials: Credentials, own: str) -> None:
-    """No page of another site acts through a browser that is signed in, signs it in, or uses an open door."""
+    """No page of another site acts through a browser that is signed in, signs it in, or uses an open door. None can
+    make one send a token."""
     origin, fetch_site = request.named.get("origin"), request.named.get("sec-fetch-site")
-    if credentials.token is not None:
-        return
     is_write = route.mutates or request.method not in SAFE_METHODS
     if credentials.session is not None and is_write and route.door is not Door.PUBLIC:
         check_same_origin_write({own}, origin=origin, fetch_site=fetch_site)

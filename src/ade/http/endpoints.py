@@ -1,6 +1,7 @@
 """A route with its operation: what comes in as text becomes forms, what comes back becomes JSON."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -23,6 +24,7 @@ from ade.operations.openapi_answers import address_of, success_status
 from ade.operations.registry import check_shape, operation, shape_of
 
 _LARGE_BODY = 262_144
+_TO_QUOTE = re.compile(r"[^0-9A-Za-z-]")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -106,7 +108,8 @@ class Endpoint:
         if self.route.tag is not Tag.NONE:
             headers["ETag"] = str(tag_of_version(version) if isinstance(version, int) else tag_of_content(encoded))
         if self._address is not None:
-            headers["Location"] = f"{self._address}{quote(record.id, safe='')}"
+            place = quote(record.id, safe="") if _TO_QUOTE.search(record.id) else record.id
+            headers["Location"] = f"{self._address}{place}"
         return Response(self.status, encoded, headers=headers)
 
 

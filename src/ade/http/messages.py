@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
+
+from msgspec import Struct
 
 from ade.core.web.limits import RequestLimits, check_headers, check_length, check_parameters, check_size, check_target
 from ade.core.web.origins import check_same_host, host_of_target
@@ -81,6 +82,8 @@ class Request:
 
     async def body(self, limits: RequestLimits) -> bytes:
         """All of it. Raises RequestRefused (413) as soon as it is too much, and ClientGone."""
+        if self.declared_length == "0":
+            return b""
         check_length(self.named.get("content-length"), limits)
         try:
             async with asyncio.timeout(self.body_s):
@@ -108,12 +111,11 @@ class Request:
             pass
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """The whole answer, or one that goes on for as long as `stream` does."""
 
     status: int
     body: bytes = b""
     media_type: str | None = "application/json"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     stream: AsyncIterator[bytes] | None = None

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,8 +39,7 @@ _PREFERS_WAIT = frozenset({"get_task", "create_task"})
 _STRANGERS_BODY = 65_536  # to read a large one keeps all others waiting, so one must be known for that
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """A request that was understood: what is to be done, for whom."""
 
     request: Request
@@ -78,7 +76,7 @@ class Pipeline:
             return await self._understood(request, endpoint, values, who)
         check_rate(taken.limit, taken.wait_ms)
         response = await self._understood(request, endpoint, values, who)
-        return replace(response, headers={**rate_headers(taken.limit, 0), **response.headers})
+        return structs.replace(response, headers={**rate_headers(taken.limit, 0), **response.headers})
 
     async def _understood(
         self, request: Request, endpoint: Endpoint, values: tuple[str, ...], who: Visitor
@@ -99,7 +97,7 @@ class Pipeline:
         key = request.named.get("idempotency-key") if endpoint.route.takes_key else None
         response = await (self._done(order) if key is None else self._done_once(order, read_key(key), raw))
         if asked.wait_s and preference.wait_s is not None and getattr(query, "wait", None) is None:
-            return replace(response, headers={**response.headers, "Preference-Applied": f"wait={preference.wait_s}"})
+            return _with_header(response, "Preference-Applied", f"wait={preference.wait_s}")
         return response
 
     async def _done(self, order: Order) -> Response:
@@ -115,9 +113,11 @@ class Pipeline:
         response = order.endpoint.response(answer)
         operation = order.endpoint.route.operation
         if operation in _SIGNS_IN:
-            return _with_cookie(response, set_cookie(order.who.cookie, answer.secret, self._service.session_lasts_s))
+            return _with_header(
+                response, "Set-Cookie", set_cookie(order.who.cookie, answer.secret, self._service.session_lasts_s)
+            )
         if operation in _SIGNS_OUT:
-            return _with_cookie(response, delete_cookie(order.who.cookie))
+            return _with_header(response, "Set-Cookie", delete_cookie(order.who.cookie))
         if order.request.method in ("GET", "HEAD") and _is_known(order.request, response):
             return Response(304, media_type=None, headers=response.headers)
         return response
@@ -132,7 +132,8 @@ class Pipeline:
             return _again(begun)
         renewing = Renewing(partial(_still_runs, stores, begun, runs_ms), runs_ms / 3000)
         try:
-            response = await self._done(replace(order, asked=structs.replace(order.asked, key=task_key(account, key))))
+            asked = structs.replace(order.asked, key=task_key(account, key))
+            response = await self._done(structs.replace(order, asked=asked))
         except BaseException:
             await renewing.end()
             await _quietly(web_keys.forget(stores, begun))
@@ -201,8 +202,8 @@ def _is_known(request: Request, response: Response) -> bool:
     return not isinstance(tags, AnyTag) and any(is_not_modified(each, known) for each in tags)
 
 
-def _with_cookie(response: Response, cookie: str) -> Response:
-    return replace(response, headers={**response.headers, "Set-Cookie": cookie})
+def _with_header(response: Response, name: str, value: str) -> Response:
+    return structs.replace(response, headers={**response.headers, name: value})
 
 
 def _again(answer: Answer) -> Response:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum, auto
+from functools import lru_cache
 
 
 class Permission(StrEnum):
@@ -43,5 +44,10 @@ ROLES_FOR_PEOPLE = frozenset(role for role, given in PERMISSIONS_OF.items() if g
 
 def permissions_of(roles: Iterable[str], *, is_human: bool) -> frozenset[Permission]:
     """All that these roles give together."""
+    return _given(frozenset(roles), is_human)
+
+
+@lru_cache(maxsize=1_000)  # of every request, and few combinations
+def _given(roles: frozenset[str], is_human: bool) -> frozenset[Permission]:
     given = frozenset[Permission]().union(*(PERMISSIONS_OF.get(role, frozenset()) for role in roles))
     return given if is_human else given - FOR_PEOPLE

@@ -27,10 +27,8 @@ def client_address(peer: str | None, headers: Pairs, trusted: Sequence[Network] 
     X-Forwarded-For is read from the end, because only what our own proxies have added there is true.
     """
     nearest = _address(peer or "")
-    if nearest is None:
-        return peer or ""  # a socket in the file system has a name, or none
-    if not _is_trusted(nearest, trusted):
-        return str(nearest)
+    if not trusted or nearest is None or not _is_trusted(nearest, trusted):
+        return _told(peer or "")
     hops = [hop for name, value in headers if name.lower() == "x-forwarded-for" for hop in value.split(",")]
     for hop in reversed(hops[-_MOST_HOPS:]):
         address = _address(hop.strip())
@@ -44,7 +42,7 @@ def client_address(peer: str | None, headers: Pairs, trusted: Sequence[Network] 
 
 def client_scheme(peer: str | None, headers: Pairs, scheme: str, trusted: Sequence[Network] = ()) -> str:
     """`https` also if a proxy we trust was reached by it; that decides about cookies and our own origin."""
-    nearest = _address(peer or "")
+    nearest = _address(peer or "") if trusted else None
     if nearest is None or not _is_trusted(nearest, trusted):
         return scheme
     told = [value.strip().lower() for name, value in headers if name.lower() == "x-forwarded-proto"]
@@ -75,6 +73,13 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     except ValueError:
         return None
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+@lru_cache(maxsize=4_096)
+def _told(peer: str) -> str:
+    """A socket in the file system has a name, or none."""
+    address = _address(peer)
+    return peer if address is None else str(address)
 
 
 def _is_trusted(address: IPv4Address | IPv6Address, trusted: Sequence[Network]) -> bool:

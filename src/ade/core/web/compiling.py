@@ -1,5 +1,5 @@
-"""One function for each type of record that makes its wire form: lists are long, and what is the same for all of a type
-is decided once, as `dataclasses` does it."""
+"""Two functions for each type of record, that make its wire form and the record again: lists are long, forms have many
+fields, and what is the same for all of a type is decided once, as `dataclasses` does it."""
 
 import types
 from collections.abc import Callable, Sequence
@@ -8,20 +8,24 @@ from typing import Annotated, Any, Protocol, Union, get_args, get_origin
 from msgspec import UNSET, Struct, UnsetType
 
 
-class OutField(Protocol):
+class WireField(Protocol):
     @property
     def name(self) -> str: ...
     @property
     def out(self) -> Callable[[Any], Any] | None: ...
+    @property
+    def back(self) -> Callable[[Any], Any] | None: ...
     @property
     def kind(self) -> Any: ...
     @property
     def is_moment(self) -> bool: ...
     @property
     def is_required(self) -> bool: ...
+    @property
+    def needs_none(self) -> bool: ...
 
 
-def compiled(wire: type[Struct], fields: Sequence[OutField]) -> Callable[[Any], Any]:
+def compiled_out(wire: type[Struct], fields: Sequence[WireField]) -> Callable[[Any], Any]:
     """`record -> wire form`, which has the same fields in the same order. Their names are those of Structs, so nothing
     foreign gets into the source."""
     known: dict[str, Any] = {"Wire": wire, "UNSET": UNSET}
@@ -36,6 +40,25 @@ def compiled(wire: type[Struct], fields: Sequence[OutField]) -> Callable[[Any], 
     return made
 
 
+def compiled_back(record: type[Struct], fields: Sequence[WireField]) -> Callable[[Any], Any]:
+    """`wire form -> record`. What is absent or None is left to the record's defaults, where it has any."""
+    known: dict[str, Any] = {"Record": record, "UNSET": UNSET}
+    lines = ["def back(wire):", "    given = {}"]
+    for number, field in enumerate(fields):
+        known[f"back_{number}"] = field.back
+        value = "value" if field.back is None else f"back_{number}(value)"
+        lines += [
+            f"    if (value := wire.{field.name}) is not None and value is not UNSET:",
+            f"        given[{field.name!r}] = {value}",
+        ]
+        if field.needs_none or field.is_required:  # of those, only what may be anything can be None
+            lines += ["    else:", f"        given[{field.name!r}] = None"]
+    source = "\n".join([*lines, "    return Record(**given)"])
+    exec(source, known)  # as above
+    made: Callable[[Any], Any] = known["back"]
+    return made
+
+
 def _absent(wire: type[Struct], name: str) -> Any:
     """What a field is that is left out: its default."""
     index = wire.__struct_fields__.index(name) - len(wire.__struct_fields__)
@@ -43,7 +66,7 @@ def _absent(wire: type[Struct], name: str) -> Any:
     return defaults[index] if -index <= len(defaults) else None
 
 
-def _expression(number: int, field: OutField) -> str:
+def _expression(number: int, field: WireField) -> str:
     sent = f"out_{number}(value)" if field.out is not None else "value"
     empty = ["value is None"] if field.is_required and field.out is not None else _emptiness(field)
     if not empty:
@@ -53,7 +76,7 @@ def _expression(number: int, field: OutField) -> str:
     return f"{first}{''.join(others)}{sent}"
 
 
-def _emptiness(field: OutField) -> list[str]:
+def _emptiness(field: WireField) -> list[str]:
     """The conditions under which a field is left out, as far as its type allows for them."""
     if field.is_required:
         return []

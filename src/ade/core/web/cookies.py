@@ -12,6 +12,7 @@ login. That the session is used by our own pages alone is for `ade.core.web.orig
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 Pairs = Sequence[tuple[str, str]]
 _MOST_CHARS, _MOST_COOKIES = 16_384, 100
@@ -20,6 +21,7 @@ _PORT = re.compile(r":(\d{1,5})$", re.ASCII)
 _ATTRIBUTES = "Path=/; HttpOnly; SameSite=Lax"
 
 
+@lru_cache(maxsize=1_000)  # of every request, and mostly for the same host
 def cookie_name(scheme: str, host: str | None) -> str:
     """For a request that was sent by this scheme to this host, as its header has it."""
     if scheme == "https":

@@ -5,7 +5,7 @@ is (a body in chunks has no length), `check_parameters` on the decoded query.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from msgspec import Struct
 
@@ -30,7 +30,7 @@ USUAL = RequestLimits()
 _LENGTH = re.compile(r"\d{1,18}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CONTROL_BUT_TAB = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_NAMES = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*", re.ASCII)
 _ONCE = frozenset({
     "authorization", "content-length", "content-type", "host", "idempotency-key", "last-event-id", "origin",
     "sec-fetch-site", "transfer-encoding",
@@ -59,17 +59,25 @@ def check_headers(headers: Pairs, limits: RequestLimits = USUAL) -> None:
             f"at most {limits.headers} headers, {limits.header_chars:,} characters each and"
             f" {limits.all_header_chars:,} together",
         )
-    seen: set[str] = set()
+    # All names together and all values together: every request comes by here.
+    are_names = all(name for name, _ in headers) and _NAMES.fullmatch("".join([name for name, _ in headers]))
+    if not are_names or _CONTROL_BUT_TAB.search("".join([value for _, value in headers])):
+        raise RequestRefused(Fault.BAD_REQUEST, "a header has a name or a value with characters that none may have")
+    names = [name.lower() for name, _ in headers]
+    seen = set(names)
+    if len(seen) < len(names):
+        for name in sorted(seen & _ONCE):
+            if names.count(name) > 1:
+                raise RequestRefused(Fault.BAD_REQUEST, f"the header {name} may come only once")
+    if "transfer-encoding" in seen:
+        _check_encoding(headers, seen)
+
+
+def _check_encoding(headers: Pairs, seen: Set[str]) -> None:
     for name, value in headers:
-        lower = name.lower()
-        if not _NAME.fullmatch(name) or _CONTROL_BUT_TAB.search(value):
-            raise RequestRefused(Fault.BAD_REQUEST, "a header has a name or a value with characters that none may have")
-        if lower in _ONCE and lower in seen:
-            raise RequestRefused(Fault.BAD_REQUEST, f"the header {lower} may come only once")
-        if lower == "transfer-encoding" and value.strip(" \t").lower() != "chunked":
+        if name.lower() == "transfer-encoding" and value.strip(" \t").lower() != "chunked":
             raise RequestRefused(Fault.BAD_REQUEST, "a body may come in chunks, but not in another encoding")
-        seen.add(lower)
-    if {"content-length", "transfer-encoding"} <= seen:
+    if "content-length" in seen:
         raise RequestRefused(Fault.BAD_REQUEST, "a request has a Content-Length or a Transfer-Encoding, not both")
 
 

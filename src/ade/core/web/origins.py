@@ -7,6 +7,7 @@ with a bearer token needs neither, because no foreign page can make a browser se
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 
 from ade.core.web.problems import RequestRefused
 from ade.core.web.statuses import Fault
@@ -73,6 +74,7 @@ def check_same_origin_read(own: Collection[str], *, origin: str | None, fetch_si
         raise _cross_site(f"the origin {origin[:100]!r} is not this server's")
 
 
+@lru_cache(maxsize=1_000)  # of every request, and mostly the same
 def _host_name(host: str | None) -> str:
     match = _HOST.fullmatch((host or "").strip())
     if match is None:

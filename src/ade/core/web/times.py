@@ -47,6 +47,7 @@ def _offset(sign: str | None, hours: str | None, minutes: str | None) -> timezon
     return timezone(-away if sign == "-" else away)
 
 
+@lru_cache(maxsize=4_096)  # many records have the same moment twice, and the same lists are asked for again
 def write_time(at: int) -> str:
     """What `read_time` reads back; always of the same length, so that texts sort as moments do."""
     if not 0 <= at <= LAST_MOMENT:

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType
 
 from ade.core.events import Event
-from ade.core.web.compiling import compiled
+from ade.core.web.compiling import compiled_back, compiled_out
 from ade.core.web.event_payloads import event_inside, event_outside, payload_schema
 from ade.core.web.hiding import hidden_of
 from ade.core.web.times import read_time, write_time
@@ -73,19 +73,7 @@ class Plan(NamedTuple):
     fields: tuple[Field, ...]
     record: type[Struct]
     out: Convert  # from a record to its wire form
-    inside: Convert | None = None  # what is still to be done with a record that was read
-
-    def back(self, wire: Any) -> Any:
-        given: dict[str, Any] = {}
-        for name, _, back, _, _, is_required, needs_none in self.fields:
-            value = getattr(wire, name)
-            if value is UNSET or value is None:
-                if needs_none or is_required:  # of those, only what may be anything can be None
-                    given[name] = None
-                continue
-            given[name] = value if back is None else back(value)
-        made = self.record(**given)
-        return made if self.inside is None else self.inside(made)
+    back: Convert
 
 
 def to_wire(record: Struct) -> Struct:
@@ -138,10 +126,14 @@ def _plan(record: Any, is_sent: bool) -> Plan:
         module=origin.__module__,  # two records of one name are told apart by it
     )
     wire.__doc__ = origin.__doc__
-    out = compiled(wire, fields)
+    out, back = compiled_out(wire, fields), compiled_back(origin, fields)
     if origin is Event:
-        return Plan(wire, tuple(fields), origin, lambda event: out(event_outside(event)), event_inside)
-    return Plan(wire, tuple(fields), origin, out)
+        out, back = _then(event_outside, out), _then(back, event_inside)
+    return Plan(wire, tuple(fields), origin, out, back)
+
+
+def _then(first: Convert, second: Convert) -> Convert:
+    return lambda value: second(first(value))
 
 
 def _has_no_default(field: Any) -> bool:

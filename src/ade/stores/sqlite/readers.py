@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
@@ -18,42 +19,89 @@ Result = TypeVar("Result")
 _THREADS = 2
 
 
+class _Read(NamedTuple):
+    function: Callable[[apsw.Connection], Any]
+    loop: asyncio.AbstractEventLoop
+    answer: "asyncio.Future[Any]"
+
+
 class FileReaders:
-    """Short read transactions on a few threads."""
+    """Short read transactions on a few threads, which are started as they are needed.
+
+    A pool of `concurrent.futures` would do the same, at twice the price of the read of one record.
+    """
 
     def __init__(self, path: Path, check_file: Callable[[], None]) -> None:
         self._path = path
         self._check_file = check_file  # raises when the file is not the one that was opened first
         self._pid = os.getpid()
-        self._local = threading.local()
-        self._open: list[apsw.Connection] = []
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ade-reader")
+        self._asked: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()  # None asks for the end of a thread
+        self._order = threading.Lock()
+        self._unanswered = 0
+        self._closed = False
+        self._threads: list[threading.Thread] = []
 
     async def call(self, function: Callable[[apsw.Connection], Result]) -> Result:
         check_process(self._pid)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, function)
-        except RuntimeError as error:
-            if "shutdown" in str(error):
-                raise StoreUnavailable("the store was closed; open a new one") from None
-            raise
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Result] = loop.create_future()
+        self._ask(_Read(function, loop, answer))
+        return await answer
 
-    def _read(self, function: Callable[[apsw.Connection], Result]) -> Result:
-        connection = getattr(self._local, "connection", None)
-        try:
-            if connection is None:
-                self._check_file()
-                connection = self._local.connection = connect_reader(self._path)
-                self._open.append(connection)
-            with connection:  # one snapshot for all statements of the read
-                return function(connection)
-        except apsw.Error as error:
-            raise translated(error, str(self._path)) from error
+    def _ask(self, read: _Read) -> None:
+        with self._order:  # nothing is asked for behind the end
+            if self._closed:
+                raise StoreUnavailable("the store was closed; open a new one")
+            self._unanswered += 1
+            self._asked.put(read)
+            if len(self._threads) < min(self._unanswered, _THREADS):
+                name = f"ade-reader-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+                self._threads[-1].start()
+
+    def _run(self) -> None:
+        connection: apsw.Connection | None = None
+        while (read := self._asked.get()) is not None:
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                connection = connection or self._connect()
+                with connection:  # one snapshot for all statements of the read
+                    result = read.function(connection)
+            except apsw.Error as trouble:
+                error = translated(trouble, str(self._path))
+                error.__cause__ = trouble
+            except BaseException as trouble:
+                error = trouble
+            with self._order:
+                self._unanswered -= 1
+            with suppress(RuntimeError):  # its loop was closed, so nobody waits for it
+                read.loop.call_soon_threadsafe(_settle, read.answer, result, error)
+            del read, result, error  # or they would live until the next read
+        if connection is not None:
+            connection.close()
+
+    def _connect(self) -> apsw.Connection:
+        self._check_file()
+        return connect_reader(self._path)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
-        for connection in self._open:
-            connection.close()
+        """What was asked for is answered first."""
+        with self._order:
+            self._closed = True
+            for _ in self._threads:
+                self._asked.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _settle(answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return  # nobody waits for it any more
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)
 
 
 class MemoryReaders:
