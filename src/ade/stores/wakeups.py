@@ -8,6 +8,7 @@ from contextlib import suppress
 from ade.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK
 
 TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)
+RARE = RULES  # rung seldom, and followed by all who enqueue: they shall not be woken by every task of everybody
 
 
 class _Topic:

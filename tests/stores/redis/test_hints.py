@@ -5,9 +5,11 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import Raw
 
+from ade.core.documents import DocumentWrite
 from ade.core.errors import StoreUnsupported
-from ade.ports import DONE, STOP, WORK
+from ade.ports import DONE, RULES, STOP, WORK
 from ade.stores.redis import hints as module
 from ade.stores.redis.hints import RedisHints
 from ade.stores.redis.link import Link
@@ -21,6 +23,7 @@ from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
 from tests.servers.server import Server
 from tests.servers.waiting import until
+from tests.stalls import undisturbed
 from tests.stores.redis.counting import QUICK
 
 
@@ -48,7 +51,7 @@ def messages(server: Server) -> int:
     return calls
 
 
-async def heard(hints: RedisHints, topic: str, seen: int, within_s: float = 10) -> float:
+async def heard(hints: RedisHints, topic: str, seen: int, within_s: float = 60) -> float:
     """How long it took until the topic was rung."""
     began = time.monotonic()
     await hints.wait(topic, seen, within_s)
@@ -71,7 +74,7 @@ async def test_who_waits_is_woken_by_another_process(pair: list[RedisHints]) -> 
     waiting = asyncio.create_task(heard(there, WORK, seen))
     here.ring(WORK)
 
-    assert await waiting < 5
+    assert await waiting < 30
 
 
 async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[RedisHints]) -> None:
@@ -98,7 +101,7 @@ async def test_scripts_and_foreign_programs_ring_with_the_bare_word(pair: list[R
     server.command("PUBLISH", "ade:hints", "no such topic")
     server.command("PUBLISH", "ade:hints", "work")
 
-    assert await heard(here, WORK, seen) < 5
+    assert await heard(here, WORK, seen) < 30
 
 
 async def test_many_rings_become_few_messages(pair: list[RedisHints], server: Server) -> None:
@@ -142,8 +145,51 @@ async def test_who_follows_is_called_by_another_process(pair: list[RedisHints], 
 
     server.command("PUBLISH", "ade:hints", "work")
 
-    await asyncio.wait_for(called.wait(), 5)
+    await asyncio.wait_for(called.wait(), 60)
     unfollow()
+
+
+async def test_who_follows_rules_alone_is_not_woken_by_work(server: Server) -> None:
+    """All who enqueue follow the rules, and need not hear of each other's tasks."""
+    hints, called = RedisHints(Link.to(server.url, QUICK)), asyncio.Event()
+    hints.follow(RULES, called.set)
+    await asyncio.wait_for(called.wait(), 60)  # the subscription counts as a ring
+    called.clear()
+    work = hints.generation(WORK)
+    server.command("PUBLISH", "ade:hints", "work")
+    server.command("PUBLISH", "ade:hints:rules", "rules")
+    await asyncio.wait_for(called.wait(), 60)
+
+    assert hints.generation(WORK) == work
+    assert server.command("PUBSUB", "NUMSUB", "ade:hints")[1] == 0
+    await closed(hints)
+
+
+async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(server: Server) -> None:
+    hints, called = RedisHints(Link.to(server.url, QUICK)), asyncio.Event()
+    hints.follow(RULES, called.set)
+    await asyncio.wait_for(called.wait(), 60)
+
+    await heard(hints, WORK, hints.generation(WORK))  # to hear of more counts as a ring
+    seen = hints.generation(WORK)
+    server.command("PUBLISH", "ade:hints", "work")
+
+    await heard(hints, WORK, seen)
+    await closed(hints)
+
+
+async def test_changed_rules_are_told_by_scripts_on_their_own_channel(server: Server) -> None:
+    stores = await open_redis(server.url, RedisOptions(allow_volatile=True))
+    there, called = RedisHints(Link.to(server.url, QUICK)), asyncio.Event()
+    there.follow(RULES, called.set)
+    await asyncio.wait_for(called.wait(), 60)
+    called.clear()
+
+    await stores.documents.write([DocumentWrite(kind="story", id="a", body=Raw(b"{}"))])
+
+    await asyncio.wait_for(called.wait(), 60)
+    await closed(there)
+    await stores.close()
 
 
 async def test_a_loop_that_attends_hears_by_itself(server: Server) -> None:
@@ -180,7 +226,7 @@ async def test_who_waits_on_is_heard_for_when_nobody_attends_any_more(server: Se
     attending.cancel()
     await asyncio.gather(attending, return_exceptions=True)
 
-    assert await waiting < 5  # there is a new subscription, which counts as a ring
+    assert await waiting < 30  # there is a new subscription, which counts as a ring
     await closed(hints)
 
 
@@ -216,7 +262,7 @@ async def test_any_thread_rings_and_any_loop_waits(pair: list[RedisHints]) -> No
     waiting = asyncio.create_task(asyncio.to_thread(asyncio.run, heard(there, WORK, seen)))
     await asyncio.to_thread(here.ring, WORK)
 
-    assert await waiting < 5
+    assert await waiting < 30
 
 
 async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[RedisHints]) -> None:
@@ -227,7 +273,7 @@ async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[Re
 
     here.close()
 
-    assert await waiting < 5
+    assert await waiting < 30
     here.ring(WORK)  # too late, and in nobody's way
 
 
@@ -235,7 +281,7 @@ async def test_the_first_subscription_counts_as_a_ring(server: Server) -> None:
     """What happened between looking and subscribing is looked for again."""
     hints = RedisHints(Link.to(server.url, QUICK))
 
-    assert await heard(hints, WORK, hints.generation(WORK)) < 5
+    assert await heard(hints, WORK, hints.generation(WORK)) < 30
     await closed(hints)
 
 
@@ -263,21 +309,23 @@ async def test_a_line_that_has_gone_silent_is_noticed(server: Server, monkeypatc
         await asyncio.to_thread(until, lambda: path.connections > connections, "a new connection")
         path.heal(forget=True)
 
-        assert await heard(hints, WORK, seen) < 10
+        assert await heard(hints, WORK, seen) < 30
         await closed(hints)
 
 
 @pytest.mark.faults
 async def test_a_quiet_line_is_left_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PING_EVERY_S", 0.05)
-    monkeypatch.setattr(module, "DEAF_AFTER_S", 0.3)
+    monkeypatch.setattr(module, "DEAF_AFTER_S", 1.0)
     with Proxy(server.port) as path:
         hints = await listening(path.url(server.url))
-        connections = path.connections
 
-        await hints.wait(WORK, hints.generation(WORK), 1)
+        async def story() -> None:
+            connections = path.connections
+            await hints.wait(WORK, hints.generation(WORK), 2)
+            assert path.connections == connections
 
-        assert path.connections == connections
+        await undisturbed(story, stall_s=0.2)
         await closed(hints)
 
 
@@ -298,7 +346,7 @@ async def test_a_server_that_is_away_is_in_nobodys_way() -> None:
 
     await hints.wait(WORK, hints.generation(WORK), 0.2)
 
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     await closed(hints)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 
 from ade.core.errors import StoreError
 from ade.logs import Log
@@ -13,7 +14,7 @@ from ade.ports import LOCK, WORK
 from ade.stores.redis.failures import FAILURES, reason
 from ade.stores.redis.link import Link
 from ade.stores.redis.wire import Line, ServerError
-from ade.stores.wakeups import TOPICS, LocalHints, running_loop
+from ade.stores.wakeups import RARE, TOPICS, LocalHints, running_loop
 
 PING_EVERY_S = 2.0
 DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
@@ -30,13 +31,16 @@ class RedisHints(LocalHints):
     """One subscription for the whole process, from the first wait until it is closed: on the link's own loop, or on
     that of whoever attends.
 
-    Whenever it is made anew every topic counts as rung, because nobody knows what was missed.
+    Whenever it is made anew every topic counts as rung, because nobody knows what was missed. Who follows only what is
+    rare is not woken by the rest; from the first time that anything else is waited for, all is heard.
     """
 
     def __init__(self, link: Link) -> None:
         super().__init__()
         self._link = link
-        self._channel = link.options.channel
+        self._channel, self._rare_channel = link.options.channel, link.options.rare_channel
+        self._hears_all = False
+        self._widen: Callable[[], object] | None = None  # on a subscription to what is rare alone
         self._words = {topic.encode(): topic for topic in TOPICS}
         self._unsent: set[str] = set()
         self._publishing = False
@@ -72,12 +76,12 @@ class RedisHints(LocalHints):
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
         self._link.check_process()
-        self._listen()
+        self._listen(topic)
         await super().wait(topic, seen, timeout)
 
     def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         self._link.check_process()
-        self._listen()
+        self._listen(topic)
         return super().follow(topic, callback)
 
     def follow_locks(self, tell: Callable[[bytes | None], None]) -> Callable[[], None]:
@@ -106,6 +110,7 @@ class RedisHints(LocalHints):
     async def attend(self) -> None:
         with self._lock:
             self._attending += 1
+            self._hears_all = True
             listening, self._listening = self._listening, None
         if listening is not None:
             listening.cancel()
@@ -116,7 +121,7 @@ class RedisHints(LocalHints):
                 self._attending -= 1
             if self._is_awaited():  # by others, who were heard for until now
                 with suppress(StoreError):  # the link is closed
-                    self._listen()
+                    self._listen(WORK)
 
     def close(self) -> None:
         """End the subscription and let everybody go who waits."""
@@ -135,16 +140,22 @@ class RedisHints(LocalHints):
                 self._publishing = bool(topics)
             if not topics:
                 return
-            words = [("PUBLISH", self._channel, topic) for topic in topics]
+            words = [("PUBLISH", self._rare_channel if topic == RARE else self._channel, topic) for topic in topics]
             try:
                 await self._link.ask(0, *words, patience_s=_PUBLISH_PATIENCE_S)
             except StoreError as error:  # others find out by their slow poll
                 _log.debug("hints.not_published", reason=error.detail)
 
-    def _listen(self) -> None:
+    def _listen(self, topic: str) -> None:
         with self._lock:
+            widen = None
+            if topic != RARE and not self._hears_all:
+                self._hears_all, widen = True, self._widen
             if self._listening is None and not self._attending and not self._closed:
                 self._listening = self._link.aside.submit(self._listen_for_ever())
+        if widen is not None:
+            with suppress(RuntimeError):  # that loop is closed
+                widen()
 
     async def _listen_for_ever(self) -> None:
         pauses = _pauses()
@@ -163,17 +174,30 @@ class RedisHints(LocalHints):
     async def _subscribed(self) -> Line:
         line = await self._link.connect()
         try:
+            with self._lock:
+                hears_all = self._hears_all
+                loop = asyncio.get_running_loop()
+                self._widen = None if hears_all else partial(loop.call_soon_threadsafe, self._subscribe_to_all, line)
+            channels = (self._rare_channel, self._channel) if hears_all else (self._rare_channel,)
             async with asyncio.timeout(_SEND_S):
-                [answer] = await line.exchange([("SUBSCRIBE", self._channel)])
-            if isinstance(answer, ServerError):
-                raise answer
+                answers = await line.exchange([("SUBSCRIBE", channel) for channel in channels])
+            for answer in answers:
+                if isinstance(answer, ServerError):
+                    raise answer
         except BaseException:
             line.abort()
             raise
+        self._wake_all()
+        return line
+
+    def _subscribe_to_all(self, line: Line) -> None:
+        with suppress(*FAILURES):  # it has ended, and the next one hears all
+            line.send([("SUBSCRIBE", self._channel)])
+
+    def _wake_all(self) -> None:
         for topic in TOPICS:
             self._wake(topic)
         self.tell_of_locks(None)
-        return line
 
     async def _hear(self, line: Line) -> None:
         """Take in messages until the line is dead: an open socket alone proves nothing."""
@@ -188,7 +212,11 @@ class RedisHints(LocalHints):
 
     def _take(self, message: object) -> None:
         self._heard_at = time.monotonic()
-        if isinstance(message, list) and message[0] == b"message":
+        if not isinstance(message, list):
+            return
+        if message[0] == b"subscribe":  # to more than before
+            self._wake_all()
+        elif message[0] == b"message":
             topic = self._words.get(message[2])
             if topic is not None:
                 self._wake(topic)

@@ -57,6 +57,11 @@ class RedisOptions:
         """Where wake-ups are published."""
         return f"{self.prefix}hints"
 
+    @property
+    def rare_channel(self) -> str:
+        """Where those are published that everybody listens to: changed rules."""
+        return f"{self.prefix}hints:rules"
+
     def names(self, partition: int | None) -> Names:
         """The names of one partition of a cluster, or of a single server (None).
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ade.ports import STOP
-from ade.stores.wakeups import TOPICS, LocalHints
+from ade.ports import WORK
+from ade.stores.wakeups import RARE, TOPICS, LocalHints
 
 _IN_ATTRIB, _IN_NONBLOCK, _IN_CLOEXEC = 0x4, 0x800, 0x80000
 _EVENT = struct.Struct("iIII")
@@ -21,8 +21,9 @@ _POLL_S = 0.05  # where there is no inotify
 class FileHints(LocalHints):
     """Wake-ups across all processes that use one database file.
 
-    The watching thread starts with the first wait, so programs that only enqueue have none; nor has a worker, whose
-    event loop attends to the file itself and hears of it a change of threads earlier.
+    The watching thread starts with the first wait. A worker has none: its event loop attends to the files itself and
+    hears of them a change of threads earlier. Programs that only enqueue follow what is rare, and their thread watches
+    nothing else until somebody waits for more.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,6 +34,8 @@ class FileHints(LocalHints):
         for file in self._files.values():
             file.touch(exist_ok=True)
         self._thread: threading.Thread | None = None
+        self._watches_all = False
+        self._descriptor: int | None = None  # of the thread
         self._closing = threading.Event()
         self._attending = 0
 
@@ -44,11 +47,11 @@ class FileHints(LocalHints):
             self._wake(topic)
 
     def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        self._watch()
+        self._watch(topic)
         return super().follow(topic, callback)
 
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
-        self._watch()
+        self._watch(topic)
         await super().wait(topic, seen, timeout)
 
     async def attend(self) -> None:
@@ -65,28 +68,40 @@ class FileHints(LocalHints):
             loop.remove_reader(descriptor)
             os.close(descriptor)
             if not self._closing.is_set() and self._is_awaited():
-                self._watch()
+                self._watch(WORK)
 
     def close(self) -> None:
         self._closing.set()
         if self._thread is not None:
             with suppress(OSError):
-                os.utime(self._files[STOP])  # makes the watcher look up
+                os.utime(self._files[RARE])  # makes the watcher look up
                 self._thread.join(timeout=2)
         super().close()
 
-    def _watch(self) -> None:
+    def _watch(self, topic: str) -> None:
+        """Hear of this topic from now on. The first time that is by the thread which this starts."""
         with self._lock:
-            if self._thread is not None or self._attending:
+            if self._attending:
                 return
-            self._thread = threading.Thread(target=self._run, name="ade-hints", daemon=True)
-            ready = threading.Event()
-            self._ready = ready
-            self._thread.start()
-        ready.wait(timeout=2)
+            is_more = topic != RARE and not self._watches_all
+            self._watches_all = self._watches_all or is_more
+            if self._thread is None:
+                self._ready, is_more = threading.Event(), False
+                first = self._folder if self._watches_all else self._files[RARE]
+                self._thread = threading.Thread(target=self._run, args=(first,), name="ade-hints", daemon=True)
+                self._thread.start()
+        self._ready.wait(timeout=2)
+        if not is_more:
+            return
+        with self._lock:
+            if self._descriptor is None:
+                return  # all are looked at in turn, or it is closed
+            _add_watch(self._descriptor, self._folder)
+        for each in TOPICS:
+            self._wake(each)  # by somebody who was not heard until now, perhaps
 
-    def _run(self) -> None:
-        descriptor = _inotify_on(self._folder)
+    def _run(self, first: Path) -> None:
+        descriptor = self._descriptor = _inotify_on(first)
         if descriptor is None:
             self._poll()
             return
@@ -98,6 +113,8 @@ class FileHints(LocalHints):
                 if poller.poll(5000):
                     self._hear(descriptor)
         finally:
+            with self._lock:
+                self._descriptor = None
             os.close(descriptor)
 
     def _hear(self, descriptor: int) -> None:
@@ -127,29 +144,35 @@ def _touched(file: Path) -> int:
         return 0
 
 
-def _inotify_on(folder: Path) -> int | None:
-    """A descriptor that tells of touched files in the folder, or None where there is no inotify."""
+def _inotify_on(path: Path) -> int | None:
+    """A descriptor that tells when this file or one in this folder is touched, or None where there is no inotify."""
     import ctypes  # slow to load, and only those who wait need it
 
     try:
-        library = ctypes.CDLL(None, use_errno=True)
-        descriptor = int(library.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))
+        descriptor = int(ctypes.CDLL(None, use_errno=True).inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))
     except (OSError, AttributeError):
         return None
     if descriptor < 0:
         return None
-    if library.inotify_add_watch(descriptor, os.fsencode(folder), _IN_ATTRIB) < 0:
+    if not _add_watch(descriptor, path):
         os.close(descriptor)
         return None
     return descriptor
 
 
+def _add_watch(descriptor: int, path: Path) -> bool:
+    """Let it tell of this too; False if there is no such path."""
+    import ctypes
+
+    return int(ctypes.CDLL(None, use_errno=True).inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB)) >= 0
+
+
 def _names_in(data: bytes) -> set[str]:
-    """The file names in a buffer of inotify events."""
+    """The file names in a buffer of inotify events. Of the one file that is watched by itself they name none."""
     names, position = set(), 0
     while position < len(data):
         _, _, _, length = _EVENT.unpack_from(data, position)
         position += _EVENT.size
-        names.add(data[position : position + length].rstrip(b"\0").decode(errors="replace"))
+        names.add(data[position : position + length].rstrip(b"\0").decode(errors="replace") or RARE)
         position += length
     return names
