@@ -9,7 +9,7 @@ from ade.agents.limits import Care, Limits
 from ade.agents.starting import ProcessSpec
 
 UNRULY = Path(__file__).with_name("unruly.py")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def spec_of(directory: Path, *command: str, stdin: str = "", limits: Limits | None = None) -> ProcessSpec:

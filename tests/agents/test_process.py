@@ -296,7 +296,7 @@ async def test_who_reads_nothing_holds_the_program_back(tmp_path: Path) -> None:
 
 
 async def test_the_time_limit_ends_the_run(tmp_path: Path) -> None:
-    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=1.5)))
+    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=4.0)))
 
     assert (ended.why, ended.signal) == (Why.TIME_LIMIT, signal.SIGKILL)
     assert 0.4 <= ended.duration_s < PATIENCE_S
@@ -308,7 +308,7 @@ async def test_limits_hold_while_the_event_loop_is_stuck(tmp_path: Path) -> None
     async def get_stuck(_stream: str, line: bytes) -> None:
         outcomes.append(ends_within(json.loads(line)["pid"], PATIENCE_S))
 
-    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=1.5)), on_line=get_stuck)
+    ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=4.0)), on_line=get_stuck)
 
     assert outcomes == [True]
     assert ended.why is Why.TIME_LIMIT

@@ -253,7 +253,7 @@ async def test_a_notification_is_brought_when_the_store_is_back(
     assert await inbox_of(kit) == []
 
     is_away = False
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await inbox_of(kit):
             await kit.stores.hints.wait(INBOX, kit.stores.hints.generation(INBOX), 0.05)
     assert len(await inbox_of(kit)) == 1
@@ -363,7 +363,7 @@ async def test_a_callback_without_an_end_neither_keeps_the_app_open_nor_the_noti
         tasks = (await app.open()).side.agents
         assert tasks is not None
         await until(lambda: not tasks.list_tasks()[0].is_running, "it ended")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await tasks.close()
         [text] = await inbox_of(kit)
 

@@ -74,7 +74,7 @@ async def test_without_detection_a_ring_ends_by_waiting_no_longer(tmp_path: Path
                 await both_hold.wait()
             return "waited in vain"
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             ends = await asyncio.gather(crossing(REPO, DB), crossing(DB, REPO))
 
         told = await (await app.open()).stores.events.read(0, 100)

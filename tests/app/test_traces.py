@@ -24,7 +24,7 @@ from tests.app.traced_tasks import told
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
-PATIENCE_S = 30
+PATIENCE_S = 90
 
 
 def app(folder: Path, *, enabled: bool) -> Ade:

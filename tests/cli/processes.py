@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 ADE = [sys.executable, "-m", "ade.cli"]
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

@@ -133,12 +133,12 @@ class TestACommandUnderALock:
     @pytest.mark.realtime
     def test_it_is_ended_with_all_it_started_when_the_lock_is_lost(self, busy: Call, folder: Path) -> None:
         script = "trap '' TERM; sleep 300 & echo $! > child; wait; sleep 300"
-        with started(folder, *ACQUIRE, "--write", "repo:x", "--ttl", "1", "--", "sh", "-c", script) as running:
+        with started(folder, *ACQUIRE, "--write", "repo:x", "--ttl", "6", "--", "sh", "-c", script) as running:
             eventually(lambda: number_in(folder / "child") > 0, "the start of its child")
             child = number_in(folder / "child")
             [lock] = [lock for lock in busy("locks", "--json").json["locks"] if lock["resource"] == "repo:x"]
             busy("locks", "release", lock["holders"][0]["request_id"], "--force", "--reason", "test")
-            _, complaint = running.communicate(timeout=20)
+            _, complaint = running.communicate(timeout=90)
 
         assert (running.returncode, "lock_lost" in complaint) == (4, True)
         eventually(lambda: not is_alive(child), "the end of the command")

@@ -25,7 +25,7 @@ def test_a_reader_that_goes_away_is_no_reason_to_complain(busy: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith('{"seq":1,')
         process.stdout.close()
-        process.wait(timeout=30)
+        process.wait(timeout=90)
 
         assert process.returncode == 141
         assert process.stderr is not None

@@ -85,7 +85,7 @@ async def test_who_has_waited_long_enough_leaves_the_line(house: House) -> None:
 
 
 async def test_a_lock_is_renewed_while_it_is_needed(house: House) -> None:
-    async with watched(house, 3) as (client, is_renewed), LentLock(client, [REPO], ttl=1.0) as mine:
+    async with watched(house, 3) as (client, is_renewed), LentLock(client, [REPO], ttl=3.0) as mine:
         await is_renewed.wait()
         assert mine.resources == (REPO,)
         seen = await locks_on(client, REPO)
@@ -95,7 +95,7 @@ async def test_a_lock_is_renewed_while_it_is_needed(house: House) -> None:
 
 async def test_the_block_ends_when_the_lock_is_taken_away(house: House) -> None:
     async def work(client: Client) -> None:
-        async with LentLock(client, [REPO], ttl=1.0) as mine:
+        async with LentLock(client, [REPO], ttl=6.0) as mine:
             await client.force_release_lock(id=mine.id, reason="test")
             await asyncio.Event().wait()
 

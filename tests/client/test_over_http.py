@@ -34,6 +34,7 @@ from ade.operations.registry import shape_of
 from ade.ports import ClaimRequest
 from ade.settings import load
 from tests.http.conftest import House, open_house, store_url
+from tests.servers.ports import ReservedPort
 
 WHO = Role.ADMIN
 _OF_THE_MOMENT = frozenset(  # how long something lasts, or how it goes just now
@@ -198,22 +199,23 @@ async def test_a_stream_goes_on_after_a_restart_and_misses_nothing(kind: str, tm
     async def sleep(_seconds: float) -> None:
         await is_back.wait()
 
-    place = store_url(kind, tmp_path)
-    async with open_house(place, tmp_path) as house:
-        first, port = await house.task(), house.client.origin.port
+    place, reserved = store_url(kind, tmp_path), ReservedPort()
+    async with open_house(place, tmp_path, **{"http.port": reserved.number}) as house:
+        first = await house.task()
         client = Client(RemoteTransport(house.url, token=await house.token(Role.VIEWER), sleep=sleep))
         items = aiter(client.follow_events(after=0, types=["task.created"]))
         seen = [await anext(items)]
         coming, tokens = asyncio.ensure_future(anext(items)), house.tokens
     async with Ade(settings=load(flags={"store.url": place, "redis.allow_volatile": True}, files=[]).settings) as app:
         meanwhile = await app.enqueue("greet", {}, allow_unknown=True)
-    async with open_house(place, tmp_path, **{"http.port": port}) as house:
+    async with open_house(place, tmp_path, **{"http.port": reserved.number}) as house:
         house.tokens.update(tokens)
         is_back.set()
         seen += [await coming]
         last = await house.task()
         seen += [await anext(items)]
         await client.close()
+    reserved.release()
     told = [event.task_id for event in seen if isinstance(event, Event)]
     assert told == [first["id"], meanwhile.id, last["id"]]
 

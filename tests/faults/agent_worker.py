@@ -1,4 +1,4 @@
-"""A worker that runs agents, with short leases. Its folder is its only argument."""
+"""A worker that runs agents, with short leases. Its arguments are its folder and the seconds of a lease."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.agents.running.house import app
 
 
 def main() -> None:
-    made = app(Path(sys.argv[1]), worker=WorkerSettings(lease_s=1.5, heartbeat_s=0.4, grace_s=1.0))
+    made = app(Path(sys.argv[1]), worker=WorkerSettings(lease_s=float(sys.argv[2]), heartbeat_s=0.4, grace_s=1.0))
     made.run_worker()
 
 

@@ -102,7 +102,8 @@ async def main(signals: StopSignals) -> None:
     runtime = WorkerRuntime(
         doomed(stores, program),
         app.registry,
-        WorkerOptions(lease_s=1.0, heartbeat_s=0.3, grace_s=5.0, poll_s=0.1),
+        # Nobody waits for the leases of those who live, and so they may be slow.
+        WorkerOptions(lease_s=3.0 if program.die_at else 30.0, heartbeat_s=0.3, grace_s=5.0, poll_s=0.1),
         sweeps=SweepOptions(interval_s=0.2),
     )
     await runtime.run(signals.stop, signals.hurry)

@@ -63,7 +63,7 @@ class ServerSite(Site):
     async def add(self, *tasks: Task) -> list[Task]:
         return await enqueue(self.stores, Payloads(self.stores.blobs), tasks)
 
-    async def all_final(self, ids: Sequence[str], within_s: float = 25.0) -> list[Task]:
+    async def all_final(self, ids: Sequence[str], within_s: float = 60.0) -> list[Task]:
         """The tasks, once all of them have ended."""
         left, found = list(ids), dict[str, Task]()
 
@@ -101,7 +101,7 @@ class ServerSite(Site):
             last = page[-1].seq
         return {task_id: Story(task_id).tell(events) for task_id, events in histories.items()}
 
-    async def judge(self, acknowledged: Sequence[str], within_s: float = 25.0) -> None:
+    async def judge(self, acknowledged: Sequence[str], within_s: float = 60.0) -> None:
         """Nothing acknowledged is lost, nothing ended twice, nobody is deaf, and all sums are right."""
         ended = await self.all_final(acknowledged, within_s)
         failed = [f"{task.id} {task.error}" for task in ended if task.status is not Status.COMPLETED]
@@ -121,13 +121,13 @@ class ServerSite(Site):
             return await self.stores.upkeep.check_invariants() == []
 
         try:
-            await eventually(sound, 5.0)
+            await eventually(sound, 30.0)
         except TimeoutError:
             broken = await self.stores.upkeep.check_invariants()
             assert not broken, broken
         return stories
 
-    async def all_hear(self, within_s: float = 10.0) -> None:
+    async def all_hear(self, within_s: float = 30.0) -> None:
         """Every worker process is alive and takes new work."""
         ended = [worker.log()[-2000:] for worker in self.workers if worker.process.poll() is not None]
         assert not ended, ended
@@ -193,7 +193,7 @@ class Load:
     def stop(self) -> None:
         self._stopping = True
 
-    async def more(self, count: int = 20, within_s: float = 15.0) -> None:
+    async def more(self, count: int = 20, within_s: float = 60.0) -> None:
         """Wait until this many more tasks were accepted."""
         enough = len(self.acknowledged) + len(self.unconfirmed) + count
 

@@ -29,9 +29,9 @@ from ade.wiring import open_stores
 
 CONSUMER = "agent:scribe"
 SETTINGS = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))
-# A killed process is missed after a second or two; and to be killed five times in a row is no fault of a conversation.
+# A killed process is missed after three seconds; and to be killed five times in a row is no fault of a conversation.
 OPTIONS = PumpOptions(
-    lease_s=1.5,
+    lease_s=3.0,
     idle_s=5.0,
     grace_s=5.0,
     most_pumps=40,

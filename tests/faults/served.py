@@ -16,6 +16,7 @@ from ade.settings import RedisSettings, Settings
 from ade.wiring import open_stores
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
+from tests.servers.ports import HOST, ReservedPort
 
 _PLENTY = {f"ADE_HTTP__{kind}_RATE": "none" for kind in ("READ", "WRITE", "VOTE", "WORK", "LOCK", "STREAM")}
 _OWNER = "owner-of-programs"
@@ -30,10 +31,11 @@ class Served:
         self.server: Program | None = None
         self.starts = 0
         self._store_url = store_url
+        self.port = ReservedPort()  # nobody gets it while the server is dead, not even who tries to reach it
         self._programs = programs
 
     async def start(self) -> None:
-        """Until it answers; from the second time on where it was before."""
+        """Until it answers, always at the same address."""
         self.starts += 1
         settings = {
             "ADE_STORE__URL": self._store_url,
@@ -42,8 +44,7 @@ class Served:
             "ADE_REDIS__ALLOW_VOLATILE": "true",
             **_PLENTY,
         }
-        port = self.url.rpartition(":")[2] or "0"
-        arguments = ("serve", "--host", "127.0.0.1", "--port", port, "--json")
+        arguments = ("serve", "--host", HOST, "--port", str(self.port.number), "--json")
         self.server = self._programs.start(f"server-{self.starts}", "ade.cli", *arguments, **settings)
         await self.server.until_it_says('"serving"')
         [hello] = [line for line in self.server.log().splitlines() if '"serving"' in line]
@@ -83,8 +84,11 @@ async def served_on(store: str, folder: Path) -> AsyncIterator[Served]:
     try:
         with stage(folder) as programs:
             served = Served(url, stores, programs)
-            await served.start()
-            yield served
+            try:
+                await served.start()
+                yield served
+            finally:
+                served.port.release()
         assert await stores.upkeep.check_invariants() == []
     finally:
         await stores.close()

@@ -26,7 +26,7 @@ async def test_sixty_kills_among_fifteen_hundred_tasks_lose_nothing(tmp_path: Pa
     if store != SQLITE:
         binary_or_skip(store)
     seed = random.SystemRandom().randrange(1 << 32)
-    plan = Plan(folder=str(tmp_path), seed=seed, store=store, kills=60, in_flight=1_500, drain_s=60.0)
+    plan = Plan(folder=str(tmp_path), seed=seed, store=store, kills=60, in_flight=1_500, drain_s=240.0)
     said: list[str] = [f"seed {seed}"]
 
     verdict = await run(plan, said.append)

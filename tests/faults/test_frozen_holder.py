@@ -54,7 +54,7 @@ def test_a_frozen_holder_notices_at_wake_up_and_its_write_is_refused(place: str,
             fence.check("repo:app", old_token)
             holder.send_signal(signal.SIGSTOP)
             frozen_at = time.monotonic()
-            with app.lock("repo:app", wait=20) as held:
+            with app.lock("repo:app", wait=60) as held:
                 waited = time.monotonic() - frozen_at
                 fence.check("repo:app", held.token())
                 holder.send_signal(signal.SIGCONT)
@@ -66,4 +66,4 @@ def test_a_frozen_holder_notices_at_wake_up_and_its_write_is_refused(place: str,
         finally:
             holder.kill()
             app.close().wait()
-    assert waited < 8, "a lease of one second, and a look every second"
+    assert waited < 20, "a lease of one second, and a look every second; as long as usual it would be thirty"

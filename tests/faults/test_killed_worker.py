@@ -4,7 +4,6 @@ tests/worker/test_takeover.py tells the same story in no time; here it is seen t
 """
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ade import Ade, TaskHandle
 from ade.core.events import FINAL_EVENTS
 from tests.faults.default_worker import build
 from tests.faults.programs import Program, Stage, stage
-from tests.faults.workers import until
+from tests.faults.workers import time_until, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.realtime]
 
@@ -70,10 +69,8 @@ async def test_with_default_settings_a_killed_workers_task_runs_again_elsewhere_
 
         killed.send(signal.SIGKILL)
         suspended.send(signal.SIGSTOP)
-        began = time.monotonic()
-        await until(lambda: len(scene.noted("began-2")) == 2, "both tasks run again", within_s=PROMISE_S)
-        took = time.monotonic() - began
-        results = [await task.result(timeout=10), await other_task.result(timeout=10)]
+        took = await time_until(lambda: len(scene.noted("began-2")) == 2, "both tasks run again")
+        results = [await task.result(timeout=60), await other_task.result(timeout=60)]
 
         assert took < PROMISE_S
         assert scene.noted("began-2") == [heir.pid, heir.pid]

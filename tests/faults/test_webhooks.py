@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.realtime]
 HOME = Reach(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))
 BUSY = answer(b"not now", status="503 Service Unavailable", headers="retry-after: 7\r\n")
 GONE = answer(b"", status="410 Gone")
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 class Message:
@@ -79,7 +79,7 @@ class Scene:
         settings = {
             "ADE_STORE__URL": self.url,
             "ADE_REDIS__ALLOW_VOLATILE": "true",
-            "ADE_WORKER__LEASE_S": "3",
+            "ADE_WORKER__LEASE_S": "6",
             "ADE_WORKER__HEARTBEAT_S": "1",
             "ADE_WEBHOOKS__ALLOW_HTTP": "true",
             "ADE_WEBHOOKS__ALLOWED_NETWORKS": "127.0.0.0/8",

@@ -100,7 +100,7 @@ async def heard(stores: Stores, cause: Callable[[], Any]) -> None:
     rung = asyncio.Event()
     unfollow = stores.hints.follow("rules", rung.set)
     await cause()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await rung.wait()
     unfollow()
 

@@ -95,7 +95,7 @@ class House:
         sent = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         if sent and "content-type" not in given:
             given["content-type"] = "application/json"
-        response = await self.client.request(method, path, headers=given, body=sent, timeout=30)
+        response = await self.client.request(method, path, headers=given, body=sent, timeout=90)
         return Answer(response.status, {name.lower(): value for name, value in response.headers}, response.body)
 
     async def task(self, by: Role | str = Role.OPERATOR, **fields: object) -> dict[str, Any]:

@@ -47,7 +47,7 @@ async def test_who_never_finishes_his_head_is_hung_up_on(
     monkeypatch.setattr(Connection, "head_s", 0.05)
     reader, writer = await _opened(small_house)
     writer.write(said)
-    await asyncio.wait_for(reader.read(), 20)  # until the server hangs up
+    await asyncio.wait_for(reader.read(), 60)  # until the server hangs up
     writer.close()
     assert (await small_house.ask("GET", "/livez", by=None)).status == 200
 
@@ -83,7 +83,7 @@ async def test_strangers_do_not_take_all_files_that_a_server_may_have_open(
     async with open_house(store_url("sqlite", tmp_path), tmp_path) as house:
         assert (await house.ask("GET", "/livez", by=None)).status == 200  # the client keeps its connection
         taken = [await _opened(house) for _ in range(5)]
-        told = [await asyncio.wait_for(_answered(*each), 20) for each in taken]
+        told = [await asyncio.wait_for(_answered(*each), 60) for each in taken]
         assert (await house.ask("GET", "/livez", by=None)).status == 200
         for _, writer in taken:
             writer.close()
@@ -111,7 +111,7 @@ async def test_requests_do_not_pile_up_behind_one_that_waits(small_house: House)
     reader, writer = await _opened(small_house)
     many = (LIVEZ + b"\r\n") * (Connection.most_in_line + 2)
     writer.write(await _said_by(small_house, f"/api/v1/tasks/{task['id']}?wait=60") + many)
-    answer = await asyncio.wait_for(reader.read(), 20)  # until the server hangs up
+    answer = await asyncio.wait_for(reader.read(), 60)  # until the server hangs up
     writer.close()
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert (await small_house.ask("GET", "/livez", by=None)).status == 200
@@ -142,15 +142,15 @@ async def test_who_does_not_take_the_end_of_his_last_answer_is_hung_up_on(
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             client.connect(("127.0.0.1", int(house.url.rpartition(":")[2])))
             client.sendall(said.replace(b"\r\nhost", b"\r\nconnection: close\r\nhost"))
-            await asyncio.wait_for(lost.wait(), 20)
+            await asyncio.wait_for(lost.wait(), 60)
 
 
 async def test_what_is_no_http_does_not_get_into_an_answer(small_house: House) -> None:
     reader, writer = await _opened(small_house)
     writer.write(await _said_by(small_house, "/api/v1/events", "text/event-stream"))
-    await asyncio.wait_for(reader.readuntil(b"retry: "), 20)
+    await asyncio.wait_for(reader.readuntil(b"retry: "), 60)
     writer.write(b"this is none\r\n\r\n")
-    rest = await asyncio.wait_for(reader.read(), 20)
+    rest = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     assert b"HTTP/1.1" not in rest
 
@@ -168,6 +168,6 @@ async def test_a_stream_ends_with_its_connection_though_something_stands_behind_
     async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.heartbeat_s": 1}) as house:
         reader, writer = await _opened(house)
         writer.write(await _said_by(house, "/api/v1/events", "text/event-stream") + LIVEZ + b"\r\n")
-        await asyncio.wait_for(reader.readuntil(b"retry: "), 20)
+        await asyncio.wait_for(reader.readuntil(b"retry: "), 60)
         writer.transport.abort()
-        await asyncio.wait_for(given_back.wait(), 20)
+        await asyncio.wait_for(given_back.wait(), 60)

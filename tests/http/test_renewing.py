@@ -16,7 +16,7 @@ async def test_it_is_renewed_again_and_again_until_it_ends() -> None:
             thrice.set()
 
     renewing = Renewing(renew, 0.001)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await thrice.wait()
         await renewing.end()
     assert times >= 3
@@ -33,7 +33,7 @@ async def test_what_is_under_way_at_the_end_is_waited_for() -> None:
         is_over = True
 
     renewing = Renewing(renew, 0.001)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await begun.wait()
         ending = asyncio.create_task(renewing.end())
         await asyncio.sleep(0)

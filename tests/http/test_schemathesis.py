@@ -72,7 +72,7 @@ async def test_whatever_fits_or_does_not_is_answered_as_described(store: str, tm
     flags = {"http.login_rate": "none"}
     async with open_house(store_url(store, tmp_path), tmp_path, **flags) as house:
         token = await house.token(Role.ADMIN)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await house.ask("GET", "/readyz", by=None)).status != 200:
                 pass
         [own] = await list_tokens(house.stores, "the-admin")

@@ -32,7 +32,7 @@ class Listener:
     async def block(self) -> dict[str, str]:
         """The next one; a comment has the name ''. Raises StopAsyncIteration at the end."""
         while b"\n\n" not in self._rest:
-            self._rest += await asyncio.wait_for(anext(self._chunks), 20)
+            self._rest += await asyncio.wait_for(anext(self._chunks), 60)
         text, _, self._rest = self._rest.partition(b"\n\n")
         pairs = [line.partition(": ") for line in text.decode().split("\n")]
         return {name: value for name, _, value in pairs}

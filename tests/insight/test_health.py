@@ -15,7 +15,7 @@ from ade.version import VERSION
 from tests.queue.desk import Desk
 from tests.worker.workshop import Replaced
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 async def register(desk: Desk, name: str, *, stood_still_ms: int = 0) -> None:

@@ -18,7 +18,7 @@ from tests.net.servers import Server, Visit, answer, behave_well, serving
 from tests.servers.certificates import MISSING_OPENSSL, make_certificate, openssl
 from tests.servers.ports import ReservedPort
 
-SOON = 0.2  # what a story waits for that never comes
+SOON = 1.5  # what a story waits for that never comes
 Behaviour = Callable[[Server, Visit], Awaitable[None]]
 
 
@@ -37,7 +37,7 @@ def saying(*parts: bytes, then: str = "end") -> Behaviour:
     return behave
 
 
-async def refused(behave: Behaviour, *, timeout: float = 10.0, most_bytes: int = 1_000_000) -> ServerUnreachable:
+async def refused(behave: Behaviour, *, timeout: float = 60.0, most_bytes: int = 1_000_000) -> ServerUnreachable:
     async with serving(behave) as server:
         client = HttpClient(server.url)
         with pytest.raises(ServerUnreachable) as told:
@@ -248,7 +248,7 @@ def test_whatever_a_server_says_is_an_answer_or_one_kind_of_error(parts: list[by
         async with serving(saying(*parts)) as server:
             client = HttpClient(server.url)
             try:
-                await client.request("GET", "/", timeout=10)
+                await client.request("GET", "/", timeout=60)
             except ServerUnreachable as error:
                 assert error.detail.isprintable()  # noqa: PT017 - either way is right
             await client.close()

@@ -130,7 +130,7 @@ async def test_one_that_waits_is_told_as_soon_as_it_is_its_turn(desk: Desk) -> N
 
 
 async def _until(desk: Desk, owners: list[str]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await waiters(desk) != owners:
             continue
 

@@ -239,7 +239,7 @@ async def test_dependents_go_on_when_a_run_is_complete(desk: Desk) -> None:
 async def test_claims_wait_for_work_and_each_task_wakes_one(desk: Desk) -> None:
     hands = [await hand(desk, f"hand-{number}") for number in range(5)]
     waiting = {asyncio.create_task(each.claim(wait=20.0)) for each in hands}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while waiting:
             made = await new(desk)
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

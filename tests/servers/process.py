@@ -21,8 +21,8 @@ from tests.servers.binaries import Binary
 from tests.servers.ports import HOST, ReservedPort
 from tests.servers.waiting import until
 
-START_PATIENCE_S = 10.0
-STOP_PATIENCE_S = 5.0
+START_PATIENCE_S = 60.0
+STOP_PATIENCE_S = 30.0
 
 # Linux ends a child when the *thread* that started it ends, so all are started by one thread that lives to the end.
 _LAUNCHER = ThreadPoolExecutor(1, "server-launcher")
@@ -115,14 +115,14 @@ class ServerProcess:
         """A plain client that sends every command once; close it, or use it in a `with` block."""
         given = {
             "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": 5.0,
+            "socket_timeout": 30.0,
             "decode_responses": True,
             # Otherwise every new connection begins with a command that these servers do not know.
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
         }
         return redis.Redis(**{**given, **self._connection(), **options})
 
-    def command(self, *words: str | int, timeout_s: float = 5.0) -> Any:
+    def command(self, *words: str | int, timeout_s: float = 30.0) -> Any:
         """The answer to one command, on a connection of its own."""
         with self.client(socket_timeout=timeout_s, socket_connect_timeout=timeout_s) as client:
             return client.execute_command(*words)

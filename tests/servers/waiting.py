@@ -8,7 +8,7 @@ import redis
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class WaitedTooLong(AssertionError):

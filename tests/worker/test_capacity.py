@@ -160,7 +160,7 @@ async def test_a_draining_agent_begins_nothing_until_it_is_active_again(workshop
         await soon(crowd.is_full)
         await agents.set_status(workshop.stores, CODER, AgentStatus.DRAINING)
         second = await workshop.enqueue("work")
-        while await asyncio.wait_for(asked.get(), 20):
+        while await asyncio.wait_for(asked.get(), 60):
             pass
         crowd.gate.open()
         await workshop.final(first)

@@ -228,7 +228,7 @@ class TestInAWorker:
             await soon(gate.reached)
             await cancel(workshop.stores, task.id, None)
             gate.open()
-            assert await asyncio.wait_for(errors.get(), 10) == "StaleLease"
+            assert await asyncio.wait_for(errors.get(), 60) == "StaleLease"
 
         assert (await workshop.get(task)).progress is None
 

@@ -35,7 +35,7 @@ asyncio.run(main())
 
 def said(level: str) -> list[dict[str, object]]:
     answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM, level], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", PROGRAM, level], capture_output=True, text=True, timeout=180, check=True
     )
     assert "s3cret" not in answer.stderr + answer.stdout
     return [json.loads(line) for line in answer.stderr.splitlines()]

@@ -175,7 +175,7 @@ class TestThreads:
         script = tmp_path / "script.py"
         script.write_text(HANGING)
         ran = subprocess.run(
-            [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30
+            [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
         )
         assert (ran.returncode, ran.stdout) == (0, "handed back 1\n"), ran.stderr
 
@@ -204,7 +204,7 @@ class TestOutputs:
         for number in range(3):
             await buffer.add("task", "run", 1, f"line {number}")
         assert appended == []
-        await asyncio.wait_for(stored.wait(), 10)
+        await asyncio.wait_for(stored.wait(), 60)
         assert appended == [3]
 
     async def test_lines_wait_for_a_store_that_is_away_and_keep_their_order(self, stores: Stores) -> None:

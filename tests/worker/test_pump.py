@@ -163,7 +163,7 @@ async def test_a_delayed_task_starts_when_it_is_due(workshop: Workshop) -> None:
         task = await workshop.final(await workshop.enqueue("nothing", run_after=due))
 
     assert task.started_at is not None
-    assert due <= task.started_at <= due + 2000
+    assert due <= task.started_at <= due + 60_000  # and not when it looks by itself, after ten minutes
 
 
 async def test_a_failed_run_is_repeated_by_the_same_worker_when_its_retry_is_due(workshop: Workshop) -> None:
@@ -204,7 +204,7 @@ async def test_a_rate_limit_holds_tasks_back_and_lets_them_through_in_time(works
 
     starts = sorted(task.started_at or 0 for task in final)
     assert starts[2] - starts[0] >= 75
-    assert starts[2] - starts[0] < 5000
+    assert starts[2] - starts[0] < 60_000
 
 
 async def test_a_claim_whose_answer_was_lost_is_repeated_and_loses_nothing(workshop: Workshop) -> None:

@@ -8,6 +8,7 @@ from ade.app.ade import Ade
 from ade.core.errors import InvalidLock, LockTimeout
 from ade.core.lifecycle import Status
 from ade.core.locks.wishes import read, write
+from ade.governance.runtime import set_value
 from ade.ports import LockQuery
 from ade.queue.handlers import Mode
 from ade.worker.context import Context, SyncContext
@@ -90,7 +91,7 @@ async def test_a_lock_that_is_lost_cancels_the_run(workshop: Workshop) -> None:
     async def work(ctx: Context) -> None:
         if ctx.attempt > 1:
             return
-        async with ctx.lock(REPO, ttl=1.0):
+        async with ctx.lock(REPO):
             try:
                 await gate()
             except asyncio.CancelledError:
@@ -98,6 +99,7 @@ async def test_a_lock_that_is_lost_cancels_the_run(workshop: Workshop) -> None:
                 raise
 
     workshop.handle(work)
+    await set_value(workshop.stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
     async with workshop.worker():
         task = await workshop.enqueue("work")
         await soon(gate.reached)
@@ -115,7 +117,7 @@ async def test_a_run_that_does_not_look_gets_no_token_once_the_lock_is_lost(work
     def work(ctx: SyncContext) -> str:
         if ctx.attempt > 1:
             return "under the lock"
-        with ctx.lock(REPO, ttl=1.0) as lock:
+        with ctx.lock(REPO) as lock:
             while not ctx.cancelled:
                 pass
             with pytest.raises(Exception, match=r"not held any more|told to end"):
@@ -123,6 +125,7 @@ async def test_a_run_that_does_not_look_gets_no_token_once_the_lock_is_lost(work
         return "without it"
 
     workshop.handle(work)
+    await set_value(workshop.stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
     async with workshop.worker():
         task = await workshop.enqueue("work")
 

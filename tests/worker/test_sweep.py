@@ -337,7 +337,7 @@ class TestDuties:
             Duty(name="good", every_s=0.001, perform=other),
         ]
         job = asyncio.create_task(keep_up(scene.stores.sweeps, duties, "me"))
-        await asyncio.wait_for(other_done.wait(), 10)
+        await asyncio.wait_for(other_done.wait(), 60)
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
 

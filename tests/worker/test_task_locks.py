@@ -11,6 +11,7 @@ from ade.core.locks.of_tasks import request_id, request_of
 from ade.core.locks.wishes import Wish, read, write
 from ade.core.records import Queue, Task
 from ade.governance.locks.keeper import LockKeeper
+from ade.governance.runtime import set_value
 from ade.insight.explain import explain
 from ade.ports import ClaimRequest, LockQuery, Stores
 from ade.queue.queues import pause, resume
@@ -185,7 +186,8 @@ async def test_a_lock_that_is_taken_away_ends_the_run_and_it_is_tried_again(work
             await gate()
 
     workshop.handle(work)
-    async with workshop.worker(lease_s=1.0, heartbeat_s=0.2):
+    await set_value(workshop.stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
+    async with workshop.worker():
         task = await workshop.enqueue("work", locks=WRITE_REPO)
         await soon(gate.reached)
         running = await workshop.get(task)
@@ -300,12 +302,12 @@ async def test_a_loop_that_is_blocked_keeps_its_locks(workshop: Workshop) -> Non
 
     async def work(ctx: Context) -> int:
         before = ctx.token(REPO)
-        blocked.wait(2.5)  # no await: nothing else happens on this loop
+        blocked.wait(7)  # no await: nothing else happens on this loop
         assert ctx.token(REPO) == before
         return before
 
     workshop.handle(work)
-    async with workshop.worker(lease_s=1.5, heartbeat_s=0.2):
+    async with workshop.worker(lease_s=5.0, heartbeat_s=0.2):
         task = await workshop.enqueue("work", locks=WRITE_REPO)
         done = await workshop.final(task)
     assert done.status is Status.COMPLETED, done.error

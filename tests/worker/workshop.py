@@ -28,7 +28,7 @@ from ade.worker.shutdown import Handover
 T = TypeVar("T")
 AT_ONCE = Backoff(base_ms=0, cap_ms=0, jitter=0.0)
 ONLY_WHEN_TOLD = 600.0  # a poll so slow that whatever happens was not found by polling
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Shift:
@@ -52,7 +52,7 @@ class Workshop:
         self.stores = stores
         self.registry = Registry()
         self.payloads = Payloads(stores.blobs)
-        self.options = WorkerOptions(poll_s=ONLY_WHEN_TOLD, lease_s=5.0, heartbeat_s=1.0, grace_s=5.0)
+        self.options = WorkerOptions(poll_s=ONLY_WHEN_TOLD, lease_s=60.0, heartbeat_s=1.0, grace_s=30.0)
         self.sweeps = SweepOptions(interval_s=ONLY_WHEN_TOLD)
         self.probe = Probe()
         self._watch = FinishWatch(stores)

@@ -23,7 +23,7 @@ from tests.agents.pumping.waterworks import Listener, Points, Waterworks
 from tests.conformance.backends import BACKENDS
 from tests.worker.workshop import Gate, Replaced, soon
 
-QUICK = RestartLimits(most=4, window_ms=400, most_in_a_row=2, pause=Backoff(base_ms=0, cap_ms=0))
+QUICK = RestartLimits(most=4, window_ms=3_000, most_in_a_row=2, pause=Backoff(base_ms=0, cap_ms=0))
 FOR_LONG = RestartLimits(window_ms=600_000, most_in_a_row=2, pause=Backoff(base_ms=0, cap_ms=0))
 
 
@@ -57,7 +57,7 @@ async def test_two_processes_never_pump_the_same_conversation(works: Waterworks,
 
             gate.open()
             house.stop.set()
-            await asyncio.wait_for(house.job, 10)
+            await asyncio.wait_for(house.job, 60)
             await points.until(IDLE, "talk")
 
     assert first.heard["talk"] == [["one"]]
@@ -250,7 +250,7 @@ async def test_a_house_without_work_ends_at_once(works: Waterworks) -> None:
     async with works.house(listener) as running:
         await points.until(LOOKED, "")
         running.stop.set()
-        await asyncio.wait_for(running.job, 5)
+        await asyncio.wait_for(running.job, 60)
 
 
 def test_very_long_ids_have_a_lock_of_a_possible_name() -> None:

@@ -81,7 +81,7 @@ class Points:
         return hook
 
     async def until(self, point: str, inbox_id: str, count: int = 1) -> None:
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: self.passed[point, inbox_id] >= count)
 
 
@@ -162,5 +162,5 @@ class Running:
 
     async def end(self) -> None:
         self.stop.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.gather(self.job, return_exceptions=self.job.cancelling() > 0)

@@ -34,7 +34,7 @@ async def app(tmp_path: Path) -> AsyncIterator[Ade]:
 
 async def hanging(app: Ade, handle: TaskHandle[Any]) -> list[int]:
     """The processes of a run, once it hangs: its own, and the one it has forked."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for line in handle.output(follow=True):
             word, _, pid = line.text.partition(" ")
             if word == "hanging":
@@ -61,7 +61,7 @@ async def test_a_cancelled_run_leaves_no_process_behind(app: Ade) -> None:
         handle = await app.enqueue("agent:letta", {"prompt": "hi [[fork]] [[ignore-sigterm]] [[hang]]"})
         processes = await hanging(app, handle)
         await handle.cancel("not needed any more")
-        ended = await handle.wait(timeout=5)
+        ended = await handle.wait(timeout=60)
 
     assert ended.status is Status.CANCELLED
     assert len(processes) == 2
@@ -72,7 +72,7 @@ async def test_a_cancelled_run_leaves_no_process_behind(app: Ade) -> None:
 async def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     async with house(tmp_path) as app, app.worker():
         handle = await app.enqueue("agent:claude", {"prompt": "hi [[hang]]"}, timeout=1.5, max_attempts=1)
-        ended = await handle.wait(timeout=20)
+        ended = await handle.wait(timeout=60)
 
     assert ended.error is not None
     assert ended.error.kind is FailureKind.TIMED_OUT
@@ -88,7 +88,7 @@ async def test_a_worker_that_stops_hands_the_run_back_and_it_goes_on_in_its_sess
     assert (await handle.get()).status is Status.PENDING
 
     async with app.worker():
-        ended = await handle.wait(timeout=20)
+        ended = await handle.wait(timeout=60)
 
     result = result_in(ended.result)
     assert result is not None
@@ -133,7 +133,7 @@ async def test_a_dangerous_tool_call_waits_for_people_without_a_worker_and_goes_
         held = await until(handle, lambda task: task.status is Status.REVIEWING)
         progress = progress_in(held.progress)
         await approved(app, held)
-        ended = await handle.wait(timeout=20)
+        ended = await handle.wait(timeout=60)
 
     assert held.worker_id is None
     assert held.review is not None
@@ -156,7 +156,7 @@ async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 async def report_of(handle: TaskHandle[Any]) -> str:
-    ended = await handle.wait(timeout=20)
+    ended = await handle.wait(timeout=60)
     result = result_in(ended.result)
     assert result is not None, ended.error
     return result.report
@@ -202,7 +202,7 @@ async def test_people_are_shown_a_call_without_secrets_and_it_is_the_call_they_a
         handle = await guarded.enqueue("agent:claude", {"prompt": "[[use-tool command=rm_sesame-open]]"}, author="ann")
         held = await until(handle, lambda task: task.status is Status.REVIEWING)
         await approved(guarded, held)
-        ended = await handle.wait(timeout=20)
+        ended = await handle.wait(timeout=60)
 
     assert "sesame" not in str(held.review)
     assert "[hidden]" in str(held.review)

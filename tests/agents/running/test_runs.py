@@ -30,7 +30,7 @@ async def run(app: Ade, agent_type: str, prompt: str, /, *, attempts: int = 1, *
     async with app.worker():
         given = {"prompt": prompt, **arguments}
         handle = await app.enqueue(f"agent:{agent_type}", given, max_attempts=attempts)
-        return await handle.wait(timeout=30)
+        return await handle.wait(timeout=90)
 
 
 async def lines_of(app: Ade, task: Task) -> list[OutputLine]:
@@ -140,7 +140,7 @@ async def test_a_provider_that_wants_a_pause_gets_it_from_all_runs(app: Ade) -> 
 
 async def until(handle: Any, holds: Any) -> Task:
     """The task as soon as it is so; its events tell when to look."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _ in handle.events(follow=True):
             task: Task = await handle.get()
             if holds(task):
@@ -179,8 +179,8 @@ async def test_an_author_has_a_budget_for_all_his_runs(tmp_path: Path) -> None:
         ended = []
         for _ in range(3):
             handle = await app.enqueue("agent:claude", {"prompt": "hi"}, author="ann", max_attempts=1)
-            ended.append(await handle.wait(timeout=30))
-        other = await (await app.enqueue("agent:claude", {"prompt": "hi"}, author="bob")).wait(timeout=30)
+            ended.append(await handle.wait(timeout=90))
+        other = await (await app.enqueue("agent:claude", {"prompt": "hi"}, author="bob")).wait(timeout=90)
 
     assert [task.status for task in ended] == [Status.COMPLETED, Status.COMPLETED, Status.FAILED]
     assert failure_of(ended[2])[2] == "budget_exceeded"
@@ -215,7 +215,7 @@ async def test_a_program_is_told_the_trace_of_its_task(tmp_path: Path) -> None:
     async with house(tmp_path, types=("teller",), profiles={"teller": {"command": tell}}) as app, app.worker():
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         handle = await app.enqueue("agent:teller", {"prompt": "hi"}, max_attempts=1, trace=trace)
-        task = await handle.wait(timeout=30)
+        task = await handle.wait(timeout=90)
 
     assert result_of(task).report == trace
 
@@ -255,7 +255,7 @@ async def test_it_is_known_where_to_look_at_an_agent_while_it_runs(tmp_path: Pat
     url = "https://agents.example/{agent_id}"
     async with house(tmp_path, profiles=profiles(letta={"url": url})) as app, app.worker():
         handle = await app.enqueue("agent:letta", {"prompt": "hi [[hang]]"}, max_attempts=1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for _ in handle.output(follow=True):
                 break
         running = progress_in((await handle.get()).progress)

@@ -20,12 +20,12 @@ from tests.worker.workshop import eventually
 
 __all__ = ["house", "server_pool", "small_house"]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def far_app(**flags: object) -> Ade:
     """An app whose own store would be a mistake to open."""
-    usual = {"store.url": "sqlite:////nowhere/at/all.db", "worker.lease_s": 6, "worker.heartbeat_s": 0.3}
+    usual = {"store.url": "sqlite:////nowhere/at/all.db", "worker.lease_s": 30, "worker.heartbeat_s": 0.3}
     return Ade(settings=load(flags={**usual, **flags}, files=[]).settings)
 
 

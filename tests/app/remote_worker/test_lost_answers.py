@@ -1,6 +1,7 @@
 """Answers that get lost on their way back: nothing is done twice, and nobody has to wait for a lease to run out."""
 
 import asyncio
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,9 +14,10 @@ from ade import Ade, Context, Retry, Status
 from ade.app.remote_worker.working import work_over_http
 from ade.core.accounts.permissions import Role
 from ade.net.pool import origin_of
-from tests.app.remote_worker.conftest import Remote, far_app
+from tests.app.remote_worker.conftest import PATIENCE_S, Remote, far_app
 from tests.http.conftest import House
 from tests.net.servers import Server, Visit, serving
+from tests.stalls import undisturbed
 from tests.worker.workshop import eventually
 
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
@@ -78,8 +80,14 @@ async def on_bad_line(
     remote, line = Remote(house), BadLine(house, loses)
     async with serving(line.behave) as proxy:
         token = await house.token(Role.WORKER)
-        remote.job = asyncio.create_task(work_over_http(app, proxy.url, remote.stop, token=token))
-        yield remote, line
+        remote.job = asyncio.create_task(work_over_http(app, proxy.url, remote.stop, remote.hurry, token=token))
+        try:
+            yield remote, line
+        except BaseException:
+            line.is_mute = False
+            remote.hurry.set()
+            await remote.ended()
+            raise
         handover = await remote.ended()
         assert (handover.left_behind, handover.handed_back) == ((), ())
 
@@ -124,42 +132,49 @@ async def _is_defined(house: House, name: str) -> bool:
 async def test_a_run_is_ended_before_its_lease_is_though_the_server_only_hangs(small_house: House) -> None:
     """Nothing is refused and nothing breaks: a renewal that waits for its answer must not cost the certainty."""
     lease_s = 2.0
-    app = far_app(**{"worker.lease_s": lease_s, "worker.heartbeat_s": 0.45, "worker.grace_s": 0.1})
-    began, ended = asyncio.Event(), asyncio.Event()
 
-    @app.task
-    async def long() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
+    async def story() -> None:
+        app = far_app(**{"worker.lease_s": lease_s, "worker.heartbeat_s": 0.45, "worker.grace_s": 0.1})
+        began, ended = asyncio.Event(), asyncio.Event()
 
-    async with on_bad_line(small_house, app) as (remote, line):
-        await eventually(partial(_is_defined, small_house, "long"))
-        await remote.task("long")
-        await began.wait()
-        line.is_mute = True
-        async with asyncio.timeout(lease_s):
-            await ended.wait()
-        line.is_mute = False
+        @app.task(name=f"long-{os.urandom(4).hex()}")
+        async def long() -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async with on_bad_line(small_house, app) as (remote, line):
+            await eventually(partial(_is_defined, small_house, long.name))
+            await remote.task(long.name)
+            await asyncio.wait_for(began.wait(), PATIENCE_S)
+            line.is_mute = True
+            async with asyncio.timeout(lease_s):
+                await ended.wait()
+            line.is_mute = False
+
+    await undisturbed(story, stall_s=0.2)
 
 
 @pytest.mark.realtime
 async def test_a_request_that_hangs_does_not_cost_a_lock(small_house: House) -> None:
-    app, has_it = far_app(), asyncio.Event()
+    async def story() -> None:
+        app, has_it = far_app(), asyncio.Event()
 
-    @app.task
-    async def long(ctx: Context) -> int:
-        async with ctx.lock("site:main", ttl=4):
-            has_it.set()
-            await asyncio.sleep(3.2)  # it is sure of its lock for 3 seconds, unless it is renewed
-        return ctx.attempt
+        @app.task(name=f"long-{os.urandom(4).hex()}")
+        async def long(ctx: Context) -> int:
+            async with ctx.lock("site:main", ttl=4):
+                has_it.set()
+                await asyncio.sleep(3.2)  # it is sure of its lock for 3 seconds, unless it is renewed
+            return ctx.attempt
 
-    async with on_bad_line(small_house, app) as (remote, line):
-        await eventually(partial(_is_defined, small_house, "long"))
-        task_id = await remote.task("long")
-        await has_it.wait()
-        line.swallows.add("renew")
-        task = await remote.final(task_id)
-        assert (task.status, task.attempt, line.swallows) == (Status.COMPLETED, 1, set())
+        async with on_bad_line(small_house, app) as (remote, line):
+            await eventually(partial(_is_defined, small_house, long.name))
+            task_id = await remote.task(long.name)
+            await asyncio.wait_for(has_it.wait(), PATIENCE_S)
+            line.swallows.add("renew")
+            task = await remote.final(task_id)
+            assert (task.status, task.attempt, line.swallows) == (Status.COMPLETED, 1, set())
+
+    await undisturbed(story, stall_s=0.2)

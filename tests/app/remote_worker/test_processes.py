@@ -20,7 +20,8 @@ from tests.faults.workers import until
 pytestmark = [pytest.mark.faults]
 
 APP = "tests.app.remote_worker.errands:app"
-QUICK = {"ADE_WORKER__LEASE_S": "2", "ADE_WORKER__HEARTBEAT_S": "0.4"}
+QUICK = {"ADE_WORKER__LEASE_S": "6", "ADE_WORKER__HEARTBEAT_S": "0.4"}
+PATIENT = {"ADE_WORKER__LEASE_S": "30", "ADE_WORKER__HEARTBEAT_S": "1"}
 STORES = ("sqlite", "valkey")
 
 
@@ -69,11 +70,11 @@ async def test_what_a_killed_worker_had_is_run_by_another(store: str, tmp_path: 
             first = await crew.worker("first", **QUICK)
             task_id = await crew.task(client, 3, until=str(gate))
             await until(lambda: len(crew.noted("began")) == 1, "the first worker has it")
-            await crew.worker("second", **QUICK)
+            await crew.worker("second", **PATIENT)
             first.send(signal.SIGKILL)
             await until(lambda: len(crew.noted("began")) == 2, "the second worker has it")
             gate.touch()
-            task = await client.wait_for_task(task_id, 30)
+            task = await client.wait_for_task(task_id, 90)
             pids = [words[-1] for words in crew.noted("began")]
             assert (task.status, task.attempt) == (Status.COMPLETED, 2)
             assert [words[-1] for words in crew.noted("ended")] == pids[1:]
@@ -85,7 +86,7 @@ async def test_a_server_that_is_killed_costs_no_run_and_no_result(store: str, tm
     async with served_on(store, tmp_path) as served:
         crew, client = await crew_on(served, tmp_path)
         async with client:
-            await crew.worker("one", ADE_WORKER__LEASE_S="30", ADE_WORKER__HEARTBEAT_S="1", ADE_WORKER__THREADS="4")
+            await crew.worker("one", ADE_WORKER__THREADS="4", **PATIENT)
             gates = [tmp_path / f"gate-{number}" for number in range(3)]
             ids: dict[str, int] = {}
             for turn, gate in enumerate(gates):
@@ -97,7 +98,7 @@ async def test_a_server_that_is_killed_costs_no_run_and_no_result(store: str, tm
                 gate.touch()  # what runs comes to its end while nobody is there to be told
                 await until(partial(crew.has_noted, "ended", turn * 20 + 4), "some of them have ended")
                 await served.start()
-            tasks = await asyncio.gather(*(client.wait_for_task(task_id, 30) for task_id in ids))
+            tasks = await asyncio.gather(*(client.wait_for_task(task_id, 90) for task_id in ids))
             assert {task.status for task in tasks} == {Status.COMPLETED}
             results = {task_id: await result_of(client, task_id) for task_id in ids}
             assert results == {task_id: number * number for task_id, number in ids.items()}
@@ -109,7 +110,7 @@ async def test_a_function_that_blocks_the_worker_keeps_its_lease(tmp_path: Path)
         crew, client = await crew_on(served, tmp_path)
         async with client:
             await crew.worker("blocked", **QUICK)
-            task = await client.wait_for_task(await crew.task(client, 1, "block", seconds=4.0), 30)
+            task = await client.wait_for_task(await crew.task(client, 1, "block", seconds=9.0), 90)
             assert (task.status, task.attempt, len(crew.noted("began"))) == (Status.COMPLETED, 1, 1)
 
 
@@ -128,7 +129,7 @@ async def test_a_worker_of_several_processes_ends_cleanly(tmp_path: Path) -> Non
             worker = served.worker("several", APP, await _other_token(served), ADE_WORKER__PROCESSES="2")
             await until(lambda: worker.log().count("worker.started") == 2, "both processes are up")
             task_id = await crew.task(client, 7, "compute")
-            task = await client.wait_for_task(task_id, 30)
+            task = await client.wait_for_task(task_id, 90)
             assert (task.status, await result_of(client, task_id)) == (Status.COMPLETED, -7)
             worker.send(signal.SIGTERM)
             assert await worker.exit_code() == 0, worker.log()

@@ -10,9 +10,9 @@ import pytest
 from ade import Ade, Context, Status
 from ade.app.remote_worker.working import work_over_http
 from ade.core.accounts.permissions import Role
-from ade.net.pool import origin_of
 from tests.app.remote_worker.conftest import PATIENCE_S, Remote, at_work, far_app
 from tests.http.conftest import House, open_house, store_url
+from tests.servers.ports import ReservedPort
 from tests.worker.workshop import eventually
 
 
@@ -27,7 +27,7 @@ async def test_a_worker_that_stops_lets_what_runs_come_to_its_end(house: House, 
 
     async with at_work(house, app) as remote:
         task_id = await remote.task("slow")
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), PATIENCE_S)
         remote.stop.set()
         await _is_draining(house)
         later = await remote.task("slow")
@@ -57,7 +57,7 @@ async def test_one_that_must_hurry_hands_back_what_runs(house: House, app: Ade) 
 
     async with at_work(house, app) as remote:
         task_id = await remote.task("endless")
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), PATIENCE_S)
         remote.hurry.set()
         handover = await remote.ended()
         task = await remote.get(task_id)
@@ -86,17 +86,17 @@ async def test_a_server_that_was_away_gets_the_result_when_it_is_back(tmp_path: 
         await ctx.progress(1)
         return "kept"
 
-    url = store_url("sqlite", tmp_path)
+    url, reserved = store_url("sqlite", tmp_path), ReservedPort()  # a port that who tries to reach it does not take
     stop = asyncio.Event()
-    async with open_house(url, tmp_path) as house:
-        token, port = await house.token(Role.WORKER), origin_of(house.url).port
+    async with open_house(url, tmp_path, **{"http.port": reserved.number}) as house:
+        token = await house.token(Role.WORKER)
         working = asyncio.create_task(work_over_http(app, house.url, stop, token=token))
         remote = Remote(house)
         await eventually(lambda: _knows(house))
         task_id = await remote.task("slow")
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), PATIENCE_S)
     go_on.set()  # now nobody is there to be told
-    async with open_house(url, tmp_path, **{"http.port": port}) as house:
+    async with open_house(url, tmp_path, **{"http.port": reserved.number}) as house:
         remote = Remote(house)
         ended = await remote.final(task_id)
         assert (ended.status, bytes(ended.result or b""), runs) == (Status.COMPLETED, b'"kept"', [1])
@@ -105,6 +105,7 @@ async def test_a_server_that_was_away_gets_the_result_when_it_is_back(tmp_path: 
         stop.set()
         handover = await asyncio.wait_for(working, PATIENCE_S)
         assert handover.left_behind == ()
+    reserved.release()
 
 
 async def _knows(house: House) -> bool:
@@ -136,15 +137,16 @@ async def test_a_worker_waits_for_its_server_to_start(tmp_path: Path) -> None:
     async def plain() -> int:
         return 1
 
-    url = store_url("sqlite", tmp_path)
-    async with open_house(url, tmp_path) as house:
-        token, port, address = await house.token(Role.WORKER), origin_of(house.url).port, house.url
+    url, reserved = store_url("sqlite", tmp_path), ReservedPort()
+    async with open_house(url, tmp_path, **{"http.port": reserved.number}) as house:
+        token, address = await house.token(Role.WORKER), house.url
     early = asyncio.create_task(work_over_http(app, address, stop, token=token))
-    async with open_house(url, tmp_path, **{"http.port": port}) as house:
+    async with open_house(url, tmp_path, **{"http.port": reserved.number}) as house:
         await eventually(lambda: _knows(house))
         assert await Remote(house).result("plain") == 1
         stop.set()
         await asyncio.wait_for(early, PATIENCE_S)
+    reserved.release()
 
 
 async def test_one_that_was_never_answered_can_be_stopped() -> None:

@@ -66,7 +66,7 @@ def test_who_waits_is_let_in_when_the_lock_is_free(served: Shop) -> None:
     with started(served.elsewhere, *ACQUIRE, "--write", REPO, "--owner", "ci", "--", "echo", "mine", **there) as waits:
         eventually(lambda: waiting_for(served, REPO) == ["the-admin/ci"], "its place in line")
         served.local("locks", "release", "a", "--force", "--reason", "test")
-        out, err = waits.communicate(timeout=20)
+        out, err = waits.communicate(timeout=90)
 
     assert (waits.returncode, out, err) == (0, "mine\n", "")
 
@@ -74,13 +74,13 @@ def test_who_waits_is_let_in_when_the_lock_is_free(served: Shop) -> None:
 @pytest.mark.realtime
 def test_a_command_is_ended_with_all_it_started_when_the_lock_is_lost(served: Shop) -> None:
     script, child = "trap '' TERM; sleep 300 & echo $! > child; wait; sleep 300", served.elsewhere / "child"
-    options = ("--write", REPO, "--ttl", "1", "--", "sh", "-c", script)
+    options = ("--write", REPO, "--ttl", "6", "--", "sh", "-c", script)
     with started(served.elsewhere, *ACQUIRE, *options, **served.environment()) as running:
         eventually(lambda: number_in(child) > 0, "the start of its child")
         [holder] = served.local("locks", "show", REPO, "--json").json["holders"]
         eventually(lambda: beats(served) > 1, "its renewal")
         served.local("locks", "release", holder["request_id"], "--force", "--reason", "test")
-        _, complaint = running.communicate(timeout=20)
+        _, complaint = running.communicate(timeout=90)
 
     assert (running.returncode, "lock_lost" in complaint) == (4, True)
     eventually(lambda: not is_alive(number_in(child)), "the end of the command")
@@ -90,11 +90,11 @@ def test_a_command_is_ended_with_all_it_started_when_the_lock_is_lost(served: Sh
 def test_a_command_does_not_go_on_without_the_server(served: Shop) -> None:
     """The lock may be somebody else's by then."""
     child = served.elsewhere / "child"
-    options = ("--write", REPO, "--ttl", "1", "--", "sh", "-c", "echo $$ > child; exec sleep 300")
+    options = ("--write", REPO, "--ttl", "6", "--", "sh", "-c", "echo $$ > child; exec sleep 300")
     with started(served.elsewhere, *ACQUIRE, *options, **served.environment()) as running:
         eventually(lambda: number_in(child) > 0, "its start")
         served.stop()
-        _, complaint = running.communicate(timeout=30)
+        _, complaint = running.communicate(timeout=90)
 
     assert (running.returncode, "lock_lost" in complaint) == (4, True)
     eventually(lambda: not is_alive(number_in(child)), "the end of the command")

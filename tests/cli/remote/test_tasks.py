@@ -77,7 +77,7 @@ def test_lines_are_followed_until_the_task_is_cancelled_by_somebody_else(served:
     with started(served.elsewhere, "logs", "--follow", task_id, **served.environment()) as follower:
         cancelled = served.remote("cancel", task_id[-8:], "--reason", "no need")
         assert cancelled == Answer(0, f"{task_id}  cancelled  pack\n", "")
-        out, err = follower.communicate(timeout=30)
+        out, err = follower.communicate(timeout=90)
     assert (follower.returncode, out, err) == (0, "", "It has written no lines.\n")
 
 

@@ -17,7 +17,9 @@ from ade.core.locks.wishes import LockMode, Wish, read, wishes_of, write
 from ade.governance.locks.fences import Fence
 from ade.governance.locks.held import HeldLock
 from ade.governance.locks.keeper import LockKeeper
+from ade.governance.runtime import set_value
 from ade.ports import LockQuery, LockStore, Stores
+from tests.stalls import undisturbed
 
 DB, REPO = "database:prod-db-01", "repo:app"
 
@@ -31,7 +33,7 @@ def wanting(*wanted: str | Wish, scope: str = "", priority: int = 5, ttl_ms: int
 async def waiting_for(stores: Stores, resource: str, count: int) -> None:
     """Until so many stand in line."""
     assert stores.locks is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             found = await stores.locks.find(LockQuery(namespace="default", resource=resource))
             if sum(one.is_waiting for one in found) == count:
@@ -56,7 +58,7 @@ async def test_twenty_agents_have_it_one_after_the_other(keeper: LockKeeper) -> 
         inside -= 1
         await keeper.release(held)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(agent(number) for number in range(20)))
 
     assert most == 1
@@ -89,40 +91,40 @@ async def test_whoever_gives_up_leaves_the_line(stores: Stores, keeper: LockKeep
 async def test_nobody_waits_longer_than_it_wants_to(keeper: LockKeeper) -> None:
     await keeper.acquire(wanting(DB), wait_ms=0)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(LockTimeout):
             await keeper.acquire(wanting(DB), wait_ms=200)
 
 
 @pytest.mark.realtime
 async def test_a_lock_is_kept_beyond_its_first_lease(stores: Stores, keeper: LockKeeper) -> None:
-    held = await keeper.acquire(wanting(DB, ttl_ms=1_000), wait_ms=0)
-    await asyncio.sleep(1.5)
+    async def story() -> None:
+        held = await keeper.acquire(wanting(f"database:{os.urandom(4).hex()}", ttl_ms=1_000), wait_ms=0)
+        await asyncio.sleep(1.5)
 
-    held.check()
-    assert held.grant.heartbeats >= 2
+        held.check()
+        assert held.grant.heartbeats >= 2
+
+    await undisturbed(story, stall_s=0.2)
 
 
 @pytest.mark.realtime
 async def test_one_that_was_taken_away_is_known_to_be_lost(stores: Stores, keeper: LockKeeper) -> None:
-    held = await keeper.acquire(wanting(DB, ttl_ms=1_000), wait_ms=0)
+    await set_value(stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
+    held = await keeper.acquire(wanting(DB), wait_ms=0)
     lost = asyncio.Event()
     held.when_lost(lost.set)
     assert stores.locks is not None
     await stores.locks.take_away("default", held.id, reason="stuck", by="ada")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await lost.wait()
     with pytest.raises(LockLost, match="taken away"):
         held.token()
 
 
 @pytest.mark.realtime
-async def test_no_answer_is_needed_to_know_that_it_is_lost(stores: Stores, keeper: LockKeeper) -> None:
-    held = await keeper.acquire(wanting(DB, ttl_ms=1_000), wait_ms=0)
-    lost = asyncio.Event()
-    held.when_lost(lost.set)
-
+async def test_no_answer_is_needed_to_know_that_it_is_lost(stores: Stores) -> None:
     class Silent:
         def __getattr__(self, name: str) -> object:
             async def never(*_: object, **__: object) -> None:
@@ -130,11 +132,19 @@ async def test_no_answer_is_needed_to_know_that_it_is_lost(stores: Stores, keepe
 
             return never
 
-    keeper._renewals._store = Silent()  # type: ignore[assignment]  # the store does not answer any more
-    async with asyncio.timeout(1):
-        await lost.wait()
-    with pytest.raises(LockLost, match="not renewed in time"):
-        held.check()
+    async def story() -> None:
+        keeper = LockKeeper(stores)
+        held = await keeper.acquire(wanting(f"database:{os.urandom(4).hex()}", ttl_ms=1_000), wait_ms=0)
+        lost = asyncio.Event()
+        held.when_lost(lost.set)
+
+        keeper._renewals._store = Silent()  # type: ignore[assignment]  # the store does not answer any more
+        async with asyncio.timeout(1):
+            await lost.wait()
+        with pytest.raises(LockLost, match="not renewed in time"):
+            held.check()
+
+    await undisturbed(story, stall_s=0.1)
 
 
 class TestWidening:
@@ -148,7 +158,7 @@ class TestWidening:
             await keeper.upgrade(other, DB, upgrade_id="up2", wait_ms=None)
         await keeper.release(other)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await widening
         assert held.mode(DB) is LockMode.EXCLUSIVE
         assert held.token() > token
@@ -180,7 +190,7 @@ class TestRings:
                 await keeper.release(mine)
 
         ready = [asyncio.Event() for _ in range(size)]
-        async with asyncio.timeout(7):
+        async with asyncio.timeout(60):
             ends = await asyncio.gather(*(agent(number) for number in range(size)))
 
         assert sorted(ends) == ["gave way"] + ["went on"] * (size - 1)
@@ -194,7 +204,7 @@ class TestRings:
             asyncio.create_task(one.acquire(wanting(REPO, scope="a"), wait_ms=None)),
             asyncio.create_task(two.acquire(wanting(DB, scope="b"), wait_ms=None)),
         ]
-        async with asyncio.timeout(7):
+        async with asyncio.timeout(60):
             done, _ = await asyncio.wait(crossing, return_when=asyncio.FIRST_COMPLETED)
             [victim] = done
             assert isinstance(victim.exception(), DeadlockVictim)
@@ -255,7 +265,7 @@ async def test_one_who_is_let_in_before_it_knows_that_it_has_to_wait_has_the_loc
         await keeper.release(await other)
 
     slow.meanwhile = everybody_leaves
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         late = await keeper.acquire(wanting(DB), wait_ms=None)
     late.check()
     await keeper.close()
@@ -268,7 +278,7 @@ async def test_threads_without_a_loop_have_it_one_after_the_other(stores: Stores
         request, asked_at = wanting(DB), time.monotonic()
         held = keeper.acquire_blocking(request, wait_ms=None)
         if isinstance(held, LockRequest):
-            held = asyncio.run_coroutine_threadsafe(keeper.wait_in_line(held, asked_at), loop).result(20)
+            held = asyncio.run_coroutine_threadsafe(keeper.wait_in_line(held, asked_at), loop).result(60)
         tokens.append(held.token())
         keeper.release_blocking(held)
 
@@ -279,14 +289,16 @@ async def test_threads_without_a_loop_have_it_one_after_the_other(stores: Stores
 
 
 async def test_what_a_thread_holds_is_renewed(stores: Stores, keeper: LockKeeper) -> None:
-    held = await asyncio.to_thread(keeper.acquire_blocking, wanting(DB, ttl_ms=1_000), wait_ms=0)
+    await set_value(stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
+    await keeper.learn()
+    held = await asyncio.to_thread(keeper.acquire_blocking, wanting(DB), wait_ms=0)
     assert isinstance(held, HeldLock)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             [found] = await stores.locks.look("default", [held.id])
             assert found is not None, "it must not run out"
-            if found.heartbeats >= 4:  # longer than its lease
+            if found.heartbeats >= 4:
                 break
             await asyncio.sleep(0.05)
     held.check()
@@ -307,7 +319,7 @@ async def test_who_waits_when_the_store_is_closed_is_told_so(stores: Stores, kee
 
     await keeper.close()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(StoreUnavailable, match="closed"):
             await waiting
     assert held.id not in [one.id for one in await stores.locks.find(LockQuery())]

@@ -21,7 +21,7 @@ from tests.servers.ports import HOST, ReservedPort
 from tests.servers.waiting import until
 
 USER, PASSWORD = "ade", "s3cret p@ss/word"
-_PATIENCE_S = 30.0
+_PATIENCE_S = 90.0
 # What only costs time: the folder is thrown away in any case.
 _SETTINGS = ("fsync=off", "shared_buffers=8MB", "max_connections=30", "autovacuum=off", "log_timezone=UTC")
 _PR_SET_PDEATHSIG = 1

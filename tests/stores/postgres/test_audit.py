@@ -123,7 +123,7 @@ async def test_a_copier_whose_session_ends_in_the_middle_has_added_nothing(
 async def test_a_path_that_swallows_everything_is_given_up_and_made_anew(
     postgres_server: PostgresServer, schema: str, proxy: Proxy
 ) -> None:
-    audit = PostgresAudit(address_of(postgres_server.url(schema, port=proxy.port)), answer_within_s=0.5)
+    audit = PostgresAudit(address_of(postgres_server.url(schema, port=proxy.port)), answer_within_s=3.0)
     await audit.append(events(1))
     proxy.blackhole()
     with pytest.raises(StoreUnavailable, match="gave no answer"):
@@ -145,7 +145,7 @@ async def test_a_copier_that_is_stopped_while_the_server_is_silent_does_not_hang
         await asyncio.wait_for(audit.append(events(2)), 0.1)
     await audit.close()
     [thread] = audit._thread._threads
-    await asyncio.to_thread(thread.join, 5)
+    await asyncio.to_thread(thread.join, 60)
     assert not thread.is_alive()
 
 

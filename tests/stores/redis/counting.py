@@ -27,7 +27,7 @@ return tonumber(redis.call('GET', prefix .. 'count'))
 QUICK = RedisOptions(command_timeout_s=0.4, connect_timeout_s=0.4, confirm_timeout_ms=200, allow_volatile=True)
 
 # For answers that must come, however busy the machine is.
-PATIENT = RedisOptions(command_timeout_s=40, confirm_timeout_ms=10_000, allow_volatile=True)
+PATIENT = RedisOptions(command_timeout_s=40, connect_timeout_s=40, confirm_timeout_ms=10_000, allow_volatile=True)
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ class Load:
             await count(self._link, f"{caller}-{number}", number % self._link.partitions)
             self.answered += 1
 
-    async def go_on(self, requests: int, within_s: float = 15) -> None:
+    async def go_on(self, requests: int, within_s: float = 60) -> None:
         """Wait until this many more were answered."""
         wanted = self.answered + requests
         async with asyncio.timeout(within_s):

@@ -41,6 +41,7 @@ from tests.servers.server import PLAIN, Options, Server, User
 from tests.servers.waiting import until
 from tests.stores.redis.counting import QUICK
 
+HASTY = 0.4  # seconds for each try, where a story is about answers that do not come
 SOURCE = Path(__file__).parents[3] / "src"
 Work = TaskFunction[[str], None]
 
@@ -56,12 +57,18 @@ def path(server: Server) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread whose answer is late closes every connection that is idle. Here none is late because of the machine."""
+    monkeypatch.setattr(direct, "_ANSWER_S", 40.0)
+
+
 class Program:
     """A program without an event loop, and the task it enqueues."""
 
     def __init__(self, url: str, **more: Any) -> None:
-        quick = {"allow_volatile": True, "command_timeout_s": 0.4, "confirm_timeout_s": 0.2, "patience_s": 8.0}
-        settings = Settings(store=StoreSettings(url=url), redis=RedisSettings(**quick | more))
+        usual = {"allow_volatile": True, "command_timeout_s": 40.0, "confirm_timeout_s": 0.2, "patience_s": 60.0}
+        settings = Settings(store=StoreSettings(url=url), redis=RedisSettings(**usual | more))
         self.ade = Ade(settings=settings)
 
         @self.ade.task(name="work")
@@ -95,6 +102,12 @@ class Program:
 @pytest.fixture
 def program(server: Server, path: Proxy) -> Iterator[Program]:
     with Program(path.url(server.url)) as program:
+        yield program
+
+
+@pytest.fixture
+def hasty(server: Server, path: Proxy) -> Iterator[Program]:
+    with Program(path.url(server.url), command_timeout_s=HASTY) as program:
         yield program
 
 
@@ -182,7 +195,7 @@ def test_threads_share_few_connections(server: Server, path: Proxy) -> None:
 
         assert len({handle.id for handle in handles}) == 200
         assert program.stored() == 201
-        assert path.connections <= 3 + 3 + 4  # of threads, of the portal's loop, and some that were lost meanwhile
+        assert path.connections <= 3 + 3 + 1  # of threads, of the portal's loop, and the one that hears of news
 
 
 def test_threads_that_come_at_once_share_few_connections_too(server: Server) -> None:
@@ -190,7 +203,7 @@ def test_threads_that_come_at_once_share_few_connections_too(server: Server) -> 
     with Program(server.url, connections=2) as crowded, ThreadPoolExecutor(24) as pool:
 
         def enqueue(number: int) -> str:
-            at_once.wait(10)
+            at_once.wait(60)
             return crowded.work.enqueue(str(number)).wait().id
 
         crowded.lines()._close_idle()
@@ -275,14 +288,14 @@ def test_where_servers_change_places_or_replicas_confirm_it_is_not_offered() -> 
 # When something is amiss.
 
 
-def test_a_lost_answer_does_not_make_two_tasks(program: Program, path: Proxy) -> None:
+def test_a_lost_answer_does_not_make_two_tasks(hasty: Program, path: Proxy) -> None:
     path.drop_replies(1, containing="EVALSHA")
 
-    task = program.work.enqueue("a").wait()
+    task = hasty.work.enqueue("a").wait()
 
     path.wait_lost()
     assert task.status().wait() is Status.PENDING
-    assert program.stored() == 2
+    assert hasty.stored() == 2
 
 
 def test_a_closed_connection_is_not_noticed(program: Program, path: Proxy) -> None:
@@ -295,31 +308,31 @@ def test_a_closed_connection_is_not_noticed(program: Program, path: Proxy) -> No
 
 @pytest.mark.faults
 def test_a_silent_path_is_waited_for_and_used_again(
-    program: Program, path: Proxy, monkeypatch: pytest.MonkeyPatch
+    hasty: Program, path: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "_RESTING_S", 0.0)
     path.blackhole()
-    waiting = Background(lambda: program.work.enqueue("a").wait())
+    waiting = Background(lambda: hasty.work.enqueue("a").wait())
     until(lambda: path.connections > 2, "another try")
     path.heal(forget=True)
 
     assert waiting.result().status().wait() is Status.PENDING
-    assert program.stored() == 2
-    monkeypatch.setattr(program.ade, "portal", None)
-    program.work.enqueue("b").wait()
+    assert hasty.stored() == 2
+    monkeypatch.setattr(hasty.ade, "portal", None)
+    hasty.work.enqueue("b").wait()
     monkeypatch.undo()
-    assert program.stored() == 3
+    assert hasty.stored() == 3
 
 
 @pytest.mark.faults
 def test_a_path_that_stays_silent_is_told(server: Server, path: Proxy) -> None:
-    with Program(path.url(server.url), patience_s=1.0) as program:
+    with Program(path.url(server.url), command_timeout_s=HASTY, patience_s=1.0) as program:
         path.blackhole()
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match="no answer in time"):
             program.work.enqueue("a").wait()
 
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # and not a minute, as usual
         path.heal()
 
 
@@ -351,8 +364,10 @@ def test_a_full_server_says_so(program: Program, server: Server) -> None:
 
 
 def test_closing_lets_a_thread_go_that_waits(program: Program, path: Proxy) -> None:
+    program.work.enqueue("first of its connection").wait()
     path.blackhole()
     lines = program.lines()
+    assert lines._idle
     waiting = Background(lambda: program.work.enqueue("a").wait())
     until(lambda: not lines._idle, "the call to take a connection")
     program.ade.close().wait()
@@ -360,6 +375,23 @@ def test_closing_lets_a_thread_go_that_waits(program: Program, path: Proxy) -> N
     with pytest.raises((StoreUnavailable, CancelledError)):
         waiting.result()
     path.heal()
+
+
+def test_a_line_that_was_opened_while_all_were_closed_is_not_used(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would let the thread go that waits for an answer on it."""
+    lines, open_line = program.lines(), direct.DirectLine.open
+
+    def slow_to_open(*where: Any) -> direct.DirectLine:
+        opened = open_line(*where)
+        lines.close()
+        return opened
+
+    monkeypatch.setattr(direct.DirectLine, "open", slow_to_open)
+    with pytest.raises(direct.NotAnswered):
+        lines._new_line()
+    assert not lines._lines
 
 
 # Forked processes.
@@ -418,7 +450,7 @@ class Background:
         return self._thread.is_alive()
 
     def result(self) -> TaskHandle[None]:
-        self._thread.join(20)
+        self._thread.join(90)
         if self._error is not None:
             raise self._error
         assert self._answer is not None, "the call has not come back"
@@ -437,6 +469,6 @@ def run_program(program: str) -> "subprocess.CompletedProcess[str]":
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )

@@ -12,7 +12,7 @@ from ade.settings import RedisSettings, Settings, StoreSettings
 from tests.servers.pool import POOL
 from tests.servers.server import DURABLE
 
-PATIENCE_S = 30
+PATIENCE_S = 90
 USUAL = RedisSettings()
 OWN = RedisSettings(
     task_stream="stream:task", group="cg:workers", result_stream="stream:result", dlq_stream="stream:dlq"

@@ -35,7 +35,7 @@ from tests.servers.server import DURABLE
 from tests.worker.workshop import eventually
 
 PROGRAM = ROOT / "tests" / "stores" / "redis" / "foreign_worker.py"
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.servers.plugin import tls_or_skip
 from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
 from tests.servers.server import DURABLE, PLAIN, Options, Server, User
+from tests.stalls import undisturbed
 from tests.stores.redis.counting import COUNT, PATIENT, QUICK, Load, count, counted, linked
 
 
@@ -71,7 +73,9 @@ async def test_a_reply_lost_after_the_work_was_done_does_not_do_it_twice(
     assert await count(link, "lost") == 2
 
     path.wait_lost()
-    assert server.command("MGET", "ade:count", "ade:runs") == ["2", "3"]
+    done, runs = server.command("MGET", "ade:count", "ade:runs")
+    assert int(done) == 2
+    assert int(runs) >= 3  # more only if the machine was slow: then it is asked once more
 
 
 async def test_a_late_answer_is_never_taken_for_that_of_another_command(link: Link, path: Proxy) -> None:
@@ -87,12 +91,14 @@ async def test_a_late_answer_is_never_taken_for_that_of_another_command(link: Li
 async def test_a_call_into_a_black_hole_ends_with_its_patience_and_says_where(link: Link, path: Proxy) -> None:
     await count(link, "before")
     path.blackhole()
-    began = time.monotonic()
 
-    with pytest.raises(StoreUnavailable, match=path.address):
-        await link.ask(0, ("GET", "anything"), patience_s=1)
+    async def story() -> None:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match=path.address):
+            await link.ask(0, ("GET", "anything"), patience_s=1)
+        assert time.monotonic() - began < 1.5
 
-    assert time.monotonic() - began < 1.5
+    await undisturbed(story, stall_s=0.2)
 
 
 async def test_work_goes_on_when_the_path_is_back_even_if_it_has_forgotten_all_connections(
@@ -106,9 +112,9 @@ async def test_work_goes_on_when_the_path_is_back_even_if_it_has_forgotten_all_c
     path.heal(forget=True)
     healed = time.monotonic()
 
-    await asyncio.gather(*waiting)
+    await asyncio.gather(*waiting)  # each is patient for ten seconds
 
-    assert time.monotonic() - healed < 5
+    assert time.monotonic() - healed < 9
     assert await counted(link) == 20
 
 
@@ -122,7 +128,7 @@ async def test_connections_killed_in_a_loop_lose_nothing(link: Link, server: Ser
 
 
 async def test_many_calls_share_few_connections(server: Server, path: Proxy) -> None:
-    async with linked(path.url(server.url), RedisOptions(connections=4)) as link:
+    async with linked(path.url(server.url), replace(PATIENT, connections=4)) as link:
         await asyncio.gather(*(count(link, str(number)) for number in range(200)))
 
         assert await counted(link) == 200
@@ -184,13 +190,13 @@ async def test_a_full_server_says_so(server_binary: Binary) -> None:
 
 async def test_a_crowded_server_is_waited_for(server_binary: Binary) -> None:
     with Server(server_binary, PLAIN.plus(maxclients="10")) as crowded:
-        link = Link.to(crowded.url, RedisOptions(patience_s=5))
+        link = Link.to(crowded.url, RedisOptions(patience_s=60))
         await link.ask(0, ("PING",))
         crowded.command("CLIENT", "KILL", "TYPE", "normal")
-        crowd = [await Line.open("127.0.0.1", crowded.port, timeout_s=5) for _ in range(10)]
+        crowd = [await Line.open("127.0.0.1", crowded.port, timeout_s=30) for _ in range(10)]
         waiting = asyncio.create_task(link.ask(0, ("PING",)))
-        turned_away = await Line.open("127.0.0.1", crowded.port, timeout_s=5)
-        assert "max number of clients" in str(await turned_away.listen(5))
+        turned_away = await Line.open("127.0.0.1", crowded.port, timeout_s=30)
+        assert "max number of clients" in str(await turned_away.listen(30))
         assert not waiting.done()
 
         for line in (*crowd, turned_away):
@@ -279,7 +285,7 @@ async def test_what_a_replica_has_is_confirmed_and_what_it_has_not_is_accepted(s
 
 async def _replicated(link: Link) -> None:
     """Wait until the replica follows."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await link.ask(0, ("INCR", "tries"), ("WAIT", 1, 100)))[1] != 1:
             pass
 
@@ -302,12 +308,14 @@ async def test_a_blocking_call_gives_up_within_a_heartbeat(
     monkeypatch.setattr("ade.stores.redis.link.script", lambda name: COUNT)
     link.run_blocking("count", 0, {"id": "before"})
     path.blackhole()
-    began = time.monotonic()
 
-    with pytest.raises(StoreUnavailable):
-        await asyncio.to_thread(link.run_blocking, "count", 0, {"id": "during"})
+    async def story() -> None:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            await asyncio.to_thread(link.run_blocking, "count", 0, {"id": "during"})
+        assert time.monotonic() - began < 4.8
 
-    assert time.monotonic() - began < 4.8
+    await undisturbed(story, stall_s=0.2)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # that is what a loop leaves behind which ends without a word

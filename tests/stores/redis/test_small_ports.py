@@ -203,11 +203,11 @@ async def test_a_queue_configured_twice_by_one_request_is_told_of_once(ports: Po
 async def test_who_waits_for_work_hears_of_a_configured_queue_once(server: Server, ports: Ports) -> None:
     with server.client() as client, client.pubsub(ignore_subscribe_messages=True) as listener:
         listener.subscribe(ports.link.options.channel)
-        assert listener.get_message(timeout=5) is None  # the subscription itself
+        assert listener.get_message(timeout=30) is None  # the subscription itself
 
         await ports.queues.configure(Queue(name="a"))
 
-        heard = listener.get_message(timeout=5)
+        heard = listener.get_message(timeout=60)
         assert heard is not None
         assert heard["data"] == "work"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 def command(program: str, *arguments: object) -> list[str]:

@@ -1,9 +1,11 @@
 """Several processes on one file: they wait for each other, wake each other and never meet a lock error."""
 
 import asyncio
-import time
+import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,18 +21,18 @@ from tests.stores.sqlite.processes import answer_of, command, line_of, started
 
 async def test_while_another_process_holds_the_lock_calls_wait_and_the_loop_goes_on(scene: Scene, path: Path) -> None:
     running = await scene.start()
-    with started(command("hold_lock", path, 1.5)) as holder:
+    with started(command("hold_lock", path, 3.0)) as holder:
         assert line_of(holder) == "held"
         waiting = [asyncio.create_task(scene.add()), asyncio.create_task(scene.succeed(running))]
         renewing = asyncio.create_task(asyncio.to_thread(scene.renew))
-        longest, before = 0.0, time.monotonic()
+        turns = 0
         while not all(task.done() for task in (*waiting, renewing)):
             await asyncio.sleep(0.01)
-            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+            turns += 1
             assert (await scene.stores.tasks.get([running.id])) != [None]  # who reads does not wait
         await asyncio.gather(*waiting, renewing)
 
-    assert longest < 1.0
+    assert turns > 10  # of about a hundred; a loop that waits with them makes one or two
     assert await scene.status(running.id) == Status.COMPLETED
 
 
@@ -81,6 +83,18 @@ async def test_a_hint_wakes_another_process(open_store: OpenStore, path: Path) -
         assert line_of(waiter) == "rung"
 
 
+async def at_once(scene: Scene, *calls: Coroutine[Any, Any, object]) -> None:
+    """All of them ask while the writer has something else to do, however fast it is or slow they are."""
+    assert isinstance(scene.stores.tasks, SqliteTasks)
+    gate = threading.Event()
+    busy = asyncio.create_task(scene.stores.tasks._writer.call(lambda _: gate.wait(60)))
+    asking = [asyncio.create_task(call) for call in calls]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(busy, *asking)
+
+
 async def test_many_callers_at_once_share_few_transactions(scene: Scene) -> None:
     assert isinstance(scene.stores.tasks, SqliteTasks)
     commits = 0
@@ -92,13 +106,14 @@ async def test_many_callers_at_once_share_few_transactions(scene: Scene) -> None
 
     await scene.stores.tasks._writer.call(lambda connection: connection.set_commit_hook(count))
     commits = 0
-    await asyncio.gather(*(scene.add() for _ in range(200)))
-    adding, commits = commits, 0
+    await at_once(scene, *(scene.add() for _ in range(200)))
+    adding = commits
     running = await scene.claim(200)
-    await asyncio.gather(*(scene.succeed(task) for task in running))
+    commits = 0
+    await at_once(scene, *(scene.succeed(task) for task in running))
 
     assert adding <= 20
-    assert commits <= 21
+    assert commits <= 20
     assert await scene.counts() == {"completed": 200}
 
 
@@ -119,7 +134,7 @@ async def test_what_was_asked_for_before_the_end_is_done_and_what_comes_later_is
     adding = [asyncio.create_task(add_after(turns % 10)) for turns in range(200)]
     await asyncio.sleep(0)
     await scene.stores.close()
-    kept = await asyncio.wait_for(asyncio.gather(*adding), 10)
+    kept = await asyncio.wait_for(asyncio.gather(*adding), 60)
 
     again = Scene(await open_store(clock), clock)
     assert (await again.counts()).get("pending", 0) == sum(kept)

@@ -76,7 +76,7 @@ async def test_a_backup_made_while_work_goes_on_is_whole_and_ends(
         return rounds
 
     working = asyncio.create_task(work())
-    steps = await asyncio.wait_for(backed_up(stores, tmp_path / "copy.db"), 30)
+    steps = await asyncio.wait_for(backed_up(stores, tmp_path / "copy.db"), 120)
     ends.set()
 
     assert await working > 1

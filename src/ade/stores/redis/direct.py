@@ -196,7 +196,14 @@ class Direct:
             with self._lock:
                 self._opening -= 1
                 self._lines.update(opened)
-        return opened[0]
+        return self._unless_closed(opened[0])
+
+    def _unless_closed(self, line: DirectLine) -> DirectLine:
+        """Whoever closed all lines meanwhile has not seen this one, and could not let its thread go."""
+        if self._closed:
+            self._drop(line)
+            raise NotAnswered
+        return line
 
     def _rest(self) -> None:
         """Leave it to the usual way for a while. Idle connections went through the same trouble."""

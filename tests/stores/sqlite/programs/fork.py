@@ -28,7 +28,7 @@ async def tries(stores: Stores, scene: Scene) -> list[str]:
     met = []
     for action in (add, read, renew, close):
         try:
-            await asyncio.wait_for(action(), 5)
+            await asyncio.wait_for(action(), 30)
             met.append(f"{action.__name__}:went_through")
         except AdeError as error:
             met.append(f"{action.__name__}:{error.code}")
