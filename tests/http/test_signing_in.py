@@ -100,6 +100,18 @@ async def test_no_page_of_another_site_acts_through_a_session(small_house: House
     assert allowed.status == 201
 
 
+async def test_no_page_of_another_site_signs_somebody_in_behind_a_proxy_that_asks_for_a_password(
+    small_house: House,
+) -> None:
+    """A browser sends such a password by itself, so it proves nothing about who asks."""
+    await small_house.person("ada", Role.OPERATOR, password=PASSWORD)
+    form = {"name": "ada", "password": PASSWORD}
+    answer = await small_house.ask(
+        "POST", SESSIONS, form, by=None, authorization="Basic YTpi", origin="https://evil.example"
+    )
+    assert (answer.status, answer.code) == (403, "cross_site_request")
+
+
 async def test_a_page_of_another_site_cannot_listen_to_events(small_house: House) -> None:
     await small_house.person("ada", Role.OPERATOR, password=PASSWORD)
     cookie = await signed_in(small_house, "ada")

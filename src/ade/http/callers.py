@@ -47,7 +47,7 @@ async def visitor(service: Service, request: Request, route: Route) -> Visitor:
     credentials = read_credentials(shown, scheme=scheme, host=host, address=address)
     caller = await _caller(service, route, credentials)
     request.account = None if caller is None else caller.user.id
-    if credentials.token is None:
+    if not credentials.token:  # also for what is none, as a browser sends it to a proxy that asks for a password
         _check_origin(request, route, credentials, origin_of(scheme, host))
     return Visitor(caller, check_access(route, caller), credentials, address, cookie_name(scheme, host))
 

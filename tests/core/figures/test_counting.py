@@ -100,6 +100,14 @@ def test_a_task_that_is_gone_counts_under_other() -> None:
     assert count(counting, [ended]).minutes[0].groups[OTHER].completed == 1
 
 
+def test_as_many_groups_are_counted_apart_as_may_be_kept() -> None:
+    """A round is one look at the log, however many pages it reads."""
+    log = [_event("task.created", 1, f"t{n}", queue="q", name=f"n{n}", status="pending") for n in range(500)]
+    [minute] = count(Counting(), log).minutes.values()
+    assert len(minute.groups) == 500
+    assert OTHER not in minute.groups
+
+
 def test_an_end_of_another_run_is_not_measured() -> None:
     counting = Counting()
     log = life(0, [("task.stalled", 10)])

@@ -1,5 +1,7 @@
 """The cookie of a session: what is written so that a browser keeps it safe, and what is read of what comes back."""
 
+from weakref import ref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +70,19 @@ def test_nothing_but_a_secret_is_set() -> None:
     for wrong in ("", "x; Domain=example.org", "a\r\nX: y" + SECRET, SECRET + ";"):
         with pytest.raises(ValueError, match="no secret"):
             set_cookie(SAFE, wrong, 60)
+
+
+def test_what_a_stranger_calls_the_host_is_not_kept() -> None:
+    """Probes are answered whatever their header Host is."""
+
+    class Host(str):
+        pass
+
+    host = Host(f"{'x' * 10_000}:8411")
+    is_kept = ref(host)
+    assert cookie_name("http", host) == "ade-session-8411"
+    del host
+    assert is_kept() is None
 
 
 @given(st.text(max_size=200))

@@ -370,10 +370,12 @@ def test_closing_lets_a_thread_go_that_waits(program: Program, path: Proxy) -> N
     assert lines._idle
     waiting = Background(lambda: program.work.enqueue("a").wait())
     until(lambda: not lines._idle, "the call to take a connection")
+    began = time.monotonic()
     program.ade.close().wait()
 
     with pytest.raises((StoreUnavailable, CancelledError)):
         waiting.result()
+    assert time.monotonic() - began < 30  # and not for as long as an answer may take
     path.heal()
 
 

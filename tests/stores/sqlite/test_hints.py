@@ -1,6 +1,7 @@
 """Wake-ups through a touched file, seen by inotify or, where there is none, by looking again and again."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,56 @@ async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(pair: lis
     here.ring(WORK)
 
     assert await waiting < 30
+
+
+async def test_who_comes_and_goes_rings_for_nobody(pair: list[FileHints], tmp_path: Path) -> None:
+    """Programs that enqueue come and go all the time, and each ring for the rules makes everybody read them anew."""
+    here, there = pair
+    called = asyncio.Event()
+    there.follow(RULES, called.set)
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "hints").iterdir()}
+    passing = FileHints(tmp_path / "hints")
+    passing.follow(RULES, lambda: None)
+
+    await asyncio.to_thread(passing.close)
+
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "hints").iterdir()} == before
+    assert passing._thread is not None
+    assert not passing._thread.is_alive()
+    here.ring(RULES)
+    await asyncio.wait_for(called.wait(), 60)
+
+
+async def test_a_forked_process_that_closes_keeps_its_parent_neither_deaf_nor_busy(tmp_path: Path) -> None:
+    hints, called = FileHints(tmp_path / "hints"), asyncio.Event()
+    hints.follow(RULES, called.set)
+    os.eventfd_write(hints._end, 1)  # as `close` does there, where the thread is not
+    os.utime(tmp_path / "hints" / RULES)
+    await asyncio.wait_for(called.wait(), 60)
+    before = time.process_time()
+
+    await asyncio.sleep(0.5)
+
+    assert time.process_time() - before < 0.3
+    hints.close()
+
+
+async def test_a_watch_that_the_system_refused_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = FileHints(tmp_path / "hints"), FileHints(tmp_path / "hints")
+    there.follow(RULES, lambda: None)
+    with monkeypatch.context() as refusing:
+        refusing.setattr("ade.stores.sqlite.hints._add_watch", lambda descriptor, path: False)
+        seen = there.generation(WORK)
+        await there.wait(WORK, seen, 0)
+        assert there.generation(WORK) == seen  # or who waits again and again would do nothing else
+    await there.wait(WORK, there.generation(WORK), 1)
+    waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
+    await asyncio.sleep(0)
+
+    here.ring(WORK)
+
+    assert await waiting < 30
+    there.close()
 
 
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:

@@ -14,7 +14,7 @@ from ade.core.records import Task
 from ade.core.webhooks.names import is_own
 
 MOST_REMEMBERED = 20_000  # tasks
-MOST_GROUPS = 100  # in one look at the log, whatever is kept of them afterwards
+MOST_GROUPS = 500  # in one look at the log: as many as may be kept apart (figures.groups)
 _SKEW_MS = 1_000  # clocks of machines differ so much; what lies further back was told of another run
 
 

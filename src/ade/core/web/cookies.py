@@ -17,16 +17,20 @@ from functools import lru_cache
 Pairs = Sequence[tuple[str, str]]
 _MOST_CHARS, _MOST_COOKIES = 16_384, 100
 _VALUE = re.compile(r"[A-Za-z0-9_-]{20,200}", re.ASCII)  # what our secrets are made of
-_PORT = re.compile(r":(\d{1,5})$", re.ASCII)
+_PORT, _LONGEST_PORT = re.compile(r":(\d{1,5})$", re.ASCII), 6
 _ATTRIBUTES = "Path=/; HttpOnly; SameSite=Lax"
 
 
-@lru_cache(maxsize=1_000)  # of every request, and mostly for the same host
 def cookie_name(scheme: str, host: str | None) -> str:
     """For a request that was sent by this scheme to this host, as its header has it."""
     if scheme == "https":
         return "__Host-ade"
-    port = _PORT.search(host or "")
+    return _name_of_port((host or "")[-_LONGEST_PORT:])
+
+
+@lru_cache(maxsize=1_000)  # of every request, and mostly the same; strangers send long hosts, which are not kept
+def _name_of_port(end_of_host: str) -> str:
+    port = _PORT.search(end_of_host)
     return f"ade-session-{port[1]}" if port else "ade-session"
 
 

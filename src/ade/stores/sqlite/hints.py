@@ -32,10 +32,12 @@ class FileHints(LocalHints):
         self._files = {topic: folder / topic for topic in TOPICS}
         folder.mkdir(exist_ok=True)
         for file in self._files.values():
-            file.touch(exist_ok=True)
+            with suppress(FileExistsError):  # to touch that one would ring for everybody
+                file.touch(exist_ok=False)
         self._thread: threading.Thread | None = None
         self._watches_all = False
         self._descriptor: int | None = None  # of the thread
+        self._end = -1  # makes the thread look up
         self._closing = threading.Event()
         self._attending = 0
 
@@ -72,10 +74,11 @@ class FileHints(LocalHints):
 
     def close(self) -> None:
         self._closing.set()
+        with self._lock:
+            if self._descriptor is not None:
+                os.eventfd_write(self._end, 1)  # a touched file would be heard by all other processes too
         if self._thread is not None:
-            with suppress(OSError):
-                os.utime(self._files[RARE])  # makes the watcher look up
-                self._thread.join(timeout=2)
+            self._thread.join(timeout=2)
         super().close()
 
     def _watch(self, topic: str) -> None:
@@ -96,26 +99,37 @@ class FileHints(LocalHints):
         with self._lock:
             if self._descriptor is None:
                 return  # all are looked at in turn, or it is closed
-            _add_watch(self._descriptor, self._folder)
-        for each in TOPICS:
-            self._wake(each)  # by somebody who was not heard until now, perhaps
+            self._watches_all = _add_watch(self._descriptor, self._folder)
+        if self._watches_all:  # otherwise the next who waits tries again
+            for each in TOPICS:
+                self._wake(each)  # by somebody who was not heard until now, perhaps
 
     def _run(self, first: Path) -> None:
-        descriptor = self._descriptor = _inotify_on(first)
-        if descriptor is None:
+        try:
+            descriptor, end = _inotify_on(first), _bell()
+        except BaseException:
+            self._ready.set()  # nobody shall wait for it
+            raise
+        if descriptor is None or end is None:
+            _close(descriptor, end)
             self._poll()
             return
+        self._end, self._descriptor = end, descriptor
         try:
             poller = select.poll()
             poller.register(descriptor, select.POLLIN)
+            poller.register(end, select.POLLIN)
             self._ready.set()
             while not self._closing.is_set():
-                if poller.poll(5000):
+                ready = [each for each, _ in poller.poll(5000)]
+                if end in ready:
+                    os.eventfd_read(end)  # also what a forked process meant for a thread that it has not
+                if descriptor in ready:
                     self._hear(descriptor)
         finally:
             with self._lock:
                 self._descriptor = None
-            os.close(descriptor)
+            _close(descriptor, end)
 
     def _hear(self, descriptor: int) -> None:
         for name in _names_in(os.read(descriptor, 65536)):
@@ -158,6 +172,20 @@ def _inotify_on(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _bell() -> int | None:
+    """A descriptor to wake a thread of this process by; None where there are no more, or none of this kind."""
+    try:
+        return os.eventfd(0)
+    except (OSError, AttributeError):
+        return None
+
+
+def _close(*descriptors: int | None) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _add_watch(descriptor: int, path: Path) -> bool:

@@ -52,12 +52,20 @@ class FileReaders:
         with self._order:  # nothing is asked for behind the end
             if self._closed:
                 raise StoreUnavailable("the store was closed; open a new one")
+            if len(self._threads) < min(self._unanswered + 1, _THREADS):
+                self._start_thread()
             self._unanswered += 1
             self._asked.put(read)
-            if len(self._threads) < min(self._unanswered, _THREADS):
-                name = f"ade-reader-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-                self._threads[-1].start()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"ade-reader-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no more of them
+            if not self._threads:
+                raise StoreUnavailable(f"{self._path} cannot be read: {error}") from error
+            return  # others read in turn
+        self._threads.append(thread)
 
     def _run(self) -> None:
         connection: apsw.Connection | None = None
@@ -65,9 +73,10 @@ class FileReaders:
             result: Any = None
             error: BaseException | None = None
             try:
-                connection = connection or self._connect()
-                with connection:  # one snapshot for all statements of the read
-                    result = read.function(connection)
+                if not read.answer.cancelled():
+                    connection = connection or self._connect()
+                    with connection:  # one snapshot for all statements of the read
+                        result = read.function(connection)
             except apsw.Error as trouble:
                 error = translated(trouble, str(self._path))
                 error.__cause__ = trouble

@@ -26,8 +26,8 @@ local function in_portions(command, key, arguments)
   end
 end
 
--- Tell all processes that something of a topic happened. A hint only: whoever waits also looks by itself. Changed rules have
--- a channel of their own, for programs that listen to nothing else.
+-- Tell all processes that something of a topic happened. A hint only: whoever waits also looks by itself. Changed rules
+-- have a channel of their own, for programs that listen to nothing else.
 local function ring(topic)
   call('PUBLISH', string.gsub(P, '{.-}:', '') .. (topic == 'rules' and 'hints:rules' or 'hints'), topic)
 end

@@ -1,0 +1,89 @@
+"""The threads that read: how they begin, and what becomes of reads that nobody waits for."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ade.core.errors import StoreUnavailable
+from ade.stores.sqlite.connection import connect
+from ade.stores.sqlite.readers import FileReaders
+
+
+@pytest.fixture
+def readers(tmp_path: Path) -> Iterator[FileReaders]:
+    path = tmp_path / "ade.db"
+    connect(path).close()
+    made = FileReaders(path, lambda: None)
+    yield made
+    made.close()
+
+
+def one(connection: apsw.Connection) -> object:
+    return connection.execute("SELECT 1").get
+
+
+def refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_a_system_without_threads_is_told_of_and_may_recover(
+    readers: FileReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(StoreUnavailable, match="can't start new thread"):
+            await readers.call(one)
+
+    assert await readers.call(one) == 1
+
+
+async def test_the_only_thread_that_there_is_reads_for_all(
+    readers: FileReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await readers.call(one)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    assert await asyncio.gather(*(readers.call(one) for _ in range(5))) == [1] * 5
+
+
+async def test_a_read_that_nobody_waits_for_any_more_is_left_out(readers: FileReaders) -> None:
+    may_go_on, done = threading.Event(), []
+
+    def slow(connection: apsw.Connection) -> None:
+        assert may_go_on.wait(60)
+
+    busy = [asyncio.create_task(readers.call(slow)) for _ in range(2)]
+    await asyncio.sleep(0)
+    given_up = asyncio.create_task(readers.call(lambda c: done.append("given up")))
+    waited_for = asyncio.create_task(readers.call(lambda c: done.append("waited for")))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+
+    may_go_on.set()
+    await asyncio.gather(*busy, waited_for)
+
+    assert done == ["waited for"]
+
+
+async def test_a_read_that_failed_leaves_a_connection_that_works(readers: FileReaders) -> None:
+    def wrong(connection: apsw.Connection) -> object:
+        connection.execute("SELECT 1")
+        return connection.execute("SELECT * FROM nothing").get
+
+    with pytest.raises(StoreUnavailable, match="nothing"):
+        await readers.call(wrong)
+
+    assert await readers.call(one) == 1
+
+
+async def test_after_the_end_nothing_is_read(readers: FileReaders) -> None:
+    await readers.call(one)
+    readers.close()
+
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await readers.call(one)
