@@ -16,10 +16,12 @@ from tests.faults.workers import until
 from tests.servers.plugin import binary_or_skip
 from tests.servers.proxy import Proxy
 from tests.servers.server import Server
+from tests.stalls import watching
 
 pytestmark = [pytest.mark.faults]
 
-WORK_GOES_ON_S = 25.0
+PROMISED_S = 10.0
+WORK_GOES_ON_S = 25.0  # on whatever machine
 
 
 @pytest.fixture
@@ -94,9 +96,10 @@ async def test_work_goes_on_soon_after_a_black_hole(
         path.heal(forget=forget)
 
         healed = time.monotonic()
-        [task] = await site.add(site.task())
-        await site.final(task, WORK_GOES_ON_S)
-        await load.more(within_s=WORK_GOES_ON_S)
-        assert time.monotonic() - healed < WORK_GOES_ON_S
+        async with watching() as watch:
+            [task] = await site.add(site.task())
+            await site.final(task, WORK_GOES_ON_S)
+            await load.more(within_s=WORK_GOES_ON_S)
+            assert time.monotonic() - healed - watch.lost_s < PROMISED_S
         await site.all_hear(WORK_GOES_ON_S)
     await site.judge([*load.acknowledged, task.id])
