@@ -70,6 +70,7 @@ class FigureKeeper:
         self._counting.forget()
 
     async def _round(self) -> int:
+        """As many pages as there are, up to a number of them, and one write."""
         kept = self._kept or await self._find_place()
         counted = Counted({})
         done, seq = await self._read(kept.totals.seq, counted)
