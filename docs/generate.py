@@ -10,7 +10,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from docs.generators import client, command_line, events, explain, lifecycle, metrics, openapi, rooms, schema, settings
+from docs.generators import (
+    client,
+    command_line,
+    events,
+    explain,
+    lifecycle,
+    metrics,
+    openapi,
+    schema,
+    settings,
+    structure,
+)
 from docs.generators.http import HTTP_BLOCKS
 from docs.generators.python_api import API_BLOCKS
 from docs.generators.redis_store import REDIS_BLOCKS
@@ -31,7 +42,7 @@ BLOCKS: Mapping[str, Block] = {
     "reasons": explain.reasons,
     "metrics": metrics.metrics,
     "metric-buckets": metrics.metric_buckets,
-    "import-rule": rooms.import_rule,
+    "import-rule": structure.import_rule,
     "schema-tables": schema.schema_tables,
     "schema-indexes": schema.schema_indexes,
     "store-pragmas": schema.store_pragmas,
@@ -84,7 +95,7 @@ def main(arguments: Sequence[str] | None = None, *, folder: Path = DOCS) -> int:
     try:
         stale = [*stale_pages(folder)]
         if folder == DOCS:
-            stale += [*client.stale_modules(), *openapi.stale_description(folder)]
+            stale += [*client.stale_modules(), *openapi.stale_description(folder), *structure.stale_diagrams(folder)]
     except (BadBlock, client.BadOperation) as problem:
         print(problem, file=sys.stderr)
         return 2

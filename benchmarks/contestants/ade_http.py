@@ -4,16 +4,14 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 
 from ade import Ade
-from ade.app.serving import serve_http, spare_collections
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User
-from ade.core.records import Definition, Worker
-from ade.governance.directory.tokens import create_token
-from ade.governance.directory.users import add_user
-from ade.ports import Stores, TaskQuery
+from ade.accounts.model import Role, User
+from ade.accounts.tokens import create_token
+from ade.accounts.users import add_user
+from ade.composition.server import serve_http, spare_collections
 from ade.settings import Settings, load
-from ade.worker.entry import serve
-from ade.worker.shutdown import StopSignals
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.model import Definition, Worker
+from ade.worker.supervisor import StopSignals, serve
 from benchmarks.contestants.ade import REDIS as REDIS_QUEUE
 from benchmarks.contestants.ade import SQLITE as SQLITE_QUEUE
 from benchmarks.contract import Contestant, HttpContestant, Place, Site, payload

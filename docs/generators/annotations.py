@@ -54,7 +54,7 @@ def imports(names: Names, indent: int = 0) -> list[str]:
 def _block(modules: dict[str, list[str]], space: str) -> list[str]:
     lines: list[str] = []
     for module, found in modules.items():
-        in_order = sorted(found, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+        in_order = sorted(found, key=lambda name: (not name.isupper(), not name[0].isupper(), name.lower()))
         line = f"{space}from {module} import {', '.join(in_order)}"
         if len(line) <= _WIDTH:
             lines.append(line)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from ade.core import events
-from ade.governance.approvals import guarding
+from ade.approvals import guard_service
+from ade.events import model as events_model
 from docs.generators.told import Told
 
 _GATE = ("approval", "digest")
@@ -22,9 +22,9 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
         "a run may not begin, or not go on, before people agree or a new preview is made; it does not count",
         ("reason", "run_id", "worker"),
     ),
-    events.APPROVAL_REQUESTED: Told("people are asked", ("approval", "gate")),
-    events.APPROVAL_APPROVED: Told("somebody said yes", (*_GATE, "vote")),
-    events.APPROVAL_REJECTED: Told("somebody said no", (*_GATE, "vote")),
+    events_model.APPROVAL_REQUESTED: Told("people are asked", ("approval", "gate")),
+    events_model.APPROVAL_APPROVED: Told("somebody said yes", (*_GATE, "vote")),
+    events_model.APPROVAL_REJECTED: Told("somebody said no", (*_GATE, "vote")),
     "approval.changes_requested": Told("somebody wants it changed first", (*_GATE, "vote")),
     "approval.reopened": Told(
         "nobody wants it changed any more, and it is unchanged", ("approval",), ("automatic", "digest")
@@ -32,14 +32,14 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
     "approval.revoked": Told("an approval was taken back before the run", (*_GATE, "reason")),
     "approval.bypassed": Told("somebody broke the glass: it runs without approval", (*_GATE, "reason")),
     "approval.expired": Told("nobody answered, or the approval was not used, in time", ("approval", "reason")),
-    events.APPROVAL_COMMENTED: Told("somebody said something that is no vote", (*_GATE, "text")),
-    events.APPROVAL_DISMISSED: Told("somebody's request for changes was struck out", (*_GATE, "reason", "voter")),
-    events.APPROVAL_ESCALATED: Told(
+    events_model.APPROVAL_COMMENTED: Told("somebody said something that is no vote", (*_GATE, "text")),
+    events_model.APPROVAL_DISMISSED: Told("somebody's request for changes was struck out", (*_GATE, "reason", "voter")),
+    events_model.APPROVAL_ESCALATED: Told(
         "an escalation step has come: others may answer too", (*_GATE, "is_early", "roles", "step", "users")
     ),
-    events.APPROVAL_BLOCKED: Told("nobody is left who could meet its rules", _GATE, ("missing",)),
-    events.APPROVAL_UNBLOCKED: Told("its rules can be met again", _GATE),
-    guarding.GUARD_DENIED: Told(
+    events_model.APPROVAL_BLOCKED: Told("nobody is left who could meet its rules", _GATE, ("missing",)),
+    events_model.APPROVAL_UNBLOCKED: Told("its rules can be met again", _GATE),
+    guard_service.GUARD_DENIED: Told(
         "a guard rule refused something; no task was stored, or its run did not begin",
         ("name", "occasion", "reason", "rule"),
         ("task", "tool"),

@@ -7,15 +7,25 @@ from typing import Any, NamedTuple, get_origin, get_type_hints
 
 from msgspec import NODEFAULT, UNSET, Struct, structs
 
-from ade.core.web.answers import Tagged
-from ade.core.web.routes.table import SECTIONS
-from ade.core.web.routing import Route, Tag
-from ade.operations.registry import has_operation, shape_of
+from ade.server.pagination import VersionedRecord
+from ade.server.registry import has_operation, shape_of
+from ade.server.routes import SECTIONS
+from ade.server.routing import ETagUse, Route
 from docs.generators.annotations import Names, filled, imports, text_of
 
 API = Path(__file__).resolve().parents[2] / "src" / "ade" / "client" / "api"
 FOR_BROWSERS = frozenset({"get_login_page", "get_login_script"})
-_ABOVE = ("operations", "http", "app", "cli", "wiring", "worker", "agents", "events", "stores", "settings")
+_ABOVE = ("app", "cli", "composition", "demo", "stores", "testing")
+_MODULE_OF = {  # sections that share a module with another
+    "dead letters": "tasks",
+    "inboxes": "agents",
+    "insight": "system",
+    "outside": "system",
+    "policies": "approvals",
+    "queues": "tasks",
+    "settings": "system",
+    "work": "workers",
+}
 _WIDTH = 120
 
 
@@ -33,11 +43,11 @@ class Parameter(NamedTuple):
 
 def modules() -> Mapping[str, str]:
     """Every generated module with its text."""
-    made = {
-        _module_name(section): _module(section, [route for route in routes if _is_called(route)])
-        for section, routes in SECTIONS.items()
-        if any(map(_is_called, routes))
-    }
+    routes_of: dict[str, list[Route]] = {}
+    for section, routes in SECTIONS.items():
+        name = _MODULE_OF.get(section, section)
+        routes_of.setdefault(name, []).extend(route for route in routes if _is_called(route))
+    made = {name: _module(name, routes) for name, routes in sorted(routes_of.items()) if routes}
     return {f"{name}.py": text for name, text in made.items()} | {"__init__.py": _package(list(made))}
 
 
@@ -53,12 +63,8 @@ def _is_called(route: Route) -> bool:
     return has_operation(route.operation) and route.operation not in FOR_BROWSERS
 
 
-def _module_name(section: str) -> str:
-    return section.replace(" ", "_")
-
-
 def _class_name(module: str) -> str:
-    return "".join(word.title() for word in module.split("_")) + "Calls"
+    return f"{module.title()}Calls"
 
 
 def _package(names: Sequence[str]) -> str:
@@ -76,25 +82,23 @@ def _package(names: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _module(section: str, routes: Sequence[Route]) -> str:
-    names: Names = {("ade.calls.call", "Call")}
+def _module(name: str, routes: Sequence[Route]) -> str:
+    names: Names = {("ade.common.calls", "Call")}
     methods = [line for route in routes for line in ["", *_method(route, names)]]
     unset = {("msgspec", "UNSET")} if any("UNSET" in line for line in methods) else set()
     lines = [
-        f'"""Calls of the section {section!r}. Generated from the operations by `python -m docs.generate`."""'.replace(
-            "'", "`"
-        ),
+        f'"""Calls about {name}. Generated from the operations by `python -m docs.generate`."""',
         "# fmt: off",
         "",
         "from __future__ import annotations",
         "",
-        *imports({("typing", "TYPE_CHECKING"), ("ade.client.section", "Section"), *unset}),
+        *imports({("typing", "TYPE_CHECKING"), ("ade.client.transport", "Section"), *unset}),
         "",
         "if TYPE_CHECKING:",
         *imports(names, 4),
         "",
         "",
-        f"class {_class_name(_module_name(section))}(Section):",
+        f"class {_class_name(name)}(Section):",
         *methods[1:],
     ]
     return "\n".join(lines) + "\n"
@@ -102,7 +106,7 @@ def _module(section: str, routes: Sequence[Route]) -> str:
 
 def _method(route: Route, names: Names) -> Iterator[str]:
     shape = shape_of(route.operation)
-    tagged: Any = Tagged
+    tagged: Any = VersionedRecord
     kind = tagged[shape.answer] if shape.is_tagged else shape.answer
     answered: Names = set()
     answer = text_of(kind, answered)
@@ -133,12 +137,12 @@ def _method(route: Route, names: Names) -> Iterator[str]:
 
 def _more(route: Route) -> list[str]:
     """Which version is meant, and the key of the request. Where a version must be named, None is any."""
-    tag = ["if_match: int | None" + (" = None" if route.tag is Tag.HEEDED else "")] if _heeds_tag(route) else []
+    tag = ["if_match: int | None" + (" = None" if route.tag is ETagUse.HEEDED else "")] if _heeds_tag(route) else []
     return tag + (["request_key: str | None = None"] if route.takes_key else [])
 
 
 def _heeds_tag(route: Route) -> bool:
-    return route.tag in (Tag.HEEDED, Tag.REQUIRED)
+    return route.tag in (ETagUse.HEEDED, ETagUse.REQUIRED)
 
 
 def _parameters(form: type[Struct], names: Names, loaded: Names) -> Iterator[Parameter]:
@@ -188,5 +192,5 @@ def _check(route: Route, taken: Sequence[str], loaded: Names) -> None:
     if twice:
         raise BadOperation(f"{route.operation} takes {', '.join(twice)} twice; rename it in the path or the form")
     for module, name in loaded:
-        if module.startswith(tuple(f"ade.{room}" for room in _ABOVE)):
+        if module.startswith(tuple(f"ade.{package}." for package in _ABOVE)):
             raise BadOperation(f"{route.operation}: {name} is in {module}, which a client cannot load; move it down")

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import click
 
 import ade as package
-from ade.cli.commands import SECTIONS
+from ade.cli.command import is_own, shared_options
 from ade.cli.exit_codes import MEANS, ExitCode, exit_code_of
-from ade.cli.program import ade
-from ade.cli.shared import is_own, shared_options
-from ade.core.errors import AdeError
+from ade.cli.program import SECTIONS, ade
+from ade.errors import AdeError
 from docs.generators.tables import table
 
 

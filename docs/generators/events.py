@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 
-from ade.core import agents, events
-from ade.core.accounts import login_links, refused, sessions, tokens, users
-from ade.core.agent_runs import log as agent_runs
-from ade.core.approvals import delegations
-from ade.core.events import ALERT, EVENT_OF, RECLAIMED
-from ade.core.inbox import events as inboxes
-from ade.core.inbox import notices
-from ade.core.locks import book
-from ade.governance import rulebook, runtime
+from ade.accounts import authorization
+from ade.accounts import model as accounts_model
+from ade.agents import model as agents_model
+from ade.agents.conversations import inbox
+from ade.agents.runs import model as runs_model
+from ade.approvals import model as approvals_model
+from ade.approvals import repository as approvals_repository
+from ade.events import model as events_model
+from ade.events.model import ALERT, RECLAIMED
+from ade.locks import rules as locks_rules
+from ade.settings import runtime
+from ade.tasks.changes import EVENT_OF
 from docs.generators.approval_events import APPROVAL_EVENTS, APPROVAL_FIELDS
 from docs.generators.tables import listed, table
 from docs.generators.told import Told
@@ -28,8 +31,8 @@ _ITEM = ("inbox_id", "item_id", "client_message_id", "source", "kind", "queue_le
 _BATCH = ("inbox_id", "batch_id", "item_ids", "merged_count", "queue_len_after")
 
 EVENTS: Mapping[str, Told] = {
-    agent_runs.AGENT_RUN_BEGAN: Told("an agent's program has said who it is", _AGENT_RUN, _AGENT),
-    agent_runs.AGENT_RUN_ENDED: Told(
+    runs_model.AGENT_RUN_BEGAN: Told("an agent's program has said who it is", _AGENT_RUN, _AGENT),
+    runs_model.AGENT_RUN_ENDED: Told(
         "an agent's run is over: succeeded, failed or cut short; with what all attempts took so far",
         (*_AGENT_RUN, "tool_calls", "ended"),
         (*_AGENT, "tokens", "cost_usd", "turns", "error"),
@@ -61,77 +64,85 @@ EVENTS: Mapping[str, Told] = {
     "task.replayed": Told("a dead letter runs again", ("generation", "edited")),
     "task.discarded": Told("a dead letter was struck off the list", ("reason",)),
     "task.edited": Told("a draft was changed", ("fields",)),
-    events.QUEUE_PAUSED: Told("somebody paused a queue", ("queue",)),
-    events.QUEUE_RESUMED: Told("somebody let it go on", ("queue",)),
-    events.QUEUE_LIMITED: Told("somebody set or lifted its limit of unfinished tasks", ("queue", "max_depth")),
-    events.SCHEDULE_CHANGED: Told("a schedule was made or replaced", ("schedule", "cron", "timezone", "name", "queue")),
-    events.SCHEDULE_PAUSED: Told("somebody paused a schedule", ("schedule",)),
-    events.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
-    events.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),
-    agents.AGENT_REGISTERED: Told(
+    events_model.QUEUE_PAUSED: Told("somebody paused a queue", ("queue",)),
+    events_model.QUEUE_RESUMED: Told("somebody let it go on", ("queue",)),
+    events_model.QUEUE_LIMITED: Told("somebody set or lifted its limit of unfinished tasks", ("queue", "max_depth")),
+    events_model.SCHEDULE_CHANGED: Told(
+        "a schedule was made or replaced", ("schedule", "cron", "timezone", "name", "queue")
+    ),
+    events_model.SCHEDULE_PAUSED: Told("somebody paused a schedule", ("schedule",)),
+    events_model.SCHEDULE_RESUMED: Told("somebody let it go on", ("schedule",)),
+    events_model.SCHEDULE_REMOVED: Told("somebody removed a schedule", ("schedule",)),
+    agents_model.AGENT_REGISTERED: Told(
         "an agent was made known, or described anew", ("agent", "max_tasks"), ("type", "capabilities")
     ),
     "agent.active": Told("somebody let an agent begin tasks again", ("agent",)),
     "agent.draining": Told("somebody let an agent begin nothing new", ("agent",)),
     "agent.offline": Told("somebody marked an agent as not there; it begins nothing new", ("agent",)),
-    agents.AGENT_REMOVED: Told("somebody had an agent forgotten", ("agent",)),
-    book.ACQUIRED: Told("a lock was free and is held now", _LOCK, _LOCK_MAYBE),
-    book.QUEUED: Told("somebody stands in line for a lock", _LOCK, _LOCK_MAYBE),
-    book.PROMOTED: Told("whoever stood in line has the lock now", _LOCK, _LOCK_MAYBE),
-    book.UPGRADED: Told("a reader has become the writer, under a new token", _LOCK, _LOCK_MAYBE),
-    book.DOWNGRADED: Told("a writer has become a reader", _LOCK, _LOCK_MAYBE),
-    book.RELEASED: Told("a lock was let go, or somebody left the line", _LOCK, _LOCK_MAYBE),
-    book.EXPIRED: Told("a lease or a wait ran out", _LOCK, (*_LOCK_MAYBE, "reason")),
-    book.LOST: Told("an operator took a lock, or a place in line, away", (*_LOCK, "reason", "by"), _LOCK_MAYBE),
-    book.DEADLOCK: Told("agents waited in a ring and this one gave way", (*_LOCK, "cycle"), _LOCK_MAYBE),
-    inboxes.EVENT_OF[notices.Enqueued]: Told("an item was put into the inbox of a conversation", _ITEM),
-    inboxes.EVENT_OF[notices.Dropped]: Told(
+    agents_model.AGENT_REMOVED: Told("somebody had an agent forgotten", ("agent",)),
+    locks_rules.ACQUIRED: Told("a lock was free and is held now", _LOCK, _LOCK_MAYBE),
+    locks_rules.QUEUED: Told("somebody stands in line for a lock", _LOCK, _LOCK_MAYBE),
+    locks_rules.PROMOTED: Told("whoever stood in line has the lock now", _LOCK, _LOCK_MAYBE),
+    locks_rules.UPGRADED: Told("a reader has become the writer, under a new token", _LOCK, _LOCK_MAYBE),
+    locks_rules.DOWNGRADED: Told("a writer has become a reader", _LOCK, _LOCK_MAYBE),
+    locks_rules.RELEASED: Told("a lock was let go, or somebody left the line", _LOCK, _LOCK_MAYBE),
+    locks_rules.EXPIRED: Told("a lease or a wait ran out", _LOCK, (*_LOCK_MAYBE, "reason")),
+    locks_rules.LOST: Told("an operator took a lock, or a place in line, away", (*_LOCK, "reason", "by"), _LOCK_MAYBE),
+    locks_rules.DEADLOCK: Told("agents waited in a ring and this one gave way", (*_LOCK, "cycle"), _LOCK_MAYBE),
+    inbox.EVENT_OF[inbox.ItemEnqueued]: Told("an item was put into the inbox of a conversation", _ITEM),
+    inbox.EVENT_OF[inbox.ItemDropped]: Told(
         "an item gave way to a new one, or was refused, because the inbox is full", (*_ITEM, "reason")
     ),
-    inboxes.EVENT_OF[notices.Removed]: Told("somebody took an item out", _ITEM),
-    inboxes.EVENT_OF[notices.Cleared]: Told(
+    inbox.EVENT_OF[inbox.ItemRemoved]: Told("somebody took an item out", _ITEM),
+    inbox.EVENT_OF[inbox.InboxCleared]: Told(
         "all that waited was removed, or a batch was given up", ("inbox_id", "reason", "cleared_count", "item_ids")
     ),
-    inboxes.EVENT_OF[notices.Blocked]: Told(
+    inbox.EVENT_OF[inbox.InboxBlocked]: Told(
         "items wait and nothing may be taken now", ("inbox_id", "reason", "queue_len")
     ),
-    inboxes.EVENT_OF[notices.Dequeued]: Told("somebody took a batch", _BATCH),
-    inboxes.EVENT_OF[notices.Confirmed]: Told("what the batch led to is stored, and its items are gone", _BATCH),
-    inboxes.EVENT_OF[notices.Returned]: Told(
+    inbox.EVENT_OF[inbox.BatchDequeued]: Told("somebody took a batch", _BATCH),
+    inbox.EVENT_OF[inbox.BatchConfirmed]: Told("what the batch led to is stored, and its items are gone", _BATCH),
+    inbox.EVENT_OF[inbox.BatchReturned]: Told(
         "a batch was not finished, and is back at the head of the inbox", (*_BATCH, "reason")
     ),
-    users.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner",)),
-    users.USER_CHANGED: Told(
+    accounts_model.USER_ADDED: Told("an account was made", ("account", "roles", "is_human"), ("owner",)),
+    accounts_model.USER_CHANGED: Told(
         "an account was changed; what it holds of secrets is never told",
         ("account", "fields"),
         ("roles", "roles_before", "is_active"),
     ),
-    tokens.TOKEN_CREATED: Told("an access token was made", ("account", "token", "scopes", "expires_at")),
-    tokens.TOKEN_REVOKED: Told("an access token was taken back", ("account", "token", "reason")),
-    sessions.SESSION_OPENED: Told("somebody has signed in", _SESSION, ("ip",)),
-    sessions.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, ("ip",)),
-    sessions.SESSION_ENDED: Told(
+    accounts_model.TOKEN_CREATED: Told("an access token was made", ("account", "token", "scopes", "expires_at")),
+    accounts_model.TOKEN_REVOKED: Told("an access token was taken back", ("account", "token", "reason")),
+    accounts_model.SESSION_OPENED: Told("somebody has signed in", _SESSION, ("ip",)),
+    accounts_model.SESSION_CONFIRMED: Told("somebody has given the password once more", _SESSION, ("ip",)),
+    accounts_model.SESSION_ENDED: Told(
         "login sessions were ended; those that run out are not told", ("account", "sessions", "reason")
     ),
-    login_links.LOGIN_LINK_CREATED: Told("a link was made that lets somebody sign in once", ("account", "expires_at")),
-    login_links.LOGIN_LINK_USED: Told("beside `session.opened`: somebody came through such a link", _SESSION, ("ip",)),
-    refused.ACCESS_REFUSED: Told(
+    accounts_model.LOGIN_LINK_CREATED: Told(
+        "a link was made that lets somebody sign in once", ("account", "expires_at")
+    ),
+    accounts_model.LOGIN_LINK_USED: Told(
+        "beside `session.opened`: somebody came through such a link", _SESSION, ("ip",)
+    ),
+    authorization.ACCESS_REFUSED: Told(
         "a token or session that is none was sent; told once a minute for each address", ("ip", "given")
     ),
-    refused.FOREIGN_ASKED: Told(
+    authorization.FOREIGN_ASKED: Told(
         "somebody asked for what is not his own, and was told that it does not exist; at most ten times a minute",
         ("account", "operation", "about"),
     ),
-    rulebook.RULEBOOK_CHANGED: Told("another rulebook is in force", ("version", "digest")),
-    rulebook.SELF_REVIEW_ALLOWED: Told(
+    approvals_repository.RULEBOOK_CHANGED: Told("another rulebook is in force", ("version", "digest")),
+    approvals_repository.SELF_REVIEW_ALLOWED: Told(
         "beside `rulebook.changed`: under some of its policies authors may approve their own tasks",
         ("version", "policies"),
     ),
     runtime.SETTING_CHANGED: Told("a run-time setting was changed, or taken back", ("name", "old", "new")),
     runtime.FEATURE_CHANGED: Told("a feature was switched, or that was taken back", ("name", "old", "new")),
-    delegations.DELEGATION_CREATED: Told("somebody lets another one answer in his place", _DELEGATION),
-    delegations.DELEGATION_REVOKED: Told("that was taken back", _DELEGATION),
-    delegations.RING_FOUND: Told("two delegations made at once have closed a ring; one should be revoked", _DELEGATION),
+    approvals_model.DELEGATION_CREATED: Told("somebody lets another one answer in his place", _DELEGATION),
+    approvals_model.DELEGATION_REVOKED: Told("that was taken back", _DELEGATION),
+    approvals_model.CYCLE_FOUND: Told(
+        "two delegations made at once have closed a ring; one should be revoked", _DELEGATION
+    ),
     **WEBHOOK_EVENTS,
     **APPROVAL_EVENTS,
 }

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from ade.core.web.limits import USUAL
-from ade.core.web.routes.table import ROUTES, SECTIONS
-from ade.core.web.routing import API, Door, Route, Tag
-from ade.core.web.statuses import FAULTS
-from ade.operations.openapi import description
-from ade.operations.registry import Shape, shape_of
-from ade.settings import HttpSettings
+from ade.server.openapi import description
+from ade.server.problems import FAULTS
+from ade.server.registry import OperationSignature, shape_of
+from ade.server.request_body import USUAL
+from ade.server.routes import ROUTES, SECTIONS
+from ade.server.routing import API, AuthLevel, ETagUse, Route
+from ade.settings.sections import HttpSettings
 from docs.generators.http_examples import CURL
 from docs.generators.http_types import (
     PAGING,
@@ -24,8 +24,8 @@ from docs.generators.http_types import (
 )
 from docs.generators.tables import Block, table
 
-_WHO = {Door.PUBLIC: "anybody", Door.SELF: "anybody known", Door.SESSION: "signed in"}
-_TAGS = {Tag.NONE: "", Tag.ANSWERED: "ETag", Tag.HEEDED: "If-Match", Tag.REQUIRED: "**If-Match**"}
+_WHO = {AuthLevel.PUBLIC: "anybody", AuthLevel.SELF: "anybody known", AuthLevel.SESSION: "signed in"}
+_TAGS = {ETagUse.NONE: "", ETagUse.ANSWERED: "ETag", ETagUse.HEEDED: "If-Match", ETagUse.REQUIRED: "**If-Match**"}
 
 _USUAL = "200"
 _FEW = 12  # routes that are named
@@ -54,7 +54,7 @@ def _row(route: Route) -> list[str]:
 
 
 def _who(route: Route) -> str:
-    if route.door is not Door.PERMISSION:
+    if route.door is not AuthLevel.PERMISSION:
         return _WHO[route.door]
     needed = " or ".join(sorted(route.needs))
     return f"{needed}; others': {route.others}" if route.others is not None else needed
@@ -84,7 +84,7 @@ def _details(route: Route) -> str:
     return "\n\n".join([f"#### {route.operation}", *parts]) if parts else ""
 
 
-def _query(route: Route, shape: Shape) -> Iterator[str]:
+def _query(route: Route, shape: OperationSignature) -> Iterator[str]:
     if shape.query is None:
         return
     operation = _paths()[route.path][route.method.lower()]
@@ -96,7 +96,7 @@ def _query(route: Route, shape: Shape) -> Iterator[str]:
         yield fields
 
 
-def _body(route: Route, shape: Shape) -> Iterator[str]:
+def _body(route: Route, shape: OperationSignature) -> Iterator[str]:
     if shape.body is None:
         return
     first = next(each for each in ROUTES if shape_of(each.operation).body is shape.body)

@@ -10,12 +10,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct
 
-from ade.core.web.answers import Content, Page
-from ade.core.web.forms.tasks import NewTask
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.wire import name_of
-from ade.operations.openapi import description
-from ade.operations.registry import shape_of
+from ade.server.openapi import description
+from ade.server.pagination import Page, RawContent
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTES
+from ade.server.wire_format import name_of
+from ade.tasks.api.requests import NewTask
 from docs.generators.comments import comments_of
 from docs.generators.meanings import OPTIONS_MEAN, TASK_MEANS
 from docs.generators.tables import table
@@ -93,7 +93,7 @@ def _walk(kind: Any, found: set[Any]) -> None:
     origin = get_origin(kind) or kind
     for each in get_args(kind):
         _walk(each, found)
-    if is_record(origin) and origin not in (Page, Content) and origin not in found:
+    if is_record(origin) and origin not in (Page, RawContent) and origin not in found:
         found.add(origin)
         for each in get_type_hints(origin, include_extras=True).values():
             _walk(each, found)

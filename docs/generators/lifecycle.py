@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from ade.core.events import EVENT_OF
-from ade.core.failure import FAILURES, MAX_THROTTLES, FailureKind
-from ade.core.lifecycle import FINAL, RULES, Status, Verb
-from ade.core.retry import TIMEOUT_GROWTH, TIMEOUT_LIMIT, Backoff
+from ade.failures import FAILURES, MAX_THROTTLES, TIMEOUT_GROWTH, TIMEOUT_LIMIT, Backoff, FailureKind
+from ade.tasks.changes import EVENT_OF
+from ade.tasks.lifecycle import FINAL, RULES, Status, Verb
 from docs.generators.tables import listed, table
 
 # Every status, verb and kind of failure has its sentence: a new one without it stops the build.

@@ -1,6 +1,6 @@
 """Every metric, as the code tells it."""
 
-from ade.core.figures.families import FAMILIES, Family
+from ade.events.exposition import FAMILIES, MetricFamily
 from docs.generators.tables import listed, table
 
 
@@ -14,5 +14,5 @@ def metric_buckets() -> str:
     return table(["histogram", "upper ends of its buckets"], rows)
 
 
-def _row(family: Family) -> list[str]:
+def _row(family: MetricFamily) -> list[str]:
     return [f"`{family.name}`", str(family.kind), listed(family.labels), family.help]

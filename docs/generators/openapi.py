@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ade.operations.openapi import description
+from ade.server.openapi import description
 
 PLACE = Path("reference") / "openapi.json"
 _WIDTH = 120

@@ -5,31 +5,29 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import ade
-from ade.agents.tools import TaskOutput, TaskResult, TaskStop, TaskTool
+from ade.agents.runs.model import AgentResult
+from ade.agents.task_tool import TaskOutput, TaskResult, TaskStop, TaskTool
 from ade.app.ade import Ade
 from ade.app.agents import Agents, RunOptions
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
-from ade.app.locking import LockHandle
-from ade.calls.call import Call, Stream
+from ade.approvals.digest import Preview
 from ade.client.client import Client, connect
-from ade.core.agent_runs.results import AgentResult
-from ade.core.approvals.subjects import Preview
-from ade.core.control import RateLimited, Retry, Unrecoverable
-from ade.core.errors import AdeError, TaskCancelled, TaskFailed
-from ade.core.events import Event
-from ade.core.failure import TaskError
-from ade.core.outcome import Failed, Released, Succeeded
-from ade.core.records import OutputLine, Task
-from ade.core.retry import Backoff
-from ade.governance.locks.fences import Fence
-from ade.insight.reasons import Explanation, Reason
-from ade.queue.options import Declared, Options
+from ade.common.calls import Call, Stream
+from ade.errors import AdeError, TaskCancelled, TaskFailed
+from ade.events.model import Event
+from ade.failures import Backoff, TaskError
+from ade.locks.held_lock import Fence
+from ade.locks.holders.app_lock import LockHandle
+from ade.locks.holders.run_lock import RunLock
+from ade.tasks.model import OutputLine, Task
+from ade.tasks.options import DeclaredOptions, TaskOptions
+from ade.tasks.outcomes import Failed, RateLimited, Released, Retry, Succeeded, Unrecoverable
+from ade.tasks.reasons import Explanation, Reason
 from ade.testing import TestClock, TestKit, harness
 from ade.worker.context import Context, SyncContext
-from ade.worker.perform import Middleware
-from ade.worker.run_lock import RunLock
-from ade.worker.shutdown import Handover
+from ade.worker.handler_call import Middleware
+from ade.worker.supervisor import Handover
 from docs.generators.meanings import DECLARED_MEANS, NAMES_MEAN, OPTIONS_MEAN, RUN_OPTIONS_MEAN, TASK_MEANS
 from docs.generators.stubs import class_stub, fields_of, function_stub
 from docs.generators.tables import Block, table
@@ -172,8 +170,8 @@ def _described(kind: type[Any], head: str, means: Mapping[str, str]) -> str:
 
 API_BLOCKS: Mapping[str, Block] = {
     "api-names": _names,
-    "api-declared": partial(_described, Declared, "option", DECLARED_MEANS),
-    "api-options": partial(_described, Options, "option", OPTIONS_MEAN),
+    "api-declared": partial(_described, DeclaredOptions, "option", DECLARED_MEANS),
+    "api-options": partial(_described, TaskOptions, "option", OPTIONS_MEAN),
     "api-run-options": partial(_described, RunOptions, "option", RUN_OPTIONS_MEAN),
     "api-task-record": partial(_described, Task, "field", TASK_MEANS),
     "api-harness": partial(function_stub, harness),

@@ -5,12 +5,11 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ade.stores.sqlite import connection as room
-from ade.stores.sqlite.connection import connect
-from ade.stores.sqlite.statements import sql
+from ade.stores.sqlite import connection as sqlite_connection
+from ade.stores.sqlite.connection import connect, sql
 from docs.generators.tables import listed, table
 
-_ROOM = Path(room.__file__).parent
+_ROOM = Path(sqlite_connection.__file__).parent
 TABLES: Mapping[str, str] = {
     "task": "one row for each task: what claims, leases and sweeps touch",
     "task_detail": "arguments and options of a task, as JSON; written once",

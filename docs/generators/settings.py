@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo
 
-from ade.governance.runtime_names import FEATURES, SETTINGS
 from ade.settings import ENV_PREFIX, KNOWN, Settings
+from ade.settings.runtime import FEATURES, SETTINGS
 from docs.generators.tables import table
 
 _HIGHEST_SHOWN = 1_000

@@ -1,75 +1,77 @@
 """ADE: a durable work queue for AI agents."""
 
+VERSION = "0.1.0"
+
 TYPE_CHECKING = False  # as in `typing`, which is large: a worker's guardian does without it
 if TYPE_CHECKING:
     from ade.app.ade import Ade as Ade
     from ade.app.handle import TaskHandle as TaskHandle
-    from ade.app.locking import LockHandle as LockHandle
+    from ade.approvals.digest import Preview as Preview
+    from ade.approvals.errors import ConflictOfInterest as ConflictOfInterest
+    from ade.approvals.errors import Denied as Denied
+    from ade.approvals.errors import DigestMismatch as DigestMismatch
+    from ade.approvals.errors import GateClosed as GateClosed
+    from ade.approvals.errors import NotEligible as NotEligible
     from ade.client.client import Client as Client
     from ade.client.client import connect as connect
-    from ade.core.approvals.refusals import ConflictOfInterest as ConflictOfInterest
-    from ade.core.approvals.refusals import Denied as Denied
-    from ade.core.approvals.refusals import DigestMismatch as DigestMismatch
-    from ade.core.approvals.refusals import GateClosed as GateClosed
-    from ade.core.approvals.refusals import NotEligible as NotEligible
-    from ade.core.approvals.subjects import Preview as Preview
-    from ade.core.control import RateLimited as RateLimited
-    from ade.core.control import Retry as Retry
-    from ade.core.control import RunHeld as RunHeld
-    from ade.core.control import Unrecoverable as Unrecoverable
-    from ade.core.errors import AdeError as AdeError
-    from ade.core.errors import DeadlockVictim as DeadlockVictim
-    from ade.core.errors import LockLost as LockLost
-    from ade.core.errors import LockRateLimited as LockRateLimited
-    from ade.core.errors import LockTimeout as LockTimeout
-    from ade.core.errors import StaleToken as StaleToken
-    from ade.core.errors import TaskCancelled as TaskCancelled
-    from ade.core.errors import TaskFailed as TaskFailed
-    from ade.core.errors import TooManyLocks as TooManyLocks
-    from ade.core.errors import UpgradeDeadlock as UpgradeDeadlock
-    from ade.core.lifecycle import Status as Status
-    from ade.core.locks.wishes import read as read
-    from ade.core.locks.wishes import write as write
-    from ade.core.retry import Backoff as Backoff
-    from ade.governance.locks.fences import Fence as Fence
+    from ade.errors import AdeError as AdeError
+    from ade.errors import DeadlockVictim as DeadlockVictim
+    from ade.errors import LockLost as LockLost
+    from ade.errors import LockRateLimited as LockRateLimited
+    from ade.errors import LockTimeout as LockTimeout
+    from ade.errors import StaleToken as StaleToken
+    from ade.errors import TaskCancelled as TaskCancelled
+    from ade.errors import TaskFailed as TaskFailed
+    from ade.errors import TooManyLocks as TooManyLocks
+    from ade.errors import UpgradeDeadlock as UpgradeDeadlock
+    from ade.failures import Backoff as Backoff
+    from ade.locks.held_lock import Fence as Fence
+    from ade.locks.holders.app_lock import LockHandle as LockHandle
+    from ade.locks.modes import read as read
+    from ade.locks.modes import write as write
     from ade.settings import Settings as Settings
+    from ade.tasks.lifecycle import Status as Status
+    from ade.tasks.outcomes import RateLimited as RateLimited
+    from ade.tasks.outcomes import Retry as Retry
+    from ade.tasks.outcomes import RunHeld as RunHeld
+    from ade.tasks.outcomes import Unrecoverable as Unrecoverable
     from ade.worker.context import Context as Context
     from ade.worker.context import SyncContext as SyncContext
 
 # Where each name comes from; loaded when it is first asked for, so that `import ade` costs next to nothing.
 _HOMES = {
     "Ade": "ade.app.ade",
-    "AdeError": "ade.core.errors",
-    "Backoff": "ade.core.retry",
+    "AdeError": "ade.errors",
+    "Backoff": "ade.failures",
     "Client": "ade.client.client",
     "Context": "ade.worker.context",
-    "ConflictOfInterest": "ade.core.approvals.refusals",
-    "Denied": "ade.core.approvals.refusals",
-    "DigestMismatch": "ade.core.approvals.refusals",
-    "GateClosed": "ade.core.approvals.refusals",
-    "NotEligible": "ade.core.approvals.refusals",
-    "RunHeld": "ade.core.control",
-    "Preview": "ade.core.approvals.subjects",
-    "DeadlockVictim": "ade.core.errors",
-    "UpgradeDeadlock": "ade.core.errors",
-    "TooManyLocks": "ade.core.errors",
-    "LockRateLimited": "ade.core.errors",
-    "Fence": "ade.governance.locks.fences",
-    "LockHandle": "ade.app.locking",
-    "LockLost": "ade.core.errors",
-    "LockTimeout": "ade.core.errors",
-    "RateLimited": "ade.core.control",
-    "Retry": "ade.core.control",
+    "ConflictOfInterest": "ade.approvals.errors",
+    "Denied": "ade.approvals.errors",
+    "DigestMismatch": "ade.approvals.errors",
+    "GateClosed": "ade.approvals.errors",
+    "NotEligible": "ade.approvals.errors",
+    "RunHeld": "ade.tasks.outcomes",
+    "Preview": "ade.approvals.digest",
+    "DeadlockVictim": "ade.errors",
+    "UpgradeDeadlock": "ade.errors",
+    "TooManyLocks": "ade.errors",
+    "LockRateLimited": "ade.errors",
+    "Fence": "ade.locks.held_lock",
+    "LockHandle": "ade.locks.holders.app_lock",
+    "LockLost": "ade.errors",
+    "LockTimeout": "ade.errors",
+    "RateLimited": "ade.tasks.outcomes",
+    "Retry": "ade.tasks.outcomes",
     "Settings": "ade.settings",
-    "StaleToken": "ade.core.errors",
-    "Status": "ade.core.lifecycle",
+    "StaleToken": "ade.errors",
+    "Status": "ade.tasks.lifecycle",
     "SyncContext": "ade.worker.context",
-    "TaskCancelled": "ade.core.errors",
-    "TaskFailed": "ade.core.errors",
+    "TaskCancelled": "ade.errors",
+    "TaskFailed": "ade.errors",
     "TaskHandle": "ade.app.handle",
-    "Unrecoverable": "ade.core.control",
-    "read": "ade.core.locks.wishes",
-    "write": "ade.core.locks.wishes",
+    "Unrecoverable": "ade.tasks.outcomes",
+    "read": "ade.locks.modes",
+    "write": "ade.locks.modes",
     "connect": "ade.client.client",
 }
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ade.app.ade import Ade
-from ade.core.control import Unrecoverable
+from ade.tasks.outcomes import Unrecoverable
 from ade.worker.context import Context, SyncContext
 
 ade = Ade()

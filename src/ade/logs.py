@@ -60,12 +60,12 @@ def configure(format: Literal["auto", "json", "text"] = "auto", level: str = "in
         return
     as_text = format == "text" or (format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(TextLines() if as_text else JsonLines())
+    handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     logger.addHandler(handler)
     logger.propagate = False
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -80,7 +80,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class TextLines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """For a person at a terminal. A value with spaces or line breaks is quoted, so that one event is one line."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -15,26 +15,26 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from ade import VERSION
 from ade.app.ade import Ade
-from ade.app.opening import Opened
-from ade.core.records import Task, Worker
-from ade.governance.approvals.tending import tend_reviews
-from ade.governance.firing import keep_guarded
-from ade.governance.runtime import default_timeout_ms
-from ade.ports import WORK, ClaimRequest, Stores
-from ade.queue.schedules import declare, fire_due
-from ade.version import VERSION
-from ade.worker.desk import Desk
-from ade.worker.finish import Finisher
-from ade.worker.gatekeeping import Gatekeeper
-from ade.worker.locking import RunLocks
+from ade.approvals.service import sweep_reviews
+from ade.approvals.submission import enqueue_guarded
+from ade.composition.app_store import OpenStore
+from ade.locks.holders.run_locks import RunLocks
+from ade.settings.runtime import default_timeout_ms
+from ade.stores.ports import WORK, ClaimRequest, Stores
+from ade.tasks.model import Task, Worker
+from ade.tasks.schedules import declare, fire_due
+from ade.worker.approval_check import ApprovalChecker
+from ade.worker.completer import Completer
+from ade.worker.context_backend import StoreContextBackend
+from ade.worker.executor import RunExecutor
+from ade.worker.handler_call import HandlerInvoker
+from ade.worker.instrumentation import WorkerProbe
 from ade.worker.options import WorkerOptions
-from ade.worker.outputs import OutputBuffer
-from ade.worker.perform import Performer
-from ade.worker.probe import Probe
-from ade.worker.pump import fresh_ids
-from ade.worker.runs import Runs
-from ade.worker.sweep import expire_results, serve_locks, settle_ripe
+from ade.worker.output_buffer import OutputBuffer
+from ade.worker.poller import fresh_ids
+from ade.worker.sweep import expire_results, serve_locks, settle_due
 from ade.worker.timer import SharedTimer
 
 __all__ = ["TestClock", "TestKit", "harness"]
@@ -81,7 +81,7 @@ class TestKit:
 
     __test__ = False
 
-    def __init__(self, app: Ade, opened: Opened, clock: TestClock, capabilities: Iterable[str] = ()) -> None:
+    def __init__(self, app: Ade, opened: OpenStore, clock: TestClock, capabilities: Iterable[str] = ()) -> None:
         self.app = app
         self.clock = clock
         self.stores: Stores = opened.stores
@@ -91,16 +91,16 @@ class TestKit:
     async def drain(self) -> int:
         """Run everything that is due, and what that enqueues, until nothing can be claimed. Answers how many runs."""
         declared = (need for handler in self.app.registry for need in handler.definition.needs)
-        return await _Shift(self.app, self._opened, self._capabilities.union(declared)).work()
+        return await _TestWorker(self.app, self._opened, self._capabilities.union(declared)).work()
 
     async def advance(self, by: float | timedelta) -> None:
         """Let time pass, then do what is done on a timer: schedules, lost leases, deadlines, expired results."""
         self.clock.advance(by)
-        await settle_ripe(self.stores)
+        await settle_due(self.stores)
         await serve_locks(self.stores)
         limit = partial(default_timeout_ms, self.stores)
-        await fire_due(self.stores, self._opened.payloads, self.app.defaults, limit, keep_guarded)
-        await tend_reviews(self.stores, self._opened.payloads)
+        await fire_due(self.stores, self._opened.payloads, self.app.defaults, limit, enqueue_guarded)
+        await sweep_reviews(self.stores, self._opened.payloads)
         await expire_results(self.stores)
 
     async def finish(self, within: float | timedelta = timedelta(days=30)) -> int:
@@ -113,10 +113,10 @@ class TestKit:
         return runs
 
 
-class _Shift:
+class _TestWorker:
     """A worker made of the parts of the real one, that goes home when there is nothing left to claim."""
 
-    def __init__(self, app: Ade, opened: Opened, capabilities: frozenset[str]) -> None:
+    def __init__(self, app: Ade, opened: OpenStore, capabilities: frozenset[str]) -> None:
         self._capabilities = capabilities
         self._app = app
         self._opened = opened
@@ -125,12 +125,12 @@ class _Shift:
         self._timer = SharedTimer(asyncio.get_running_loop())
         self._outputs = OutputBuffer(self._stores.outputs, self._stores.clock)
         self._locks = RunLocks(self._stores, self._options)
-        self._gates = Gatekeeper(self._stores, opened.payloads, app.registry)
-        desk = Desk(self._stores, self._gates.enqueue, self._outputs, self._locks, self._gates)
-        self._performer = Performer(desk, opened.payloads, app.middlewares)
+        self._gates = ApprovalChecker(self._stores, opened.payloads, app.registry)
+        desk = StoreContextBackend(self._stores, self._gates.enqueue, self._outputs, self._locks, self._gates)
+        self._performer = HandlerInvoker(desk, opened.payloads, app.middlewares)
         self._gates.perform = self._performer.attempt
-        self._runs = Runs(app.registry, self._performer, self._timer, self._options, Probe())
-        self._finisher = Finisher(self._stores, self._outputs, Probe(), lambda: 0.5, self._runs.settled)
+        self._runs = RunExecutor(app.registry, self._performer, self._timer, self._options, WorkerProbe())
+        self._finisher = Completer(self._stores, self._outputs, WorkerProbe(), lambda: 0.5, self._runs.settled)
         self._runs.finish, self._finisher.prepare = self._finisher.add, self._gates.prepare
         self._runs.check, self._runs.after = self._gates.check, self._gates.after
         self._runs.take_locks, self._runs.let_go = self._locks.take, self._locks.end
@@ -167,8 +167,8 @@ class _Shift:
     async def _settle(self) -> int:
         """Whatever is done on a timer, or waits for locks that were let go of."""
         await self._locks.all_left()
-        moved = await settle_ripe(self._stores) + await serve_locks(self._stores)
-        return moved + await tend_reviews(self._stores, self._opened.payloads)
+        moved = await settle_due(self._stores) + await serve_locks(self._stores)
+        return moved + await sweep_reviews(self._stores, self._opened.payloads)
 
     async def _register(self) -> None:
         """A worker like any other: known to the store with its tasks, their limits and schedules."""

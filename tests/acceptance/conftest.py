@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Settings
-from ade.settings import RedisSettings, StoreSettings
+from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
 from tests.servers.plugin import binary_or_skip, server_pool
 from tests.servers.pool import POOL

@@ -11,16 +11,16 @@ import asyncio
 import pytest
 
 from ade import Ade, Context, Status, TaskFailed, TaskHandle
-from ade.core.errors import StaleLease
-from ade.core.events import FINAL_EVENTS, Event
-from ade.core.outcome import Succeeded
-from ade.core.records import Task
-from ade.core.task import settle
-from ade.ports import ClaimRequest
-from ade.queue.deadletters import groups
+from ade.errors import StaleLease
+from ade.events.model import FINAL_EVENTS, Event
+from ade.stores.ports import ClaimRequest
+from ade.tasks.dead_letters import groups
+from ade.tasks.decisions import settle
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Succeeded
 from ade.testing import TestKit
 from ade.worker.options import SweepOptions, WorkerOptions
-from ade.worker.pump import fresh_ids
+from ade.worker.poller import fresh_ids
 
 DEFAULT_LEASE_S = WorkerOptions().lease_s
 DEFAULT_SWEEP_S = SweepOptions().interval_s

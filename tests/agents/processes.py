@@ -5,26 +5,26 @@ import select
 import sys
 from pathlib import Path
 
-from ade.agents.limits import Care, Limits
-from ade.agents.starting import ProcessSpec
+from ade.agents.processes.process import ProcessSpec
+from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits
 
 UNRULY = Path(__file__).with_name("unruly.py")
 PATIENCE_S = 60.0
 
 
-def spec_of(directory: Path, *command: str, stdin: str = "", limits: Limits | None = None) -> ProcessSpec:
+def spec_of(directory: Path, *command: str, stdin: str = "", limits: ProcessLimits | None = None) -> ProcessSpec:
     """Any program, in a directory that is there."""
     return ProcessSpec(
         arguments=command,
         directory=directory,
         environment=dict(os.environ),
-        care=Care.EXISTING,
+        care=DirectoryPolicy.EXISTING,
         stdin=stdin,
-        limits=limits or Limits(time_s=PATIENCE_S),
+        limits=limits or ProcessLimits(time_s=PATIENCE_S),
     )
 
 
-def unruly(directory: Path, *command: str, stdin: str = "", limits: Limits | None = None) -> ProcessSpec:
+def unruly(directory: Path, *command: str, stdin: str = "", limits: ProcessLimits | None = None) -> ProcessSpec:
     """One of the programs in `unruly.py`."""
     return spec_of(directory, sys.executable, str(UNRULY), *command, stdin=stdin, limits=limits)
 

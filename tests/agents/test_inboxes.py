@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade.agents.inboxes import DurableInbox
-from ade.core.errors import StaleLease, StaleWrite
-from ade.core.inbox import verbs
-from ade.core.inbox.errors import InvalidInbox, InvalidInboxItem
-from ade.core.inbox.items import DequeuedBatch, QueueItem
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
-from ade.core.inbox.runtime import QueueCallbacks
-from ade.core.inbox.verbs import AlreadyThere
-from ade.ports import Stores
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, ReturnReason
+from ade.agents.conversations.memory_inbox import QueueCallbacks
+from ade.agents.conversations.model import InboxLimits, InvalidInboxItem, ItemBatch, StoredItem
+from ade.agents.conversations.rules import DuplicateItem
+from ade.errors import InvalidInbox, StaleLease, StaleWrite
+from ade.stores.ports import Stores
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.core.inbox.putting import barrier, message, notification
 
@@ -45,7 +43,7 @@ def inbox(stores: Stores) -> DurableInbox:
     return DurableInbox(stores, "conv-1")
 
 
-def ids(batch: DequeuedBatch | None) -> list[str]:
+def ids(batch: ItemBatch | None) -> list[str]:
     return [] if batch is None else [item.id for item in batch.items]
 
 
@@ -95,7 +93,7 @@ async def test_it_does_what_a_queue_in_memory_does(stores: Stores) -> None:
 async def test_what_a_callback_raises_is_logged_and_goes_no_further(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(item: QueueItem, length: int) -> None:
+    def broken(item: StoredItem, length: int) -> None:
         raise ValueError("I cannot hear you")
 
     inbox = DurableInbox(stores, "conv-1", callbacks=QueueCallbacks(on_enqueued=broken))
@@ -173,12 +171,12 @@ async def test_whoever_is_always_too_late_is_told(stores: Stores, monkeypatch: p
 
     async def load_and_be_overtaken(inbox_id: str) -> Any:
         found = await load(inbox_id)
-        change = verbs.enqueue(found, message("quick"), limits=InboxLimits(), now=0)
+        change = conversations_rules.enqueue(found, message("quick"), limits=InboxLimits(), now=0)
         await stores.inboxes.write(change)
         return found
 
     monkeypatch.setattr(stores.inboxes, "load", load_and_be_overtaken)
-    monkeypatch.setattr("ade.agents.deciding._PATIENCE_S", 0.01)
+    monkeypatch.setattr("ade.agents.conversations.durable_inbox._PATIENCE_S", 0.01)
     with pytest.raises(StaleWrite):
         await inbox.enqueue(message("slow"))
     monkeypatch.undo()
@@ -245,8 +243,8 @@ async def test_an_item_with_a_key_is_put_in_once_whoever_puts_it_in(stores: Stor
     keyed = structs.replace(notification(), key="task-1")
     puts = await asyncio.gather(*(DurableInbox(stores, "conv-1").enqueue(keyed) for _ in range(5)))
 
-    assert sorted(type(put).__name__ for put in puts) == ["AlreadyThere"] * 4 + ["QueueItem"]
-    assert AlreadyThere("task-1") in puts
+    assert sorted(type(put).__name__ for put in puts) == [DuplicateItem.__name__] * 4 + [StoredItem.__name__]
+    assert DuplicateItem("task-1") in puts
 
 
 async def test_a_consumer_is_bound_with_or_without_an_item(inbox: DurableInbox, stores: Stores) -> None:

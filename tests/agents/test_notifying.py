@@ -4,25 +4,23 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from ade.agents.inboxes import DurableInbox
-from ade.agents.notifying import notify, notify_task
-from ade.core.agent_runs.names import NOTIFY
-from ade.core.agent_runs.results import AgentProgress, AgentResult
-from ade.core.control import Retry
-from ade.core.errors import InvalidTask
-from ade.core.failure import FailureKind, TaskError
-from ade.core.inbox.errors import InvalidInbox
-from ade.core.inbox.items import ItemKind, NewItem, QueueItem
-from ade.core.lifecycle import Status
-from ade.core.outcome import Failed
-from ade.core.records import Task
-from ade.core.task import settle
-from ade.ports import Stores
-from ade.queue import tasks
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.model import ItemKind, NewItem, StoredItem
+from ade.agents.notifications import notify, notify_task
+from ade.agents.runs.model import AgentProgress, AgentResult
+from ade.errors import InvalidInbox, InvalidTask
+from ade.failures import FailureKind, TaskError
+from ade.stores.ports import Stores
+from ade.tasks import service as tasks_service
+from ade.tasks.decisions import settle
+from ade.tasks.enqueue import enqueue
+from ade.tasks.identifiers import NOTIFY
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed, Retry
+from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
-from ade.worker.sweep import settle_ripe
+from ade.worker.sweep import settle_due
 from tests.queue.conftest import clock, desk, payloads, server_pool, stores
 from tests.queue.desk import Desk
 
@@ -49,7 +47,7 @@ class Parent:
         self.run = run
         self.inbox = DurableInbox(desk.stores, "main")
 
-    async def told(self) -> list[QueueItem]:
+    async def told(self) -> list[StoredItem]:
         """What lies in its inbox once a worker has done what it can."""
         for each in await self.open_notifications():
             await notify(self.desk.stores, self.desk.payloads, each.id, "main")
@@ -128,7 +126,7 @@ async def test_a_failed_run_is_told_with_its_error_and_what_it_has_taken(parent:
 
 
 async def test_cancelled_while_it_waited(parent: Parent, desk: Desk) -> None:
-    await tasks.cancel(desk.stores, parent.run.id, "not needed any more")
+    await tasks_service.cancel(desk.stores, parent.run.id, "not needed any more")
     [item] = await parent.told()
 
     assert "<status>failed</status>" in (item.text or "")
@@ -137,7 +135,7 @@ async def test_cancelled_while_it_waited(parent: Parent, desk: Desk) -> None:
 
 async def test_cancelled_while_it_ran(parent: Parent, desk: Desk) -> None:
     await desk.claim(CODER)
-    await tasks.cancel(desk.stores, parent.run.id)
+    await tasks_service.cancel(desk.stores, parent.run.id)
     [item] = await parent.told()
 
     assert "<result>cancelled</result>" in (item.text or "")
@@ -146,7 +144,7 @@ async def test_cancelled_while_it_ran(parent: Parent, desk: Desk) -> None:
 async def test_cancelled_with_its_parent(desk: Desk) -> None:
     above = await desk.enqueue("plan")
     parent = Parent(desk, await ask(desk, parent_id=above.id, author_id="anna"))
-    await tasks.cancel(desk.stores, above.id)
+    await tasks_service.cancel(desk.stores, above.id)
     [item] = await parent.told()
 
     assert "<result>its parent was cancelled</result>" in (item.text or "")
@@ -156,7 +154,7 @@ async def test_cancelled_with_its_parent(desk: Desk) -> None:
 async def test_its_deadline_passed(desk: Desk, clock: TestClock) -> None:
     parent = Parent(desk, await ask(desk, deadline=clock.now() + 1000))
     clock.advance(2)
-    await settle_ripe(desk.stores)
+    await settle_due(desk.stores)
     [item] = await parent.told()
 
     assert "its deadline passed" in (item.text or "")
@@ -167,7 +165,7 @@ async def test_every_worker_died_over_it(desk: Desk, clock: TestClock) -> None:
     for _ in range(2):
         await desk.claim(CODER)
         clock.advance(3600)
-        await settle_ripe(desk.stores)
+        await settle_due(desk.stores)
     [item] = await parent.told()
 
     assert "went silent during attempt 2 of 2" in (item.text or "")
@@ -176,7 +174,7 @@ async def test_every_worker_died_over_it(desk: Desk, clock: TestClock) -> None:
 async def test_what_it_waited_for_did_not_complete(desk: Desk) -> None:
     before = await desk.enqueue("prepare")
     parent = Parent(desk, await ask(desk, depends_on=(before.id,)))
-    await tasks.cancel(desk.stores, before.id)
+    await tasks_service.cancel(desk.stores, before.id)
     [item] = await parent.told()
 
     assert "dependency failed" in (item.text or "")
@@ -199,7 +197,7 @@ async def test_a_notification_whose_worker_dies_is_put_in_once(parent: Parent, d
     [first] = await parent.open_notifications()
     await notify(desk.stores, desk.payloads, first.id, "main")  # and dies before it can say so
     desk.clock.advance(3600)
-    await settle_ripe(desk.stores)
+    await settle_due(desk.stores)
 
     assert len(await parent.told()) == 1
     assert (await desk.get(first)).status is Status.COMPLETED
@@ -232,7 +230,7 @@ async def test_a_full_inbox_lets_the_notification_wait(parent: Parent, desk: Des
 async def test_a_run_that_was_replayed_meanwhile_is_told_of_at_its_next_end(parent: Parent, desk: Desk) -> None:
     await desk.fail(await desk.claim(CODER))
     [early] = await parent.open_notifications()
-    await tasks.replay(desk.stores, desk.payloads, parent.run.id)
+    await tasks_service.replay(desk.stores, desk.payloads, parent.run.id)
 
     await notify(desk.stores, desk.payloads, early.id, "main")
     await notify(desk.stores, desk.payloads, early.id, "main")

@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.agents.outputs import Keeping, Mask
-from ade.core.agent_runs.redaction import secrets_in
+from ade.agents.processes.output import OutputCapture, SecretMask
+from ade.agents.protocols.base import secrets_in
 
 # Few letters, so that secrets overlap with themselves, with each other and with the ends of pieces.
 secrets = st.lists(st.text("ab", min_size=6, max_size=9), max_size=3)
@@ -14,7 +14,7 @@ pieces = st.lists(st.text("ab\n", max_size=12).map(str.encode), max_size=12)
 
 
 def masked(known: list[str], parts: list[bytes]) -> bytes:
-    mask = Mask(known)
+    mask = SecretMask(known)
     return b"".join([*(mask.feed(part) for part in parts), mask.finish()])
 
 
@@ -37,7 +37,7 @@ def test_what_holds_no_secret_is_left_alone(known: list[str], data: bytes) -> No
 
 
 def test_a_line_that_ends_is_not_held_back() -> None:
-    mask = Mask(["secret-of-mine"])
+    mask = SecretMask(["secret-of-mine"])
 
     assert mask.feed(b"is it sec") == b"is it "
     assert mask.feed(b"ond?\n") == b"second?\n"
@@ -74,7 +74,7 @@ def test_secrets_are_known_by_their_names_and_by_their_place_in_a_url() -> None:
 
 @given(st.lists(st.binary(max_size=20), max_size=20), st.integers(0, 40))
 def test_the_beginning_and_the_end_are_kept_in_whatever_pieces(parts: list[bytes], room: int) -> None:
-    keeping = Keeping(room)
+    keeping = OutputCapture(room)
     for part in parts:
         keeping.feed(part)
     whole, kept = b"".join(parts), keeping.kept()

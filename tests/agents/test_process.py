@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ade.agents import process, reaping
-from ade.agents.limits import Care, Limits
-from ade.agents.process import Ended, Why, run_process
-from ade.agents.starting import ProcessSpec
-from ade.core.errors import ProgramNotStarted
+from ade.agents.processes import process as processes_process
+from ade.agents.processes import process_tree
+from ade.agents.processes.process import ExitCause, ProcessResult, ProcessSpec, run_process
+from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits
+from ade.errors import ProgramNotStarted
 from tests.agents.processes import PATIENCE_S, ends_within, is_gone, spec_of, unruly
 
 MIB = 1024 * 1024
@@ -45,7 +45,7 @@ class Going:
     async def said(self) -> dict[str, Any]:
         return await asyncio.wait_for(self._said, PATIENCE_S)
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> ProcessResult:
         return await asyncio.wait_for(self.task, PATIENCE_S)
 
     async def _hear(self, stream: str, line: bytes) -> None:
@@ -63,8 +63,8 @@ async def going(spec: ProcessSpec) -> AsyncIterator[Going]:
         await asyncio.wait({run.task}, timeout=PATIENCE_S)
 
 
-def limits(**changed: Any) -> Limits:
-    return Limits(**{"time_s": PATIENCE_S, "grace_s": 0.1, **changed})
+def limits(**changed: Any) -> ProcessLimits:
+    return ProcessLimits(**{"time_s": PATIENCE_S, "grace_s": 0.1, **changed})
 
 
 async def test_the_exit_code_and_both_streams_are_told(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_the_exit_code_and_both_streams_are_told(tmp_path: Path) -> None:
         spec_of(tmp_path, "sh", "-c", "echo one; echo two >&2; printf three; exit 3"), on_line=hear
     )
 
-    assert (ended.why, ended.exit_code, ended.signal, ended.left) == (Why.EXITED, 3, None, 0)
+    assert (ended.why, ended.exit_code, ended.signal, ended.left) == (ExitCause.EXITED, 3, None, 0)
     assert [line for stream, line in heard if stream == "stdout"] == [b"one", b"three"]
     assert [line for stream, line in heard if stream == "stderr"] == [b"two"]
     assert (ended.stdout.text, ended.stderr.text) == ("one\nthree", "two\n")
@@ -91,7 +91,7 @@ async def test_the_exit_code_and_both_streams_are_told(tmp_path: Path) -> None:
 async def test_a_signal_that_ended_the_program_is_told(tmp_path: Path) -> None:
     ended = await run_process(spec_of(tmp_path, "sh", "-c", "kill -SEGV $$"))
 
-    assert (ended.why, ended.exit_code, ended.signal) == (Why.SIGNALLED, None, signal.SIGSEGV)
+    assert (ended.why, ended.exit_code, ended.signal) == (ExitCause.SIGNALLED, None, signal.SIGSEGV)
 
 
 async def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(tmp_path
         run.stop.set()
         ended = await run.ended()
 
-    assert (ended.why, ended.signal) == (Why.STOPPED, signal.SIGKILL)
+    assert (ended.why, ended.signal) == (ExitCause.STOPPED, signal.SIGKILL)
     assert is_gone(pid)
 
 
@@ -110,7 +110,7 @@ async def test_a_program_that_heeds_sigterm_has_last_words(tmp_path: Path) -> No
         run.stop.set()
         ended = await run.ended()
 
-    assert (ended.why, ended.exit_code) == (Why.STOPPED, 7)
+    assert (ended.why, ended.exit_code) == (ExitCause.STOPPED, 7)
     assert ended.stdout.text.endswith("bye\n")
 
 
@@ -120,7 +120,7 @@ async def test_a_suspended_program_hears_sigterm_too(tmp_path: Path) -> None:
         run.stop.set()
         ended = await run.ended()
 
-    assert ended.why is Why.STOPPED
+    assert ended.why is ExitCause.STOPPED
     assert ended.duration_s < PATIENCE_S
 
 
@@ -130,7 +130,7 @@ async def test_a_run_that_is_stopped_before_it_began_ends_all_the_same(tmp_path:
 
     ended = await run_process(unruly(tmp_path, "stubborn", limits=limits()), stop=stop)
 
-    assert ended.why is Why.STOPPED
+    assert ended.why is ExitCause.STOPPED
 
 
 @pytest.mark.parametrize("runaway", ["marked", "unmarked"])
@@ -139,7 +139,7 @@ async def test_a_grandchild_does_not_survive_the_end_of_the_program(tmp_path: Pa
         said = await run.said()
         ended = await run.ended()
 
-    assert (ended.why, ended.exit_code, ended.left) == (Why.EXITED, 0, 0)
+    assert (ended.why, ended.exit_code, ended.left) == (ExitCause.EXITED, 0, 0)
     assert is_gone(said["grandchild"])
 
 
@@ -194,7 +194,7 @@ async def test_a_keeper_that_is_killed_takes_the_run_with_it(tmp_path: Path) -> 
         os.kill(said["parent"], signal.SIGKILL)
         ended = await run.ended()
 
-    assert (ended.why, ended.exit_code, ended.signal) == (Why.LOST, None, None)
+    assert (ended.why, ended.exit_code, ended.signal) == (ExitCause.LOST, None, None)
     assert ends_within(said["pid"], 2.0)
     assert ends_within(said["grandchild"], 2.0)
 
@@ -212,7 +212,7 @@ async def test_what_worker_and_keeper_leave_is_found_later_and_runs_of_the_livin
             assert ends_within(said["pid"], 2.0)  # the kernel sees to that
             assert not is_gone(said["grandchild"])
 
-            assert await asyncio.to_thread(reaping.end_abandoned) >= 1
+            assert await asyncio.to_thread(process_tree.end_abandoned) >= 1
 
             assert ends_within(said["grandchild"], 2.0)
         assert not is_gone(spared["grandchild"])
@@ -226,13 +226,13 @@ async def test_a_hundred_megabytes_leave_the_memory_as_it_was(tmp_path: Path) ->
     async def count(_stream: str, data: bytes) -> None:
         nonlocal seen, largest
         seen += len(data)
-        largest = max(largest, reaping.resident([os.getpid()]))
+        largest = max(largest, process_tree.resident([os.getpid()]))
 
     async def count_lines(_stream: str, _line: bytes) -> None:
         nonlocal lines
         lines += 1
 
-    before = reaping.resident([os.getpid()])
+    before = process_tree.resident([os.getpid()])
     ended = await run_process(unruly(tmp_path, "flood", "100"), on_bytes=count, on_line=count_lines)
 
     assert largest - before < 8 * MIB
@@ -253,9 +253,9 @@ async def test_a_line_without_end_leaves_the_memory_as_it_was(tmp_path: Path) ->
 
     async def look(_stream: str, _data: bytes) -> None:
         nonlocal largest
-        largest = max(largest, reaping.resident([os.getpid()]))
+        largest = max(largest, process_tree.resident([os.getpid()]))
 
-    before = reaping.resident([os.getpid()])
+    before = process_tree.resident([os.getpid()])
     command = ("head", "-c", "100000000", "/dev/zero")
     await run_process(spec_of(tmp_path, *command, limits=limits(line_bytes=MIB)), on_line=measure, on_bytes=look)
 
@@ -277,7 +277,7 @@ async def test_an_output_that_somebody_else_keeps_open_is_not_waited_for(tmp_pat
         ended = await run.ended()
     os.close(held[0])
 
-    assert (ended.why, ended.left) == (Why.STOPPED, 0)
+    assert (ended.why, ended.left) == (ExitCause.STOPPED, 0)
     assert json.loads(ended.stdout.text)
 
 
@@ -291,14 +291,14 @@ async def test_who_reads_nothing_holds_the_program_back(tmp_path: Path) -> None:
         unruly(tmp_path, "flood", "100", limits=limits(time_s=1.0)), on_bytes=hold, on_start=pids.append
     )
 
-    assert ended.why is Why.TIME_LIMIT
+    assert ended.why is ExitCause.TIME_LIMIT
     assert ended.stdout.seen_bytes < MIB
 
 
 async def test_the_time_limit_ends_the_run(tmp_path: Path) -> None:
     ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=4.0)))
 
-    assert (ended.why, ended.signal) == (Why.TIME_LIMIT, signal.SIGKILL)
+    assert (ended.why, ended.signal) == (ExitCause.TIME_LIMIT, signal.SIGKILL)
     assert 0.4 <= ended.duration_s < PATIENCE_S
 
 
@@ -311,14 +311,14 @@ async def test_limits_hold_while_the_event_loop_is_stuck(tmp_path: Path) -> None
     ended = await run_process(unruly(tmp_path, "stubborn", limits=limits(time_s=4.0)), on_line=get_stuck)
 
     assert outcomes == [True]
-    assert ended.why is Why.TIME_LIMIT
+    assert ended.why is ExitCause.TIME_LIMIT
 
 
 @pytest.mark.parametrize("children", ["1", "4"])
 async def test_the_memory_limit_counts_all_processes_together(tmp_path: Path, children: str) -> None:
     ended = await run_process(unruly(tmp_path, "hog", "300", children, limits=limits(memory_bytes=200 * MIB)))
 
-    assert (ended.why, ended.signal) == (Why.MEMORY_LIMIT, signal.SIGKILL)
+    assert (ended.why, ended.signal) == (ExitCause.MEMORY_LIMIT, signal.SIGKILL)
     assert ended.peak_memory > 200 * MIB
 
 
@@ -327,12 +327,12 @@ async def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
     async with going(spec) as run:
         said = await run.said()
         family = [said["pid"], *said["children"]]
-        resident, proportional = reaping.resident(family), reaping.proportional(family)
+        resident, proportional = process_tree.resident(family), process_tree.proportional(family)
         ended = await run.ended()
 
     assert resident > 250 * MIB
     assert proportional < 150 * MIB
-    assert ended.why is Why.TIME_LIMIT  # for its memory it would have been ended earlier
+    assert ended.why is ExitCause.TIME_LIMIT  # for its memory it would have been ended earlier
 
 
 async def test_a_program_sees_nothing_but_what_it_is_given(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ async def test_a_program_sees_nothing_but_what_it_is_given(tmp_path: Path) -> No
         said = await run.said()
         await run.ended()
 
-    assert set(said["environment"]) - {"LC_CTYPE"} == {"PATH", "GIVEN", reaping.MARK}
+    assert set(said["environment"]) - {"LC_CTYPE"} == {"PATH", "GIVEN", process_tree.MARK}
     assert said["descriptors"] == [0, 1, 2]
     assert said["cwd"] == str(tmp_path.resolve())
     assert said["session"] != os.getsid(0)
@@ -357,7 +357,7 @@ async def test_no_signal_is_ignored_at_the_start(tmp_path: Path) -> None:
 
 async def test_a_directory_is_made_and_kept(tmp_path: Path) -> None:
     place = tmp_path / "runs" / "one"
-    spec = msgspec.structs.replace(spec_of(place, "sh", "-c", "echo work > file"), care=Care.KEPT)
+    spec = msgspec.structs.replace(spec_of(place, "sh", "-c", "echo work > file"), care=DirectoryPolicy.KEPT)
 
     await run_process(spec)
     await run_process(spec)
@@ -377,7 +377,7 @@ async def test_text_goes_in_and_the_end_of_it_is_seen(tmp_path: Path) -> None:
 async def test_a_program_need_not_read_what_it_is_given(tmp_path: Path) -> None:
     ended = await run_process(unruly(tmp_path, "deaf", stdin="x" * 10_000_000))
 
-    assert (ended.why, ended.exit_code) == (Why.EXITED, 0)
+    assert (ended.why, ended.exit_code) == (ExitCause.EXITED, 0)
 
 
 async def test_without_text_there_is_nothing_to_read(tmp_path: Path) -> None:
@@ -476,17 +476,17 @@ async def first_line_of(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
 async def test_a_blocked_event_loop_is_not_taken_for_a_dead_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ade.agents.starting.SHORTEST_SILENCE_S", 6.0)
+    monkeypatch.setattr("ade.agents.processes.process.SHORTEST_SILENCE_S", 6.0)
 
-    connect = process._connect_reader
+    connect = processes_process._connect_reader
     blocks = [7.5, 0.0]
 
     async def block(*given: Any) -> Any:
         time.sleep(blocks.pop(0))  # noqa: ASYNC251  # on purpose, and before the loop can hear of the program's start
         return await connect(*given)
 
-    monkeypatch.setattr(process, "_connect_reader", block)
+    monkeypatch.setattr(processes_process, "_connect_reader", block)
     spec = spec_of(tmp_path, "sleep", "8", limits=limits(silence_s=6.0))
     ended = await run_process(spec)
 
-    assert (ended.why, ended.exit_code) == (Why.EXITED, 0)
+    assert (ended.why, ended.exit_code) == (ExitCause.EXITED, 0)

@@ -11,19 +11,17 @@ from msgspec import structs
 
 from ade import Ade, Context
 from ade.agents.background import FORGOTTEN_AFTER_MS, MOST_RUNNING, BackgroundTask, TaskStatus
-from ade.agents.tools import TaskStopResult, TaskTool
-from ade.core.approvals.rulebook import Rulebook
-from ade.core.errors import StoreUnavailable
-from ade.core.guard_rules import GuardRule, Verdict
-from ade.core.inbox.errors import InvalidInbox
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.inbox.limits import inbox_limits
-from ade.core.inbox.notices import ClearReason
-from ade.core.lifecycle import Status
-from ade.governance import rulebook as rulebooks
-from ade.insight.subagents import list_subagents
-from ade.ports import INBOX
-from ade.settings import RedisSettings
+from ade.agents.conversations.inbox import ClearReason
+from ade.agents.conversations.model import ItemKind, NewItem, inbox_limits
+from ade.agents.task_tool import TaskStopResult, TaskTool
+from ade.agents.views import list_subagents
+from ade.approvals import repository as approvals_repository
+from ade.approvals.guard import GuardRule, GuardRulesVerdict
+from ade.approvals.rulebook import Rulebook
+from ade.errors import InvalidInbox, StoreUnavailable
+from ade.settings.sections import RedisSettings
+from ade.stores.ports import INBOX
+from ade.tasks.lifecycle import Status
 from ade.testing import TestKit, harness
 from tests.agents.running.house import profiles, settings
 from tests.agents.standins.letta import AGENT, CONVERSATION
@@ -383,7 +381,7 @@ async def test_the_event_log_tells_of_runs_without_a_task(tool: TaskTool, kit: T
 
 
 async def test_what_a_rule_forbids_is_not_run(tool: TaskTool, kit: TestKit) -> None:
-    await rule(kit, Verdict.DENY)
+    await rule(kit, GuardRulesVerdict.DENY)
 
     answer = await tool.run("hello", "echo", "Echo")
 
@@ -391,7 +389,7 @@ async def test_what_a_rule_forbids_is_not_run(tool: TaskTool, kit: TestKit) -> N
 
 
 async def test_what_people_must_approve_has_to_be_stored(tool: TaskTool, kit: TestKit) -> None:
-    await rule(kit, Verdict.DEMAND)
+    await rule(kit, GuardRulesVerdict.DEMAND)
 
     assert "use persist=True" in (await tool.run("hello", "echo", "Echo")).message
     answer = await tool.run("hello", "echo", "Echo", persist=True)
@@ -401,11 +399,13 @@ async def test_what_people_must_approve_has_to_be_stored(tool: TaskTool, kit: Te
 @pytest.mark.parametrize(
     ("verdict", "message"),
     [
-        (Verdict.DENY, "Error: the tool Bash must not be used like this: it is loud"),
-        (Verdict.DEMAND, "Error: people must allow the tool Bash first: use persist=True"),
+        (GuardRulesVerdict.DENY, "Error: the tool Bash must not be used like this: it is loud"),
+        (GuardRulesVerdict.DEMAND, "Error: people must allow the tool Bash first: use persist=True"),
     ],
 )
-async def test_the_rules_hold_for_its_tools_too(tool: TaskTool, kit: TestKit, verdict: Verdict, message: str) -> None:
+async def test_the_rules_hold_for_its_tools_too(
+    tool: TaskTool, kit: TestKit, verdict: GuardRulesVerdict, message: str
+) -> None:
     await rule(kit, verdict, name=None, tool="Bash")
 
     answer = await tool.run("[[defer]]", "claude", "Clean up")
@@ -413,9 +413,11 @@ async def test_the_rules_hold_for_its_tools_too(tool: TaskTool, kit: TestKit, ve
     assert answer.message.startswith(message)
 
 
-async def rule(kit: TestKit, verdict: Verdict, name: str | None = "agent:echo", tool: str | None = None) -> None:
+async def rule(
+    kit: TestKit, verdict: GuardRulesVerdict, name: str | None = "agent:echo", tool: str | None = None
+) -> None:
     rules = (GuardRule(do=verdict, name=name, tool=tool, reason="it is loud"),)
-    await rulebooks.apply(kit.stores, Rulebook(guard=rules), actor=None)
+    await approvals_repository.apply(kit.stores, Rulebook(guard=rules), actor=None)
 
 
 # through the queue

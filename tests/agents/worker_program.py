@@ -5,9 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from ade.agents.limits import Limits
-from ade.agents.process import run_process
-from ade.agents.starting import ProcessSpec
+from ade.agents.processes.process import ProcessSpec, run_process
+from ade.agents.runs.spec import ProcessLimits
 
 
 async def main() -> None:
@@ -19,7 +18,7 @@ async def main() -> None:
         arguments=[sys.executable, unruly, *sys.argv[1:]],
         directory=Path.cwd(),
         environment=dict(os.environ),
-        limits=Limits(grace_s=60.0),
+        limits=ProcessLimits(grace_s=60.0),
     )
     await run_process(spec, on_line=pass_on)
 

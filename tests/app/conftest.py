@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ade import Ade
-from ade.settings import RedisSettings, Settings, StoreSettings
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
 from tests.queue.conftest import PLACES
 from tests.servers.plugin import server_pool

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from ade import Ade
-from ade.agents.inboxes import DurableInbox
-from ade.core.agent_runs.results import AgentResult
-from ade.core.errors import InvalidArguments, UnknownName
-from ade.core.inbox.errors import InvalidInbox
-from ade.core.lifecycle import Status
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.runs.model import AgentResult
+from ade.errors import InvalidArguments, InvalidInbox, UnknownName
+from ade.tasks.lifecycle import Status
 from ade.testing import TestKit, harness
 from tests.agents.running.house import app as house
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Context
-from ade.governance.runtime import default_timeout_ms, set_value
-from ade.ports import TaskQuery
-from ade.settings import RedisSettings, Settings, StoreSettings
+from ade.settings import Settings
+from ade.settings.runtime import default_timeout_ms, set_value
+from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.ports import TaskQuery
 from ade.testing import TestKit
 from tests.queue.conftest import PLACES
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from ade import Ade, Context, SyncContext
-from ade.core.errors import InvalidSchedule, InvalidTask
-from ade.core.outcome import Outcome, Succeeded
-from ade.core.records import Task
-from ade.queue.handlers import Mode
-from ade.queue.options import parse_rate
+from ade.errors import InvalidSchedule, InvalidTask
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.model import Task
+from ade.tasks.options import parse_rate
+from ade.tasks.outcomes import Outcome, Succeeded
 from ade.testing import TestKit
 
 
@@ -42,7 +42,11 @@ def test_the_kind_of_function_decides_where_it_runs(ade: Ade) -> None:
     @ade.task(cpu=True)
     def computes() -> None: ...
 
-    assert [task.handler.mode for task in (waits, blocks, computes)] == [Mode.ASYNC, Mode.THREAD, Mode.PROCESS]
+    assert [task.handler.mode for task in (waits, blocks, computes)] == [
+        HandlerMode.ASYNC,
+        HandlerMode.THREAD,
+        HandlerMode.PROCESS,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +176,7 @@ def test_cron_lines_are_checked_where_they_are_written(ade: Ade) -> None:
 
 
 def test_a_task_with_required_arguments_cannot_be_scheduled_without_them(ade: Ade) -> None:
-    from ade.core.errors import InvalidArguments
+    from ade.errors import InvalidArguments
 
     with pytest.raises(InvalidArguments, match="missing: url"):
 
@@ -222,6 +226,6 @@ async def test_children_know_their_parent(ade: Ade, kit: TestKit) -> None:
 
 
 def _children_of(task_id: str) -> Any:
-    from ade.ports import TaskQuery
+    from ade.stores.ports import TaskQuery
 
     return TaskQuery(parent_id=task_id)

@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from ade import Ade, Backoff, Retry, TaskFailed
-from ade.core.errors import (
-    IdempotencyConflict,
-    InvalidArguments,
-    InvalidTask,
-    UnknownDependency,
-    UnknownName,
-)
-from ade.ports import TaskQuery
+from ade.errors import IdempotencyConflict, InvalidArguments, InvalidTask, UnknownDependency, UnknownName
+from ade.stores.ports import TaskQuery
 from ade.testing import TestKit
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ade import Ade, Context, Status, TaskCancelled, TaskFailed
-from ade.core.errors import ResultExpired, UnknownTask, WaitTimeout
+from ade.errors import ResultExpired, UnknownTask, WaitTimeout
 from ade.testing import TestKit
 
 

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Context, LockTimeout
-from ade.app.working import worker_options
-from ade.core.errors import InvalidLock, LockRateLimited, TooManyLocks
-from ade.core.locks.limits import LockLimits
-from ade.governance.runtime import set_value
-from ade.ports import LockQuery
-from ade.settings import LockSettings, Settings, StoreSettings
+from ade.composition.stores import lock_limits
+from ade.composition.worker import worker_options
+from ade.errors import InvalidLock, LockRateLimited, TooManyLocks
+from ade.locks.model import LockLimits
+from ade.settings import Settings
+from ade.settings.runtime import set_value
+from ade.settings.sections import LockSettings, StoreSettings
+from ade.stores.resource_ports import LockQuery
 from ade.testing import harness
-from ade.wiring import lock_limits
 
 REPO, DB = "repo:app", "database:main"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ade import Ade, AdeError, DeadlockVictim, Fence, LockLost, LockTimeout, StaleToken, read, write
-from ade.core.errors import InvalidLock
-from ade.core.locks.wishes import LockMode
-from ade.ports import LockQuery, LockStore
+from ade.errors import InvalidLock
+from ade.locks.modes import LockMode
+from ade.stores.resource_ports import LockQuery, LockStore
 
 REPO, DB = "repo:app", "database:main"
 

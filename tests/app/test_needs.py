@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from ade import Ade
-from ade.core.errors import InvalidTask
-from ade.core.lifecycle import Status
-from ade.core.records import Schedule
-from ade.queue.schedules import fire_now, put
+from ade.errors import InvalidTask
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Schedule
+from ade.tasks.schedules import fire_now, put
 from ade.testing import TestKit, harness
 
 
@@ -74,7 +74,7 @@ async def test_a_rollback_needs_what_its_task_does(ade: Ade, kit: TestKit) -> No
 
 
 async def _all(kit: TestKit) -> list[Any]:
-    from ade.ports import TaskQuery
+    from ade.stores.ports import TaskQuery
 
     return list((await kit.stores.tasks.find(TaskQuery(limit=10))).tasks)
 

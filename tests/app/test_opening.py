@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Settings
-from ade.app.opening import Opened, Opening
-from ade.core.errors import InvalidUrl, StoreUnavailable
-from ade.settings import StoreSettings
+from ade.composition.app_store import OpenStore, StoreOpener
+from ade.errors import InvalidUrl, StoreUnavailable
+from ade.settings.sections import StoreSettings
 
 
 async def test_nothing_is_opened_before_the_first_use(tmp_path: Path) -> None:
@@ -42,15 +42,15 @@ async def test_the_url_comes_before_the_settings(tmp_path: Path) -> None:
 
 
 async def test_all_who_come_at_once_get_the_same_store() -> None:
-    opened: list[Opened] = []
+    opened: list[OpenStore] = []
     gate = asyncio.Event()
 
-    async def open_store() -> Opened:
+    async def open_store() -> OpenStore:
         await gate.wait()
-        opened.append(object.__new__(Opened))
+        opened.append(object.__new__(OpenStore))
         return opened[-1]
 
-    opening = Opening(open_store)
+    opening = StoreOpener(open_store)
     waiting = [asyncio.create_task(opening.open()) for _ in range(5)]
     await asyncio.sleep(0)
     gate.set()
@@ -60,40 +60,40 @@ async def test_all_who_come_at_once_get_the_same_store() -> None:
 
 
 async def test_after_a_failure_the_next_one_tries_again() -> None:
-    answers: list[Opened | Exception] = [StoreUnavailable("away"), object.__new__(Opened)]
+    answers: list[OpenStore | Exception] = [StoreUnavailable("away"), object.__new__(OpenStore)]
 
-    async def open_store() -> Opened:
+    async def open_store() -> OpenStore:
         await asyncio.sleep(0)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    opening = Opening(open_store)
+    opening = StoreOpener(open_store)
     first, second = await asyncio.gather(opening.open(), opening.open(), return_exceptions=True)
     assert isinstance(first, StoreUnavailable)
     assert isinstance(second, StoreUnavailable)
-    assert isinstance(await opening.open(), Opened)
+    assert isinstance(await opening.open(), OpenStore)
 
 
 async def test_whoever_opens_may_be_cancelled_without_harm_to_the_others() -> None:
     gate = asyncio.Event()
     begun: list[int] = []
 
-    async def open_store() -> Opened:
+    async def open_store() -> OpenStore:
         begun.append(1)
         if len(begun) == 1:
             await gate.wait()
-        return object.__new__(Opened)
+        return object.__new__(OpenStore)
 
-    opening = Opening(open_store)
+    opening = StoreOpener(open_store)
     first = asyncio.create_task(opening.open())
     await asyncio.sleep(0)
     second = asyncio.create_task(opening.open())
     await asyncio.sleep(0)
     first.cancel()
 
-    assert isinstance(await second, Opened)
+    assert isinstance(await second, OpenStore)
     assert len(begun) == 2
     with pytest.raises(asyncio.CancelledError):
         await first

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Status
-from ade.core.errors import InvalidArguments, WouldBlock
+from ade.errors import InvalidArguments, WouldBlock
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -16,10 +16,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from ade import Ade, Context, SyncContext
-from ade.core.control import Unrecoverable
-from ade.core.errors import InvalidTask, TaskFailed
-from ade.core.traces import read_trace
-from ade.settings import Settings, StoreSettings, TraceSettings, WorkerSettings
+from ade.common.trace_context import read_trace
+from ade.errors import InvalidTask, TaskFailed
+from ade.settings import Settings
+from ade.settings.sections import StoreSettings, TraceSettings, WorkerSettings
+from ade.tasks.outcomes import Unrecoverable
 from tests.app.traced_tasks import told
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -201,8 +202,9 @@ def test_without_the_extra_it_is_said_what_is_missing() -> None:
 import asyncio, sys
 sys.modules["opentelemetry"] = None
 from ade import Ade
-from ade.core.errors import DriverMissing
-from ade.settings import Settings, StoreSettings, TraceSettings
+from ade.errors import DriverMissing
+from ade.settings import Settings
+from ade.settings.sections import StoreSettings, TraceSettings
 app = Ade(settings=Settings(store=StoreSettings(url="memory://"), traces=TraceSettings(enabled=True)))
 try:
     asyncio.run(app.open())

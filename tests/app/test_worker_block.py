@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Status
-from ade.core.errors import InvalidTask
+from ade.errors import InvalidTask
 
 
 async def test_a_worker_lives_as_long_as_its_block(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import pytest
 from msgspec import structs
 
 from ade import Ade, Context
-from ade.app.guarding import renewer
-from ade.app.working import guardian_spec
-from ade.calls.call import Call
-from ade.core.agents import Agent
-from ade.core.records import Task, Worker
-from ade.ports import ClaimRequest
-from ade.settings import Settings, StoreSettings, WorkerSettings
+from ade.agents.model import Agent
+from ade.common.calls import Call
+from ade.composition.lease_renewer import renewer
+from ade.composition.worker import guardian_spec
+from ade.settings import Settings
+from ade.settings.sections import StoreSettings, WorkerSettings
+from ade.stores.ports import ClaimRequest
+from ade.tasks.model import Task, Worker
 
 
 @pytest.fixture

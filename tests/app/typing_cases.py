@@ -5,10 +5,10 @@ from typing import Any, assert_type
 
 from ade.app.ade import Ade
 from ade.app.handle import TaskHandle
-from ade.calls.call import Call
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.queue.plans import Invocation
+from ade.common.calls import Call
+from ade.tasks.enqueue import Invocation
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from ade.worker.context import Context, SyncContext
 
 ade = Ade("memory://")

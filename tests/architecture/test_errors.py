@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 import ade
-from ade.core.errors import AdeError
+from ade.errors import AdeError
 from tests.architecture.repository import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "errors.md"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.failure import FAILURES
-from ade.core.lifecycle import RULES, Status
+from ade.failures import FAILURES
+from ade.tasks.lifecycle import RULES, Status
 from docs.generate import BLOCKS, DOCS, main
 from tests.architecture.repository import ROOT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.version import VERSION
+from ade import VERSION
 from tests.architecture.repository import ROOT, SOURCE, written_files
 
 

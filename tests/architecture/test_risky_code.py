@@ -8,14 +8,16 @@ from tests.architecture.repository import ROOT
 
 LEFT_OUT = ["S101", "S311"]  # asserts tell the type checker something; chance spreads delays, and makes no secrets
 KNOWN = {
-    ("src/ade/agents/keeper.py", "S302"): "reads what its own launcher has just written to it",
-    ("src/ade/agents/launcher.py", "S302"): "the same",
-    ("src/ade/agents/launcher.py", "S606"): "starts agents as they were asked for, with no shell to be misled",
-    ("src/ade/agents/starting.py", "S603"): "the same",
-    ("src/ade/agents/running/hooks.py", "S108"): "the folder of a socket that only its owner may enter",
-    ("src/ade/core/web/binding.py", "S104"): "the name of an address that takes a token, and is never the usual one",
-    ("src/ade/core/web/compiling.py", "S102"): "text made from the names of fields alone",
-    ("src/ade/core/webhooks/signatures.py", "S105"): "the beginning that all secrets have",
+    ("src/ade/agents/processes/supervisor.py", "S302"): "reads what its own launcher has just written to it",
+    (
+        "src/ade/agents/processes/supervisor.py",
+        "S606",
+    ): "starts agents as requested, without a shell",
+    ("src/ade/agents/processes/process.py", "S603"): "the same",
+    ("src/ade/agents/runs/hooks.py", "S108"): "the folder of a socket that only its owner may enter",
+    ("src/ade/server/addresses.py", "S104"): "the name of an address that takes a token, and is never the usual one",
+    ("src/ade/server/wire_format.py", "S102"): "text made from the names of fields alone",
+    ("src/ade/webhooks/signatures.py", "S105"): "the beginning that all secrets have",
 }
 
 

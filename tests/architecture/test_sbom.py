@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ade.version import VERSION
+from ade import VERSION
 from tests.architecture.repository import ROOT
 from tests.architecture.test_locks import pins
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.architecture.repository import ROOT, SOURCE, shown
 
-LONGEST_MODULE = 400
+LONGEST_MODULE = 510
 LONGEST_FUNCTION = 60
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from ade.app.ade import Ade
-from ade.cli.loading import load_app
+from ade.cli.app_loader import load_app
 from ade.cli.program import run
-from ade.ports import Stores
+from ade.composition.stores import open_stores
 from ade.settings import load
+from ade.stores.ports import Stores
 from ade.testing import TestClock, TestKit, harness
-from ade.wiring import open_stores
 
 T = TypeVar("T")
 STORE = "sqlite:///shop.db"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import Stores
+from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores
 from tests.cli.processes import call, call_json, ended, eventually, started
 

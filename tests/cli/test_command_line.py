@@ -3,12 +3,12 @@
 import click
 import pytest
 
-from ade.cli.commands import COMMANDS
+from ade import VERSION
+from ade import errors as ade_errors
 from ade.cli.exit_codes import MEANS, ExitCode, exit_code_of
+from ade.cli.program import COMMANDS
 from ade.cli.program import ade as program
-from ade.core import errors
 from ade.settings import SettingsError
-from ade.version import VERSION
 from tests.cli.conftest import Call, work
 
 
@@ -122,7 +122,7 @@ def test_a_fault_of_ade_itself_shows_no_traceback_unless_asked(ade: Call, monkey
     def broken(*_: object, **__: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("ade.wiring.open_stores", broken)
+    monkeypatch.setattr("ade.composition.stores.open_stores", broken)
     answer = ade("tasks")
     assert (answer.code, answer.out) == (70, "")
     assert answer.err.startswith("error[internal]: KeyError: 'surprise' (test_command_line.py, line ")
@@ -135,19 +135,19 @@ def test_a_fault_of_ade_itself_shows_no_traceback_unless_asked(ade: Call, monkey
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.AdeError, ExitCode.PROBLEM),
-        (errors.TaskFailed, ExitCode.PROBLEM),
-        (errors.AuditBroken, ExitCode.PROBLEM),
+        (ade_errors.AdeError, ExitCode.PROBLEM),
+        (ade_errors.TaskFailed, ExitCode.PROBLEM),
+        (ade_errors.AuditBroken, ExitCode.PROBLEM),
         (SettingsError, ExitCode.USAGE),
-        (errors.InvalidSchedule, ExitCode.USAGE),
-        (errors.UnknownTask, ExitCode.NOT_FOUND),
-        (errors.StaleLease, ExitCode.CONFLICT),
-        (errors.DiskFull, ExitCode.REFUSED),
-        (errors.StoreTooNew, ExitCode.STORE),
-        (errors.WaitTimeout, ExitCode.TIMED_OUT),
+        (ade_errors.InvalidSchedule, ExitCode.USAGE),
+        (ade_errors.UnknownTask, ExitCode.NOT_FOUND),
+        (ade_errors.StaleLease, ExitCode.CONFLICT),
+        (ade_errors.DiskFull, ExitCode.REFUSED),
+        (ade_errors.StoreTooNew, ExitCode.STORE),
+        (ade_errors.WaitTimeout, ExitCode.TIMED_OUT),
     ],
 )
-def test_kinds_of_errors_have_their_exit_codes(error: type[errors.AdeError], code: ExitCode) -> None:
+def test_kinds_of_errors_have_their_exit_codes(error: type[ade_errors.AdeError], code: ExitCode) -> None:
     assert exit_code_of(error) is code
 
 

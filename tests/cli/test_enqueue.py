@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.ports import Stores, TaskQuery
+from ade.stores.ports import Stores, TaskQuery
 from tests.cli.conftest import Call, with_stores, work
 
 

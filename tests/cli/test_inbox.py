@@ -2,11 +2,10 @@
 
 import pytest
 
-from ade.agents.inboxes import DurableInbox
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import ReturnReason
-from ade.ports import Stores
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import ReturnReason
+from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
+from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores
 
 

@@ -5,21 +5,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ade.core.locks.asking import ask
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.wishes import Wish, read, write
-from ade.ports import Stores
+from ade.locks.model import LockLimits
+from ade.locks.modes import LockSpec, read, write
+from ade.locks.requests import validate_request
+from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores
 from tests.cli.processes import call, eventually, started
 
 REPO, DB = "repo:app", "database:main"
 
 
-def take(name: str, *wanted: Wish) -> None:
+def take(name: str, *wanted: LockSpec) -> None:
     """An agent asks, and stays in line if need be."""
 
     async def asking(stores: Stores) -> None:
-        request = ask(id=name, owner=f"agent-{name}", scope=name, wanted=wanted, purpose="to test")
+        request = validate_request(id=name, owner=f"agent-{name}", scope=name, wanted=wanted, purpose="to test")
         await stores.locks.acquire(request, wait_ms=None, limits=LockLimits())
 
     with_stores(asking)
@@ -94,7 +94,7 @@ def test_a_ring_is_named(shop: Call) -> None:
 
     async def crossing(stores: Stores) -> None:
         for number, (scope, name) in enumerate([("x", REPO), ("y", DB), ("x", DB), ("y", REPO)]):
-            request = ask(id=str(number), owner=f"agent-{scope}", scope=scope, wanted=[write(name)])
+            request = validate_request(id=str(number), owner=f"agent-{scope}", scope=scope, wanted=[write(name)])
             await stores.locks.acquire(request, wait_ms=None, limits=LockLimits())
 
     with_stores(crossing)

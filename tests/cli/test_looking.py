@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import Stores
+from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores, work
 
 

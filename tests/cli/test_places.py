@@ -6,9 +6,10 @@ from typing import Literal
 
 import pytest
 
+from ade.cli.identity import server_of
 from ade.cli.serve import cautions
-from ade.cli.servers import server_of
-from ade.settings import ClientSettings, HttpSettings, SettingsError
+from ade.settings import SettingsError
+from ade.settings.sections import ClientSettings, HttpSettings
 from tests.cli.processes import call
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.guard import Case, Occasion, Verdict, rule_on
+from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
+from ade.approvals.rulebook_document import read_rulebook
 from tests.cli.conftest import Call
 
 BOOK = """
@@ -145,17 +145,17 @@ def test_the_example_is_a_rulebook_that_can_be_applied(shop: Call) -> None:
 )
 def test_the_example_holds_up_what_is_dangerous(ade: Call, command: str) -> None:
     book = read_rulebook(tomllib.loads(example(ade)))
-    case = Case(name="agent:coder", tool="Bash", arguments={"command": command}, score=0)
+    case = GuardCase(name="agent:coder", tool="Bash", arguments={"command": command}, score=0)
 
-    assert rule_on(book, case, Occasion.TOOL).verdict is not Verdict.ALLOW
+    assert rule_on(book, case, GuardOccasion.TOOL).verdict is not GuardRulesVerdict.ALLOW
 
 
 @pytest.mark.parametrize("command", ["ls -l", "git status", "make check", "rm build/x.o", "select * from users"])
 def test_the_example_lets_everyday_work_alone(ade: Call, command: str) -> None:
     book = read_rulebook(tomllib.loads(example(ade)))
-    case = Case(name="agent:coder", tool="Bash", arguments={"command": command}, score=0)
+    case = GuardCase(name="agent:coder", tool="Bash", arguments={"command": command}, score=0)
 
-    assert rule_on(book, case, Occasion.TOOL).verdict is Verdict.ALLOW
+    assert rule_on(book, case, GuardOccasion.TOOL).verdict is GuardRulesVerdict.ALLOW
 
 
 def test_what_the_rules_say_is_explained(ruled: Call) -> None:

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from ade import Ade
-from ade.agents.inboxes import DurableInbox
+from ade.agents.commands.agents import HEAD
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.runs.model import AgentProgress
 from ade.app.agents import enqueue_run
-from ade.cli.subagents import HEAD
-from ade.core.agent_runs.results import AgentProgress
-from ade.core.approvals.rulebook import Rulebook
-from ade.core.guard_rules import GuardRule, Verdict
-from ade.governance import rulebook as rulebooks
-from ade.ports import ClaimRequest, Stores
+from ade.approvals import repository as approvals_repository
+from ade.approvals.guard import GuardRule, GuardRulesVerdict
+from ade.approvals.rulebook import Rulebook
 from ade.settings import load
+from ade.stores.ports import ClaimRequest, Stores
 from tests.agents.running.house import profiles
 from tests.cli.conftest import Call, make_store, with_stores
 from tests.cli.processes import Terminal, call_json, ended, eventually, started
@@ -301,8 +301,8 @@ def test_a_run_that_waits_for_people_says_so(desk: Call, folder: Path) -> None:
     make_store(URL)
 
     async def demand(stores: Stores) -> None:
-        rules = (GuardRule(do=Verdict.DEMAND, name="agent:coder", reason="look first"),)
-        await rulebooks.apply(stores, Rulebook(guard=rules), actor=None)
+        rules = (GuardRule(do=GuardRulesVerdict.DEMAND, name="agent:coder", reason="look first"),)
+        await approvals_repository.apply(stores, Rulebook(guard=rules), actor=None)
 
     with_stores(demand, URL)
     with started(folder, "run", "--agent", "coder", "hello") as process:

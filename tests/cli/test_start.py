@@ -11,10 +11,11 @@ from tests.cli.processes import ADE, call, environment
 
 PROGRAM = """
 import sys
-from ade.cli.program import run
-code = run(sys.argv[1:])
-print(*sorted(sys.modules), file=sys.stderr)
-sys.exit(code)
+from ade.cli import main
+try:
+    main()
+finally:
+    print(*sorted(sys.modules), file=sys.stderr)
 """
 CLICK_ALONE = "import click\nclick.command()(lambda: None).main([], standalone_mode=False)"
 CLICK_AND_DATABASE = f"import apsw, msgspec\n{CLICK_ALONE}"
@@ -52,7 +53,7 @@ def cpu_seconds(folder: Path, command: list[str]) -> float:
 def test_help_loads_no_command_and_no_store(tmp_path: Path) -> None:
     modules = loaded(tmp_path, "--help")
 
-    assert modules.isdisjoint({"asyncio", "msgspec", "apsw", "rich", "ade.core.errors", "ade.cli.tasks"})
+    assert modules.isdisjoint({"asyncio.events", "msgspec", "apsw", "rich", "ade.errors", "ade.tasks.commands.tasks"})
 
 
 @pytest.mark.parametrize("arguments", [["tasks"], ["stats"], ["workers"], ["queues", "list"], ["events", "tail"]])
@@ -60,7 +61,7 @@ def test_simple_commands_load_neither_app_nor_worker_nor_drawing(tmp_path: Path,
     assert call(tmp_path, "queues", "limit", "default", "none", "--new").returncode == 0
     modules = loaded(tmp_path, *arguments)
 
-    heavy = {"rich", "uvloop", "ade.app.ade", "ade.worker.runtime", "difflib", "tomllib", "ctypes", "tempfile"}
+    heavy = {"rich", "uvloop", "ade.app.ade", "ade.worker.worker", "difflib", "tomllib", "ctypes", "tempfile"}
     assert modules.isdisjoint(heavy), modules & heavy
 
 
@@ -74,13 +75,19 @@ def test_commands_that_only_look_need_no_event_loop_and_no_part_that_writes(
     assert call(tmp_path, "queues", "limit", "default", "none", "--new").returncode == 0
     modules = loaded(tmp_path, *arguments)
 
-    heavy = {"asyncio", "ssl", "ade.stores.sqlite.writer", "ade.stores.sqlite.claiming", "ade.stores.sqlite.committing"}
+    heavy = {
+        "asyncio.events",
+        "ssl",
+        "ade.stores.sqlite.writer",
+        "ade.stores.sqlite.claims",
+        "ade.stores.sqlite.commits",
+    }
     assert modules.isdisjoint(heavy), modules & heavy
 
 
 @pytest.mark.parametrize("command", ["enqueue", "schedules", "dlq", "tasks", "queues"])
 def test_help_of_a_command_loads_no_app(tmp_path: Path, command: str) -> None:
-    heavy = {"asyncio", "apsw", "rich", "ade.app.ade", "difflib"}
+    heavy = {"asyncio.events", "apsw", "rich", "ade.app.ade", "difflib"}
     modules = loaded(tmp_path, command, "--help")
 
     assert modules.isdisjoint(heavy), modules & heavy

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ade import demo
-from ade.core.lifecycle import Status
-from ade.ports import TaskQuery
+from ade.stores.ports import TaskQuery
+from ade.tasks.lifecycle import Status
 from ade.testing import harness
 from tests.cli.conftest import Call, work
 

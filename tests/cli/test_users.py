@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.errors import NotAuthenticated
-from ade.governance.directory.login import check_password
-from ade.governance.directory.login_links import use_link
-from ade.governance.directory.sessions import Manner
-from ade.governance.directory.tokens import use_token
-from ade.ports import Stores
+from ade.accounts.model import NotAuthenticated
+from ade.accounts.sessions import SignInConditions, check_password, use_link
+from ade.accounts.tokens import use_token
+from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores
 from tests.cli.processes import Terminal
 
@@ -197,7 +195,7 @@ def test_a_link_lets_somebody_in_once(staff: Call) -> None:
     address, _, secret = answer.out.strip().partition("#")
 
     async def used(stores: Stores) -> str:
-        _, session = await use_link(stores, secret, Manner())
+        _, session = await use_link(stores, secret, SignInConditions())
         return session.account
 
     assert address == "http://127.0.0.1:8411/login"

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.webhooks.judging import Answer
-from ade.core.webhooks.orders import Order
-from ade.governance.webhooks.delivering import deliver
-from ade.governance.webhooks.keeping import list_webhooks
-from ade.ports import Stores
+from ade.stores.ports import Stores
+from ade.webhooks.deliveries import DeliveryResponse, DeliveryTaskArguments
+from ade.webhooks.delivery import deliver
+from ade.webhooks.service import list_webhooks
 from tests.cli.conftest import Call, with_stores
 from tests.governance.webhooks.conftest import Network
 
@@ -37,12 +36,15 @@ def secrets_kept() -> list[str]:
     return with_stores(look)
 
 
-def sent(*answers: Answer) -> str:
+def sent(*answers: DeliveryResponse) -> str:
     """The last event was sent to the webhook, with these answers one after the other. The id of the delivery."""
 
     async def send(stores: Stores) -> str:
         [webhook] = await list_webhooks(stores)
-        order, network = Order(webhook_id=webhook.id, seq=await stores.events.last_seq()), Network(*answers)
+        order, network = (
+            DeliveryTaskArguments(webhook_id=webhook.id, seq=await stores.events.last_seq()),
+            Network(*answers),
+        )
         for attempt in range(1, len(answers) + 1):
             await deliver(stores, network, order, attempt=attempt, dice=0.5)
         return network.sent[0].headers["webhook-id"]
@@ -138,7 +140,9 @@ def test_a_new_secret_and_the_old_one_sign_together_for_a_while(hooked: Call) ->
 def test_what_was_sent_is_listed_shown_and_sent_once_more(hooked: Call) -> None:
     webhook = the_id(hooked)
     hooked("webhooks", "test", webhook)
-    delivery = sent(Answer(status=503, excerpt=b"busy \x1b[31m", duration_ms=12), Answer(status=204))
+    delivery = sent(
+        DeliveryResponse(status=503, excerpt=b"busy \x1b[31m", duration_ms=12), DeliveryResponse(status=204)
+    )
 
     [listed] = hooked("webhooks", "deliveries", webhook, "--json").json["deliveries"]
     assert (listed["id"], listed["type"], listed["state"]) == (delivery, "webhook.tested", "delivered")

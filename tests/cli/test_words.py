@@ -5,14 +5,15 @@ from datetime import datetime
 import pytest
 from msgspec import Raw
 
-from ade.cli.arguments import parse_pairs
-from ade.cli.attempts import attempts_of
-from ade.cli.finishing import progress_text
 from ade.cli.output import Cell, Row, aligned, fitted, printable
-from ade.cli.times import distance, moment_ms, seconds_of, short_span
-from ade.core.errors import InvalidFilter
-from ade.core.events import Event
-from ade.core.records import Task
+from ade.cli.parameters import distance, moment_ms, seconds_of
+from ade.errors import InvalidFilter
+from ade.events.model import Event
+from ade.tasks.commands.lifecycle import progress_text
+from ade.tasks.commands.options import parse_pairs
+from ade.tasks.commands.tasks import attempts_of
+from ade.tasks.model import Task
+from ade.tasks.reasons import short_span
 
 TASK_ID = "01a1e0fb-a99c-7244-9b67-08ec7d2c6a42"
 NOW = round(datetime(2030, 1, 1, 12).timestamp() * 1000)

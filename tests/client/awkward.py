@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ade.client.client import Client
-from ade.client.remote import RemoteTransport
-from ade.client.repeating import Patience
-from ade.core.records import Task
-from ade.core.web.problems import Problem
-from ade.core.web.wire import to_wire
+from ade.client.http_transport import HttpTransport
+from ade.client.transport import RetryLimits
+from ade.server.problems import Problem
+from ade.server.wire_format import to_wire
+from ade.tasks.model import Task
 from tests.net.servers import Server, Visit, answer, serving
 
 TASK = Task(id="01900000-0000-7000-8000-000000000001", name="greet", version=3, created_at=1_760_000_000_000)
@@ -83,7 +83,7 @@ async def story(*answers: bytes, repeats: int = 3) -> AsyncIterator[Story]:
         pauses.append(seconds)
 
     async with serving(say) as server:
-        patience = Patience(repeats=repeats, stream_repeats=repeats)
-        transport = RemoteTransport(server.url, token=TOKEN, patience=patience, sleep=sleep, dice=lambda: 0.5)
+        patience = RetryLimits(repeats=repeats, stream_repeats=repeats)
+        transport = HttpTransport(server.url, token=TOKEN, patience=patience, sleep=sleep, dice=lambda: 0.5)
         async with Client(transport) as client:
             yield Story(server, client, pauses)

@@ -6,24 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from ade.accounts.model import Role
 from ade.app.ade import Ade
-from ade.app.direct import DirectTransport
 from ade.client.client import Client
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import InvalidFilter, UnknownTask
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import OutputLine
-from ade.core.web.raising import ServerProblem
-from ade.operations.kit import Asked
-from ade.ports import ClaimRequest
+from ade.client.store_transport import StoreTransport
+from ade.errors import InvalidFilter, NotPermitted, UnknownTask
+from ade.events.model import Event
+from ade.server.operations import RequestContext
+from ade.server.problems import ServerProblem
+from ade.stores.ports import ClaimRequest
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import OutputLine
 from tests.architecture.repository import ROOT
 from tests.operations.conftest import LOCAL, Desk
 
 
-def client_of(desk: Desk, asked: Asked = LOCAL) -> Client:
-    return Client(DirectTransport(desk.office, asked))
+def client_of(desk: Desk, asked: RequestContext = LOCAL) -> Client:
+    return Client(StoreTransport(desk.office, asked))
 
 
 async def test_a_task_is_made_found_and_cancelled(desk: Desk) -> None:
@@ -104,17 +103,19 @@ async def test_events_and_lines_are_followed(desk: Desk) -> None:
 
 LOOK = """
 import sys
-from ade.app.direct import DirectTransport
-from ade.app.looking import office_to_look
+from ade.cli import defer
+defer("asyncio")
+from ade.client.store_transport import StoreTransport
+from ade.composition.read_only import read_only_services
 from ade.client.client import Client
-from ade.core.errors import StoreReadOnly
-from ade.operations.kit import Asked
+from ade.errors import StoreReadOnly
+from ade.server.operations import RequestContext
 from ade.settings import load
-from ade.wiring import open_to_look
+from ade.composition.stores import open_read_only
 
 settings = load(flags={"store.url": sys.argv[1]}, files=[]).settings
-stores = open_to_look(settings.store.url, settings)
-client = Client(DirectTransport(office_to_look(stores, settings), Asked(actor="cli:tester")))
+stores = open_read_only(settings.store.url, settings)
+client = Client(StoreTransport(read_only_services(stores, settings), RequestContext(actor="cli:tester")))
 
 
 def looked(call):
@@ -130,7 +131,7 @@ assert [event.type for event in looked(client.list_task_events(task.id)).items] 
 try:
     looked(client.create_task(name="greet", allow_unknown=True))
 except StoreReadOnly:
-    print(task.name, sorted({"asyncio", "ssl", "h11"} & {*sys.modules}))
+    print(task.name, sorted({"asyncio.events", "ssl", "h11"} & {*sys.modules}))
 """
 
 

@@ -6,14 +6,13 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import ServerUnreachable, StoreUnavailable, UnknownTask
-from ade.core.events import Event
-from ade.core.feeds.items import TASK_IS_FINAL, Batch, End, Entry, Gap, Heartbeat, Item, item_text
-from ade.core.feeds.sse import block
-from ade.core.records import OutputLine
-from ade.core.web.raising import ServerProblem
-from ade.core.web.wire import to_wire
+from ade.errors import NotPermitted, ServerUnreachable, StoreUnavailable, UnknownTask
+from ade.events.feed_items import TASK_IS_FINAL, EventBatch, FeedEnd, FeedEntry, FeedHeartbeat, Gap, Item, item_text
+from ade.events.model import Event
+from ade.events.sse import block
+from ade.server.problems import ServerProblem
+from ade.server.wire_format import to_wire
+from ade.tasks.model import OutputLine
 from tests.client.awkward import DROP, Cut, problem_answer, story
 
 T = TypeVar("T")
@@ -28,8 +27,8 @@ def line(seq: int) -> OutputLine:
     return OutputLine(task_id="t", run_id="r", attempt=1, at=1_760_000_000_000, text=f"line {seq}", seq=seq)
 
 
-def batch(*seqs: int) -> Batch:
-    return Batch([Entry(event(seq)) for seq in seqs])
+def batch(*seqs: int) -> EventBatch:
+    return EventBatch([FeedEntry(event(seq)) for seq in seqs])
 
 
 def chunk(data: bytes) -> bytes:
@@ -68,7 +67,7 @@ async def test_events_come_as_they_happen_and_gaps_are_told() -> None:
 
 
 async def test_after_a_break_it_goes_on_behind_the_last_event() -> None:
-    answers = (stream(batch(1, 2), Heartbeat(7)), stream(batch(8), End("the server stops")), stream(batch(9)))
+    answers = (stream(batch(1, 2), FeedHeartbeat(7)), stream(batch(8), FeedEnd("the server stops")), stream(batch(9)))
     async with story(*answers) as told:
         items = aiter(told.client.follow_events(after=0))
         assert await some(items, 4) == [event(1), event(2), event(8), event(9)]
@@ -127,8 +126,8 @@ async def test_a_server_that_was_never_reached_is_told_of_at_once() -> None:
 
 
 async def test_lines_come_until_the_task_is_final() -> None:
-    end = block(event="end", data=msgspec.json.encode(End(TASK_IS_FINAL)).decode())
-    stop = block(event="end", data=msgspec.json.encode(End("the server is about to stop")).decode())
+    end = block(event="end", data=msgspec.json.encode(FeedEnd(TASK_IS_FINAL)).decode())
+    stop = block(event="end", data=msgspec.json.encode(FeedEnd("the server is about to stop")).decode())
     async with story(raw_stream(lines(1, 2), stop), raw_stream(lines(3), end)) as told:
         assert [each async for each in told.client.follow_output("t")] == [line(1), line(2), line(3)]
         assert told.asked("last-event-id") == ["", "2"]

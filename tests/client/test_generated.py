@@ -9,11 +9,11 @@ import pytest
 from msgspec import Struct, structs
 
 from ade.client.api import Api
-from ade.core.retry import Backoff
-from ade.core.web.answers import Page
-from ade.core.web.routes.table import ROUTE_OF
-from ade.core.web.routing import Tag
-from ade.operations.registry import shape_of
+from ade.failures import Backoff
+from ade.server.pagination import Page
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTE_OF
+from ade.server.routing import ETagUse
 from docs.generators import client
 from docs.generators.annotations import Names, imports, text_of
 
@@ -30,8 +30,8 @@ def test_a_stale_module_is_found(tmp_path: Path) -> None:
     for name, text in client.modules().items():
         (tmp_path / name).write_text(text)
     (tmp_path / "tasks.py").write_text("old\n")
-    (tmp_path / "work.py").unlink()
-    assert sorted(path.name for path, _ in client.stale_modules(tmp_path)) == ["tasks.py", "work.py"]
+    (tmp_path / "workers.py").unlink()
+    assert sorted(path.name for path, _ in client.stale_modules(tmp_path)) == ["tasks.py", "workers.py"]
 
 
 @pytest.mark.parametrize("operation", sorted(set(ROUTE_OF) - client.FOR_BROWSERS))
@@ -43,7 +43,7 @@ def test_a_method_takes_what_its_operation_takes(operation: str) -> None:
     named = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     assert [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY] == list(shape.path)
     fields = [field.name for form in (shape.query, shape.body) if form is not None for field in structs.fields(form)]
-    tag = ["if_match"] if route.tag in (Tag.HEEDED, Tag.REQUIRED) else []
+    tag = ["if_match"] if route.tag in (ETagUse.HEEDED, ETagUse.REQUIRED) else []
     assert named == fields + tag + (["request_key"] if route.takes_key else [])
 
 
@@ -71,8 +71,8 @@ def test_types_are_written_as_people_write_them() -> None:
         "from datetime import datetime",
         "from typing import Any, Literal",
         "",
-        "from ade.core.retry import Backoff",
-        "from ade.core.web.answers import Page",
+        "from ade.failures import Backoff",
+        "from ade.server.pagination import Page",
     ]
 
 

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 import ade
+from ade.accounts.model import Role
 from ade.client.client import Client
-from ade.client.locking import LentLock
-from ade.client.remote import RemoteTransport
-from ade.client.transport import Ask
-from ade.core.accounts.permissions import Role
-from ade.core.errors import LockLost, LockTimeout, ServerUnreachable
-from ade.core.web.problems import Problem
-from ade.core.web.raising import error_of
-from ade.insight.locks import LockView
+from ade.client.http_transport import HttpTransport
+from ade.client.transport import OperationCall
+from ade.errors import LockLost, LockTimeout, ServerUnreachable
+from ade.locks.holders.http_lock import HttpLock
+from ade.locks.views import LockView
+from ade.server.problems import Problem, error_of
 from tests.http.conftest import House
 
 REPO = "repo:app"
@@ -33,7 +32,7 @@ async def locks_on(client: Client, resource: str) -> LockView | None:
     return found[0] if found else None
 
 
-class Watched(RemoteTransport):
+class Watched(HttpTransport):
     """Says when locks were renewed so often, so that nobody has to guess how far somebody is."""
 
     def __init__(self, url: str, token: str, count: int) -> None:
@@ -41,7 +40,7 @@ class Watched(RemoteTransport):
         self.left = count
         self.is_renewed = asyncio.Event()
 
-    async def call(self, ask: Ask) -> Any:
+    async def call(self, ask: OperationCall) -> Any:
         self.left -= ask.operation == "renew_locks"
         if self.left == 0:
             self.is_renewed.set()
@@ -59,10 +58,10 @@ async def test_who_waits_keeps_his_place_from_turn_to_turn(house: House) -> None
     async with talking(house) as first, watched(house, 3) as (second, has_waited):
 
         async def work() -> int:
-            async with LentLock(second, [REPO], turn_s=0.05, owner="second") as mine:
+            async with HttpLock(second, [REPO], turn_s=0.05, owner="second") as mine:
                 return mine.token()
 
-        async with LentLock(first, [REPO], owner="first") as held:
+        async with HttpLock(first, [REPO], owner="first") as held:
             token, waits = held.token(), asyncio.create_task(work())
             await has_waited.wait()
             seen = await locks_on(first, REPO)
@@ -74,10 +73,10 @@ async def test_who_waits_keeps_his_place_from_turn_to_turn(house: House) -> None
 
 
 async def test_who_has_waited_long_enough_leaves_the_line(house: House) -> None:
-    async with talking(house) as first, talking(house) as second, LentLock(first, [REPO]):
+    async with talking(house) as first, talking(house) as second, HttpLock(first, [REPO]):
         for wait, turn_s in ((0.0, 30.0), (0.1, 30.0), (0.2, 0.05)):
             with pytest.raises(LockTimeout):
-                async with LentLock(second, [REPO], wait=wait, turn_s=turn_s):
+                async with HttpLock(second, [REPO], wait=wait, turn_s=turn_s):
                     pytest.fail("somebody else has it")
         seen = await locks_on(first, REPO)
         assert seen is not None
@@ -85,7 +84,7 @@ async def test_who_has_waited_long_enough_leaves_the_line(house: House) -> None:
 
 
 async def test_a_lock_is_renewed_while_it_is_needed(house: House) -> None:
-    async with watched(house, 3) as (client, is_renewed), LentLock(client, [REPO], ttl=3.0) as mine:
+    async with watched(house, 3) as (client, is_renewed), HttpLock(client, [REPO], ttl=3.0) as mine:
         await is_renewed.wait()
         assert mine.resources == (REPO,)
         seen = await locks_on(client, REPO)
@@ -95,7 +94,7 @@ async def test_a_lock_is_renewed_while_it_is_needed(house: House) -> None:
 
 async def test_the_block_ends_when_the_lock_is_taken_away(house: House) -> None:
     async def work(client: Client) -> None:
-        async with LentLock(client, [REPO], ttl=6.0) as mine:
+        async with HttpLock(client, [REPO], ttl=6.0) as mine:
             await client.force_release_lock(id=mine.id, reason="test")
             await asyncio.Event().wait()
 
@@ -108,7 +107,7 @@ async def test_the_block_ends_when_the_lock_is_taken_away(house: House) -> None:
         assert task.cancelling() == 0
 
 
-class BadLine(RemoteTransport):
+class BadLine(HttpTransport):
     """The answers to the first request of each kind get lost, or tell of a server that is about to stop."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -116,7 +115,7 @@ class BadLine(RemoteTransport):
         self.lost: list[str] = []
         self.are_both_lost = asyncio.Event()
 
-    async def call(self, ask: Ask) -> Any:
+    async def call(self, ask: OperationCall) -> Any:
         answer = await super().call(ask)
         if ask.operation in ("acquire_locks", "renew_locks") and ask.operation not in self.lost:
             self.lost.append(ask.operation)
@@ -132,10 +131,10 @@ async def test_lost_answers_cost_neither_a_lock_nor_a_place_in_line(house: House
     async with talking(house) as first, Client(line) as second:
 
         async def work() -> None:
-            async with LentLock(second, [REPO], turn_s=0.05, owner="second"):
+            async with HttpLock(second, [REPO], turn_s=0.05, owner="second"):
                 assert line.lost == ["acquire_locks", "renew_locks"]
 
-        async with LentLock(first, [REPO], owner="first"):
+        async with HttpLock(first, [REPO], owner="first"):
             working = asyncio.create_task(work())
             await line.are_both_lost.wait()
         await working

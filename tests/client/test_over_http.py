@@ -1,7 +1,6 @@
 """The same answers and the same errors over HTTP and directly, on both stores."""
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -11,28 +10,26 @@ from typing import Any
 import pytest
 
 import ade
+from ade.accounts.model import Role
 from ade.app.ade import Ade
-from ade.app.direct import DirectTransport
-from ade.app.offices import office_of
-from ade.calls.call import Call
-from ade.client.api.tasks import TasksCalls
 from ade.client.client import Client
-from ade.client.remote import RemoteTransport
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import AdeError
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import OutputLine, Task
-from ade.core.web.answers import Page
-from ade.core.web.forms.tasks import BatchTask, TaskFilter
-from ade.core.web.raising import ServerProblem
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.routing import Door
-from ade.operations.kit import Asked
-from ade.operations.registry import shape_of
-from ade.ports import ClaimRequest
+from ade.client.http_transport import HttpTransport
+from ade.client.store_transport import StoreTransport
+from ade.common.calls import Call
+from ade.composition.app_store import services_of_app
+from ade.errors import AdeError, NotPermitted
+from ade.events.model import Event
+from ade.server.operations import RequestContext
+from ade.server.pagination import Page, RawContent
+from ade.server.problems import ServerProblem
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTES, SECTIONS
+from ade.server.routing import AuthLevel
 from ade.settings import load
+from ade.stores.ports import ClaimRequest
+from ade.tasks.api.requests import BatchTask, TaskFilter
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import OutputLine, Task
 from tests.http.conftest import House, open_house, store_url
 from tests.servers.ports import ReservedPort
 
@@ -46,8 +43,8 @@ _OF_THE_MOMENT = frozenset(  # how long something lasts, or how it goes just now
 async def both(house: House) -> AsyncIterator[tuple[Client, Client]]:
     """A client over HTTP, and one that goes to the store directly, in the same name."""
     token = await house.token(WHO)
-    asked = Asked(actor=f"the-{WHO}", author=f"the-{WHO}")
-    near = Client(DirectTransport(office_of(house.app, await house.app.open()), asked))
+    asked = RequestContext(actor=f"the-{WHO}", author=f"the-{WHO}")
+    near = Client(StoreTransport(services_of_app(house.app, await house.app.open()), asked))
     async with ade.connect(house.url, token=token) as far:
         yield far, near
 
@@ -113,7 +110,7 @@ async def test_every_call_about_tasks_is_answered_alike(house: House) -> None:
         assert (await pair.same("get_task", made.id)).status is Status.CANCELLED
         await pair.same("get_task_result", made.id)
         await pair.same("cancel_task", made.id, reason="again")
-        every = {name for name, _ in inspect.getmembers(TasksCalls, inspect.isfunction) if not name.startswith("_")}
+        every = {route.operation for route in SECTIONS["tasks"]}
         assert every - pair.asked == set()
 
 
@@ -126,7 +123,7 @@ async def write_line(house: House, task: Task) -> None:
 
 def plain_reads() -> list[str]:
     """What can be asked for without knowing anything."""
-    reads = [route for route in ROUTES if route.method == "GET" and route.door is Door.PERMISSION]
+    reads = [route for route in ROUTES if route.method == "GET" and route.door is AuthLevel.PERMISSION]
     return [route.operation for route in reads if not route.parameters and not _asks_for_more(route.operation)]
 
 
@@ -134,7 +131,7 @@ def _asks_for_more(operation: str) -> bool:
     from msgspec.structs import fields
 
     query = shape_of(operation).query
-    is_record = getattr(shape_of(operation).answer, "__name__", "") != "Content"
+    is_record = shape_of(operation).answer is not RawContent
     return not is_record or (query is not None and any(field.required for field in fields(query)))
 
 
@@ -202,7 +199,7 @@ async def test_a_stream_goes_on_after_a_restart_and_misses_nothing(kind: str, tm
     place, reserved = store_url(kind, tmp_path), ReservedPort()
     async with open_house(place, tmp_path, **{"http.port": reserved.number}) as house:
         first = await house.task()
-        client = Client(RemoteTransport(house.url, token=await house.token(Role.VIEWER), sleep=sleep))
+        client = Client(HttpTransport(house.url, token=await house.token(Role.VIEWER), sleep=sleep))
         items = aiter(client.follow_events(after=0, types=["task.created"]))
         seen = [await anext(items)]
         coming, tokens = asyncio.ensure_future(anext(items)), house.tokens

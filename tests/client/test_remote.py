@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 import ade
+from ade.accounts.model import NotAuthenticated, TooManyRequests
 from ade.client.client import Client
-from ade.client.remote import RemoteTransport
-from ade.core.accounts.errors import NotAuthenticated, TooManyRequests
-from ade.core.errors import InvalidUrl, QueueFull, ServerUnreachable, StoreUnavailable, UnknownTask, WaitTimeout
-from ade.core.lifecycle import Status
-from ade.core.records import Schedule
-from ade.core.web.answers import Tagged
-from ade.core.web.raising import ServerProblem
-from ade.core.web.wire import to_wire
+from ade.client.http_transport import HttpTransport
+from ade.errors import InvalidUrl, QueueFull, ServerUnreachable, StoreUnavailable, UnknownTask, WaitTimeout
+from ade.server.pagination import VersionedRecord
+from ade.server.problems import ServerProblem
+from ade.server.wire_format import to_wire
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Schedule
 from tests.client.awkward import DROP, TASK, TOKEN, json_answer, problem_answer, story, task_answer
 from tests.net.servers import Server, Visit, serving
 from tests.servers.ports import ReservedPort
@@ -218,7 +218,7 @@ async def test_a_server_that_is_started_anew_is_waited_for() -> None:
         else:
             listening = await asyncio.start_server(visited, "127.0.0.1", port)
 
-    transport = RemoteTransport(f"http://127.0.0.1:{port}", token=TOKEN, sleep=sleep, dice=lambda: 0.5)
+    transport = HttpTransport(f"http://127.0.0.1:{port}", token=TOKEN, sleep=sleep, dice=lambda: 0.5)
     async with Client(transport) as client:
         assert await client.get_task(TASK.id, wait=5) == TASK
     assert pauses == [1.0, 0.2]
@@ -243,7 +243,7 @@ async def test_a_slow_server_is_waited_for_as_long_as_was_asked() -> None:
         await visit.gone()
 
     async with serving(silent) as server:
-        transport = RemoteTransport(server.url, timeout_s=0.5)
+        transport = HttpTransport(server.url, timeout_s=0.5)
         with pytest.raises(ServerUnreachable, match=r"within 0\.5 seconds"):
             await Client(transport).heartbeat_agent("a")
         await transport.close()
@@ -303,7 +303,7 @@ def test_only_addresses_of_servers_are_taken(url: str) -> None:
 async def test_a_version_that_is_not_in_the_record_comes_with_it() -> None:
     schedule = Schedule(name="nightly", cron="0 3 * * *", task_name="greet")
     async with story(json_answer(to_wire(schedule), headers='etag: "12"\r\n'), json_answer(to_wire(schedule))) as told:
-        assert await told.client.get_schedule("nightly") == Tagged(schedule, 12)
+        assert await told.client.get_schedule("nightly") == VersionedRecord(schedule, 12)
         with pytest.raises(ServerProblem, match="has no ETag"):
             await told.client.get_schedule("nightly")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.client.repeating import Patience, backoff_s, is_repeatable, pause_after_problem
-from ade.core.web.problems import Problem
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.routing import Route
+from ade.client.transport import RetryLimits, backoff_s, is_repeatable, pause_after_problem
+from ade.server.problems import Problem
+from ade.server.routes import ROUTES
+from ade.server.routing import Route
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
@@ -35,5 +35,5 @@ def test_no_header_makes_a_client_wait_longer_than_it_wants(header: str, status:
         headers={"retry-after": header},
         more={"retry_after": member},
     )
-    pause = pause_after_problem(problem, Patience(longest_pause_s=20), sent_before=True)
+    pause = pause_after_problem(problem, RetryLimits(longest_pause_s=20), sent_before=True)
     assert pause is None or 0 <= pause <= 20

@@ -4,15 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from ade.core.accounts.users import User
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.errors import StoreUnavailable
-from ade.core.records import Definition, Worker
-from ade.governance import rulebook
-from ade.governance.directory.users import add_user
-from ade.ports import Stores, TaskStore
-from ade.queue.handlers import Handler, Mode, Registry
-from ade.queue.signature import Signature
+from ade.accounts.model import User
+from ade.accounts.users import add_user
+from ade.approvals import repository as approvals_repository
+from ade.approvals.rulebook_document import read_rulebook
+from ade.errors import StoreUnavailable
+from ade.stores.ports import Stores, TaskStore
+from ade.tasks.arguments import Signature
+from ade.tasks.handlers import Handler, HandlerMode, Registry
+from ade.tasks.model import Definition, Worker
 from tests.worker.workshop import Replaced
 
 PERSONS = {"bob2": "bob", "ada2": "ada"}
@@ -45,7 +45,7 @@ async def open_shop(stores: Stores, registry: Registry, policy: dict[str, Any]) 
         await add_user(stores, User(id=program, roles=frozenset({"agent"}), is_human=False, owner=owner))
     ours = {"id": "ours", "names": [PLAIN, PREVIEWED], **policy}
     rules = {"policy": [ours], "criticality": {"prod:*": 100}}
-    await rulebook.apply(stores, read_rulebook(rules), actor="eve")
+    await approvals_repository.apply(stores, read_rulebook(rules), actor="eve")
     worker = Worker(id="w", hostname="h", pid=1, started_at=stores.clock.now(), version="1")
     await stores.workers.register(worker, [handler.definition for handler in registry], 30_000)
 
@@ -58,7 +58,7 @@ def shop_registry() -> Registry:
                 name=name,
                 function=_nothing,
                 signature=Signature.of(_nothing),
-                mode=Mode.ASYNC,
+                mode=HandlerMode.ASYNC,
                 definition=Definition(name=name, has_preview=name == PREVIEWED),
             )
         )

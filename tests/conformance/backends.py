@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from ade.ports import Clock, Stores
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
+from ade.stores.ports import Clock, Stores
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.store import open_redis
 from ade.stores.redis.tasks import RedisTasks
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
 from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import POOL

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import Stores
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS, Backend
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from ade.core.change import Change
-from ade.core.lifecycle import CLAIMABLE, FINAL, Status
-from ade.core.records import AfterFailure, Definition, Task
+from ade.tasks.changes import Change
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
+from ade.tasks.model import AfterFailure, Definition, Task
 
 
 @dataclass

@@ -5,14 +5,13 @@ from collections.abc import Iterable
 
 from msgspec import Raw
 
-from ade.core.change import Change
-from ade.core.failure import FailureKind, TaskError
-from ade.core.ids import uuid7
-from ade.core.outcome import Failed, Released, Succeeded
-from ade.core.records import Definition, Task, Worker
-from ade.core.retry import Backoff
-from ade.core.task import admit, break_chain, cancel, lose_lease, miss_deadline, replay, settle
-from ade.ports import ClaimRequest, Stores
+from ade.failures import Backoff, FailureKind, TaskError
+from ade.stores.ports import ClaimRequest, Stores
+from ade.tasks.changes import Change
+from ade.tasks.decisions import admit, break_chain, cancel, lose_lease, miss_deadline, replay, settle
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import Definition, Task, Worker
+from ade.tasks.outcomes import Failed, Released, Succeeded
 from tests.conformance.clock import StoryClock
 
 NAMES = frozenset({"send", "build", "report"})

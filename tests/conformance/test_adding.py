@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from ade.core.errors import DependencyCycle, IdempotencyConflict, PayloadTooLarge, UnknownDependency
-from ade.core.lifecycle import Status
-from ade.core.records import AfterFailure, Queue
-from ade.core.retry import Backoff
+from ade.errors import DependencyCycle, IdempotencyConflict, PayloadTooLarge, UnknownDependency
+from ade.failures import Backoff
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure, Queue
 from tests.conformance.scene import Scene, raw
 
 

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from ade.core.errors import QueueFull
-from ade.core.failure import FailureKind
-from ade.core.records import SYSTEM, Queue, Task
+from ade.accounts.model import SYSTEM
+from ade.errors import QueueFull
+from ade.failures import FailureKind
+from ade.tasks.model import Queue, Task
 from tests.conformance.scene import Scene
 
 

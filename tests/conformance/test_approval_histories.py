@@ -19,30 +19,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from msgspec import Raw
 
-from ade.core.approvals.delegations import Delegation
-from ade.core.approvals.proof import Proof
-from ade.core.approvals.records import Decision, GateState, Review, StartMode
-from ade.core.approvals.running import whole_gate
-from ade.core.approvals.subjects import Preview, digest_at
-from ade.core.approvals.voting import Ballot
-from ade.core.errors import AdeError
-from ade.core.failure import FailureKind, TaskError
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.outcome import Failed, Outcome, Succeeded
-from ade.core.records import Task
-from ade.core.task import settle
-from ade.governance import delegations
-from ade.governance.approvals import submitting, voting
-from ade.governance.approvals.tending import tend_reviews
-from ade.governance.directory.users import UserChanges, change_user
-from ade.ports import ClaimRequest, Stores, TaskQuery
-from ade.queue import tasks as use_cases
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
-from ade.worker.gatekeeping import Gatekeeper
+from ade.accounts.users import UserChanges, change_user
+from ade.approvals import delegations, submission
+from ade.approvals import service as approvals_service
+from ade.approvals.decisions import whole_gate
+from ade.approvals.digest import Preview, digest_at
+from ade.approvals.model import Decision, Delegation, GateState, Review, StartMode
+from ade.approvals.proof import ApprovalProof
+from ade.approvals.service import sweep_reviews
+from ade.approvals.votes import VoteRequest
+from ade.errors import AdeError
+from ade.failures import FailureKind, TaskError
+from ade.stores.ports import ClaimRequest, Stores, TaskQuery
+from ade.tasks import service as tasks_service
+from ade.tasks.decisions import settle
+from ade.tasks.enqueue import enqueue
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed, Outcome, Succeeded
+from ade.tasks.payloads import Payloads
+from ade.worker.approval_check import ApprovalChecker
 from ade.worker.run import Run
-from ade.worker.sweep import settle_ripe
+from ade.worker.sweep import settle_due
 from tests.conformance.approval_judge import Judge
 from tests.conformance.approval_shop import (
     PERSONS,
@@ -94,12 +93,12 @@ class ApprovalHistories(RuleBasedStateMachine):
             _awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock))
         )
         self.payloads = Payloads(self.stores.blobs)
-        self.judge, self.proof, self.read_to = Judge(PERSONS, PROGRAMS), Proof(), 0
+        self.judge, self.proof, self.read_to = Judge(PERSONS, PROGRAMS), ApprovalProof(), 0
         self.ids: list[str] = []
         self.running: list[Task] = []
         self.over: dict[str, GateState] = {}
         self.registry = shop_registry()
-        self.gates = Gatekeeper(self.stores, self.payloads, self.registry)
+        self.gates = ApprovalChecker(self.stores, self.payloads, self.registry)
 
     def teardown(self) -> None:
         self.gates.close()
@@ -161,7 +160,7 @@ class ApprovalHistories(RuleBasedStateMachine):
     @rule(number=pick, actor=anybody, is_lost=seldom)
     def submit(self, number: int, actor: str, is_lost: bool) -> None:
         if task := self.some(number):
-            self.attempt(lambda stores: submitting.submit(stores, self.payloads, task.id, actor=actor), is_lost=is_lost)
+            self.attempt(lambda stores: submission.submit(stores, self.payloads, task.id, actor=actor), is_lost=is_lost)
             self.preview(number, is_lost)
 
     @rule(number=pick, is_lost=seldom)
@@ -170,7 +169,7 @@ class ApprovalHistories(RuleBasedStateMachine):
         if task and task.review and task.review.preview_id:
             seen, known = Raw(msgspec.json.encode(Preview(changes=["all"]))), task.review.preview_id
             self.attempt(
-                lambda stores: submitting.assess(stores, Payloads(stores.blobs), task.id, seen, preview_id=known),
+                lambda stores: submission.assess(stores, Payloads(stores.blobs), task.id, seen, preview_id=known),
                 is_lost=is_lost,
             )
 
@@ -199,7 +198,7 @@ class ApprovalHistories(RuleBasedStateMachine):
         if task is None or task.review is None or task.review.gate is None:
             return
         digest = task.review.gate.digest if is_right else "0" * 64
-        ballot = Ballot(
+        ballot = VoteRequest(
             voter=voter,
             decision=decision,
             digest=digest,
@@ -207,9 +206,9 @@ class ApprovalHistories(RuleBasedStateMachine):
             authenticated_at=self.clock.now() if has_password else None,
         )
         if in_batch:
-            self.attempt(lambda stores: voting.batch(stores, [(task.id, digest)], ballot), is_lost=is_lost)
+            self.attempt(lambda stores: approvals_service.batch(stores, [(task.id, digest)], ballot), is_lost=is_lost)
         else:
-            self.attempt(lambda stores: voting.vote(stores, task.id, ballot), is_lost=is_lost)
+            self.attempt(lambda stores: approvals_service.vote(stores, task.id, ballot), is_lost=is_lost)
 
     @rule(number=pick, voters=st.permutations(REVIEWERS), count=st.integers(1, 5), then=afterwards)
     def agree(self, number: int, voters: list[str], count: int, then: str) -> None:
@@ -239,17 +238,18 @@ class ApprovalHistories(RuleBasedStateMachine):
     def vote_after_the_fact(self, number: int, voter: str) -> None:
         task = self.some(number)
         for gate in task.review.gates if task and task.review else ():
-            ballot = Ballot(
+            ballot = VoteRequest(
                 voter=voter, decision=Decision.REJECT, digest=gate.digest, authenticated_at=self.clock.now()
             )
-            self.attempt(partial(voting.vote, task_id=gate.task_id, ballot=ballot, gate_id=gate.id))
+            self.attempt(partial(approvals_service.vote, task_id=gate.task_id, ballot=ballot, gate_id=gate.id))
 
     @rule(number=pick, editor=anybody, is_lost=seldom)
     def edit(self, number: int, editor: str, is_lost: bool) -> None:
         if task := self.some(number):
             args = Raw(msgspec.json.encode({"number": number % 3}))
             self.attempt(
-                lambda stores: use_cases.edit(stores, self.payloads, task.id, actor=editor, args=args), is_lost=is_lost
+                lambda stores: tasks_service.edit(stores, self.payloads, task.id, actor=editor, args=args),
+                is_lost=is_lost,
             )
 
     @rule(delegator=st.sampled_from([*ROLES]), delegate=st.sampled_from([*ROLES]), cascades=st.booleans())
@@ -279,45 +279,49 @@ class ApprovalHistories(RuleBasedStateMachine):
     @rule(number=pick, actor=anybody, is_lost=seldom)
     def revoke(self, number: int, actor: str, is_lost: bool) -> None:
         if task := self.some(number):
-            self.attempt(lambda stores: voting.revoke(stores, task.id, "no", actor=actor), is_lost=is_lost)
+            self.attempt(lambda stores: approvals_service.revoke(stores, task.id, "no", actor=actor), is_lost=is_lost)
 
     @rule(number=pick, actor=st.sampled_from(["eve", "eve", "ada", "bot"]), is_lost=seldom)
     def break_glass(self, number: int, actor: str, is_lost: bool) -> None:
         if number % 4 == 0 and (task := self.some(number)):
             now = self.clock.now()
             self.attempt(
-                lambda stores: voting.break_glass(stores, task.id, "fire", actor=actor, authenticated_at=now),
+                lambda stores: approvals_service.break_glass(
+                    stores, task.id, "fire", actor=actor, authenticated_at=now
+                ),
                 is_lost=is_lost,
             )
 
     @rule(number=pick, voter=anybody, actor=st.sampled_from(["eve", "ada"]))
     def dismiss(self, number: int, voter: str, actor: str) -> None:
         if task := self.some(number):
-            self.attempt(lambda stores: voting.dismiss(stores, task.id, voter, "asked too much", actor=actor))
+            self.attempt(
+                lambda stores: approvals_service.dismiss(stores, task.id, voter, "asked too much", actor=actor)
+            )
 
     @rule(number=pick, actor=st.sampled_from(["ada", "bot", "eve", "vic"]), is_lost=seldom)
     def start(self, number: int, actor: str, is_lost: bool) -> None:
         if task := self.some(number):
-            self.attempt(lambda stores: voting.start(stores, task.id, actor=actor), is_lost=is_lost)
+            self.attempt(lambda stores: approvals_service.start(stores, task.id, actor=actor), is_lost=is_lost)
 
     @rule(number=pick)
     def cancel(self, number: int) -> None:
         if number % 5 == 0 and (task := self.some(number)):
-            self.attempt(lambda stores: use_cases.cancel(stores, task.id, "enough"))
+            self.attempt(lambda stores: tasks_service.cancel(stores, task.id, "enough"))
 
     @rule(number=pick)
     def replay(self, number: int) -> None:
         if task := self.some(number):
             args = Raw(msgspec.json.encode({"number": 77})) if number % 2 else None
-            self.attempt(lambda stores: use_cases.replay(stores, self.payloads, task.id, args=args))
+            self.attempt(lambda stores: tasks_service.replay(stores, self.payloads, task.id, args=args))
 
     # what time and workers do
 
     @rule(minutes=st.sampled_from([0.1, 0.1, 1, 1, 6, 11, 31, 61]), is_lost=seldom)
     def pass_time(self, minutes: float, is_lost: bool) -> None:
         self.clock.advance(minutes * 60)
-        self.attempt(settle_ripe)
-        self.attempt(lambda stores: tend_reviews(stores, self.payloads), is_lost=is_lost)
+        self.attempt(settle_due)
+        self.attempt(lambda stores: sweep_reviews(stores, self.payloads), is_lost=is_lost)
 
     @rule()
     def work(self) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from ade.core.agents import DESCRIPTION, EVENT_OF_STATUS, Agent, AgentStatus, AgentUse, registration
-from ade.core.events import Event
-from ade.ports import AGENT, AgentStore
+from ade.agents.model import DESCRIPTION, EVENT_OF_STATUS, Agent, AgentStatus, AgentUse, registration
+from ade.events.model import Event
+from ade.stores.ports import AGENT
+from ade.stores.resource_ports import AgentStore
 from tests.conformance.scene import Scene
 
 CODER, WRITER = "coder-1", "team/writer@host:2"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from msgspec import structs
 
-from ade.core.agents import DESCRIPTION, Agent, AgentStatus, granted
+from ade.agents.model import DESCRIPTION, Agent, AgentStatus, granted
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 

@@ -3,9 +3,9 @@
 import asyncio
 import itertools
 
-from ade.core.lifecycle import Status
-from ade.core.records import Queue
-from ade.ports import ClaimRequest
+from ade.stores.ports import ClaimRequest
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue
 from tests.conformance.scene import LEASE_MS, NAMES, Scene, new_run_id
 
 

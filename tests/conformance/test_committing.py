@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from ade.core.change import Guard, change
-from ade.core.errors import StaleLease, StaleWrite
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status, Verb
-from ade.core.records import Task
-from ade.core.task import cancel, discard, lose_lease
+from ade.errors import StaleLease, StaleWrite
+from ade.failures import FailureKind
+from ade.tasks.changes import ChangePrecondition, change
+from ade.tasks.decisions import cancel, discard, lose_lease
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Task
 from tests.conformance.scene import Scene, raw
 
 
@@ -223,7 +223,12 @@ async def test_a_change_without_a_guard_is_written_whatever_the_record_is(scene:
     task = await scene.add()
     await scene.claim()
     stop = change(
-        task, Verb.CANCEL, now=scene.clock.now(), guard=Guard(), finished_at=scene.clock.now(), lease_until=None
+        task,
+        Verb.CANCEL,
+        now=scene.clock.now(),
+        guard=ChangePrecondition(),
+        finished_at=scene.clock.now(),
+        lease_until=None,
     )
 
     await scene.stores.tasks.commit(stop)

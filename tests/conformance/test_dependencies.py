@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from ade.core.lifecycle import Status
-from ade.core.records import AfterFailure, Task
-from ade.core.task import cancel
-from ade.ports import WORK
+from ade.stores.ports import WORK
+from ade.tasks.decisions import cancel
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure, Task
 from tests.conformance.scene import Scene
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from msgspec import Raw
 
-from ade.core.documents import Document, DocumentWrite
-from ade.core.errors import StaleWrite
-from ade.core.events import Event
-from ade.core.rate import RateState, available, next_allowed_ms, possible, take
+from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
+from ade.errors import StaleWrite
+from ade.events.model import Event
+from ade.stores.resource_ports import Document, DocumentWrite
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 

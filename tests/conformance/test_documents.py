@@ -6,10 +6,10 @@ from collections.abc import Awaitable
 import pytest
 from msgspec import Raw, structs
 
-from ade.core.documents import Document, DocumentWrite
-from ade.core.errors import StaleWrite
-from ade.core.events import Event
-from ade.ports import RULES
+from ade.errors import StaleWrite
+from ade.events.model import Event
+from ade.stores.ports import RULES
+from ade.stores.resource_ports import Document, DocumentWrite
 from tests.conformance.scene import Scene
 
 USER, SESSION = "user", "session"

@@ -1,8 +1,8 @@
 """Drafts and submissions: what is edited, and what is kept of a way to approval."""
 
-from ade.core.change import change
-from ade.core.lifecycle import Status, Verb
-from ade.core.task import edit
+from ade.tasks.changes import change
+from ade.tasks.decisions import edit
+from ade.tasks.lifecycle import Status, Verb
 from tests.conformance.scene import Scene, raw
 
 

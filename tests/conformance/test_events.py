@@ -4,8 +4,8 @@ import asyncio
 
 from msgspec import structs
 
-from ade.core.events import Event
-from ade.core.records import Queue, Schedule
+from ade.events.model import Event
+from ade.tasks.model import Queue, Schedule
 from tests.conformance.scene import Scene
 
 

@@ -2,20 +2,29 @@
 
 import pytest
 
-from ade.core.figures.rollups import HOUR_MS, MINUTE_MS, OTHER, Figures, Rollup, hour_of, minute_of
-from ade.insight.figures.keeping import FAR_BEHIND, READER, FigureKeeper, FigureOptions, stand_aside
-from ade.insight.figures.shelves import HOURS, MINUTES, load, load_totals
-from ade.ports import Stores
+from ade.events.metrics_collector import (
+    FAR_BEHIND,
+    HOURS,
+    MINUTES,
+    READER,
+    MetricsCollector,
+    MetricsOptions,
+    load,
+    load_totals,
+    stand_aside,
+)
+from ade.events.rollups import HOUR_MS, MINUTE_MS, OTHER, Rollup, TaskCounters, hour_of, minute_of
+from ade.stores.ports import Stores
 from tests.conformance.scene import Scene
 
 GROUP = ("default", "send")
 
 
-def keeper(stores: Stores, *, page: int = 2_000, pages: int = 1, **options: float) -> FigureKeeper:
-    return FigureKeeper(stores, FigureOptions(**options), page=page, pages=pages)  # type: ignore[arg-type]  # any option
+def keeper(stores: Stores, *, page: int = 2_000, pages: int = 1, **options: float) -> MetricsCollector:
+    return MetricsCollector(stores, MetricsOptions(**options), page=page, pages=pages)  # type: ignore[arg-type]  # any option
 
 
-async def count(stores: Stores, by: FigureKeeper | None = None) -> None:
+async def count(stores: Stores, by: MetricsCollector | None = None) -> None:
     """All there is. The newest events of a cluster may take another look."""
     by = by or keeper(stores)
     [newest] = await stores.events.newest(1)
@@ -27,11 +36,11 @@ async def kept(stores: Stores, kind: str, moment: int) -> Rollup:
     return (await load(stores, kind, [moment], 100)).get(moment, Rollup(100))
 
 
-async def minute(stores: Stores, moment: int) -> Figures:
+async def minute(stores: Stores, moment: int) -> TaskCounters:
     return (await kept(stores, MINUTES, minute_of(moment))).total()
 
 
-async def ever(stores: Stores) -> Figures:
+async def ever(stores: Stores) -> TaskCounters:
     return Rollup(100, (await load_totals(stores)).totals.entries).total()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ade.ports import DONE, WORK
+from ade.stores.ports import DONE, WORK
 from tests.conformance.scene import Scene
 
 

@@ -18,13 +18,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ade.core.change import Change
-from ade.core.errors import StaleLease
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import CLAIMABLE, FINAL, Status
-from ade.core.outcome import Released
-from ade.core.records import AfterFailure, Definition, Queue, Task
-from ade.core.task import break_chain, cancel, discard, lose_lease, replay, settle
+from ade.errors import StaleLease
+from ade.failures import FailureKind
+from ade.tasks.changes import Change
+from ade.tasks.decisions import break_chain, cancel, discard, lose_lease, replay, settle
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
+from ade.tasks.model import AfterFailure, Definition, Queue, Task
+from ade.tasks.outcomes import Released
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.conformance.model import Model

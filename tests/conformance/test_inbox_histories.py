@@ -17,14 +17,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from msgspec import structs
 
-from ade.core.errors import StaleLease, StaleWrite
-from ade.core.inbox import leasing, verbs
-from ade.core.inbox.events import events_of
-from ade.core.inbox.items import NewItem
-from ade.core.inbox.leasing import Taker
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
-from ade.core.inbox.state import Inbox, InboxChange, unused
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import (
+    BlockedReason,
+    ClearReason,
+    Inbox,
+    InboxChange,
+    ReturnReason,
+    events_of,
+    unused,
+)
+from ade.agents.conversations.model import InboxLimits, NewItem
+from ade.agents.conversations.rules import BatchClaimant
+from ade.errors import StaleLease, StaleWrite
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.core.inbox.test_runtime_machine import items
@@ -97,37 +102,42 @@ class InboxHistories(RuleBasedStateMachine):
     @rule(place=places, looks=sights, item=items(), key=keys, repeats=st.booleans())
     def enqueue(self, place: tuple[int, str], looks: bool, item: NewItem, key: str | None, repeats: bool) -> None:
         keyed, now = structs.replace(item, key=key), self.clock.now()
-        self.do(place, looks, lambda inbox: verbs.enqueue(inbox, keyed, limits=LIMITS, now=now), repeats=repeats)
+        self.do(
+            place,
+            looks,
+            lambda inbox: conversations_rules.enqueue(inbox, keyed, limits=LIMITS, now=now),
+            repeats=repeats,
+        )
 
     @rule(place=places, looks=sights, reason=st.sampled_from([None, None, *BlockedReason]), repeats=st.booleans())
     def take(self, place: tuple[int, str], looks: bool, reason: BlockedReason | None, repeats: bool) -> None:
         self.leases[place[1]] = lease_id = f"lease-{next(self.numbers)}"
-        taker = Taker(lease_id=lease_id, holder=f"{place[0]}", lease_ms=LEASE_MS, steady=self.clock.steady())
-        self.do(place, looks, lambda inbox: leasing.take(inbox, taker, reason), repeats=repeats)
+        taker = BatchClaimant(lease_id=lease_id, holder=f"{place[0]}", lease_ms=LEASE_MS, steady=self.clock.steady())
+        self.do(place, looks, lambda inbox: conversations_rules.take(inbox, taker, reason), repeats=repeats)
 
     @rule(place=places, looks=sights, end=st.sampled_from(["confirm", "give_back", "give_up", "renew", "remember"]))
     def go_on(self, place: tuple[int, str], looks: bool, end: str) -> None:
         lease_id, steady = self.leases[place[1]], self.clock.steady()
         ends: dict[str, Decide] = {
-            "confirm": lambda inbox: leasing.confirm(inbox, lease_id, {"by": place[0]}),
-            "give_back": lambda inbox: leasing.give_back(inbox, lease_id, ReturnReason.FAILED),
-            "give_up": lambda inbox: leasing.give_up(inbox, lease_id, ClearReason.ERROR),
-            "renew": lambda inbox: leasing.renew(inbox, lease_id, lease_ms=LEASE_MS, steady=steady),
-            "remember": lambda inbox: leasing.remember(inbox, lease_id, {"at": steady}),
+            "confirm": lambda inbox: conversations_rules.confirm(inbox, lease_id, {"by": place[0]}),
+            "give_back": lambda inbox: conversations_rules.give_back(inbox, lease_id, ReturnReason.FAILED),
+            "give_up": lambda inbox: conversations_rules.give_up(inbox, lease_id, ClearReason.ERROR),
+            "renew": lambda inbox: conversations_rules.renew(inbox, lease_id, lease_ms=LEASE_MS, steady=steady),
+            "remember": lambda inbox: conversations_rules.remember(inbox, lease_id, {"at": steady}),
         }
         self.do(place, looks, ends[end])
 
     @rule(place=places, looks=sights, number=st.integers(1, 9))
     def remove(self, place: tuple[int, str], looks: bool, number: int) -> None:
-        self.do(place, looks, lambda inbox: verbs.remove(inbox, f"q-{number}"))
+        self.do(place, looks, lambda inbox: conversations_rules.remove(inbox, f"q-{number}"))
 
     @rule(place=places, looks=sights)
     def clear(self, place: tuple[int, str], looks: bool) -> None:
-        self.do(place, looks, lambda inbox: verbs.clear(inbox, ClearReason.CANCELLED))
+        self.do(place, looks, lambda inbox: conversations_rules.clear(inbox, ClearReason.CANCELLED))
 
     @rule(place=places, looks=sights, consumer=st.sampled_from([CODER, CODER, CRITIC, None]))
     def bind(self, place: tuple[int, str], looks: bool, consumer: str | None) -> None:
-        self.do(place, looks, lambda inbox: verbs.bind(inbox, consumer))
+        self.do(place, looks, lambda inbox: conversations_rules.bind(inbox, consumer))
 
     @rule(seconds=st.sampled_from([0.001, 4, 11]))
     def pass_time(self, seconds: float) -> None:

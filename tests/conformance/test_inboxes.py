@@ -2,19 +2,25 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
 
-from ade.core.errors import StaleLease, StaleWrite
-from ade.core.inbox import leasing, verbs
-from ade.core.inbox.errors import InvalidInbox
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.inbox.leasing import Taker
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
-from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, Other
-from ade.ports import INBOX
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import (
+    BlockedReason,
+    ClearReason,
+    Inbox,
+    InboxChange,
+    InboxSummary,
+    Other,
+    ReturnReason,
+)
+from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
+from ade.agents.conversations.rules import BatchClaimant
+from ade.errors import InvalidInbox, StaleLease, StaleWrite
+from ade.stores.ports import INBOX
 from tests.conformance.scene import Scene
 from tests.core.inbox.putting import barrier, message, notification
 
@@ -35,21 +41,21 @@ class Post:
         await self.store.write(change, write_id)
         return change.answer
 
-    def putting(self, item: NewItem, limits: InboxLimits | None = None) -> Decide[verbs.Put]:
+    def putting(self, item: NewItem, limits: InboxLimits | None = None) -> Decide[conversations_rules.Put]:
         now = self.scene.clock.now()
-        return lambda inbox: verbs.enqueue(inbox, item, limits=limits or InboxLimits(), now=now)
+        return lambda inbox: conversations_rules.enqueue(inbox, item, limits=limits or InboxLimits(), now=now)
 
     async def put(self, inbox_id: str, *items: NewItem, consumer: str | None = CODER) -> None:
-        await self.do(inbox_id, lambda inbox: verbs.bind(inbox, consumer))
+        await self.do(inbox_id, lambda inbox: conversations_rules.bind(inbox, consumer))
         for item in items:
             await self.do(inbox_id, self.putting(item))
 
-    def taker(self, lease_id: str) -> Taker:
+    def taker(self, lease_id: str) -> BatchClaimant:
         steady = self.scene.clock.steady()
-        return Taker(lease_id=lease_id, holder=f"holder of {lease_id}", lease_ms=LEASE_MS, steady=steady)
+        return BatchClaimant(lease_id=lease_id, holder=f"holder of {lease_id}", lease_ms=LEASE_MS, steady=steady)
 
     async def take(self, inbox_id: str, lease_id: str) -> list[str]:
-        batch = await self.do(inbox_id, lambda inbox: leasing.take(inbox, self.taker(lease_id)))
+        batch = await self.do(inbox_id, lambda inbox: conversations_rules.take(inbox, self.taker(lease_id)))
         return [] if batch is None else [item.id for item in batch.items]
 
     async def ready(self, *consumers: str, limit: int = 100) -> list[str]:
@@ -80,8 +86,10 @@ async def test_an_inbox_is_read_as_it_was_written(post: Post) -> None:
     ]
     await post.put("conv-1:ä/@", *items)
     await post.take("conv-1:ä/@", "lease")
-    await post.do("conv-1:ä/@", lambda inbox: leasing.remember(inbox, "lease", {"turns": 3, "of": ["Ä", None, 1.5]}))
-    change = leasing.take(await post.store.load("conv-1:ä/@"), post.taker("x"), BlockedReason.STREAMING)
+    await post.do(
+        "conv-1:ä/@", lambda inbox: conversations_rules.remember(inbox, "lease", {"turns": 3, "of": ["Ä", None, 1.5]})
+    )
+    change = conversations_rules.take(await post.store.load("conv-1:ä/@"), post.taker("x"), BlockedReason.STREAMING)
     await post.store.write(change)
 
     found = await post.store.load("conv-1:ä/@")
@@ -136,10 +144,10 @@ async def test_the_log_tells_of_every_write_in_the_same_write(post: Post) -> Non
     await post.do("c", post.putting(message("my secret"), small))
     await post.do("c", post.putting(message("my secret"), small))
     await post.take("c", "l1")
-    await post.do("c", lambda inbox: leasing.give_back(inbox, "l1", ReturnReason.FAILED))
+    await post.do("c", lambda inbox: conversations_rules.give_back(inbox, "l1", ReturnReason.FAILED))
     await post.take("c", "l2")
-    await post.do("c", lambda inbox: leasing.confirm(inbox, "l2"))
-    await post.do("c", lambda inbox: verbs.clear(inbox, ClearReason.ERROR))
+    await post.do("c", lambda inbox: conversations_rules.confirm(inbox, "l2"))
+    await post.do("c", lambda inbox: conversations_rules.clear(inbox, ClearReason.ERROR))
 
     assert await post.told() == [
         "item_enqueued",
@@ -161,7 +169,7 @@ async def test_whoever_waits_is_told_of_what_is_written_and_of_nothing_else(post
     seen = hints.generation(INBOX)
     await post.put("c", message())
     after = hints.generation(INBOX)
-    await post.do("c", lambda inbox: verbs.remove(inbox, "q-77"))
+    await post.do("c", lambda inbox: conversations_rules.remove(inbox, "q-77"))
 
     assert after > seen
     assert hints.generation(INBOX) == after
@@ -180,10 +188,10 @@ async def test_a_consumer_finds_the_inboxes_that_wait_longest_first(post: Post) 
     assert await post.ready("nobody") == []
     assert await post.store.ready(frozenset(), 10) == []
 
-    await post.do("b", lambda inbox: verbs.clear(inbox, ClearReason.CANCELLED))
-    await post.do("a", lambda inbox: verbs.bind(inbox, CRITIC))
-    await post.do("other", lambda inbox: verbs.bind(inbox, None))
-    await post.do("c", lambda inbox: verbs.remove(inbox, "q-1"))
+    await post.do("b", lambda inbox: conversations_rules.clear(inbox, ClearReason.CANCELLED))
+    await post.do("a", lambda inbox: conversations_rules.bind(inbox, CRITIC))
+    await post.do("other", lambda inbox: conversations_rules.bind(inbox, None))
+    await post.do("c", lambda inbox: conversations_rules.remove(inbox, "q-1"))
     assert (await post.ready(), await post.ready(CRITIC)) == (["c"], ["a"])
 
 
@@ -192,15 +200,15 @@ async def test_of_whose_inbox_a_batch_is_out_finds_it_again_when_that_ends(post:
     assert await post.take("c", "l1") == ["q-1"]
     assert await post.ready() == []
 
-    await post.do("c", lambda inbox: leasing.confirm(inbox, "l1"))
+    await post.do("c", lambda inbox: conversations_rules.confirm(inbox, "l1"))
     assert await post.ready() == ["c"], "the barrier waits"
 
     assert await post.take("c", "l2") == ["q-2"]
-    await post.do("c", lambda inbox: leasing.give_back(inbox, "l2", ReturnReason.RELEASED))
+    await post.do("c", lambda inbox: conversations_rules.give_back(inbox, "l2", ReturnReason.RELEASED))
     assert await post.ready() == ["c"]
 
     await post.take("c", "l3")
-    await post.do("c", lambda inbox: leasing.give_up(inbox, "l3", ClearReason.ERROR))
+    await post.do("c", lambda inbox: conversations_rules.give_up(inbox, "l3", ClearReason.ERROR))
     assert await post.ready() == []
 
 
@@ -217,14 +225,14 @@ async def test_the_batch_of_a_dead_consumer_goes_back_to_the_head_in_order(post:
     assert await post.ready() == []
 
     for late in (
-        lambda inbox: leasing.confirm(inbox, "dead"),
-        lambda inbox: leasing.remember(inbox, "dead", {"late": True}),
-        lambda inbox: leasing.renew(inbox, "dead", lease_ms=LEASE_MS, steady=post.scene.clock.steady()),
+        lambda inbox: conversations_rules.confirm(inbox, "dead"),
+        lambda inbox: conversations_rules.remember(inbox, "dead", {"late": True}),
+        lambda inbox: conversations_rules.renew(inbox, "dead", lease_ms=LEASE_MS, steady=post.scene.clock.steady()),
     ):
         with pytest.raises(StaleLease):
             await post.do("c", late)
     assert (await post.store.load("c")).returns == 1
-    await post.do("c", lambda inbox: leasing.confirm(inbox, "next"))
+    await post.do("c", lambda inbox: conversations_rules.confirm(inbox, "next"))
     assert (await post.store.load("c")).items == ()
 
 
@@ -234,7 +242,8 @@ async def test_one_who_renews_keeps_its_batch(post: Post) -> None:
     for _ in range(3):
         post.scene.clock.advance(LEASE_MS / 2000)
         steady = post.scene.clock.steady()
-        await post.do("c", lambda inbox, at=steady: leasing.renew(inbox, "slow", lease_ms=LEASE_MS, steady=at))  # type: ignore[misc]  # bound now
+        renew = partial(conversations_rules.renew, lease_id="slow", lease_ms=LEASE_MS, steady=steady)
+        await post.do("c", renew)
 
     assert await post.ready() == []
     assert await post.take("c", "other") == []
@@ -280,7 +289,7 @@ async def test_empty_inboxes_are_forgotten_when_nobody_has_used_them_for_long(po
     for name in ("old", "older", "full", "held"):
         await post.put(name, message(), consumer=None)
     for name in ("older", "old"):
-        await post.do(name, lambda inbox: verbs.clear(inbox, ClearReason.PROCESSED))
+        await post.do(name, lambda inbox: conversations_rules.clear(inbox, ClearReason.PROCESSED))
     await post.take("held", "l1")
     post.scene.clock.advance(60)
     await post.put("new", consumer=CODER)
@@ -300,10 +309,10 @@ async def test_an_inbox_can_be_emptied_of_many_items_at_once(post: Post) -> None
     many = InboxLimits(max_items=5_000, hard_max_items=5_000)
     inbox = before = await post.store.load("c")
     for number in range(2_500):
-        inbox = verbs.enqueue(inbox, message(str(number)), limits=many, now=post.scene.clock.now()).after
+        inbox = conversations_rules.enqueue(inbox, message(str(number)), limits=many, now=post.scene.clock.now()).after
     filled = msgspec.structs.replace(inbox, version=1)
     await post.store.write(InboxChange(before=before, after=filled, notices=(), answer=None))
     assert await post.store.load("c") == filled
 
-    assert len(await post.do("c", lambda inbox: verbs.clear(inbox, ClearReason.CANCELLED))) == 2_500
+    assert len(await post.do("c", lambda inbox: conversations_rules.clear(inbox, ClearReason.CANCELLED))) == 2_500
     assert (await post.store.load("c")).items == ()

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ade.core.errors import StoreCorrupt
-from ade.core.lifecycle import Status
-from ade.core.records import OutputLine
+from ade.errors import StoreCorrupt
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import OutputLine
 from tests.conformance.scene import Scene, raw
 
 

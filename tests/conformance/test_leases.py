@@ -2,9 +2,9 @@
 
 import pytest
 
-from ade.core.errors import StaleLease
-from ade.core.lifecycle import Status
-from ade.core.task import lose_lease
+from ade.errors import StaleLease
+from ade.tasks.decisions import lose_lease
+from ade.tasks.lifecycle import Status
 from tests.conformance.scene import LEASE_MS, Scene
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from ade.core.errors import StaleLease
-from ade.core.records import OutputLine, Schedule, Task
+from ade.errors import StaleLease
+from ade.tasks.model import OutputLine, Schedule, Task
 from tests.conformance.scene import Scene, raw
 
 MOST_LINES = 10_000

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ade.core.records import Task
+from ade.tasks.model import Task
 from tests.conformance.scene import Scene
 
 

@@ -16,15 +16,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from ade.core.errors import AdeError
-from ade.core.locks import verbs
-from ade.core.locks.asking import ask
-from ade.core.locks.book import Book
-from ade.core.locks.deadlocks import GiveWay, LetPass
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode
-from ade.ports import LockQuery
+from ade.errors import AdeError
+from ade.locks import rules as locks_rules
+from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder
+from ade.locks.model import LockLimits, LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.locks.rules import LockTable
+from ade.stores.resource_ports import LockQuery
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.core.locks.memory import READ, WRITE, MemoryLocks
@@ -61,7 +60,7 @@ class LockHistories(RuleBasedStateMachine):
         self._folder.cleanup()
         assert broken == []
 
-    def both(self, action: Coroutine[Any, Any, Answer], verb: Callable[[Book], Answer]) -> None:
+    def both(self, action: Coroutine[Any, Any, Answer], verb: Callable[[LockTable], Answer]) -> None:
         self.model.now_us, self.model.steady_ms = self.clock.now() * 1000, self.clock.steady()
         expected = _outcome(lambda: self.model.do(verb))
         assert _outcome(lambda: self._loop.run(action)) == expected
@@ -88,7 +87,7 @@ class LockHistories(RuleBasedStateMachine):
         allowed: LockLimits,
     ) -> None:
         number = next(self.numbers)
-        request = ask(
+        request = validate_request(
             id=f"r{number}",
             owner=f"o{number % 3}",
             scope=f"s{number}",
@@ -106,13 +105,15 @@ class LockHistories(RuleBasedStateMachine):
     @rule(wish=wishes, wait_ms=waits, allowed=limits)
     def ask_without_a_loop(self, wish: dict[str, LockMode], wait_ms: int | None, allowed: LockLimits) -> None:
         number = next(self.numbers)
-        request = ask(id=f"r{number}", owner=f"o{number % 3}", scope=f"s{number}", wanted=wish.items())
+        request = validate_request(id=f"r{number}", owner=f"o{number % 3}", scope=f"s{number}", wanted=wish.items())
         crowd = self.model.crowd(request)
 
         async def acquire() -> LockRequest | None:
             return await asyncio.to_thread(self.store.acquire_blocking, request, wait_ms=wait_ms, limits=allowed)
 
-        self.both(acquire(), lambda book: verbs.acquire(book, request, wait_ms=wait_ms, crowd=crowd, limits=allowed))
+        self.both(
+            acquire(), lambda book: locks_rules.acquire(book, request, wait_ms=wait_ms, crowd=crowd, limits=allowed)
+        )
 
     @rule(number=pick)
     def let_go_without_a_loop(self, number: int) -> None:
@@ -121,13 +122,13 @@ class LockHistories(RuleBasedStateMachine):
         async def release() -> list[LockRequest | None]:
             return await asyncio.to_thread(self.store.release_blocking, "default", ids)
 
-        self.both(release(), lambda book: [verbs.release(book, each) for each in ids])
+        self.both(release(), lambda book: [locks_rules.release(book, each) for each in ids])
 
     def _ask(self, request: LockRequest, wait_ms: int | None, first_seq: int, allowed: LockLimits) -> None:
         crowd = self.model.crowd(request)
         self.both(
             self.store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=allowed),
-            lambda book: verbs.acquire(
+            lambda book: locks_rules.acquire(
                 book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=allowed
             ),
         )
@@ -137,13 +138,13 @@ class LockHistories(RuleBasedStateMachine):
         if request := self.some(number):
             self.both(
                 self.store.release("default", [request.id, "nobody"]),
-                lambda book: [verbs.release(book, each) for each in (request.id, "nobody")],
+                lambda book: [locks_rules.release(book, each) for each in (request.id, "nobody")],
             )
 
     @rule(numbers=st.lists(pick, min_size=1, max_size=3))
     def renew(self, numbers: list[int]) -> None:
         ids = [request.id for number in numbers if (request := self.some(number))]
-        self.both(self.store.renew("default", ids), lambda book: [verbs.renew(book, each) for each in ids])
+        self.both(self.store.renew("default", ids), lambda book: [locks_rules.renew(book, each) for each in ids])
 
     @rule(number=pick)
     def renew_without_a_loop(self, number: int) -> None:
@@ -152,12 +153,12 @@ class LockHistories(RuleBasedStateMachine):
         async def renew() -> list[LockRequest | None]:
             return await asyncio.to_thread(self.store.renew_blocking, "default", ids)
 
-        self.both(renew(), lambda book: [verbs.renew(book, each) for each in ids])
+        self.both(renew(), lambda book: [locks_rules.renew(book, each) for each in ids])
 
     @rule(numbers=st.lists(pick, min_size=1, max_size=3))
     def poll(self, numbers: list[int]) -> None:
         ids = [request.id for number in numbers if (request := self.some(number))]
-        self.both(self.store.poll("default", ids), lambda book: [verbs.poll(book, each) for each in ids])
+        self.both(self.store.poll("default", ids), lambda book: [locks_rules.poll(book, each) for each in ids])
 
     @rule(number=pick, wait_ms=waits)
     def widen(self, number: int, wait_ms: int | None) -> None:
@@ -165,7 +166,7 @@ class LockHistories(RuleBasedStateMachine):
             at, up = request.resources[0], f"u{next(self.numbers)}"
             self.both(
                 self.store.upgrade("default", request.id, at, upgrade_id=up, wait_ms=wait_ms),
-                lambda book: verbs.upgrade(book, request.id, at, upgrade_id=up, wait_ms=wait_ms),
+                lambda book: locks_rules.upgrade(book, request.id, at, upgrade_id=up, wait_ms=wait_ms),
             )
 
     @rule(number=pick)
@@ -174,7 +175,7 @@ class LockHistories(RuleBasedStateMachine):
             at = request.resources[0]
             self.both(
                 self.store.downgrade("default", request.id, at),
-                lambda book: verbs.downgrade(book, request.id, at),
+                lambda book: locks_rules.downgrade(book, request.id, at),
             )
 
     @rule(number=pick)
@@ -182,15 +183,15 @@ class LockHistories(RuleBasedStateMachine):
         if request := self.some(number):
             self.both(
                 self.store.take_away("default", request.id, reason="stuck", by="ada"),
-                lambda book: verbs.take_away(book, request.id, reason="stuck", by="ada"),
+                lambda book: locks_rules.force_release(book, request.id, reason="stuck", by="ada"),
             )
 
     @rule(number=pick)
     def give_way(self, number: int) -> None:
         if request := self.some(number):
             self.both(
-                self.store.cure("default", GiveWay(request.id), ("a", "b")),
-                lambda book: verbs.give_way(book, request.id, cycle=("a", "b")),
+                self.store.cure("default", DeadlockVictimChoice(request.id), ("a", "b")),
+                lambda book: locks_rules.abort_victim(book, request.id, cycle=("a", "b")),
             )
 
     @rule(number=pick, other=pick)
@@ -198,8 +199,8 @@ class LockHistories(RuleBasedStateMachine):
         first, second = self.some(number), self.some(other)
         if first and second:
             self.both(
-                self.store.cure("default", LetPass(first.id, second.id), ()),
-                lambda book: verbs.let_pass(book, first.id, before=second.id),
+                self.store.cure("default", QueueReorder(first.id, second.id), ()),
+                lambda book: locks_rules.let_pass(book, first.id, before=second.id),
             )
 
     @rule()
@@ -208,7 +209,7 @@ class LockHistories(RuleBasedStateMachine):
         ends = {one.id: min(one.lease_until, one.wait_until or one.lease_until) for one in self.model.requests.values()}
         dead = sorted(one for one, end in ends.items() if end <= steady)
         self.model.now_us, self.model.steady_ms = self.clock.now() * 1000, steady
-        self.model.do(lambda book: verbs.bury(book, dead))
+        self.model.do(lambda book: locks_rules.reap(book, dead))
         self._loop.run(self.store.bury(100))
         self.told = len(self.model.events)  # the dead are buried in any order
 

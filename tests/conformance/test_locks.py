@@ -5,13 +5,12 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from ade.core.errors import LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
-from ade.core.locks.asking import ask
-from ade.core.locks.deadlocks import GiveWay, LetPass
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode
-from ade.ports import LockNews, LockQuery, LockStore
+from ade.errors import LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
+from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder
+from ade.locks.model import LockLimits, LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
 from tests.conformance.scene import Scene
 
 READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE
@@ -36,7 +35,7 @@ class People:
         limits: LockLimits = USUAL,
         **more: object,
     ) -> LockRequest | None:
-        request = ask(
+        request = validate_request(
             id=who,
             owner=owner or who,
             scope=who,
@@ -272,11 +271,11 @@ async def test_who_gives_way_hears_of_it_and_the_next_one_is_let_in(people: Peop
     await people.ask("writer")
     await people.ask("reader", (DB, READ))
 
-    victim = await people.store.cure("default", GiveWay("writer"), ("a", "b"))
+    victim = await people.store.cure("default", DeadlockVictimChoice("writer"), ("a", "b"))
 
     assert await people.store.look("default", ["writer"]) == [victim]
     assert await people.holders() == ["ada", "reader"]
-    assert await people.store.cure("default", GiveWay("writer"), ("a", "b")) is None
+    assert await people.store.cure("default", DeadlockVictimChoice("writer"), ("a", "b")) is None
 
 
 async def test_a_line_may_be_put_in_another_order(people: People) -> None:
@@ -284,7 +283,7 @@ async def test_a_line_may_be_put_in_another_order(people: People) -> None:
     await people.ask("bob")
     await people.ask("cy")
 
-    moved = await people.store.cure("default", LetPass("cy", "bob"), ())
+    moved = await people.store.cure("default", QueueReorder("cy", "bob"), ())
     await people.leave("ada")
 
     assert moved is not None
@@ -452,7 +451,7 @@ async def test_books_are_looked_at_by_the_kind_of_resource(people: People) -> No
     assert await found(resource=DB, kind="database") == ["h", "w"]
     assert await found(resource=DB, kind="repo") == []
 
-    await people.store.cure("default", GiveWay("w"), ("a",))
+    await people.store.cure("default", DeadlockVictimChoice("w"), ("a",))
     await people.leave("both")
     assert await found(kind="database", owner="bob") == [], "one gave way, the other is gone"
     assert await found(kind="repo") == []
@@ -472,7 +471,7 @@ async def test_the_log_of_a_task_tells_of_its_locks(people: People) -> None:
 async def test_whoever_follows_hears_who_was_let_in_or_that_somebody_was(people: People) -> None:
     heard = asyncio.Event()
 
-    def tell(news: LockNews | None) -> None:
+    def tell(news: LockUpdates | None) -> None:
         if news is None or any(one.id == "bob" and one.is_granted for one in news.settled):
             heard.set()
 

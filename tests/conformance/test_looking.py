@@ -2,11 +2,11 @@
 
 import pytest
 
-from ade.core.lifecycle import Status
-from ade.core.locks.wishes import read, write
-from ade.core.records import Queue
-from ade.core.task import discard
-from ade.ports import TaskQuery
+from ade.locks.modes import read, write
+from ade.stores.ports import TaskQuery
+from ade.tasks.decisions import discard
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue
 from tests.conformance.scene import Scene
 
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from ade.core.lifecycle import Status
-from ade.core.outcome import Deferred
-from ade.core.records import Queue, Task
-from ade.core.task import edit, recall, settle
-from ade.ports import ClaimRequest
+from ade.stores.ports import ClaimRequest
+from ade.tasks.decisions import edit, requeue, settle
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue, Task
+from ade.tasks.outcomes import Deferred
 from tests.conformance.scene import LEASE_MS, MIDDLE, NAMES, Scene, new_run_id
 
 GPU, BOTH = ("gpu",), ("gpu", "net")
@@ -159,7 +159,7 @@ async def test_one_that_waits_for_locks_comes_back_to_who_can_do_it(scene: Scene
     [running] = await scene.claim(can=GPU)
     deferred = settle(running, Deferred(("repo:app",), 60_000), now=scene.clock.now(), dice=MIDDLE)
     await scene.stores.tasks.commit(deferred)
-    await scene.stores.tasks.commit(recall(await scene.get(task.id), now=scene.clock.now()))
+    await scene.stores.tasks.commit(requeue(await scene.get(task.id), now=scene.clock.now()))
 
     assert await scene.claim() == []
     assert ids(await scene.claim(can=GPU)) == [task.id]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.core.errors import StaleLease
+from ade.errors import StaleLease
 from tests.conformance.scene import Scene, raw
 
 

@@ -1,10 +1,10 @@
 """What can still be done with a task: try again later, hand back, stop, play again."""
 
-from ade.core.errors import StaleWrite
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.core.records import AfterFailure
-from ade.core.task import break_chain
+from ade.errors import StaleWrite
+from ade.failures import FailureKind
+from ade.tasks.decisions import break_chain
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure
 from tests.conformance.scene import Scene, raw
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ade.core.lifecycle import Status
-from ade.ports import TaskQuery
+from ade.stores.ports import TaskQuery
+from ade.tasks.lifecycle import Status
 from tests.conformance.backends import CUT, DAMAGES, NOT_TEXT, UNKNOWN_WORD, Backend
 from tests.conformance.scene import Scene
 

@@ -2,12 +2,11 @@
 
 from msgspec import Raw
 
-from ade.core.change import Change, change
-from ade.core.failure import FailureKind, TaskError
-from ade.core.lifecycle import Status, Verb
-from ade.core.outcome import Failed
-from ade.core.records import Task
-from ade.core.retry import Backoff
+from ade.failures import Backoff, FailureKind, TaskError
+from ade.tasks.changes import Change, change
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed
 
 NOW = 1_760_000_000_000
 MIDDLE = 0.5  # the dice that add no jitter

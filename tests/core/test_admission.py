@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.admission import LAST_MOMENT, check_name, check_priority, check_queue_name, check_task
-from ade.core.errors import InvalidTask
-from ade.core.lifecycle import BIRTHS, Status
-from ade.core.retry import Backoff
+from ade.errors import InvalidTask
+from ade.failures import Backoff
+from ade.tasks.admission import LAST_MOMENT, check_name, check_priority, check_queue_name, check_task
+from ade.tasks.lifecycle import BIRTHS, Status
 from tests.core.tasks import TASK_ID, new_task
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [

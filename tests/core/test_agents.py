@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.agents import (
-    MOST_TASKS,
-    OFFLINE_AFTER_MS,
-    Agent,
-    AgentStatus,
-    check_agent,
-    granted,
-    status_at,
-)
-from ade.core.errors import InvalidAgent
+from ade.agents.model import MOST_TASKS, OFFLINE_AFTER_MS, Agent, AgentStatus, check_agent, granted, status_at
+from ade.errors import InvalidAgent
 
 HOLDERS = [f"r{number}" for number in range(12)]
 holders = st.lists(st.sampled_from(HOLDERS), max_size=12)

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.agents import Agent, check_capabilities, check_type, registration
-from ade.core.capabilities import MOST_CAPABILITIES, are_met, as_text, capabilities_of
-from ade.core.errors import InvalidAgent, InvalidTask
-from ade.core.records import Task
-from ade.core.task import admit, edit
+from ade.agents.model import Agent, check_capabilities, check_type, registration
+from ade.errors import InvalidAgent, InvalidTask
+from ade.tasks.decisions import admit, edit
+from ade.tasks.model import MOST_CAPABILITIES, Task, are_met, as_text, capabilities_of
 
 ID = "0199c82c-c000-7000-8000-000000000000"
 words = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,49}", fullmatch=True)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from ade.core.change import Guard, change
-from ade.core.errors import IllegalTransition
-from ade.core.events import EVENT_OF, Event
-from ade.core.lifecycle import RULES, Status, Verb, verbs_from
+from ade.errors import IllegalTransition
+from ade.events.model import Event
+from ade.tasks.changes import EVENT_OF, ChangePrecondition, change
+from ade.tasks.lifecycle import RULES, Status, Verb, verbs_from
 from tests.core.tasks import NOW, new_task, running_task
 
 LEGAL = [(status, verb, target) for status in Status for verb in verbs_from(status) for target in RULES[verb].targets]
@@ -43,8 +43,10 @@ def test_no_change_is_made_against_the_table(status: Status, verb: Verb) -> None
 def test_a_change_is_guarded_by_the_version_that_was_read_unless_it_names_another_guard() -> None:
     task = running_task(version=9)
 
-    assert change(task, Verb.CANCEL, now=NOW).guard == Guard(version=9)
-    assert change(task, Verb.SUCCEED, now=NOW, guard=Guard(run_id="run-1")).guard == Guard(run_id="run-1")
+    assert change(task, Verb.CANCEL, now=NOW).guard == ChangePrecondition(version=9)
+    assert change(task, Verb.SUCCEED, now=NOW, guard=ChangePrecondition(run_id="run-1")).guard == ChangePrecondition(
+        run_id="run-1"
+    )
 
 
 def test_a_change_says_which_fields_it_sets_whether_given_by_name_or_in_a_mapping() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.admission import check_no_cycle
-from ade.core.errors import DependencyCycle
-from ade.core.records import Task
+from ade.errors import DependencyCycle
+from ade.tasks.admission import check_no_cycle
+from ade.tasks.model import Task
 from tests.core.tasks import new_task
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from ade.core import task as decide
-from ade.core.change import Guard
-from ade.core.errors import IllegalTransition, InvalidTask
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import FINAL, Status, Verb
-from ade.core.records import AfterFailure
+from ade.errors import IllegalTransition, InvalidTask
+from ade.failures import FailureKind
+from ade.tasks import decisions
+from ade.tasks.changes import ChangePrecondition
+from ade.tasks.lifecycle import FINAL, Status, Verb
+from ade.tasks.model import AfterFailure
 from tests.core.tasks import NOW, TASK_ID, failed_task, new_task, raw, running_task
 
 ALIVE = sorted(set(Status) - FINAL)
@@ -21,7 +21,7 @@ OTHER_ID = "01890a5d-ac96-774b-bcce-000000000000"
 
 
 def test_admission_stamps_the_task_and_starts_it_no_earlier_than_ever() -> None:
-    admitted = decide.admit(new_task(run_after=-5), now=NOW)
+    admitted = decisions.admit(new_task(run_after=-5), now=NOW)
 
     assert (admitted.created_at, admitted.updated_at, admitted.run_after) == (NOW, NOW, 0)
 
@@ -29,25 +29,25 @@ def test_admission_stamps_the_task_and_starts_it_no_earlier_than_ever() -> None:
 def test_arguments_are_digested_only_to_compare_requests_under_one_key() -> None:
     arguments = raw('{"to":"ann"}')
 
-    keyed = decide.admit(new_task(args=arguments, idempotency_key="welcome-ann"), now=NOW)
+    keyed = decisions.admit(new_task(args=arguments, idempotency_key="welcome-ann"), now=NOW)
 
     assert keyed.args_digest == hashlib.sha256(b'{"to":"ann"}').hexdigest()
-    assert decide.admit(new_task(args=arguments), now=NOW).args_digest is None
+    assert decisions.admit(new_task(args=arguments), now=NOW).args_digest is None
 
 
 def test_a_dependency_named_twice_is_waited_for_once() -> None:
-    admitted = decide.admit(new_task(depends_on=("b", "a", "b")), now=NOW)
+    admitted = decisions.admit(new_task(depends_on=("b", "a", "b")), now=NOW)
 
     assert admitted.depends_on == ("b", "a")
 
 
 def test_what_is_not_valid_is_not_admitted() -> None:
     with pytest.raises(InvalidTask, match="priority 11"):
-        decide.admit(new_task(priority=11), now=NOW)
+        decisions.admit(new_task(priority=11), now=NOW)
 
 
 def test_the_creation_event_says_what_came_in_and_from_whom() -> None:
-    event = decide.creation_event(new_task(created_at=NOW, author_id="ann", parent_id=OTHER_ID))
+    event = decisions.creation_event(new_task(created_at=NOW, author_id="ann", parent_id=OTHER_ID))
 
     assert (event.type, event.at, event.task_id, event.actor) == ("task.created", NOW, TASK_ID, "ann")
     assert event.payload == {
@@ -56,7 +56,7 @@ def test_the_creation_event_says_what_came_in_and_from_whom() -> None:
         "status": "pending",
         "parent_id": OTHER_ID,
     }
-    assert "parent_id" not in decide.creation_event(new_task()).payload
+    assert "parent_id" not in decisions.creation_event(new_task()).payload
 
 
 # --- a worker goes silent ---
@@ -65,7 +65,7 @@ def test_the_creation_event_says_what_came_in_and_from_whom() -> None:
 def test_a_lost_lease_stalls_the_task_and_remembers_who_held_it() -> None:
     task = running_task(attempt=2, max_attempts=3)
 
-    change = decide.lose_lease(task, now=NOW)
+    change = decisions.lose_lease(task, now=NOW)
 
     after = change.after
     assert (change.verb, after.status, after.attempt) == (Verb.STALL, Status.STALLED, 2)
@@ -76,7 +76,7 @@ def test_a_lost_lease_stalls_the_task_and_remembers_who_held_it() -> None:
 def test_a_task_that_silenced_its_last_worker_fails_so_that_it_kills_no_more() -> None:
     task = running_task(attempt=3, max_attempts=3)
 
-    change = decide.lose_lease(task, now=NOW)
+    change = decisions.lose_lease(task, now=NOW)
 
     after = change.after
     assert (change.verb, after.status, after.finished_at) == (Verb.FAIL, Status.FAILED, NOW)
@@ -90,7 +90,7 @@ def test_a_task_that_silenced_its_last_worker_fails_so_that_it_kills_no_more() -
 def test_a_renewal_in_between_saves_the_lease(attempt: int) -> None:
     task = running_task(attempt=attempt, max_attempts=3, version=6, lease_until=NOW - 1)
 
-    assert decide.lose_lease(task, now=NOW).guard == Guard(version=6, lease_until=NOW - 1)
+    assert decisions.lose_lease(task, now=NOW).guard == ChangePrecondition(version=6, lease_until=NOW - 1)
 
 
 # --- cancelling ---
@@ -100,12 +100,12 @@ def test_a_renewal_in_between_saves_the_lease(attempt: int) -> None:
 def test_whatever_is_not_final_can_be_cancelled_at_once(status: Status) -> None:
     task = running_task(status=status, version=5)
 
-    change = decide.cancel(task, "no longer wanted", now=NOW, actor="ann")
+    change = decisions.cancel(task, "no longer wanted", now=NOW, actor="ann")
 
     after = change.after
     assert (after.status, after.reason, after.finished_at) == (Status.CANCELLED, "no longer wanted", NOW)
     assert (after.worker_id, after.lease_until) == (None, None)
-    assert change.guard == Guard(version=5)
+    assert change.guard == ChangePrecondition(version=5)
     assert (change.events[0].actor, change.events[0].payload) == (
         "ann",
         {"reason": "no longer wanted", "attempt": 1},
@@ -113,7 +113,7 @@ def test_whatever_is_not_final_can_be_cancelled_at_once(status: Status) -> None:
 
 
 def test_a_reason_for_cancelling_is_welcome_but_not_needed() -> None:
-    change = decide.cancel(new_task(), None, now=NOW)
+    change = decisions.cancel(new_task(), None, now=NOW)
 
     assert (change.after.reason, change.events[0].payload) == (None, {"attempt": 0})
 
@@ -121,27 +121,27 @@ def test_a_reason_for_cancelling_is_welcome_but_not_needed() -> None:
 @pytest.mark.parametrize("status", sorted(FINAL))
 def test_what_is_final_cannot_be_cancelled(status: Status) -> None:
     with pytest.raises(IllegalTransition, match=f"cannot cancel a task that is {status}"):
-        decide.cancel(new_task(status=status), None, now=NOW)
+        decisions.cancel(new_task(status=status), None, now=NOW)
 
 
 # --- what it waited for did not complete, or its time has passed ---
 
 
 def test_a_broken_chain_cancels_by_default_and_says_what_it_waited_for() -> None:
-    change = decide.break_chain(new_task(version=2), failed_ids=(OTHER_ID,), now=NOW)
+    change = decisions.break_chain(new_task(version=2), failed_ids=(OTHER_ID,), now=NOW)
 
     assert change.after.status is Status.CANCELLED
     assert change.after.reason == f"dependency failed: it waits for {OTHER_ID}, which did not complete"
-    assert change.guard == Guard(version=2)
+    assert change.guard == ChangePrecondition(version=2)
 
 
 def test_a_broken_chain_fails_the_task_that_asked_for_it() -> None:
     task = new_task(version=2, after_failure=AfterFailure.FAIL)
 
-    change = decide.break_chain(task, failed_ids=("a", "b"), now=NOW)
+    change = decisions.break_chain(task, failed_ids=("a", "b"), now=NOW)
 
     error = change.after.error
-    assert (change.after.status, change.guard) == (Status.FAILED, Guard(version=2))
+    assert (change.after.status, change.guard) == (Status.FAILED, ChangePrecondition(version=2))
     assert error is not None
     assert (error.kind, error.retryable) == (FailureKind.DEPENDENCY_FAILED, False)
     assert error.message == "it waits for a, b, which did not complete"
@@ -149,10 +149,10 @@ def test_a_broken_chain_fails_the_task_that_asked_for_it() -> None:
 
 @pytest.mark.parametrize("status", [Status.PENDING, Status.STALLED])
 def test_a_task_that_did_not_run_before_its_deadline_fails(status: Status) -> None:
-    change = decide.miss_deadline(new_task(status=status, version=2, deadline=NOW - 1), now=NOW)
+    change = decisions.miss_deadline(new_task(status=status, version=2, deadline=NOW - 1), now=NOW)
 
     error = change.after.error
-    assert (change.after.status, change.guard) == (Status.FAILED, Guard(version=2))
+    assert (change.after.status, change.guard) == (Status.FAILED, ChangePrecondition(version=2))
     assert error is not None
     assert (error.kind, error.retryable) == (FailureKind.DEADLINE_PASSED, False)
 
@@ -163,7 +163,7 @@ def test_a_task_that_did_not_run_before_its_deadline_fails(status: Status) -> No
 def test_replay_begins_a_new_generation_with_everything_that_was_used_up_restored() -> None:
     dead = failed_task(timeouts=2, throttles=20, deadline=NOW - 1, started_at=NOW - 9, discarded=True, reason="noise")
 
-    change = decide.replay(dead, now=NOW, actor="ann")
+    change = decisions.replay(dead, now=NOW, actor="ann")
 
     after = change.after
     assert (after.status, after.generation, after.version) == (Status.PENDING, 2, 8)
@@ -172,13 +172,13 @@ def test_replay_begins_a_new_generation_with_everything_that_was_used_up_restore
     assert (after.started_at, after.finished_at, after.error) == (None, None, None)
     assert (after.discarded, after.reason) == (False, None)
     assert after.args == dead.args
-    assert change.guard == Guard(version=7)
+    assert change.guard == ChangePrecondition(version=7)
     assert (change.events[0].type, change.events[0].actor) == ("task.replayed", "ann")
     assert change.events[0].payload == {"generation": 2, "edited": False}
 
 
 def test_replay_may_correct_the_arguments() -> None:
-    change = decide.replay(failed_task(), now=NOW, args=raw('{"to":"bob"}'))
+    change = decisions.replay(failed_task(), now=NOW, args=raw('{"to":"bob"}'))
 
     assert change.after.arguments() == {"to": "bob"}
     assert "args" in change.fields
@@ -188,13 +188,13 @@ def test_replay_may_correct_the_arguments() -> None:
 @pytest.mark.parametrize("status", sorted(set(Status) - {Status.FAILED}))
 def test_only_dead_letters_can_be_replayed_or_discarded(status: Status) -> None:
     with pytest.raises(IllegalTransition):
-        decide.replay(new_task(status=status), now=NOW)
+        decisions.replay(new_task(status=status), now=NOW)
     with pytest.raises(IllegalTransition):
-        decide.discard(new_task(status=status), "noise", now=NOW)
+        decisions.discard(new_task(status=status), "noise", now=NOW)
 
 
 def test_discarding_leaves_the_task_failed_with_the_reason_on_record() -> None:
-    change = decide.discard(failed_task(), "a known outage", now=NOW, actor="ann")
+    change = decisions.discard(failed_task(), "a known outage", now=NOW, actor="ann")
 
     after = change.after
     assert (after.status, after.discarded, after.reason) == (Status.FAILED, True, "a known outage")
@@ -205,7 +205,7 @@ def test_discarding_leaves_the_task_failed_with_the_reason_on_record() -> None:
 @pytest.mark.parametrize("reason", ["", "  \n"])
 def test_nothing_is_discarded_without_a_reason(reason: str) -> None:
     with pytest.raises(InvalidTask, match="say why the task is discarded"):
-        decide.discard(failed_task(), reason, now=NOW)
+        decisions.discard(failed_task(), reason, now=NOW)
 
 
 # --- drafts ---
@@ -214,7 +214,7 @@ def test_nothing_is_discarded_without_a_reason(reason: str) -> None:
 def test_a_draft_can_be_edited_and_the_event_names_what_changed() -> None:
     draft = new_task(status=Status.DRAFT)
 
-    change = decide.edit(draft, now=NOW, actor="ann", priority=1, description="urgent")
+    change = decisions.edit(draft, now=NOW, actor="ann", priority=1, description="urgent")
 
     assert (change.after.status, change.after.priority, change.after.description) == ("draft", 1, "urgent")
     assert change.fields >= {"priority", "description"}
@@ -224,16 +224,16 @@ def test_a_draft_can_be_edited_and_the_event_names_what_changed() -> None:
 @pytest.mark.parametrize("fields", [{"priority": 11}, {"queue": "no spaces"}, {"max_attempts": 0}])
 def test_an_edited_draft_is_checked_like_a_new_task(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask):
-        decide.edit(new_task(status=Status.DRAFT), now=NOW, **fields)
+        decisions.edit(new_task(status=Status.DRAFT), now=NOW, **fields)
 
 
 @pytest.mark.parametrize("fields", [{"depends_on": ()}, {"after_failure": AfterFailure.RUN}])
 def test_what_a_draft_waits_for_is_settled_when_it_is_made(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask, match="make a new draft"):
-        decide.edit(new_task(status=Status.DRAFT), now=NOW, **fields)
+        decisions.edit(new_task(status=Status.DRAFT), now=NOW, **fields)
 
 
 @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DRAFT}))
 def test_only_drafts_can_be_edited(status: Status) -> None:
     with pytest.raises(IllegalTransition, match=f"cannot edit a task that is {status}"):
-        decide.edit(new_task(status=status), now=NOW, priority=1)
+        decisions.edit(new_task(status=status), now=NOW, priority=1)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ade.core.failure import FailureKind, TaskError
-from ade.core.fingerprint import fingerprint, pattern
+from ade.failures import FailureKind, TaskError
+from ade.tasks.decisions import fingerprint, pattern
 
 
 def error(message: str, *, error_type: str = "ValueError") -> TaskError:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from ade.core.approvals.rulebook import Rulebook
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.guard import Case, Occasion, Ruling, Verdict, rule_on
+from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, GuardRuling, rule_on
+from ade.approvals.rulebook import Rulebook
+from ade.approvals.rulebook_document import read_rulebook
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -22,17 +22,17 @@ def rulebook(*rules: dict[str, Any]) -> Rulebook:
     return read_rulebook({"guard": [{"reason": "because"} | rule for rule in rules]})
 
 
-def on(book: Rulebook, occasion: Occasion = Occasion.TOOL, **about: Any) -> Ruling:
-    return rule_on(book, Case(**({"name": "agent:coder"} | about)), occasion)
+def on(book: Rulebook, occasion: GuardOccasion = GuardOccasion.TOOL, **about: Any) -> GuardRuling:
+    return rule_on(book, GuardCase(**({"name": "agent:coder"} | about)), occasion)
 
 
 def denies(rule: dict[str, Any], **about: Any) -> bool:
-    return on(rulebook({"do": "deny"} | rule), **about).verdict is Verdict.DENY
+    return on(rulebook({"do": "deny"} | rule), **about).verdict is GuardRulesVerdict.DENY
 
 
 def allows(rule: dict[str, Any], **about: Any) -> bool:
     """Whether the rule lets through what would be denied otherwise."""
-    return on(rulebook({"do": "allow"} | rule, {"do": "deny"}), **about).verdict is Verdict.ALLOW
+    return on(rulebook({"do": "allow"} | rule, {"do": "deny"}), **about).verdict is GuardRulesVerdict.ALLOW
 
 
 def test_the_first_rule_that_holds_decides_and_says_why() -> None:
@@ -47,26 +47,26 @@ def test_the_first_rule_that_holds_decides_and_says_why() -> None:
         }
     )
 
-    assert on(book, name="shell", arguments={"command": "git status -s"}) == Ruling(
-        verdict=Verdict.ALLOW, rule=1, reason=""
+    assert on(book, name="shell", arguments={"command": "git status -s"}) == GuardRuling(
+        verdict=GuardRulesVerdict.ALLOW, rule=1, reason=""
     )
-    assert on(book, name="shell.run", arguments={"command": "make"}) == Ruling(
-        verdict=Verdict.DEMAND, rule=2, policy="two-eyes", reason="commands change things"
+    assert on(book, name="shell.run", arguments={"command": "make"}) == GuardRuling(
+        verdict=GuardRulesVerdict.DEMAND, rule=2, policy="two-eyes", reason="commands change things"
     )
     assert on(book, name="mail").reason == "nothing else is known here"
 
 
 def test_without_rules_everything_is_allowed_and_nobody_needs_to_ask() -> None:
-    assert on(Rulebook()).verdict is Verdict.ALLOW
-    assert not any(Rulebook().guards(occasion) for occasion in Occasion)
+    assert on(Rulebook()).verdict is GuardRulesVerdict.ALLOW
+    assert not any(Rulebook().guards(occasion) for occasion in GuardOccasion)
 
 
 def test_a_rule_is_for_its_occasions_alone() -> None:
     book = rulebook({"at": ["run"], "do": "deny"})
 
-    assert [book.guards(occasion) for occasion in Occasion] == [False, True, False]
-    assert on(book, Occasion.RUN).verdict is Verdict.DENY
-    assert on(book, Occasion.TOOL).verdict is Verdict.ALLOW
+    assert [book.guards(occasion) for occasion in GuardOccasion] == [False, True, False]
+    assert on(book, GuardOccasion.RUN).verdict is GuardRulesVerdict.DENY
+    assert on(book, GuardOccasion.TOOL).verdict is GuardRulesVerdict.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -213,10 +213,10 @@ def test_what_cannot_be_read_is_denied() -> None:
 
     for broken in (Raw(b'{"command": '), Raw(b"\xff\xfe"), Raw(b"")):
         ruling = on(book, arguments=broken)
-        assert ruling.verdict is Verdict.DENY
+        assert ruling.verdict is GuardRulesVerdict.DENY
         assert "could not be judged" in ruling.reason
-    assert on(book, arguments={"command": object()}).verdict is Verdict.DENY
-    assert on(book, arguments=Raw(b'{"command": "no h\\u0061rm"}')).verdict is Verdict.DEMAND
+    assert on(book, arguments={"command": object()}).verdict is GuardRulesVerdict.DENY
+    assert on(book, arguments=Raw(b'{"command": "no h\\u0061rm"}')).verdict is GuardRulesVerdict.DEMAND
 
 
 @given(json_values, st.text(), st.text())
@@ -239,13 +239,13 @@ rules = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(rules, max_size=5), st.sampled_from(["a", "b", "ab"]), st.sampled_from(list(Occasion)))
-def test_no_rule_behind_the_first_that_holds_is_heard(listed: list[Any], name: str, occasion: Occasion) -> None:
+@given(st.lists(rules, max_size=5), st.sampled_from(["a", "b", "ab"]), st.sampled_from(list(GuardOccasion)))
+def test_no_rule_behind_the_first_that_holds_is_heard(listed: list[Any], name: str, occasion: GuardOccasion) -> None:
     ruling = on(rulebook(*listed), occasion, name=name)
     each = [on(rulebook(rule), occasion, name=name).rule is not None for rule in listed]
 
     assert ruling.rule == (each.index(True) + 1 if any(each) else None)
-    assert ruling.verdict == (listed[each.index(True)]["do"] if any(each) else Verdict.ALLOW)
+    assert ruling.verdict == (listed[each.index(True)]["do"] if any(each) else GuardRulesVerdict.ALLOW)
 
 
 def test_deep_and_long_arguments_are_judged() -> None:

@@ -7,9 +7,10 @@ from itertools import product
 
 import pytest
 
-from ade.core.errors import IllegalTransition
-from ade.core.events import EVENT_OF, FINAL_EVENTS
-from ade.core.lifecycle import BIRTHS, CLAIMABLE, FINAL, RULES, Status, Verb, step, verbs_from
+from ade.errors import IllegalTransition
+from ade.events.model import FINAL_EVENTS
+from ade.tasks.changes import EVENT_OF
+from ade.tasks.lifecycle import BIRTHS, CLAIMABLE, FINAL, RULES, Status, Verb, step, verbs_from
 
 ALLOWED = {
     Status.DRAFT: "edit submit review reject reopen cancel",

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.durations import read_duration, written_duration
-from ade.core.patterns import TextPattern, folded, parts_of, path_pattern, readings
+from ade.common.patterns import TextPattern, folded, parts_of, path_pattern, readings
+from ade.common.text import read_duration, written_duration
 
 small = st.text("ab*?/", max_size=8)
 plain = st.text("ab", max_size=10)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ade.core import task as decide
-from ade.core.change import Change, change
-from ade.core.errors import IllegalTransition
-from ade.core.events import EVENT_OF, FINAL_EVENTS
-from ade.core.failure import MAX_THROTTLES, FailureKind
-from ade.core.lifecycle import CLAIMABLE, FINAL, RULES, Status, Verb, verbs_from
-from ade.core.outcome import Released, Succeeded
-from ade.core.records import AfterFailure, Task
+from ade.errors import IllegalTransition
+from ade.events.model import FINAL_EVENTS
+from ade.failures import MAX_THROTTLES, FailureKind
+from ade.tasks import decisions
+from ade.tasks.changes import EVENT_OF, Change, change
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, RULES, Status, Verb, verbs_from
+from ade.tasks.model import AfterFailure, Task
+from ade.tasks.outcomes import Released, Succeeded
 from tests.core.tasks import NOW, claim, failure, new_task, raw
 
 REPAIRS = {Verb.REPLAY, Verb.DISCARD}
@@ -43,7 +43,7 @@ class TaskLife(RuleBasedStateMachine):
         self.finals: Counter[int] = Counter()
         self.free_runs: Counter[int] = Counter()  # by generation: released or throttled
         self.runs: Counter[int] = Counter()
-        self.task = decide.admit(
+        self.task = decisions.admit(
             new_task(max_attempts=max_attempts, after_failure=after_failure, timeout_ms=1000), now=NOW
         )
 
@@ -70,7 +70,7 @@ class TaskLife(RuleBasedStateMachine):
     @in_status(Status.RUNNING)
     @rule()
     def succeed(self) -> None:
-        self.write(decide.settle(self.task, Succeeded(raw("null")), now=self.now, dice=0.5))
+        self.write(decisions.settle(self.task, Succeeded(raw("null")), now=self.now, dice=0.5))
 
     @in_status(Status.RUNNING)
     @rule(
@@ -82,56 +82,56 @@ class TaskLife(RuleBasedStateMachine):
     def fail(self, kind: FailureKind, asked_ms: int | None, retryable: bool, dice: float) -> None:
         outcome = failure(kind, retry_after_ms=asked_ms, retryable=retryable)
         throttles, generation = self.task.throttles, self.task.generation
-        self.write(decide.settle(self.task, outcome, now=self.now, dice=dice))
+        self.write(decisions.settle(self.task, outcome, now=self.now, dice=dice))
         self.free_runs[generation] += self.task.throttles - throttles
 
     @in_status(Status.RUNNING)
     @rule()
     def be_released(self) -> None:
         self.free_runs[self.task.generation] += 1
-        self.write(decide.settle(self.task, Released("shutdown"), now=self.now, dice=0.5))
+        self.write(decisions.settle(self.task, Released("shutdown"), now=self.now, dice=0.5))
 
     @in_status(Status.RUNNING)
     @rule()
     def lose_its_worker(self) -> None:
-        self.write(decide.lose_lease(self.task, now=self.now))
+        self.write(decisions.lose_lease(self.task, now=self.now))
 
     @in_status(*CLAIMABLE)
     @rule()
     def miss_its_deadline(self) -> None:
-        self.write(decide.miss_deadline(self.task, now=self.now))
+        self.write(decisions.miss_deadline(self.task, now=self.now))
 
     @in_status(Status.PENDING)
     @rule()
     def lose_its_dependency(self) -> None:
-        self.write(decide.break_chain(self.task, failed_ids=("other",), now=self.now))
+        self.write(decisions.break_chain(self.task, failed_ids=("other",), now=self.now))
 
     @precondition(lambda walk: not walk.task.is_final)
     @rule()
     def be_cancelled(self) -> None:
-        self.write(decide.cancel(self.task, "enough", now=self.now))
+        self.write(decisions.cancel(self.task, "enough", now=self.now))
 
     @in_status(Status.FAILED)
     @rule()
     def be_replayed(self) -> None:
-        self.write(decide.replay(self.task, now=self.now))
+        self.write(decisions.replay(self.task, now=self.now))
 
     @in_status(Status.FAILED)
     @rule()
     def be_discarded(self) -> None:
-        self.write(decide.discard(self.task, "noise", now=self.now))
+        self.write(decisions.discard(self.task, "noise", now=self.now))
 
     @in_status(*FINAL)
     @rule(kind=st.sampled_from(FailureKind))
     def resist_everything_that_comes_late(self, kind: FailureKind) -> None:
         late: tuple[Callable[[], Change], ...] = (
-            lambda: decide.settle(self.task, Succeeded(raw("null")), now=self.now, dice=0.5),
-            lambda: decide.settle(self.task, failure(kind), now=self.now, dice=0.5),
-            lambda: decide.settle(self.task, Released("shutdown"), now=self.now, dice=0.5),
-            lambda: decide.lose_lease(self.task, now=self.now),
-            lambda: decide.miss_deadline(self.task, now=self.now),
-            lambda: decide.break_chain(self.task, failed_ids=("other",), now=self.now),
-            lambda: decide.cancel(self.task, "enough", now=self.now),
+            lambda: decisions.settle(self.task, Succeeded(raw("null")), now=self.now, dice=0.5),
+            lambda: decisions.settle(self.task, failure(kind), now=self.now, dice=0.5),
+            lambda: decisions.settle(self.task, Released("shutdown"), now=self.now, dice=0.5),
+            lambda: decisions.lose_lease(self.task, now=self.now),
+            lambda: decisions.miss_deadline(self.task, now=self.now),
+            lambda: decisions.break_chain(self.task, failed_ids=("other",), now=self.now),
+            lambda: decisions.cancel(self.task, "enough", now=self.now),
             lambda: claim(self.task, run_id="late", now=self.now),
         )
         for decision in late:

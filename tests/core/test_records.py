@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import FINAL, Status
-from ade.core.records import Schedule, Task
+from ade.failures import FailureKind
+from ade.tasks.lifecycle import FINAL, Status
+from ade.tasks.model import Schedule, Task
 from tests.core.tasks import NOW, TASK_ID, failed_task, failure, new_task, raw, running_task
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.retry import Backoff, grown_timeout_ms
+from ade.failures import Backoff, grown_timeout_ms
 from tests.core.tasks import MIDDLE
 
 backoffs = st.builds(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.errors import AdeError, InvalidSchedule
-from ade.core.records import Schedule
-from ade.core.schedule import fired, firing_key, next_fire_ms, plan
+from ade.errors import AdeError, InvalidSchedule
+from ade.tasks.cron import fired, firing_key, next_fire_ms, plan
+from ade.tasks.model import Schedule
 from tests.core.tasks import NOW, TASK_ID
 
 BERLIN = "Europe/Berlin"

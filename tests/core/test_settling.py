@@ -4,15 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.admission import LAST_MOMENT
-from ade.core.change import Change, Guard
-from ade.core.errors import IllegalTransition
-from ade.core.failure import FAILURES, MAX_THROTTLES, FailureKind
-from ade.core.lifecycle import Status, Verb
-from ade.core.outcome import Failed, Outcome, Released, Succeeded
-from ade.core.records import Task
-from ade.core.retry import Backoff
-from ade.core.task import run_timeout_ms, settle
+from ade.errors import IllegalTransition
+from ade.failures import FAILURES, MAX_THROTTLES, Backoff, FailureKind
+from ade.tasks.admission import LAST_MOMENT
+from ade.tasks.changes import Change, ChangePrecondition
+from ade.tasks.decisions import run_timeout_ms, settle
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded
 from tests.core.tasks import MIDDLE, NOW, failure, raw, running_task
 
 # What the failure table promises, written down a second time.
@@ -61,7 +60,7 @@ def test_with_attempts_left_the_table_decides_between_another_run_and_the_end(ki
         assert change.after.attempt == 1
         assert change.after.finished_at == NOW
     assert change.after.error == failure(kind).error
-    assert change.guard == Guard(run_id="run-1")
+    assert change.guard == ChangePrecondition(run_id="run-1")
     assert (change.after.worker_id, change.after.lease_until) == (None, None)
 
 
@@ -95,7 +94,7 @@ def test_success_keeps_the_result_and_forgets_the_earlier_error() -> None:
     after = change.after
     assert (after.status, after.result, after.output_ref) == (Status.COMPLETED, FINE.result, "out-1")
     assert (after.error, after.finished_at, after.worker_id, after.lease_until) == (None, NOW, None, None)
-    assert change.guard == Guard(run_id="run-1")
+    assert change.guard == ChangePrecondition(run_id="run-1")
     assert change.events[0].payload == {"attempt": 1, "run_id": "run-1", "worker": "worker-1"}
 
 
@@ -107,7 +106,7 @@ def test_release_hands_the_task_back_and_does_not_use_an_attempt() -> None:
     after = change.after
     assert (after.status, after.attempt, after.run_after) == (Status.PENDING, 1, NOW - 50)
     assert (after.worker_id, after.lease_until) == (None, None)
-    assert change.guard == Guard(run_id="run-1")
+    assert change.guard == ChangePrecondition(run_id="run-1")
     assert change.events[0].type == "task.released"
     assert change.events[0].payload["reason"] == "the worker shuts down"
 

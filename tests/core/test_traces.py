@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.traces import TracePlace, environment_of_trace, read_trace, written_trace
+from ade.common.trace_context import SpanContext, environment_of_trace, read_trace, written_trace
 
 PLACES = st.builds(
-    TracePlace,
+    SpanContext,
     st.integers(1, 2**128 - 1).map(lambda number: f"{number:032x}"),
     st.integers(1, 2**64 - 1).map(lambda number: f"{number:016x}"),
     st.booleans(),
@@ -16,7 +16,7 @@ GOOD = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @given(PLACES)
-def test_what_is_written_is_read_again(place: TracePlace) -> None:
+def test_what_is_written_is_read_again(place: SpanContext) -> None:
     assert read_trace(written_trace(place)) == place
     assert environment_of_trace(written_trace(place)) == {"TRACEPARENT": written_trace(place)}
 
@@ -52,4 +52,4 @@ def test_later_versions_may_say_more() -> None:
 def test_a_child_is_of_the_same_trace() -> None:
     place = read_trace(GOOD)
     assert place is not None
-    assert place.child("1" * 16) == TracePlace(place.trace_id, "1" * 16, True)
+    assert place.child("1" * 16) == SpanContext(place.trace_id, "1" * 16, True)

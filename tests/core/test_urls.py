@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.core.urls import without_password
+from ade.common.text import without_password
 
 
 @pytest.mark.parametrize(

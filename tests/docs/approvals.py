@@ -2,9 +2,9 @@
 
 from contextlib import suppress
 
-from ade.core.approvals.refusals import Denied
-from ade.governance.approvals import voting
-from ade.queue import tasks
+from ade.approvals import service as approvals_service
+from ade.approvals.errors import Denied
+from ade.tasks import service as tasks_service
 from tests.governance.approvals.scene import APPROVE, CHANGES, ONE, REJECT, Scene, scene
 
 _HOUR, _DAY = 3_600, 86_400
@@ -32,26 +32,26 @@ async def _approved_and_taken_back(here: Scene) -> None:
     draft = await here.app.draft("deploy", {"what": "shop"}, author="ada", start="by_hand")
     await draft.submit(by="ada")
     await here.kit.drain()
-    await voting.comment(here.stores, draft.id, "looks good", actor="bob")
+    await approvals_service.comment(here.stores, draft.id, "looks good", actor="bob")
     await here.vote(draft, "bob")
-    await voting.revoke(here.stores, draft.id, "not today", actor="bob")
+    await approvals_service.revoke(here.stores, draft.id, "not today", actor="bob")
     await here.vote(draft, "bob")
     await draft.start(by="ada")
     here.versions["site"] = "v2"
     await here.kit.drain()  # held: it must be previewed again
     now = here.kit.clock.now()
-    await voting.break_glass(here.stores, draft.id, "fire", actor="root", authenticated_at=now)
+    await approvals_service.break_glass(here.stores, draft.id, "fire", actor="root", authenticated_at=now)
 
 
 async def _changed(here: Scene) -> None:
     task = await here.asked("bank")
     await here.vote(task, "bob", CHANGES)
-    await voting.dismiss(here.stores, task.id, "bob", "away", actor="root")
+    await approvals_service.dismiss(here.stores, task.id, "bob", "away", actor="root")
     other = await here.asked("bakery")
     await here.vote(other, "bob", CHANGES)
     await here.vote(other, "bob", APPROVE)
     await here.vote(await here.asked("zoo"), "cyd", REJECT)
-    await tasks.cancel(here.stores, task.id)
+    await tasks_service.cancel(here.stores, task.id)
 
 
 async def _not_approved(here: Scene) -> None:

@@ -2,19 +2,17 @@
 
 from contextlib import suppress
 
-from ade.core.accounts.errors import NotAuthenticated
-from ade.core.accounts.users import User
-from ade.core.approvals.delegations import Delegation
-from ade.core.web.credentials import Credentials
-from ade.governance import delegations
-from ade.governance.authenticating import authenticate
-from ade.governance.directory import login_links, sessions, tokens, users
-from ade.governance.directory.passwords import Cost
-from ade.governance.owning import tell_foreign
-from ade.ports import Stores
-from ade.wiring import open_stores
+from ade.accounts import sessions, tokens, users
+from ade.accounts.authentication import authenticate, log_foreign_access
+from ade.accounts.model import NotAuthenticated, User
+from ade.accounts.passwords import HashCost
+from ade.approvals import delegations
+from ade.approvals.model import Delegation
+from ade.composition.stores import open_stores
+from ade.server.credentials import Credentials
+from ade.stores.ports import Stores
 
-_PASSWORD, _CHEAP = "correct horse battery staple", Cost(n=2, r=1, p=1)
+_PASSWORD, _CHEAP = "correct horse battery staple", HashCost(n=2, r=1, p=1)
 
 
 async def of_people() -> dict[str, list[set[str]]]:
@@ -46,12 +44,12 @@ async def _administer(stores: Stores) -> None:
 
 
 async def _refuse(stores: Stores) -> None:
-    for manner in (sessions.Manner(), sessions.Manner(ip="10.0.0.7")):
-        made = await login_links.create_link(stores, "ada")
-        await login_links.use_link(stores, made.secret, manner)
+    for manner in (sessions.SignInConditions(), sessions.SignInConditions(ip="10.0.0.7")):
+        made = await sessions.create_link(stores, "ada")
+        await sessions.use_link(stores, made.secret, manner)
     with suppress(NotAuthenticated):
         await authenticate(stores, Credentials(token="ade_made-up", address="10.0.0.7"))
-    await tell_foreign(stores, "ada", "cancel_task", "t1")
+    await log_foreign_access(stores, "ada", "cancel_task", "t1")
 
 
 async def _delegate(stores: Stores) -> None:
@@ -60,5 +58,5 @@ async def _delegate(stores: Stores) -> None:
     made = await delegations.create(stores, wanted, actor="ada")
     back = Delegation(id="x", delegator="bob", delegate="ada", starts_at=made.starts_at, ends_at=made.ends_at)
     await stores.documents.write([delegations.DELEGATIONS.put("x", back, seen=0)])  # as if made at the same moment
-    await delegations.report_ring(stores, made, "ada")
+    await delegations.report_cycle(stores, made, "ada")
     await delegations.revoke(stores, made.id, actor="ada")

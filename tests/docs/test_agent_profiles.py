@@ -4,13 +4,13 @@ import ast
 import re
 from collections.abc import Iterable
 
-from ade.core.agent_runs.profile_reading import _LISTS
-from ade.core.agent_runs.profiles import VALUES
+from ade.agents.profile_documents import _LISTS
+from ade.agents.profiles import VALUES
 from tests.architecture.repository import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "agent-profiles.md").read_text()
-READER = ROOT / "src" / "ade" / "core" / "agent_runs" / "profile_reading.py"
-HANDLER = ROOT / "src" / "ade" / "app" / "agent_types.py"
+READER = ROOT / "src" / "ade" / "agents" / "profile_documents.py"
+HANDLER = ROOT / "src" / "ade" / "agents" / "handlers.py"
 _READS = {"text", "texts", "word", "whole", "duration", "flag", "table", "value", "has"}
 
 

@@ -6,13 +6,13 @@ import shlex
 import msgspec
 import pytest
 
-from ade.core.web.forms.locks import UpgradeLock
-from ade.core.web.forms.work import Claim
-from ade.core.web.routes.table import ROUTE_OF, ROUTES
-from ade.core.web.routing import API
-from ade.core.web.wire import plan_of
-from ade.http.router import Router
-from ade.operations.registry import shape_of
+from ade.locks.api import UpgradeLock
+from ade.server.endpoints import Router
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTE_OF, ROUTES
+from ade.server.routing import API
+from ade.server.wire_format import plan_of
+from ade.worker.api.requests import Claim
 from docs.generate import DOCS
 from docs.generators.comments import comments_of
 from docs.generators.http_examples import CURL
@@ -90,7 +90,7 @@ def test_every_route_and_every_type_is_in_the_page() -> None:
 
 
 def test_the_openapi_document_names_no_type_that_it_does_not_have() -> None:
-    from ade.operations.openapi import document
+    from ade.server.openapi import document
 
     named = set(re.findall(rb'"#/components/schemas/([\w.]+)"', document()))
 

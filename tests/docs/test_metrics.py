@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ade.core.figures.families import FAMILIES, Kind
+from ade.events.exposition import FAMILIES, MetricKind
 from docs.generate import DOCS
 
 BOARD = json.loads((DOCS / "grafana" / "ade.json").read_text())
@@ -39,8 +39,10 @@ def test_counters_are_asked_for_as_rates_and_histograms_as_quantiles() -> None:
     for query in queries(BOARD):
         for name in named(query) if not query.startswith("label_values") else ():
             kind = FAMILIES[name].kind
-            assert (kind is Kind.COUNTER) == bool(re.search(rf"(rate|increase)\({name}\b", query)), query
-            assert (kind is Kind.HISTOGRAM) == (f"{name}_bucket" in query and "histogram_quantile" in query), query
+            assert (kind is MetricKind.COUNTER) == bool(re.search(rf"(rate|increase)\({name}\b", query)), query
+            assert (kind is MetricKind.HISTOGRAM) == (f"{name}_bucket" in query and "histogram_quantile" in query), (
+                query
+            )
 
 
 def test_labels_are_those_of_the_metric() -> None:

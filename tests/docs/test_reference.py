@@ -11,41 +11,37 @@ from msgspec import Raw, structs
 
 import ade
 from ade import testing
-from ade.core import task as decisions
-from ade.core.agent_runs import log as agent_runs
-from ade.core.agent_runs.events import Spent
-from ade.core.agent_runs.results import AgentProgress
-from ade.core.agents import AgentStatus
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.event_types import TYPES
-from ade.core.events import Event
-from ade.core.failure import FailureKind, TaskError
-from ade.core.inbox import leasing
-from ade.core.inbox import verbs as inbox_verbs
-from ade.core.inbox.events import events_of
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.inbox.leasing import Taker
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
-from ade.core.inbox.state import InboxChange, unused
-from ade.core.lifecycle import Status
-from ade.core.locks import verbs
-from ade.core.locks.asking import ask
-from ade.core.locks.wishes import LockMode
-from ade.core.outcome import Deferred, Failed, Released, Succeeded
-from ade.core.records import Queue, Schedule, Task
-from ade.governance import agents, rulebook, runtime
-from ade.governance.runtime_names import FEATURES, SETTINGS
-from ade.queue import queues, schedules
-from ade.settings import KNOWN, Settings, _rules, load
-from ade.wiring import open_stores
+from ade.agents import registry
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, InboxChange, ReturnReason, events_of, unused
+from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
+from ade.agents.conversations.rules import BatchClaimant
+from ade.agents.model import AgentStatus
+from ade.agents.protocols.base import UsageReported
+from ade.agents.runs import model as runs_model
+from ade.agents.runs.model import AgentProgress
+from ade.approvals import repository as approvals_repository
+from ade.approvals.rulebook_document import read_rulebook
+from ade.composition.stores import open_stores
+from ade.events.model import Event
+from ade.failures import FailureKind, TaskError
+from ade.locks import rules as locks_rules
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.settings import KNOWN, Settings, _rules, load, runtime
+from ade.settings.runtime import FEATURES, SETTINGS
+from ade.tasks import decisions, queues, schedules
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue, Schedule, Task
+from ade.tasks.outcomes import Deferred, Failed, Released, Succeeded
+from ade.webhooks.model import TYPES
 from docs.generate import DOCS
 from docs.generators.approval_events import APPROVAL_EVENTS
 from docs.generators.events import EVENTS
 from docs.generators.explain import REASONS
 from docs.generators.python_api import CLASSES
-from docs.generators.rooms import import_rule
 from docs.generators.settings import variable
+from docs.generators.structure import tiers
 from docs.generators.stubs import public_members
 from tests.architecture.repository import ROOT, SOURCE
 from tests.core.locks.memory import MemoryLocks
@@ -75,7 +71,7 @@ def decided() -> Iterator[Event]:
         decisions.settle(RUNNING, broken(FailureKind.OUT_OF_MEMORY), now=NOW, dice=0.5),
         decisions.settle(RUNNING, Released("shut down"), now=NOW, dice=0.5),
         decisions.settle(RUNNING, Deferred(("db:main",), 1_000), now=NOW, dice=0.5),
-        decisions.recall(PENDING, now=NOW),
+        decisions.requeue(PENDING, now=NOW),
         decisions.lose_lease(RUNNING, now=NOW),
         decisions.cancel(RUNNING, "enough", now=NOW),
         decisions.miss_deadline(PENDING, now=NOW),
@@ -98,11 +94,11 @@ def agent_run_events() -> Iterator[Event]:
         agent_id="a",
         conversation_id="c",
         model="m",
-        earlier=Spent(tokens=1, cost_usd=0.1, turns=1),
+        earlier=UsageReported(tokens=1, cost_usd=0.1, turns=1),
     )
     error = TaskError(kind=FailureKind.RAISED, type="AgentReported", message="no")
-    yield agent_runs.began(progress, task_id="t", run_id="r", at=NOW, actor="w")
-    yield agent_runs.ended(progress, error, task_id="t", run_id="r", at=NOW, actor="w")
+    yield runs_model.began(progress, task_id="t", run_id="r", at=NOW, actor="w")
+    yield runs_model.ended(progress, error, task_id="t", run_id="r", at=NOW, actor="w")
 
 
 def lock_events() -> list[Event]:
@@ -110,36 +106,39 @@ def lock_events() -> list[Event]:
     locks = MemoryLocks()
 
     def asked(name: str, mode: LockMode, wait_ms: int | None = None) -> None:
-        request = ask(id=name, owner="agent", scope=name, wanted=[("db:main", mode)], purpose="to show")
-        locks.do(lambda book: verbs.acquire(book, request, wait_ms=wait_ms))
+        request = validate_request(id=name, owner="agent", scope=name, wanted=[("db:main", mode)], purpose="to show")
+        locks.do(lambda book: locks_rules.acquire(book, request, wait_ms=wait_ms))
 
     asked("a", LockMode.SHARED)
-    locks.do(lambda book: verbs.upgrade(book, "a", "db:main", upgrade_id="up", wait_ms=None))
+    locks.do(lambda book: locks_rules.upgrade(book, "a", "db:main", upgrade_id="up", wait_ms=None))
     asked("b", LockMode.SHARED)
-    locks.do(lambda book: verbs.downgrade(book, "a", "db:main"))
-    locks.do(lambda book: verbs.upgrade(book, "a", "db:main", upgrade_id="up", wait_ms=None))
-    locks.do(lambda book: verbs.release(book, "a"))  # and its wish with it
+    locks.do(lambda book: locks_rules.downgrade(book, "a", "db:main"))
+    locks.do(lambda book: locks_rules.upgrade(book, "a", "db:main", upgrade_id="up", wait_ms=None))
+    locks.do(lambda book: locks_rules.release(book, "a"))  # and its wish with it
     asked("c", LockMode.EXCLUSIVE)
-    locks.do(lambda book: verbs.give_way(book, "c", cycle=("b", "c")))
-    locks.do(lambda book: verbs.take_away(book, "b", reason="stuck", by="ada"))
+    locks.do(lambda book: locks_rules.abort_victim(book, "c", cycle=("b", "c")))
+    locks.do(lambda book: locks_rules.force_release(book, "b", reason="stuck", by="ada"))
     return locks.events
 
 
 def inbox_events() -> Iterator[Event]:
     """One of every kind."""
-    new, taker = NewItem(kind=ItemKind.MESSAGE, content="hi"), Taker(lease_id="l", holder="w", lease_ms=9, steady=0)
+    new, taker = (
+        NewItem(kind=ItemKind.MESSAGE, content="hi"),
+        BatchClaimant(lease_id="l", holder="w", lease_ms=9, steady=0),
+    )
     limits = InboxLimits(max_items=1, hard_max_items=1)
-    one = inbox_verbs.enqueue(unused("c"), new, limits=limits, now=NOW)
-    out = leasing.take(one.after, taker)
+    one = conversations_rules.enqueue(unused("c"), new, limits=limits, now=NOW)
+    out = conversations_rules.take(one.after, taker)
     steps: list[InboxChange[Any]] = [
         one,
         out,
-        inbox_verbs.enqueue(one.after, new, limits=limits, now=NOW),
-        inbox_verbs.try_dequeue(one.after, BlockedReason.STREAMING),
-        inbox_verbs.remove(one.after, "q-1"),
-        inbox_verbs.clear(one.after, ClearReason.CANCELLED),
-        leasing.confirm(out.after, "l"),
-        leasing.give_back(out.after, "l", ReturnReason.FAILED),
+        conversations_rules.enqueue(one.after, new, limits=limits, now=NOW),
+        conversations_rules.try_dequeue(one.after, BlockedReason.STREAMING),
+        conversations_rules.remove(one.after, "q-1"),
+        conversations_rules.clear(one.after, ClearReason.CANCELLED),
+        conversations_rules.confirm(out.after, "l"),
+        conversations_rules.give_back(out.after, "l", ReturnReason.FAILED),
     ]
     for step in steps:
         yield from events_of("c", step.notices, at=NOW)
@@ -208,12 +207,12 @@ async def ordered() -> list[Event]:
     await schedules.put(stores, Schedule(name="nightly", cron="0 3 * * *", task_name="f"))
     for act in (schedules.pause, schedules.resume, schedules.remove):
         await act(stores, "nightly")
-    await agents.register(stores, "coder", 3)
+    await registry.register(stores, "coder", 3)
     for status in (AgentStatus.DRAINING, AgentStatus.OFFLINE, AgentStatus.ACTIVE):
-        await agents.set_status(stores, "coder", status)
-    await agents.remove(stores, "coder")
+        await registry.set_status(stores, "coder", status)
+    await registry.remove(stores, "coder")
     policy = {"id": "own", "rules": [{"roles": ["reviewer"]}], "authors_may_vote": True}
-    await rulebook.apply(stores, read_rulebook({"policy": [policy]}), actor="ada")
+    await approvals_repository.apply(stores, read_rulebook({"policy": [policy]}), actor="ada")
     await runtime.set_value(stores, "risk.high", 60, actor="ada")
     await runtime.switch(stores, "batch_approvals", False, actor="ada")
     events = await stores.events.read(0, 100)
@@ -250,16 +249,17 @@ async def test_every_event_type_was_looked_at() -> None:
 
 
 def test_every_reason_is_listed() -> None:
-    source = "".join(path.read_text() for path in (SOURCE / "insight").glob("*.py"))
+    modules = ("agents/views.py", "approvals/review_reasons.py", "tasks/explain.py")
+    source = "".join((SOURCE / name).read_text() for name in modules)
     codes = set(re.findall(r'code="(\w+)"', source)) | set(re.findall(r'code="\w+" if \w+ else "(\w+)"', source))
 
     assert codes == set(REASONS)
 
 
 def test_the_contributing_page_has_the_import_rule() -> None:
-    rows = import_rule().removeprefix("```text\n").removesuffix("\n```")
+    rows = "\n".join(row.partition(":")[0] for row in tiers())
 
-    assert rows in (ROOT / "CONTRIBUTING.md").read_text()
+    assert f"```text\n{rows}\n```" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_the_index_leads_to_every_page() -> None:

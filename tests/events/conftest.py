@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.events.audit import AuditCopy
-from ade.ports import Stores
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.events.audit_copy import AuditCopy
+from ade.stores.ports import Stores
 from tests.events.copies import BesideTheDatabase, OnPostgres, Place
 from tests.stores.postgres.plugin import postgres_or_skip, postgres_server
 

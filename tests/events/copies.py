@@ -6,8 +6,8 @@ from typing import Protocol
 
 import apsw
 
-from ade.events.audit import AuditCopy
-from ade.wiring import open_audit
+from ade.composition.stores import open_audit
+from ade.events.audit_copy import AuditCopy
 from tests.stores.postgres.server import PostgresServer
 
 

@@ -10,19 +10,19 @@ import apsw
 import psycopg
 import pytest
 
-from ade.app.auditing import Copier, audit_duties
-from ade.core.audit import AuditHead, chain, first_break
-from ade.core.errors import AuditBroken, StoreForeign
-from ade.core.events import Event
-from ade.core.ids import uuid7
-from ade.core.records import Task
-from ade.events.audit import CURSOR, AuditCopy, begin, copy_events, verify
-from ade.events.lag import events_after
-from ade.ports import Stores
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
-from ade.wiring import open_audit, open_stores
-from ade.worker.loops import do_duty
+from ade.composition.stores import open_audit, open_stores
+from ade.composition.worker import AuditCopyJob, audit_jobs
+from ade.errors import AuditBroken, StoreForeign
+from ade.events.audit_chain import AuditHead, chain, first_break
+from ade.events.audit_copy import CURSOR, AuditCopy, begin, copy_events, verify
+from ade.events.feed import events_after
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.tasks.enqueue import enqueue
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+from ade.worker.maintenance import run_job
 from tests.architecture.repository import ROOT
 from tests.events.copies import Place
 
@@ -165,9 +165,9 @@ async def test_what_is_of_another_program_is_left_as_it_is(place: Place) -> None
 
 async def test_workers_copy_as_a_duty_that_only_one_of_them_has(stores: Stores, audit: AuditCopy, place: Place) -> None:
     await happen(stores, 20)
-    async with audit_duties(place.url, stores, place.audit_url) as duties:
+    async with audit_jobs(place.url, stores, place.audit_url) as duties:
         [duty] = duties
-        await asyncio.gather(*(do_duty(stores.sweeps, duty, f"worker {number}") for number in range(3)))
+        await asyncio.gather(*(run_job(stores.sweeps, duty, f"worker {number}") for number in range(3)))
     assert await audit.count() == 20
 
 
@@ -225,7 +225,7 @@ async def test_a_copier_that_cannot_copy_stands_back_so_that_another_can(stores:
     now = 100.0
     await happen(stores, 2)
     await stores.events.advance(CURSOR, 1)  # another machine has the copy up to here
-    copier = Copier(stores.events, audit, lambda: now)
+    copier = AuditCopyJob(stores.events, audit, lambda: now)
     with pytest.raises(AuditBroken, match="another machine"):
         await copier.copy_page()
     assert not copier.may_run()
@@ -236,9 +236,9 @@ async def test_a_copier_that_cannot_copy_stands_back_so_that_another_can(stores:
 async def test_a_copier_rests_between_pages_unless_it_is_far_behind(
     stores: Stores, audit: AuditCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ade.app.auditing._PAGE", 2)
-    monkeypatch.setattr("ade.app.auditing._FAR_BEHIND", 3)
+    monkeypatch.setattr("ade.composition.worker._PAGE", 2)
+    monkeypatch.setattr("ade.composition.worker._FAR_BEHIND", 3)
     await happen(stores, 9)
-    copier = Copier(stores.events, audit)
+    copier = AuditCopyJob(stores.events, audit)
     assert [await copier.copy_page() for _ in range(5)] == [0, 0, 2, 2, 0]
     assert await audit.count() == 9

@@ -6,14 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.errors import AuditBroken
-from ade.core.ids import uuid7
-from ade.core.records import Task
-from ade.events.audit import CURSOR, AuditCopy, copy_events, look_at_end, verify
-from ade.events.lag import events_after
-from ade.ports import Stores
-from ade.settings import RedisSettings, Settings
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.errors import AuditBroken
+from ade.events.audit_copy import CURSOR, AuditCopy, copy_events, read_chain_head, verify
+from ade.events.feed import events_after
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings
+from ade.stores.ports import Stores
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import Task
 from tests.events.copies import Place
 from tests.servers.pool import POOL
 
@@ -81,7 +82,7 @@ async def test_a_changed_entry_is_found(stores: Stores, audit: AuditCopy, place:
     with pytest.raises(AuditBroken):
         _ = [step async for step in verify(stores.events, audit)]
     with pytest.raises(AuditBroken, match="breaks at entry"):
-        await look_at_end(stores.events, audit)
+        await read_chain_head(stores.events, audit)
     assert await events_after(stores.events, seq, 1_000) == 2
 
 

@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.admission import LAST_MOMENT
-from ade.core.event_moments import MOMENTS, with_moments
-from ade.core.event_types import TYPES
-from ade.core.events import Event
-from ade.core.feeds.sse import event_block
-from ade.core.web.times import write_time
-from ade.core.web.wire import from_wire, is_moment, to_wire
-from ade.core.webhooks.messages import body_of
+from ade.events.model import MOMENTS, Event, with_moments
+from ade.events.sse import event_block
+from ade.server.wire_format import from_wire, is_moment, to_wire, write_time
+from ade.tasks.admission import LAST_MOMENT
+from ade.webhooks.deliveries import body_of
+from ade.webhooks.model import TYPES
 from docs.generators.events import EVENTS, FIELDS
 
 AT = st.integers(0, LAST_MOMENT)

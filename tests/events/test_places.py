@@ -5,10 +5,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ade.core.errors import InvalidUrl
-from ade.core.events import Event
+from ade.composition.stores import audit_exists, open_audit
+from ade.errors import InvalidUrl
+from ade.events.model import Event
 from ade.stores.sqlite.audit import SqliteAudit
-from ade.wiring import audit_exists, open_audit
 
 EVENT = Event(type="task.created", at=0, seq=1)
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from ade.settings import WorkerSettings
+from ade.settings.sections import WorkerSettings
 from tests.agents.running.house import app
 
 

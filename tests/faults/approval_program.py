@@ -13,15 +13,14 @@ from typing import Any, cast
 import msgspec
 
 from ade.app.ade import Ade
-from ade.core.approvals.subjects import Preview
+from ade.approvals.digest import Preview
+from ade.composition.stores import open_stores
 from ade.logs import configure
-from ade.ports import Stores, TaskStore
-from ade.wiring import open_stores
+from ade.stores.ports import Stores, TaskStore
 from ade.worker.context import Context
-from ade.worker.entry import serve
 from ade.worker.options import SweepOptions, WorkerOptions
-from ade.worker.runtime import WorkerRuntime
-from ade.worker.shutdown import StopSignals
+from ade.worker.supervisor import StopSignals, serve
+from ade.worker.worker import WorkerService
 from tests.faults.worker_program import note
 from tests.worker.workshop import Replaced
 
@@ -99,7 +98,7 @@ def doomed(stores: Stores, program: Program) -> Stores:
 async def main(signals: StopSignals) -> None:
     program = msgspec.json.decode(sys.argv[1], type=Program)
     stores = await open_stores(program.url)
-    runtime = WorkerRuntime(
+    runtime = WorkerService(
         doomed(stores, program),
         app.registry,
         # Nobody waits for the leases of those who live, and so they may be slow.

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from ade import Ade, DeadlockVictim, Settings, read
-from ade.app.locking import Lock
-from ade.core.errors import UpgradeDeadlock
-from ade.settings import RedisSettings, StoreSettings
+from ade.errors import UpgradeDeadlock
+from ade.locks.holders.app_lock import Lock
+from ade.settings.sections import RedisSettings, StoreSettings
 
 SETTINGS = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))
 

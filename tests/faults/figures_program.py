@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from ade.core.documents import DocumentWrite
-from ade.insight.figures.keeping import FigureKeeper, FigureOptions
-from ade.insight.figures.shelves import load_totals
-from ade.ports import DocumentStore
-from ade.settings import RedisSettings, Settings, StoreSettings
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.events.metrics_collector import MetricsCollector, MetricsOptions, load_totals
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.resource_ports import DocumentStore, DocumentWrite
 from tests.worker.workshop import Replaced
 
 PAGE = 7
@@ -37,7 +36,7 @@ async def count(url: str, die_at: int, before: bool) -> None:
             die()
 
     doomed = replace(stores, documents=cast(DocumentStore, Replaced(stores.documents, {"write": write})))
-    keeper = FigureKeeper(doomed, FigureOptions(), page=PAGE, pages=1)
+    keeper = MetricsCollector(doomed, MetricsOptions(), page=PAGE, pages=1)
     [newest] = await stores.events.newest(1)
     while (await load_totals(stores)).totals.seq < newest.seq:
         await keeper.keep()

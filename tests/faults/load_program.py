@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from ade import Ade, Settings, TaskHandle
-from ade.settings import StoreSettings
+from ade.settings.sections import StoreSettings
 
 BATCH = 40
 AT_ONCE = 8

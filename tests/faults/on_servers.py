@@ -12,17 +12,18 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ade.core.errors import NotConfirmed, StoreError
-from ade.core.events import Event
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.core.retry import Backoff
-from ade.ports import Stores
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
-from ade.settings import RedisSettings, Settings
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.errors import NotConfirmed, StoreError
+from ade.events.model import Event
+from ade.failures import Backoff
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings
+from ade.stores.ports import Stores
+from ade.tasks.enqueue import enqueue
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 from tests.faults.campaign.history import Story
 from tests.faults.workers import Site, WorkerProcess
 from tests.worker.workshop import eventually

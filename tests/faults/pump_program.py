@@ -13,24 +13,24 @@ from typing import Any
 
 import msgspec
 
-from ade.agents.pumping.agent_turns import AgentTurns
-from ade.agents.pumping.consuming import Consume
-from ade.agents.pumping.house import PumpHouse
-from ade.agents.pumping.options import PumpOptions
-from ade.core.inbox.items import DequeuedBatch
-from ade.core.inbox.restarts import RestartLimits
-from ade.core.inbox.state import Inbox
-from ade.core.records import Task
-from ade.ports import Stores
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
-from ade.settings import RedisSettings, Settings, StoreSettings
-from ade.wiring import open_stores
+from ade.agents.conversations.agent_consumer import AgentConsumer, Consume
+from ade.agents.conversations.consumer_loop import ConversationOptions
+from ade.agents.conversations.inbox import Inbox
+from ade.agents.conversations.model import ItemBatch
+from ade.agents.conversations.rules import RestartLimits
+from ade.agents.conversations.scheduler import ConversationScheduler
+from ade.composition.stores import open_stores
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.ports import Stores
+from ade.tasks.enqueue import enqueue
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 
 CONSUMER = "agent:scribe"
 SETTINGS = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))
 # A killed process is missed after three seconds; and to be killed five times in a row is no fault of a conversation.
-OPTIONS = PumpOptions(
+OPTIONS = ConversationOptions(
     lease_s=3.0,
     idle_s=5.0,
     grace_s=5.0,
@@ -64,7 +64,7 @@ class Line(msgspec.Struct):
 def scribe(journal: str) -> Consume:
     file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    async def write_down(batch: DequeuedBatch, inbox: Inbox) -> dict[str, Any]:
+    async def write_down(batch: ItemBatch, inbox: Inbox) -> dict[str, Any]:
         turn = inbox.memory.get("turn_number", 0) + 1
         line = Line(inbox.id, [item.seq for item in batch.items], turn, os.getpid())
         await asyncio.sleep(0)
@@ -85,9 +85,9 @@ def feeder(stores: Stores, dies_when: str | None) -> Consume:
         die_if(ENQUEUED)
         return stored
 
-    feed = AgentTurns(stores, put_in, "scribe")
+    feed = AgentConsumer(stores, put_in, "scribe")
 
-    async def turn(batch: DequeuedBatch, inbox: Inbox) -> dict[str, Any]:
+    async def turn(batch: ItemBatch, inbox: Inbox) -> dict[str, Any]:
         memory = await feed(batch, inbox)
         die_if(ENDED)
         return memory
@@ -101,7 +101,7 @@ async def main(part: Part) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     print("started", flush=True)
-    await PumpHouse(stores, {CONSUMER: consume}, OPTIONS).run(stop)
+    await ConversationScheduler(stores, {CONSUMER: consume}, OPTIONS).run(stop)
     await stores.close()
     print("ended", flush=True)
 

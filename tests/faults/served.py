@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User
-from ade.core.web.routing import PROGRAMS
-from ade.governance.directory.tokens import create_token
-from ade.governance.directory.users import add_user
-from ade.ports import Stores
-from ade.settings import RedisSettings, Settings
-from ade.wiring import open_stores
+from ade.accounts.model import Role, User
+from ade.accounts.tokens import create_token
+from ade.accounts.users import add_user
+from ade.composition.stores import open_stores
+from ade.server.routing import PROGRAMS
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings
+from ade.stores.ports import Stores
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
 from tests.servers.ports import HOST, ReservedPort

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ade import Ade
-from ade.core.agent_runs.results import result_in
-from ade.core.inbox.items import ItemKind
-from ade.core.lifecycle import Status
+from ade.agents.conversations.model import ItemKind
+from ade.agents.runs.model import result_in
+from ade.tasks.lifecycle import Status
 from tests.agents.running.house import app as house
 from tests.agents.running.test_ends import hanging, is_alive
 from tests.agents.running.test_runs import transcripts_of

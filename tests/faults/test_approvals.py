@@ -11,23 +11,23 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade.core.accounts.users import User
-from ade.core.approvals.proof import Proof
-from ade.core.approvals.records import Decision, Review
-from ade.core.approvals.rulebook import Rulebook
-from ade.core.approvals.voting import Ballot
-from ade.core.events import FINAL_EVENTS
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.core.retry import Backoff
-from ade.governance.approvals import voting
-from ade.governance.approvals.admitting import admitted
-from ade.governance.approvals.submitting import follow_up
-from ade.governance.directory.users import add_user
-from ade.ports import TaskQuery
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
+from ade.accounts.model import User
+from ade.accounts.users import add_user
+from ade.approvals import service as approvals_service
+from ade.approvals.guard_service import admitted
+from ade.approvals.model import Decision, Review
+from ade.approvals.proof import ApprovalProof
+from ade.approvals.rulebook import Rulebook
+from ade.approvals.submission import follow_up
+from ade.approvals.votes import VoteRequest
+from ade.events.model import FINAL_EVENTS
+from ade.failures import Backoff
+from ade.stores.ports import TaskQuery
+from ade.tasks.enqueue import enqueue
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 from tests.faults.workers import PATIENCE_S, ROOT, Site
 from tests.worker.workshop import eventually
 
@@ -80,14 +80,14 @@ class Scenario:
                     self.worker()
                 gate = found.review.gate if found.review is not None else None
                 if gate is not None and found.status is Status.REVIEWING:
-                    ballot = Ballot(voter="bob", decision=Decision.APPROVE, digest=gate.digest)
-                    await voting.vote(self.site.stores, task.id, ballot)
+                    ballot = VoteRequest(voter="bob", decision=Decision.APPROVE, digest=gate.digest)
+                    await approvals_service.vote(self.site.stores, task.id, ballot)
                 await asyncio.sleep(0.02)
         return found
 
     async def check_log(self, task: Task) -> None:
         """One end, and nothing that was not approved."""
-        proof = Proof()
+        proof = ApprovalProof()
         events = await self.site.stores.events.read(0, 10_000)
         assert [complaint for event in events if (complaint := proof.add(event))] == []
         ends = [event.type for event in events if event.task_id == task.id and event.type in FINAL_EVENTS]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import Task
+from ade.events.model import Event
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.faults.campaign.app import GENEROUS
 from tests.faults.campaign.course import run
 from tests.faults.campaign.history import Story

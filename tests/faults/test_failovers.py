@@ -7,10 +7,10 @@ import pytest
 from msgspec import structs
 from redis.crc import key_slot
 
-from ade.core.errors import NotConfirmed
-from ade.core.records import Task
-from ade.settings import RedisSettings
+from ade.errors import NotConfirmed
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.scripts import script
+from ade.tasks.model import Task
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.cluster import Cluster

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.figures.rollups import Rollup
-from ade.insight.figures.shelves import load_totals
-from ade.insight.series import series
-from ade.ports import Stores
-from ade.settings import RedisSettings, Settings
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.events.metrics import series
+from ade.events.metrics_collector import load_totals
+from ade.events.rollups import Rollup
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings
+from ade.stores.ports import Stores
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.faults.figures_program import PAGE

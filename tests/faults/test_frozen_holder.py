@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Fence, Settings, StaleToken
-from ade.settings import RedisSettings, StoreSettings
+from ade.settings.sections import RedisSettings, StoreSettings
 from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 HOLDER = """
 import sys, time
 from ade import Ade, LockLost, Settings
-from ade.settings import RedisSettings, StoreSettings
+from ade.settings.sections import RedisSettings, StoreSettings
 
 settings = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))
 app = Ade(sys.argv[1], settings=settings)

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from ade.accounts.model import Role
 from ade.client.client import connect
-from ade.core.accounts.permissions import Role
-from ade.core.errors import ServerUnreachable
-from ade.core.events import Event
-from ade.core.records import Task
-from ade.core.web.statuses import Fault
-from ade.net.pool import HttpClient
-from ade.ports import Stores, TaskQuery
+from ade.common.http.pool import HttpClient
+from ade.errors import ServerUnreachable
+from ade.events.model import Event
+from ade.server.problems import HttpFault
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.model import Task
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 from tests.http.conftest import define
@@ -74,7 +74,7 @@ class Customer:
                 await asyncio.sleep(0.05)
                 continue
             if status == _CONFLICT:
-                assert json.loads(body)["code"] == Fault.REQUEST_IN_PROGRESS, body
+                assert json.loads(body)["code"] == HttpFault.REQUEST_IN_PROGRESS, body
                 self._ledger.refused[key] = body
                 return
             assert status == _ACCEPTED, (status, body)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.errors import StoreCorrupt, StoreFull
-from ade.core.lifecycle import Status
-from ade.stores.redis.upkeep import RedisUpkeep
+from ade.errors import StoreCorrupt, StoreFull
+from ade.stores.redis.maintenance import RedisMaintenance
+from ade.tasks.lifecycle import Status
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.binaries import Binary
@@ -52,7 +52,7 @@ async def haste(site: ServerSite, server: Server) -> float:
 
 async def sound(site: ServerSite) -> None:
     """The invariants hold once everything was looked at, as workers do it now and then."""
-    assert isinstance(site.stores.upkeep, RedisUpkeep)
+    assert isinstance(site.stores.upkeep, RedisMaintenance)
     await site.stores.upkeep.reconcile()
 
     async def look() -> bool:

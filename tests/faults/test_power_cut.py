@@ -15,11 +15,11 @@ from random import Random
 
 import pytest
 
-from ade.core.outcome import Succeeded
-from ade.core.records import Task
-from ade.core.task import admit, settle
-from ade.ports import ClaimRequest
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.stores.ports import ClaimRequest
+from ade.tasks.decisions import admit, settle
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Succeeded
 from tests.faults.powercut.acknowledgement import Acknowledgement
 from tests.faults.powercut.cuts import Cutter, Fault, Report, choose_cuts, files_after
 from tests.faults.powercut.disk import as_the_program_left_it

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from ade.agents.inboxes import DurableInbox
-from ade.agents.pumping.claims import NAMESPACE
-from ade.agents.pumping.known import KnownInbox
-from ade.core.inbox import verbs
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.state import Inbox, InboxChange, joined
-from ade.ports import LockQuery, Stores
-from ade.wiring import open_stores
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.batch_lease import CachedInbox
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import Inbox, InboxChange, joined
+from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
+from ade.composition.stores import open_stores
+from ade.locks.holders.conversation_lock import NAMESPACE
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import LockQuery
 from tests.faults.programs import Program, Stage, stage
 from tests.faults.pump_program import CONSUMER, ENDED, ENQUEUED, REMEMBERED, SETTINGS, Line, Part
 from tests.servers.plugin import server_pool
@@ -129,14 +129,16 @@ async def put_in(stores: Stores, size: Size) -> None:
     limits, gate = InboxLimits(), asyncio.Semaphore(_SIDE_BY_SIDE)
 
     def decide(inbox: Inbox) -> InboxChange[object]:
-        change: InboxChange[object] = verbs.bind(inbox, CONSUMER)
+        change: InboxChange[object] = conversations_rules.bind(inbox, CONSUMER)
         for item in some_items(size.each):
-            change = joined(change, verbs.enqueue(change.after, item, limits=limits, now=stores.clock.now()))
+            change = joined(
+                change, conversations_rules.enqueue(change.after, item, limits=limits, now=stores.clock.now())
+            )
         return change
 
     async def put(talk: str) -> None:
         async with gate:
-            await KnownInbox(stores, talk).carry_out(decide)
+            await CachedInbox(stores, talk).carry_out(decide)
 
     await asyncio.gather(*(put(talk) for talk in size.talks))
 

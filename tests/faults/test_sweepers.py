@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.ports import ClaimRequest, Stores
+from ade.composition.stores import open_stores
+from ade.failures import FailureKind
 from ade.settings import Settings
-from ade.wiring import open_stores
-from ade.worker.sweep import settle_ripe
+from ade.stores.ports import ClaimRequest, Stores
+from ade.tasks.lifecycle import Status
+from ade.worker.sweep import settle_due
 from tests.faults.on_servers import VOLATILE, site_on
 from tests.faults.programs import stage
 from tests.servers.plugin import binary_or_skip
@@ -24,7 +24,7 @@ TASKS = 300
 
 async def keep_sweeping(stores: Stores) -> None:
     while True:
-        await settle_ripe(stores)
+        await settle_due(stores)
         await asyncio.sleep(0.01)
 
 

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from standardwebhooks.webhooks import Webhook as Receiver
 
-from ade.core.webhooks.addresses import Reach, networks_of
-from ade.core.webhooks.deliveries import Delivery, State
-from ade.core.webhooks.records import Webhook
-from ade.governance.webhooks.keeping import create, enable, find, list_webhooks, send_test
-from ade.governance.webhooks.log import list_deliveries, replay
-from ade.ports import Stores
-from ade.queue.payloads import Payloads
-from ade.settings import RedisSettings, Settings
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings
+from ade.stores.ports import Stores
+from ade.tasks.payloads import Payloads
+from ade.webhooks.deliveries import Delivery, DeliveryState
+from ade.webhooks.delivery import list_deliveries, replay
+from ade.webhooks.destinations import NetworkPolicy, networks_of
+from ade.webhooks.model import Webhook
+from ade.webhooks.service import create, enable, find, list_webhooks, send_test
 from tests.faults.programs import Program, Stage, stage
 from tests.net.servers import Server, Visit, answer, serving
 from tests.servers.pool import POOL
@@ -27,7 +28,7 @@ from tests.worker.workshop import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.realtime]
 
-HOME = Reach(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))
+HOME = NetworkPolicy(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))
 BUSY = answer(b"not now", status="503 Service Unavailable", headers="retry-after: 7\r\n")
 GONE = answer(b"", status="410 Gone")
 PATIENCE_S = 90.0
@@ -92,7 +93,7 @@ class Scene:
         """One that wants nothing but tests."""
         return await create(self.stores, f"{server.url}/in", ["webhook.tested"], actor="root", reach=HOME)
 
-    async def delivery(self, webhook: Webhook, state: State) -> Delivery:
+    async def delivery(self, webhook: Webhook, state: DeliveryState) -> Delivery:
         async def look() -> Delivery | None:
             found = await list_deliveries(self.stores, webhook.id, state=state)
             return found[0] if found else None
@@ -129,7 +130,7 @@ async def test_a_message_is_delivered_after_trouble_replayed_and_at_last_not_wan
         assert good.came_at - busy.came_at >= 7 * 0.9  # as Retry-After asked; the clocks are two
         for message in inbox.messages:
             assert Receiver(webhook.secrets[0].value).verify(message.body, message.headers)
-        delivered = await scene.delivery(webhook, State.DELIVERED)
+        delivered = await scene.delivery(webhook, DeliveryState.DELIVERED)
         assert [attempt.status for attempt in delivered.attempts] == [503, 200]
         assert delivered.id == good.id
 
@@ -140,7 +141,7 @@ async def test_a_message_is_delivered_after_trouble_replayed_and_at_last_not_wan
         inbox.answers.append(GONE)
         await send_test(scene.stores, webhook.id, actor="ada")
         await inbox.until(4)
-        await scene.delivery(webhook, State.FAILED)
+        await scene.delivery(webhook, DeliveryState.FAILED)
 
         async def is_disabled() -> bool:
             return not (await find(scene.stores, webhook.id)).record.is_active
@@ -167,5 +168,5 @@ async def test_a_message_whose_worker_is_killed_while_sending_it_is_sent_by_anot
 
         first, second = inbox.messages
         assert (first.id, first.body) == (second.id, second.body)
-        delivered = await scene.delivery(webhook, State.DELIVERED)
+        delivered = await scene.delivery(webhook, DeliveryState.DELIVERED)
         assert (delivered.id, len(inbox.messages)) == (first.id, 2)

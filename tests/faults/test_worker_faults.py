@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from ade.core.events import FINAL_EVENTS
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.queue import tasks as use_cases
+from ade.events.model import FINAL_EVENTS
+from ade.failures import FailureKind
+from ade.tasks import service as tasks_service
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.faults.workers import Site, is_alive, until
 from tests.worker.workshop import plain
 
@@ -168,7 +168,7 @@ async def time_to_cancel(site: Site, name: str, number: int) -> float:
     task = await site.enqueue(name)
     await site.until_noted("began", number)
     pid = site.noted("began")[-1]
-    await use_cases.cancel(site.stores, task.id, "enough")
+    await tasks_service.cancel(site.stores, task.id, "enough")
     cancelled = time.monotonic()
     if name == "wait_in_process":
         await until(lambda: not is_alive(pid), "the process is killed", within_s=50)

@@ -15,20 +15,20 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from ade.app.guarding import RENEWER, Place
-from ade.core.records import Definition
+from ade.composition.lease_renewer import RENEWER, StoreLocation
+from ade.composition.stores import open_stores
 from ade.logs import configure
-from ade.queue.handlers import Handler, Mode, Registry
-from ade.queue.signature import Signature
-from ade.settings import RedisSettings, Settings
-from ade.wiring import open_stores
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings
+from ade.tasks.arguments import Signature
+from ade.tasks.handlers import Handler, HandlerMode, Registry
+from ade.tasks.model import Definition
 from ade.worker.context import Context, SyncContext
-from ade.worker.entry import serve
-from ade.worker.guardian import GuardianSpec
+from ade.worker.instrumentation import WorkerProbe
 from ade.worker.options import SweepOptions, WorkerOptions
-from ade.worker.probe import Probe
-from ade.worker.runtime import WorkerRuntime
-from ade.worker.shutdown import StopSignals
+from ade.worker.supervisor import StopSignals, serve
+from ade.worker.watchdog import WatchdogSpec
+from ade.worker.worker import WorkerService
 
 
 class Program(msgspec.Struct, kw_only=True):
@@ -132,7 +132,7 @@ def crash(journal: str) -> None:
 
 
 HANDLERS = {
-    Mode.ASYNC: (
+    HandlerMode.ASYNC: (
         quick,
         traced,
         wait_async,
@@ -141,8 +141,8 @@ HANDLERS = {
         hold_the_interpreter,
         block_the_loop,
     ),
-    Mode.THREAD: (wait_in_thread, crash),
-    Mode.PROCESS: (wait_in_process,),
+    HandlerMode.THREAD: (wait_in_thread, crash),
+    HandlerMode.PROCESS: (wait_in_process,),
 }
 
 
@@ -167,11 +167,11 @@ async def main(signals: StopSignals) -> None:
     program = msgspec.json.decode(sys.argv[1], type=Program)
     settings = Settings(redis=program.redis)
     stores = await open_stores(program.url, settings)
-    probe = Probe()
+    probe = WorkerProbe()
     if program.die_at is not None:
         probe.on(program.die_at, _die)
-    place = msgspec.json.encode(Place(program.url, settings)).decode()
-    runtime = WorkerRuntime(
+    place = msgspec.json.encode(StoreLocation(program.url, settings)).decode()
+    runtime = WorkerService(
         stores,
         registry(),
         WorkerOptions(
@@ -182,7 +182,7 @@ async def main(signals: StopSignals) -> None:
             poll_s=0.2,
         ),
         sweeps=SweepOptions(interval_s=program.sweep_s),
-        guardian=GuardianSpec(RENEWER, place) if program.guarded else None,
+        guardian=WatchdogSpec(RENEWER, place) if program.guarded else None,
         probe=probe,
     )
     print(f"worker {runtime.id}", flush=True)

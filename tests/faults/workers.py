@@ -14,12 +14,12 @@ import apsw
 import msgspec
 from msgspec import Raw
 
-from ade.core.ids import uuid7
-from ade.core.records import Task
-from ade.core.retry import Backoff
-from ade.ports import Stores
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
+from ade.failures import Backoff
+from ade.stores.ports import Stores
+from ade.tasks.enqueue import enqueue
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 from tests.worker.workshop import eventually
 
 PATIENCE_S = 90.0
@@ -66,7 +66,7 @@ class Supervision:
     """A supervisor process and the processes it keeps."""
 
     def __init__(self, command: list[str], count: int) -> None:
-        program = f"import sys; from ade.worker.processes import supervise; sys.exit(supervise({command!r}, {count}))"
+        program = f"import sys; from ade.worker.supervisor import supervise; sys.exit(supervise({command!r}, {count}))"
         self.process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
 
     def workers(self) -> set[int]:

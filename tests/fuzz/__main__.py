@@ -24,8 +24,18 @@ FOLDER = Path(".fuzz")
 OPTIONS = ("-max_len=4096", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1")
 # Where parsers are. The rest of ADE would take long to be prepared, and its lines tell nothing about them.
 INSTRUMENTED = [
-    *("ade.core", "ade.http", "ade.net", "ade.settings", "ade.client.reading", "ade.cli.times", "ade.cli.arguments"),
-    *("ade.stores.redis.urls", "ade.worker.handed_in", "h11", "cronsim"),
+    *(
+        "ade.accounts",
+        "ade.agents",
+        "ade.approvals",
+        "ade.common",
+        "ade.events",
+        "ade.locks",
+        "ade.server",
+        "ade.settings",
+    ),
+    *("ade.tasks", "ade.webhooks", "ade.client.responses", "ade.cli.parameters", "ade.stores.redis.client.options"),
+    *("ade.worker.sweep", "h11", "cronsim"),
 ]
 
 

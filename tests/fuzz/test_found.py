@@ -5,22 +5,22 @@ import time
 import msgspec
 import pytest
 
-from ade.agents.running.going_on import as_printed
-from ade.cli.arguments import parse_pairs
-from ade.cli.times import moment_ms, seconds_of
-from ade.client.reading import read_record
-from ade.core.agent_runs.events import ToolCalled
-from ade.core.agent_runs.profile_reading import profile_from_markdown
-from ade.core.approvals.refusals import InvalidSubject
-from ade.core.approvals.subjects import read_preview
-from ade.core.errors import InvalidArguments, InvalidFilter, InvalidProfile, InvalidSchedule, InvalidUrl
-from ade.core.events import Event
-from ade.core.patterns import folded, text_pattern
-from ade.core.schedule import next_fire_ms
-from ade.core.urls import without_password
-from ade.core.web.raising import ServerProblem, read_problem
+from ade.agents.profile_documents import profile_from_markdown
+from ade.agents.protocols.base import ToolCalled
+from ade.agents.runs.runner import as_printed
+from ade.approvals.digest import read_preview
+from ade.approvals.errors import InvalidSubject
+from ade.cli.parameters import moment_ms, seconds_of
+from ade.client.responses import read_record
+from ade.common.patterns import folded, text_pattern
+from ade.common.text import without_password
+from ade.errors import InvalidArguments, InvalidFilter, InvalidProfile, InvalidSchedule, InvalidUrl
+from ade.events.model import Event
+from ade.server.problems import ServerProblem, read_problem
 from ade.settings import SettingsError, load
-from ade.stores.redis.urls import parse_url
+from ade.stores.redis.client.options import parse_url
+from ade.tasks.commands.options import parse_pairs
+from ade.tasks.cron import next_fire_ms
 
 DEEP = "[" * 100_000
 

@@ -19,13 +19,13 @@ NOTICED_S, MOST_GROWTH = 0.02, 11  # in proportion it would be 4, and 16 if ever
 READS = re.compile(r"^\s*def (?:read_|parse_|feed\()", re.MULTILINE)  # what is async asks a store
 # Readers of what nobody else has written: a store's own bytes, pipes between its own processes, objects of Python.
 NOT_TRIED = {
-    "agents.outputs": "passes bytes on to readers that are tried",
-    "cli.passwords": "takes any text",
-    "queue.parameters": "reads functions",
+    "composition.read_only": "opens a store for reading",
+    "agents.processes.output": "passes bytes on to readers that are tried",
+    "cli.interaction": "takes any text",
+    "tasks.arguments": "reads functions",
     "stores.redis.codec": "records that scripts of ADE have written",
     "stores.sqlite.codec": "rows that ADE has written",
-    "stores.sqlite.records": "the same",
-    "worker.slate": "memory that its own processes share",
+    "worker.shared_memory": "memory that its own processes share",
 }
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from ade.core.documents import Document, DocumentWrite
-from ade.core.events import Event
-from ade.ports import Stores
-from ade.ports.documents import DocumentStore
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import Document, DocumentStore, DocumentWrite
 
 
 class _Meanwhile:

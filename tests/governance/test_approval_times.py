@@ -6,22 +6,20 @@ from typing import Any
 
 import pytest
 
-from ade.core.accounts.users import User
-from ade.core.approvals.records import Gate, GateState
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.core.task import admit
-from ade.governance.approvals.submitting import submit
-from ade.governance.approvals.tending import tend_reviews
-from ade.governance.checking import Question, check
-from ade.governance.directory.users import add_user
-from ade.governance.rulebook import apply
-from ade.governance.runtime import set_value
-from ade.ports import Stores
-from ade.queue.enqueue import keep
-from ade.queue.ids import fresh_id
-from ade.queue.payloads import Payloads
+from ade.accounts.model import User
+from ade.accounts.users import add_user
+from ade.approvals.model import Gate, GateState
+from ade.approvals.repository import apply
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.service import sweep_reviews
+from ade.approvals.submission import PolicyCheckRequest, check, submit
+from ade.settings.runtime import set_value
+from ade.stores.ports import Stores
+from ade.tasks.decisions import admit
+from ade.tasks.enqueue import enqueue_plan, fresh_id
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 
@@ -51,7 +49,7 @@ async def submitted(stores: Stores, name: str) -> Task:
     now = stores.clock.now()
     payloads = Payloads(stores.blobs)
     draft = admit(Task(id=fresh_id(now), name=name, status=Status.DRAFT, author_id="ada"), now=now)
-    await keep(stores, payloads, [draft])
+    await enqueue_plan(stores, payloads, [draft])
     return await submit(stores, payloads, draft.id, actor="ada")
 
 
@@ -73,7 +71,7 @@ async def test_approvals_stay_open_for_the_time_that_the_store_says(stores: Stor
     await set_value(stores, "approval.max_timeout_s", 48 * 3600, actor="ada")
 
     assert [await open_for(stores, name) for name in names] == [3, 48, 3]
-    found = await check(stores, Question(name="mail"))
+    found = await check(stores, PolicyCheckRequest(name="mail"))
     assert found.chosen.policy.expires_after_ms == 3 * HOUR
 
 
@@ -83,7 +81,7 @@ async def test_what_is_open_already_stays_so_and_what_is_new_expires_earlier(sto
     after = await submitted(stores, "mail")
 
     clock.advance(61)
-    await tend_reviews(stores, Payloads(stores.blobs))
+    await sweep_reviews(stores, Payloads(stores.blobs))
 
     found = await stores.tasks.get([before.id, after.id])
     states = [gate_of(task).state for task in found if task is not None]

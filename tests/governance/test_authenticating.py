@@ -7,25 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.errors import NotAuthenticated, TooManyRequests
-from ade.core.accounts.permissions import Permission
-from ade.core.accounts.users import User
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.documents import Document
-from ade.core.errors import StoreUnavailable, UnknownTask
-from ade.core.web.credentials import Credentials
-from ade.core.web.routes.table import ROUTE_OF
-from ade.core.web.routing import check_access
-from ade.governance.authenticating import REFUSALS, WRONG, CallerCache, authenticate
-from ade.governance.directory.sessions import end_all, end_session, sign_in
-from ade.governance.directory.tokens import create_token, revoke_token
-from ade.governance.directory.users import UserChanges, add_user, change_user
-from ade.governance.owning import require_own
-from ade.ports import RULES, Stores
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
-from ade.stores.wakeups import LocalHints
+from ade.accounts.authentication import REFUSALS, WRONG, CallerCache, authenticate, require_own
+from ade.accounts.model import Caller, NotAuthenticated, Permission, TooManyRequests, User
+from ade.accounts.sessions import end_all, end_session, sign_in
+from ade.accounts.tokens import create_token, revoke_token
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
+from ade.server.credentials import Credentials
+from ade.server.routes import ROUTE_OF
+from ade.server.routing import check_access
+from ade.stores.ports import RULES, Stores
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.store import open_redis
+from ade.stores.resource_ports import Document
+from ade.stores.wakeups import LocalWakeups
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.governance.directory.conftest import CHEAP, PASSWORD
@@ -181,8 +176,8 @@ async def test_a_role_that_another_process_takes_away_is_gone_when_its_hint_is_h
 async def test_without_any_hint_it_is_gone_after_a_second(
     stores: Stores, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere, moments = replace(await open_store(), hints=LocalHints()), [100.0]  # deaf to others
-    monkeypatch.setattr("ade.governance.authenticating.time.monotonic", lambda: moments[0])
+    elsewhere, moments = replace(await open_store(), hints=LocalWakeups()), [100.0]  # deaf to others
+    monkeypatch.setattr("ade.accounts.authentication.time.monotonic", lambda: moments[0])
     there = CallerCache(elsewhere)
     session = await signed_in(stores)
     await known(elsewhere, session, there)

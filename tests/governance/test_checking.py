@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.users import User
-from ade.core.approvals.risk import RiskLevel
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.guard import Occasion, Verdict
-from ade.governance.checking import Question, check
-from ade.governance.directory.users import UserChanges, add_user, change_user
-from ade.governance.rulebook import apply
-from ade.governance.runtime import set_value
-from ade.ports import Stores
+from ade.accounts.model import User
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
+from ade.approvals.repository import apply
+from ade.approvals.risk import RiskLevel
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.submission import PolicyCheckRequest, check
+from ade.settings.runtime import set_value
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 
 BOOK = read_rulebook(
@@ -42,9 +42,9 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 async def test_everything_is_told_at_once(stores: Stores) -> None:
-    found = await check(stores, Question(name="drop-table", resources=["db:main"]))
+    found = await check(stores, PolicyCheckRequest(name="drop-table", resources=["db:main"]))
 
-    assert {ruling.verdict for ruling in found.rulings.values()} == {Verdict.DEMAND}
+    assert {ruling.verdict for ruling in found.rulings.values()} == {GuardRulesVerdict.DEMAND}
     assert (found.chosen.ids, found.risk.criticality, found.is_assessed) == (("pair",), 100, True)
     assert [one.accounts for one in found.candidates.rules] == [("dora",), ("dora", "rob")]
     assert [one.later for one in found.candidates.rules] == [("ada",), ("ada",)]
@@ -54,15 +54,15 @@ async def test_everything_is_told_at_once(stores: Stores) -> None:
 async def test_one_person_fills_one_place(stores: Stores) -> None:
     await change_user(stores, "rob", UserChanges(is_active=False))
 
-    assert (await check(stores, Question(name="drop"))).candidates.missing == 1
+    assert (await check(stores, PolicyCheckRequest(name="drop"))).candidates.missing == 1
 
 
 async def test_a_whole_kind_of_resources_is_the_widest_there_is(stores: Stores) -> None:
-    assert (await check(stores, Question(name="f", resources=["db:*"]))).risk.blast_radius == 100
+    assert (await check(stores, PolicyCheckRequest(name="f", resources=["db:*"]))).risk.blast_radius == 100
 
 
 async def test_the_levels_are_those_that_are_set(stores: Stores) -> None:
-    question = Question(name="f", score=60)
+    question = PolicyCheckRequest(name="f", score=60)
     assert (await check(stores, question)).risk.level is RiskLevel.HIGH
 
     await set_value(stores, "risk.high", 70, actor="ada")
@@ -72,7 +72,7 @@ async def test_the_levels_are_those_that_are_set(stores: Stores) -> None:
 
 async def test_another_rulebook_can_be_tried(stores: Stores) -> None:
     strict = read_rulebook({"guard": [{"at": ["run"], "do": "deny", "reason": "holidays"}]})
-    found = await check(stores, Question(name="drop"), strict)
+    found = await check(stores, PolicyCheckRequest(name="drop"), strict)
 
-    assert found.rulings[Occasion.RUN].verdict is Verdict.DENY
-    assert found.rulings[Occasion.ENQUEUE].verdict is Verdict.ALLOW
+    assert found.rulings[GuardOccasion.RUN].verdict is GuardRulesVerdict.DENY
+    assert found.rulings[GuardOccasion.ENQUEUE].verdict is GuardRulesVerdict.ALLOW

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.errors import InvalidDelegation, UnknownAccount, UnknownDelegation
-from ade.core.accounts.users import User
-from ade.core.approvals.delegations import Delegation
-from ade.core.approvals.refusals import NotPermitted
-from ade.governance.delegations import create, list_delegations, load_delegations, revoke
-from ade.governance.directory.users import UserChanges, add_user, change_user
-from ade.ports import Stores
+from ade.accounts.model import InvalidDelegation, UnknownAccount, UnknownDelegation, User
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.approvals.delegations import create, list_delegations, load_delegations, revoke
+from ade.approvals.model import Delegation
+from ade.errors import NotPermitted
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import START, StoryClock
 from tests.governance.meanwhile import meanwhile

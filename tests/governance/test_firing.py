@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from ade.core.accounts.users import User
-from ade.core.approvals.records import Decision
-from ade.core.approvals.refusals import ConflictOfInterest, Denied
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.approvals.voting import Ballot
-from ade.core.lifecycle import Status
-from ade.core.records import SYSTEM, Definition, Queue, Schedule, Task, Worker
-from ade.governance import rulebook
-from ade.governance.approvals.voting import vote
-from ade.governance.directory.users import add_user
-from ade.governance.firing import keep_guarded
-from ade.ports import Stores, TaskQuery
-from ade.queue import schedules
-from ade.queue.defaults import TaskDefaults
-from ade.queue.payloads import Payloads
+from ade.accounts.model import SYSTEM, User
+from ade.accounts.users import add_user
+from ade.approvals import repository as approvals_repository
+from ade.approvals.errors import ConflictOfInterest, Denied
+from ade.approvals.model import Decision
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.service import vote
+from ade.approvals.submission import enqueue_guarded
+from ade.approvals.votes import VoteRequest
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks import schedules
+from ade.tasks.enqueue import TaskDefaults
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Queue, Schedule, Task, Worker
+from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
-from ade.worker.duties import standard_duties
+from ade.worker.maintenance import standard_jobs
 from ade.worker.options import SweepOptions
 from tests.conformance.backends import BACKENDS
 from tests.servers.plugin import server_pool
@@ -43,11 +43,11 @@ class Night:
     def __init__(self, stores: Stores, clock: TestClock) -> None:
         self.stores, self.clock = stores, clock
         self.payloads = Payloads(stores.blobs, inline_limit=100, hard_limit=10_000)
-        made = standard_duties(stores, self.payloads, TaskDefaults(), SweepOptions())
+        made = standard_jobs(stores, self.payloads, TaskDefaults(), SweepOptions())
         [self._duty] = [duty for duty in made if duty.name == "schedules"]
 
     async def rules(self, *rules: dict[str, Any]) -> None:
-        await rulebook.apply(self.stores, read_rulebook({"guard": list(rules)}), actor="root")
+        await approvals_repository.apply(self.stores, read_rulebook({"guard": list(rules)}), actor="root")
 
     async def passes(self, seconds: float = HOUR) -> None:
         self.clock.advance(seconds)
@@ -62,7 +62,7 @@ class Night:
 
     async def vote(self, task: Task, voter: str) -> Task:
         assert task.digest is not None
-        ballot = Ballot(voter=voter, decision=Decision.APPROVE, digest=task.digest)
+        ballot = VoteRequest(voter=voter, decision=Decision.APPROVE, digest=task.digest)
         return await vote(self.stores, task.id, ballot)
 
 
@@ -140,7 +140,9 @@ async def test_a_firing_by_hand_is_judged_too(night: Night) -> None:
     await night.rules(NEVER)
     before = await schedules.put(night.stores, WIPE)
     with pytest.raises(Denied):
-        await schedules.fire_now(night.stores, night.payloads, TaskDefaults(), "hourly", keep=keep_guarded, actor="bob")
+        await schedules.fire_now(
+            night.stores, night.payloads, TaskDefaults(), "hourly", keep=enqueue_guarded, actor="bob"
+        )
 
     assert await night.tasks() == []
     assert await night.denials() == [("bob", "wipe")]

@@ -1,9 +1,9 @@
 """A queue that others have filled does not keep a failed task from being undone, nor hides why it failed."""
 
 from ade.app.ade import Ade
-from ade.core.errors import QueueFull
-from ade.core.lifecycle import Status
-from ade.core.records import Queue
+from ade.errors import QueueFull
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue
 from ade.testing import harness
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade.core.approvals.rulebook import Rulebook
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.documents import Document
-from ade.core.errors import StaleWrite
-from ade.core.events import Event
-from ade.governance.rulebook import RULEBOOK_CHANGED, SELF_REVIEW_ALLOWED, RulebookCache, apply, history, load
-from ade.ports import Stores
+from ade.approvals.repository import RULEBOOK_CHANGED, SELF_REVIEW_ALLOWED, RulebookCache, apply, history, load
+from ade.approvals.rulebook import Rulebook
+from ade.approvals.rulebook_document import read_rulebook
+from ade.errors import StaleWrite
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import Document
 from tests.conformance.backends import BACKENDS
 
 

@@ -6,15 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.approvals.refusals import InvalidSetting, UnknownSetting
-from ade.core.approvals.risk import Thresholds
-from ade.core.locks.asking import ask
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode
-from ade.governance.locks.keeper import LockKeeper
-from ade.governance.runtime import Runtime, RuntimeCache, load, set_value, switch, unset
-from ade.governance.runtime_names import FEATURES, IN_ORDER, SETTINGS
-from ade.ports import Stores
+from ade.approvals.errors import InvalidSetting, UnknownSetting
+from ade.approvals.risk import Thresholds
+from ade.locks.client import LockClient
+from ade.locks.model import LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.settings.runtime import (
+    FEATURES,
+    IN_ORDER,
+    SETTINGS,
+    RuntimeSettings,
+    RuntimeSettingsCache,
+    load,
+    set_value,
+    switch,
+    unset,
+)
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 
 
@@ -76,7 +85,7 @@ async def test_every_change_is_told_with_what_was_before(stores: Stores) -> None
         ("feature.changed", "ada", "batch_approvals", None, False),
         ("feature.changed", "ada", "batch_approvals", False, None),
     ]
-    assert await load(stores) == Runtime()
+    assert await load(stores) == RuntimeSettings()
 
 
 @pytest.mark.parametrize("value", [0.9, 3601, -1, float("nan"), float("inf"), True])
@@ -99,7 +108,7 @@ async def test_values_must_fit_to_each_other(stores: Stores) -> None:
 
 
 def test_thresholds_are_in_order_whatever_the_store_has() -> None:
-    assert Runtime(values={"risk.medium": 90, "risk.critical": 60, "risk.high": 80}).thresholds() == Thresholds(
+    assert RuntimeSettings(values={"risk.medium": 90, "risk.critical": 60, "risk.high": 80}).thresholds() == Thresholds(
         medium=60, high=60, critical=60
     )
 
@@ -123,8 +132,8 @@ async def test_many_who_set_the_same_all_get_through(stores: Stores) -> None:
 
 
 async def test_a_cache_knows_what_was_set(stores: Stores) -> None:
-    cache = RuntimeCache(stores)
-    assert await cache.current() == Runtime()
+    cache = RuntimeSettingsCache(stores)
+    assert await cache.current() == RuntimeSettings()
     rung = asyncio.Event()
     unfollow = stores.hints.follow("rules", rung.set)
 
@@ -139,7 +148,7 @@ async def test_a_cache_knows_what_was_set(stores: Stores) -> None:
 
 @pytest.mark.parametrize("in_file", [True, False])
 async def test_a_file_says_whether_rings_are_found_until_the_store_does(stores: Stores, in_file: bool) -> None:
-    keeper = LockKeeper(stores, finds_rings=in_file)
+    keeper = LockClient(stores, finds_rings=in_file)
 
     assert await keeper._looks_for_rings() is in_file
     await switch(stores, "deadlock_detection", not in_file, actor="ada")
@@ -151,10 +160,12 @@ async def test_a_file_says_whether_rings_are_found_until_the_store_does(stores: 
 async def test_rings_are_found_once_the_feature_is_on(stores: Stores) -> None:
     """Two agents wait for each other, and no file wants that to be noticed."""
     await switch(stores, "deadlock_detection", True, actor="ada")
-    keeper = LockKeeper(stores, finds_rings=False)
+    keeper = LockClient(stores, finds_rings=False)
 
     def wanting(scope: str, resource: str) -> LockRequest:
-        return ask(id=f"{scope}-{resource}", owner=scope, scope=scope, wanted=[(resource, LockMode.EXCLUSIVE)])
+        return validate_request(
+            id=f"{scope}-{resource}", owner=scope, scope=scope, wanted=[(resource, LockMode.EXCLUSIVE)]
+        )
 
     async def crosses(scope: str, first: str, then: str, other: asyncio.Event, own: asyncio.Event) -> None:
         held = await keeper.acquire(wanting(scope, first), wait_ms=0)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ade.core.errors import StoreUnavailable
-from ade.core.rate import RateState, available, next_allowed_ms, possible, take
-from ade.core.web.rates import WEB_RATES, Traffic
-from ade.governance.web_rates import WebRates
-from ade.ports import Stores
+from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
+from ade.errors import StoreUnavailable
+from ade.server.rate_limiter import RateLimiter
+from ade.server.rate_limits import WEB_RATES, TrafficClass
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.servers.plugin import server_pool
@@ -52,25 +52,25 @@ class Counting:
         return 0
 
 
-async def passed(rates: WebRates, times: int, traffic: Traffic = Traffic.READ, who: str = "ada") -> int:
+async def passed(rates: RateLimiter, times: int, traffic: TrafficClass = TrafficClass.READ, who: str = "ada") -> int:
     return len([each for _ in range(times) if not (each := await rates.take(traffic, who)).wait_ms])
 
 
 async def test_one_may_ask_as_often_as_was_said(stores: Stores, clock: StoryClock) -> None:
-    rates = WebRates(stores, {Traffic.LOGIN: (10, 60_000)}, times=0)
+    rates = RateLimiter(stores, {TrafficClass.LOGIN: (10, 60_000)}, times=0)
 
-    assert await passed(rates, 30, Traffic.LOGIN) == 10
-    refused = await rates.take(Traffic.LOGIN, "ada")
+    assert await passed(rates, 30, TrafficClass.LOGIN) == 10
+    refused = await rates.take(TrafficClass.LOGIN, "ada")
     assert refused.limit is not None
-    assert (refused.limit.name, refused.wait_ms) == (Traffic.LOGIN, 6_000)
-    assert await passed(rates, 1, Traffic.LOGIN, "bob") == 1
+    assert (refused.limit.name, refused.wait_ms) == (TrafficClass.LOGIN, 6_000)
+    assert await passed(rates, 1, TrafficClass.LOGIN, "bob") == 1
     clock.advance(6)
-    assert await passed(rates, 30, Traffic.LOGIN) == 1
+    assert await passed(rates, 30, TrafficClass.LOGIN) == 1
 
 
 async def test_in_batches_it_is_never_more_and_hardly_less(stores: Stores, clock: StoryClock) -> None:
-    rates = WebRates(stores, times=0)
-    count, period_ms = WEB_RATES[Traffic.READ]
+    rates = RateLimiter(stores, times=0)
+    count, period_ms = WEB_RATES[TrafficClass.READ]
 
     at_once = await passed(rates, 2 * count)
     assert count * 0.95 <= at_once <= count
@@ -82,69 +82,71 @@ async def test_in_batches_it_is_never_more_and_hardly_less(stores: Stores, clock
 
 
 async def test_many_who_ask_at_once_are_counted_as_often_as_they_ask(stores: Stores) -> None:
-    rates = WebRates(stores)
-    count, _ = WEB_RATES[Traffic.WRITE]
+    rates = RateLimiter(stores)
+    count, _ = WEB_RATES[TrafficClass.WRITE]
 
-    at_once = await asyncio.gather(*(passed(rates, 100, Traffic.WRITE) for _ in range(2 * count // 100)))
+    at_once = await asyncio.gather(*(passed(rates, 100, TrafficClass.WRITE) for _ in range(2 * count // 100)))
     assert count * 0.95 <= sum(at_once) <= count
 
 
 async def test_all_servers_count_together(stores: Stores) -> None:
-    here, there = WebRates(stores, times=0), WebRates(stores, times=0)
-    count, _ = WEB_RATES[Traffic.WRITE]
+    here, there = RateLimiter(stores, times=0), RateLimiter(stores, times=0)
+    count, _ = WEB_RATES[TrafficClass.WRITE]
 
-    assert await passed(here, count, Traffic.WRITE) + await passed(there, count, Traffic.WRITE) <= count
+    assert await passed(here, count, TrafficClass.WRITE) + await passed(there, count, TrafficClass.WRITE) <= count
 
 
 async def test_all_together_have_a_limit_too_and_whoever_is_refused_takes_nothing_of_it(stores: Stores) -> None:
-    rates = WebRates(stores, {Traffic.VOTE: (10, 60_000)}, times=2)
+    rates = RateLimiter(stores, {TrafficClass.VOTE: (10, 60_000)}, times=2)
 
-    assert await passed(rates, 50, Traffic.VOTE, "ada") == 10
-    assert await passed(rates, 50, Traffic.VOTE, "bob") == 10
-    refused = await rates.take(Traffic.VOTE, "cyd")
+    assert await passed(rates, 50, TrafficClass.VOTE, "ada") == 10
+    assert await passed(rates, 50, TrafficClass.VOTE, "bob") == 10
+    refused = await rates.take(TrafficClass.VOTE, "cyd")
     assert refused.limit is not None
     assert (refused.limit.count, refused.wait_ms > 0) == (20, True)
 
 
 async def test_probes_and_what_has_no_rate_cost_nothing(clock: StoryClock) -> None:
     counting = Counting(clock)
-    rates = WebRates(_with(counting, clock), {Traffic.READ: (600, 60_000)})
+    rates = RateLimiter(_with(counting, clock), {TrafficClass.READ: (600, 60_000)})
 
-    for traffic in (Traffic.PROBE, Traffic.WORK):
+    for traffic in (TrafficClass.PROBE, TrafficClass.WORK):
         assert (await rates.take(traffic, "ada")).limit is None
     assert counting.writes == 0
 
 
 async def test_locks_are_counted_apart_for_each_agent(stores: Stores) -> None:
-    rates = WebRates(stores, {Traffic.LOCK: (5, 1_000), Traffic.WORK: (5, 1_000)}, times=0)
+    rates = RateLimiter(stores, {TrafficClass.LOCK: (5, 1_000), TrafficClass.WORK: (5, 1_000)}, times=0)
 
-    assert await passed(rates, 20, Traffic.LOCK, "agent:coder") == 5
-    assert await passed(rates, 20, Traffic.LOCK, "agent:tester") == 5
-    assert await passed(rates, 20, Traffic.WORK, "agent:coder") == 5
+    assert await passed(rates, 20, TrafficClass.LOCK, "agent:coder") == 5
+    assert await passed(rates, 20, TrafficClass.LOCK, "agent:tester") == 5
+    assert await passed(rates, 20, TrafficClass.WORK, "agent:coder") == 5
 
 
 async def test_a_busy_server_hardly_writes(clock: StoryClock) -> None:
     counting = Counting(clock)
-    rates = WebRates(_with(counting, clock))
+    rates = RateLimiter(_with(counting, clock))
 
-    assert await passed(rates, 1_000, Traffic.WORK) == 1_000
+    assert await passed(rates, 1_000, TrafficClass.WORK) == 1_000
     assert counting.writes <= 2 * 1_000 / 50 + 2
 
 
 async def test_who_goes_on_though_he_was_refused_costs_nothing(clock: StoryClock) -> None:
     counting = Counting(clock)
-    rates = WebRates(_with(counting, clock), {Traffic.LOGIN: (10, 60_000), Traffic.READ: (600, 60_000)}, times=2)
-    for traffic, count in ((Traffic.LOGIN, 10), (Traffic.READ, 600)):
+    rates = RateLimiter(
+        _with(counting, clock), {TrafficClass.LOGIN: (10, 60_000), TrafficClass.READ: (600, 60_000)}, times=2
+    )
+    for traffic, count in ((TrafficClass.LOGIN, 10), (TrafficClass.READ, 600)):
         await passed(rates, count + 1, traffic)
         counting.writes = 0
         assert await passed(rates, 1_000, traffic) == 0
         assert counting.writes <= 1
     clock.advance(6)
-    assert await passed(rates, 10, Traffic.LOGIN) == 1
+    assert await passed(rates, 10, TrafficClass.LOGIN) == 1
 
 
 async def test_whoever_asks_slowly_is_never_refused_because_of_batches(clock: StoryClock) -> None:
-    rates = WebRates(_with(Counting(clock), clock), {Traffic.READ: (600, 60_000)}, times=0)
+    rates = RateLimiter(_with(Counting(clock), clock), {TrafficClass.READ: (600, 60_000)}, times=0)
 
     for _ in range(2_000):
         clock.advance(0.11)
@@ -153,7 +155,7 @@ async def test_whoever_asks_slowly_is_never_refused_because_of_batches(clock: St
 
 async def test_several_servers_take_little_more_than_is_used(clock: StoryClock) -> None:
     stores = _with(Counting(clock), clock)
-    servers = [WebRates(stores, {Traffic.READ: (3_000, 60_000)}, times=0) for _ in range(5)]
+    servers = [RateLimiter(stores, {TrafficClass.READ: (3_000, 60_000)}, times=0) for _ in range(5)]
 
     for _ in range(600):  # five minutes, with a fifth of what may be asked
         clock.advance(0.5)
@@ -170,9 +172,9 @@ async def test_when_the_store_is_away_all_who_wait_are_told_at_once(clock: Story
             raise StoreUnavailable
 
     away = Away()
-    rates = WebRates(_with(away, clock), {Traffic.READ: (600, 60_000)})
+    rates = RateLimiter(_with(away, clock), {TrafficClass.READ: (600, 60_000)})
 
-    told = await asyncio.gather(*(rates.take(Traffic.READ, "ada") for _ in range(100)), return_exceptions=True)
+    told = await asyncio.gather(*(rates.take(TrafficClass.READ, "ada") for _ in range(100)), return_exceptions=True)
     assert {type(each) for each in told} == {StoreUnavailable}
     assert away.tries == 1
 
@@ -194,7 +196,7 @@ async def test_in_no_span_of_time_more_pass_than_a_rate_allows(
     """`count` at once, and from then on one every `period / count`: over three servers that each take batches."""
     clock = StoryClock()
     stores = _with(Counting(clock), clock)
-    servers = [WebRates(stores, {Traffic.READ: (count, period_ms)}, times=0) for _ in range(3)]
+    servers = [RateLimiter(stores, {TrafficClass.READ: (count, period_ms)}, times=0) for _ in range(3)]
     moments: list[int] = []
     for waits, server in steps:
         clock.advance((waits if waits % 5 == 0 else waits % 7) / 1000)

@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 import apsw
 
-from ade.ports import Stores
-from ade.settings import RedisSettings, Settings, StoreSettings
+from ade.composition.stores import open_stores
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.ports import Stores
 from ade.testing import TestClock
-from ade.wiring import open_stores
 from tests.servers.pool import POOL
 from tests.servers.server import Server
 

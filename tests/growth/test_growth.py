@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.outcome import Succeeded
-from ade.core.records import Task
-from ade.core.task import admit, settle
-from ade.ports import ClaimRequest, Stores, TaskQuery
+from ade.stores.ports import ClaimRequest, Stores, TaskQuery
+from ade.tasks.decisions import admit, settle
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Succeeded
 from ade.testing import TestClock
 from tests.growth.counting import counted
 

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
+from ade.accounts.model import Role, User
+from ade.accounts.tokens import create_token
+from ade.accounts.users import add_user
 from ade.app.ade import Ade
-from ade.app.serving import serve_http
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User
-from ade.core.records import Definition, Worker
-from ade.core.web.routing import PROGRAMS
-from ade.governance.directory.tokens import create_token
-from ade.governance.directory.users import add_user
-from ade.net.pool import HttpClient
-from ade.ports import Stores
+from ade.common.http.pool import HttpClient
+from ade.composition.server import serve_http
+from ade.server.routing import PROGRAMS
 from ade.settings import load
+from ade.stores.ports import Stores
+from ade.tasks.model import Definition, Worker
 from tests.servers.pool import POOL
 
 PASSWORD = "correct horse battery staple"

@@ -2,11 +2,10 @@
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.web.access import Access
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.routing import Door, Route, access
-from ade.operations.registry import shape_of
+from ade.accounts.model import Role
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTES
+from ade.server.routing import AuthLevel, Route, RouteAccess, access
 from tests.http.conftest import House
 
 _VALUES = {"task_id": "01a1e503-5dba-7f16-87d1-29e75c2bd002", "version": "1", "code": "unknown_task"}
@@ -20,10 +19,10 @@ def _path(route: Route) -> str:
     return path
 
 
-def _expected(route: Route, role: Role | None) -> Access:
+def _expected(route: Route, role: Role | None) -> RouteAccess:
     """Tokens are what roles come with here, and a token is no session."""
-    if role is not None and route.door is Door.SESSION:
-        return Access.DENIED
+    if role is not None and route.door is AuthLevel.SESSION:
+        return RouteAccess.DENIED
     return access(route, role)
 
 
@@ -34,13 +33,13 @@ async def test_every_route_lets_in_whom_the_table_says(house: House) -> None:
             body: object = {} if shape_of(route.operation).body is not None else None
             answer = await house.ask(route.method, _path(route), body, by=role)
             expected = _expected(route, role)
-            refused = {Access.UNKNOWN: 401, Access.DENIED: 403}.get(expected)
+            refused = {RouteAccess.UNKNOWN: 401, RouteAccess.DENIED: 403}.get(expected)
             is_right = (
                 (answer.status, answer.code) == (refused, _REFUSED[refused])
                 if refused is not None
                 else answer.status < 500
                 and answer.status != 403
-                and (answer.status != 401 or route.door is Door.PUBLIC)
+                and (answer.status != 401 or route.door is AuthLevel.PUBLIC)
             )
             if not is_right:
                 wrong.append((route.operation, role, expected, answer.status, answer.body[:200]))

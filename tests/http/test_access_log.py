@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.http.access_log import CLIENT_GONE
-from ade.logs import JsonLines, TextLines
+from ade.accounts.model import Role
+from ade.logs import JsonFormatter, TextFormatter
+from ade.server.request import CLIENT_GONE
 from tests.http.conftest import House, open_house, store_url
 from tests.http.test_streams import listening
 from tests.stalls import undisturbed
@@ -34,7 +34,7 @@ class Lines(logging.Handler):
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        return [json.loads(JsonLines().format(record)) for record in self.records]
+        return [json.loads(JsonFormatter().format(record)) for record in self.records]
 
     async def when(self, path: str) -> dict[str, Any]:
         """The line about this route, as soon as it is there: it is written after the answer was sent."""
@@ -103,7 +103,7 @@ async def test_nothing_that_strangers_write_is_in_it(tmp_path: Path) -> None:
             await lines.when("/livez")
 
     for record in lines.records:
-        for written in (TextLines().format(record), JsonLines().format(record), record.getMessage()):
+        for written in (TextFormatter().format(record), JsonFormatter().format(record), record.getMessage()):
             assert "hush" not in written
             assert "\n" not in written
             assert len(written) < 500

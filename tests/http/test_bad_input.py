@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.routing import Door, Route
-from ade.logs import JsonLines, TextLines
-from ade.operations.registry import shape_of
+from ade.accounts.model import Role
+from ade.logs import JsonFormatter, TextFormatter
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTES
+from ade.server.routing import AuthLevel, Route
 from tests.http.conftest import PASSWORD, House, open_house, store_url
 
 API = "/api/v1"
@@ -43,7 +43,9 @@ IDS = {
     **dict.fromkeys(("%00", "a%0d%0ab", "%7Fx", "%C3%28", "x" * 501), (400,)),
     **dict.fromkeys(("..", "%2e%2e%2f%2e%2e", "{x}", "a:b:c", "*", "%F0%9F%92%A9" * 40), range(400, 500)),
 }
-TAKING = [route for route in ROUTES if shape_of(route.operation).body is not None and route.door is not Door.SESSION]
+TAKING = [
+    route for route in ROUTES if shape_of(route.operation).body is not None and route.door is not AuthLevel.SESSION
+]
 
 
 def _path(route: Route, value: str = TASK) -> str:
@@ -133,7 +135,7 @@ async def test_nothing_that_is_sent_begins_a_new_line_in_the_log(small_house: Ho
     """Not even where a value of the request is part of what is told."""
     record = logging.LogRecord("ade.http", logging.WARNING, "", 1, "", (), None)
     record.event, record.fields = "http.refused", {"name": "a\r\nade.forged x=1\u2028\x1b[2J"}
-    for formatter in (TextLines(), JsonLines()):
+    for formatter in (TextFormatter(), JsonFormatter()):
         line = formatter.format(record)
         assert len(line.splitlines()) == 1
         assert "\x1b" not in line

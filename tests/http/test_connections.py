@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.http.places import Places
-from ade.http.protocol import Connection
-from ade.http.server import listen, most_connections
+from ade.accounts.model import Role
+from ade.server.listener import LimitedConnection, listen, most_connections
+from ade.server.streams import StreamSlots
 from tests.http.conftest import House, open_house, store_url
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n"
@@ -22,7 +21,7 @@ async def _opened(house: House) -> tuple[asyncio.StreamReader, asyncio.StreamWri
 
 async def test_a_head_without_end_is_cut_off(small_house: House) -> None:
     reader, writer = await _opened(small_house)
-    writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + b"x-more: " + b"y" * Connection.head_bytes)
+    writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + b"x-more: " + b"y" * LimitedConnection.head_bytes)
     answer = await reader.read()
     writer.close()
     assert answer.startswith(b"HTTP/1.1 431 ")
@@ -44,7 +43,7 @@ async def test_headers_that_are_too_many_are_refused(small_house: House) -> None
 async def test_who_never_finishes_his_head_is_hung_up_on(
     small_house: House, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(Connection, "head_s", 0.05)
+    monkeypatch.setattr(LimitedConnection, "head_s", 0.05)
     reader, writer = await _opened(small_house)
     writer.write(said)
     await asyncio.wait_for(reader.read(), 60)  # until the server hangs up
@@ -63,7 +62,7 @@ async def test_two_requests_in_one_go_are_answered_one_after_the_other(small_hou
 
 
 async def test_a_body_that_comes_together_with_its_head_is_no_part_of_it(small_house: House) -> None:
-    body = b'{"name": "greet", "args": {"text": "' + b"x" * (2 * Connection.head_bytes) + b'"}}'
+    body = b'{"name": "greet", "args": {"text": "' + b"x" * (2 * LimitedConnection.head_bytes) + b'"}}'
     for _ in range(3):
         made = await small_house.ask("POST", "/api/v1/tasks", raw=body)
         assert made.status == 201, made
@@ -79,7 +78,7 @@ async def test_strangers_do_not_take_all_files_that_a_server_may_have_open(
         assert most_connections() == 768
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    monkeypatch.setattr("ade.http.server.most_connections", lambda: 3)
+    monkeypatch.setattr("ade.server.listener.most_connections", lambda: 3)
     async with open_house(store_url("sqlite", tmp_path), tmp_path) as house:
         assert (await house.ask("GET", "/livez", by=None)).status == 200  # the client keeps its connection
         taken = [await _opened(house) for _ in range(5)]
@@ -109,7 +108,7 @@ async def test_requests_do_not_pile_up_behind_one_that_waits(small_house: House)
     """Each read of a connection may bring ten thousand small ones, and memory is not for who says much."""
     task = await small_house.task()
     reader, writer = await _opened(small_house)
-    many = (LIVEZ + b"\r\n") * (Connection.most_in_line + 2)
+    many = (LIVEZ + b"\r\n") * (LimitedConnection.most_in_line + 2)
     writer.write(await _said_by(small_house, f"/api/v1/tasks/{task['id']}?wait=60") + many)
     answer = await asyncio.wait_for(reader.read(), 60)  # until the server hangs up
     writer.close()
@@ -121,9 +120,9 @@ async def test_who_does_not_take_the_end_of_his_last_answer_is_hung_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it is so little that the server could go on writing."""
-    lost, ended = asyncio.Event(), Connection.connection_lost
+    lost, ended = asyncio.Event(), LimitedConnection.connection_lost
 
-    def connection_lost(self: Connection, error: Exception | None) -> None:
+    def connection_lost(self: LimitedConnection, error: Exception | None) -> None:
         ended(self, error)
         lost.set()
 
@@ -132,9 +131,9 @@ async def test_who_does_not_take_the_end_of_his_last_answer_is_hung_up_on(
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)  # or else the machine takes all of it
         return made
 
-    monkeypatch.setattr("ade.app.serving.listen", listen_with_little_room)
-    monkeypatch.setattr(Connection, "connection_lost", connection_lost)
-    monkeypatch.setattr(Connection, "taken_s", 0.1)
+    monkeypatch.setattr("ade.composition.server.listen", listen_with_little_room)
+    monkeypatch.setattr(LimitedConnection, "connection_lost", connection_lost)
+    monkeypatch.setattr(LimitedConnection, "taken_s", 0.1)
     async with open_house(store_url("sqlite", tmp_path), tmp_path) as house:
         task = await house.task(args={"text": "x" * 40_000})
         said = await _said_by(house, f"/api/v1/tasks/{task['id']}?whole=true")
@@ -158,13 +157,13 @@ async def test_what_is_no_http_does_not_get_into_an_answer(small_house: House) -
 async def test_a_stream_ends_with_its_connection_though_something_stands_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given_back, give_back = asyncio.Event(), Places.give_back
+    given_back, give_back = asyncio.Event(), StreamSlots.give_back
 
-    def noticed(self: Places, who: str) -> None:
+    def noticed(self: StreamSlots, who: str) -> None:
         give_back(self, who)
         given_back.set()
 
-    monkeypatch.setattr(Places, "give_back", noticed)
+    monkeypatch.setattr(StreamSlots, "give_back", noticed)
     async with open_house(store_url("sqlite", tmp_path), tmp_path, **{"http.heartbeat_s": 1}) as house:
         reader, writer = await _opened(house)
         writer.write(await _said_by(house, "/api/v1/events", "text/event-stream") + LIVEZ + b"\r\n")

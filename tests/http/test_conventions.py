@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.permissions import Role
+from ade.accounts.model import Role
 from tests.http.conftest import House, open_house, store_url
 
 TASKS = "/api/v1/tasks"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import ade
-from ade.core.accounts.permissions import Role
-from ade.core.events import Event
+from ade.accounts.model import Role
+from ade.events.model import Event
 from tests.http.conftest import House
 from tests.http.test_streams import EVENTS, listening
 

@@ -1,11 +1,11 @@
 """Answers that explain something: a sentence for everybody, advice for who sits at a command line, and facts."""
 
 import ade
-from ade.app.direct import DirectTransport
-from ade.app.offices import office_of
+from ade.accounts.model import Role
 from ade.client.client import Client
-from ade.core.accounts.permissions import Role
-from ade.operations.kit import Asked
+from ade.client.store_transport import StoreTransport
+from ade.composition.app_store import services_of_app
+from ade.server.operations import RequestContext
 from tests.http.conftest import House
 
 API = "/api/v1"
@@ -20,7 +20,9 @@ async def test_the_facts_of_a_reason_say_when_as_everything_does(house: House) -
     assert (delayed["code"], delayed["facts"]["run_after"]) == ("delayed", LATER)
     async with ade.connect(house.url, token=await house.token(Role.VIEWER)) as far:
         there = await far.explain_task(task["id"])
-    near = Client(DirectTransport(office_of(house.app, await house.app.open()), Asked(actor="me", author="me")))
+    near = Client(
+        StoreTransport(services_of_app(house.app, await house.app.open()), RequestContext(actor="me", author="me"))
+    )
     here = await near.explain_task(task["id"])
     assert [each.facts for each in there.reasons] == [each.facts for each in here.reasons]
     assert [each.advice for each in there.reasons] == [each.advice for each in here.reasons]

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import pytest
 
-from ade.core.accounts.permissions import Permission, Role
-from ade.core.web.routes.table import ROUTE_OF, ROUTES
-from ade.core.web.routing import Door
-from ade.governance.directory.sessions import Manner, open_session
-from ade.governance.directory.tokens import create_token
+from ade.accounts.model import Permission, Role
+from ade.accounts.sessions import SignInConditions, open_session
+from ade.accounts.tokens import create_token
+from ade.server.routes import ROUTE_OF, ROUTES
+from ade.server.routing import AuthLevel
 from tests.http.conftest import House
 
 API = "/api/v1"
@@ -49,7 +49,7 @@ OF_ONESELF = {"create_delegation"}  # the place of another is refused by its nam
 
 def test_every_route_that_asks_whose_it_is_has_a_line() -> None:
     asking = {route.operation for route in ROUTES if route.others is not None}
-    asking |= {route.operation for route in ROUTES if route.door is Door.SESSION and route.parameters}
+    asking |= {route.operation for route in ROUTES if route.door is AuthLevel.SESSION and route.parameters}
     assert asking == set(FOREIGN) | LISTS | OF_ONESELF
 
 
@@ -67,12 +67,12 @@ async def made(house: House, kind: str) -> str:
     owner = await house.person("owner", Role.OPERATOR)
     if kind == "token":
         return (await create_token(house.stores, owner.id, scopes=frozenset({Permission.READ})))[1].id
-    return (await open_session(house.stores, owner, Manner()))[1].short_id
+    return (await open_session(house.stores, owner, SignInConditions()))[1].short_id
 
 
 async def cookie(house: House) -> dict[str, str]:
     """A session of somebody else again."""
-    secret, _ = await open_session(house.stores, await house.person("visitor", Role.VIEWER), Manner())
+    secret, _ = await open_session(house.stores, await house.person("visitor", Role.VIEWER), SignInConditions())
     return {"cookie": f"ade-session-{house.url.rpartition(':')[2]}={secret}", "origin": house.url}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.core.accounts.permissions import Role
+from ade.accounts.model import Role
 from tests.http.conftest import House
 
 APPROVALS = "/api/v1/approvals"

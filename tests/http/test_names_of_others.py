@@ -1,6 +1,6 @@
 """What accounts share, over real sockets: names, keys, parents and conversations are not one account's to spoil."""
 
-from ade.core.accounts.permissions import Role
+from ade.accounts.model import Role
 from tests.http.conftest import House
 
 API = "/api/v1"

@@ -4,9 +4,9 @@ import json
 import resource
 from pathlib import Path
 
-from ade.app.open_files import ENOUGH, allow_many_files
-from ade.core.accounts.permissions import Role
-from ade.governance.directory.users import UserChanges, change_user
+from ade.accounts.model import Role
+from ade.accounts.users import UserChanges, change_user
+from ade.composition.server import ENOUGH, allow_many_files
 from tests.http.conftest import House, open_house, store_url
 from tests.http.test_streams import EVENTS, listening
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ade.http.renewing import Renewing
+from ade.server.pipeline import KeyHeartbeat
 
 
 async def test_it_is_renewed_again_and_again_until_it_ends() -> None:
@@ -15,7 +15,7 @@ async def test_it_is_renewed_again_and_again_until_it_ends() -> None:
         if times == 3:
             thrice.set()
 
-    renewing = Renewing(renew, 0.001)
+    renewing = KeyHeartbeat(renew, 0.001)
     async with asyncio.timeout(60):
         await thrice.wait()
         await renewing.end()
@@ -32,7 +32,7 @@ async def test_what_is_under_way_at_the_end_is_waited_for() -> None:
         await may_end.wait()
         is_over = True
 
-    renewing = Renewing(renew, 0.001)
+    renewing = KeyHeartbeat(renew, 0.001)
     async with asyncio.timeout(60):
         await begun.wait()
         ending = asyncio.create_task(renewing.end())
@@ -47,4 +47,4 @@ async def test_what_is_over_soon_is_never_renewed() -> None:
     async def renew() -> None:
         raise AssertionError
 
-    await Renewing(renew, 60).end()
+    await KeyHeartbeat(renew, 60).end()

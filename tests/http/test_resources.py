@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ade.core.accounts.permissions import Role
+from ade.accounts.model import Role
 from tests.http.conftest import House
 
 REPO = "repo:app"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.accounts.permissions import Role
-from ade.core.web.bodies import read_json
-from ade.core.web.problems import RequestRefused
-from ade.http.messages import Request
-from ade.http.protocol import Connection
+from ade.accounts.model import Role
+from ade.server.listener import LimitedConnection
+from ade.server.problems import RequestRefused
+from ade.server.request import HttpRequest
+from ade.server.request_body import read_json
 from tests.http.conftest import House
 
 HOST = b"host: localhost\r\n"
@@ -37,8 +37,8 @@ async def test_who_leaves_a_request_half_said_is_hung_up_on(
     small_house: House, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     for name in ("head_s", "rest_s"):
-        monkeypatch.setattr(Connection, name, 0.1)
-    monkeypatch.setattr(Request, "body_s", 0.1)
+        monkeypatch.setattr(LimitedConnection, name, 0.1)
+    monkeypatch.setattr(HttpRequest, "body_s", 0.1)
     reader, writer = await _opened(small_house)
     writer.write(said)
     answer = await asyncio.wait_for(reader.read(), 60)  # until the server hangs up
@@ -49,7 +49,7 @@ async def test_who_leaves_a_request_half_said_is_hung_up_on(
 async def test_an_empty_line_does_not_keep_a_connection_for_ever(
     small_house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Connection, "head_s", 0.1)
+    monkeypatch.setattr(LimitedConnection, "head_s", 0.1)
     reader, writer = await _opened(small_house)
     writer.write(LIVEZ)
     await reader.readuntil(b"}")  # the answer
@@ -62,14 +62,14 @@ async def test_who_takes_nothing_of_his_answers_is_hung_up_on(
     small_house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = asyncio.Event()
-    ended = Connection.connection_lost
+    ended = LimitedConnection.connection_lost
 
-    def connection_lost(self: Connection, error: Exception | None) -> None:
+    def connection_lost(self: LimitedConnection, error: Exception | None) -> None:
         ended(self, error)
         lost.set()
 
-    monkeypatch.setattr(Connection, "connection_lost", connection_lost)
-    monkeypatch.setattr(Connection, "taken_s", 0.1)
+    monkeypatch.setattr(LimitedConnection, "connection_lost", connection_lost)
+    monkeypatch.setattr(LimitedConnection, "taken_s", 0.1)
     _, writer = await _opened(small_house)
     writer.transport.pause_reading()  # type: ignore[attr-defined] # it is a transport that can
     openapi = b"GET /api/v1/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -101,7 +101,7 @@ async def test_a_name_that_comes_twice_among_very_many_is_found_at_once(small_ho
 
 async def test_the_end_of_a_body_is_no_head(small_house: House) -> None:
     """However large the piece is that it came in."""
-    body = b'{"name": "greet", "args": {"text": "' + b"x" * (3 * Connection.head_bytes) + b'"}}'
+    body = b'{"name": "greet", "args": {"text": "' + b"x" * (3 * LimitedConnection.head_bytes) + b'"}}'
     token = (await small_house.token(Role.OPERATOR)).encode()
     head = b"POST /api/v1/tasks HTTP/1.1\r\n" + HOST + b"authorization: Bearer " + token
     head += b"\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.web.limits import USUAL
-from ade.core.web.problems import RequestRefused
-from ade.http.room import Room
+from ade.accounts.model import Role
+from ade.server.pipeline import BodyBudget
+from ade.server.problems import RequestRefused
+from ade.server.request_body import USUAL
 from tests.http.conftest import House, open_house, store_url
 
 KB = 1024
@@ -45,15 +45,15 @@ async def test_whoever_has_his_part_waits_until_one_of_his_is_over_and_others_do
 
 @pytest.mark.parametrize("declared", [None, "9" * 5_000, "what", str(LARGEST), str(10 * LARGEST)])
 def test_what_may_be_large_needs_room(declared: str | None) -> None:
-    assert Room(USUAL).needed(declared) == LARGEST
+    assert BodyBudget(USUAL).needed(declared) == LARGEST
 
 
 def test_what_is_small_needs_none() -> None:
-    assert [Room(USUAL).needed(declared) for declared in ("0", "10000")] == [0, 0]
+    assert [BodyBudget(USUAL).needed(declared) for declared in ("0", "10000")] == [0, 0]
 
 
 async def test_all_together_have_a_bound_and_who_waits_too_long_is_refused() -> None:
-    room = Room(USUAL)
+    room = BodyBudget(USUAL)
     held = [room.taken(f"account {number // 4}", LARGEST, 1) for number in range(16)]
     for each in held:
         await each.__aenter__()
@@ -67,7 +67,7 @@ async def test_all_together_have_a_bound_and_who_waits_too_long_is_refused() -> 
 
 
 async def test_who_gives_up_waiting_takes_nothing() -> None:
-    room = Room(USUAL)
+    room = BodyBudget(USUAL)
     held = [room.taken("ada", LARGEST, 1) for _ in range(4)]
     for each in held:
         await each.__aenter__()

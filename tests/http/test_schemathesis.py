@@ -21,12 +21,12 @@ from schemathesis.core.failures import Failure
 from schemathesis.engine import events, from_schema
 from schemathesis.hooks import unregister
 
-from ade.core.accounts.permissions import Role
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.routing import Door
-from ade.governance.directory.sessions import Manner, open_session
-from ade.governance.directory.tokens import list_tokens
-from ade.operations.openapi import document
+from ade.accounts.model import Role
+from ade.accounts.sessions import SignInConditions, open_session
+from ade.accounts.tokens import list_tokens
+from ade.server.openapi import document
+from ade.server.routes import ROUTES
+from ade.server.routing import AuthLevel
 from tests.http.conftest import House, open_house, store_url
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ OF_FORM = frozenset({
     "bad_request", "invalid_json", "invalid_body", "unsupported_media_type", "payload_too_large", "uri_too_long",
     "headers_too_large", "not_found", "not_acceptable",
 })  # fmt: skip
-BY_SESSION = [route.operation for route in ROUTES if route.door is Door.SESSION]
+BY_SESSION = [route.operation for route in ROUTES if route.door is AuthLevel.SESSION]
 CHECKS = {
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
     "response_schema_conformance", "positive_data_acceptance", "negative_data_rejection", "missing_required_header",
@@ -91,7 +91,7 @@ async def test_what_takes_a_session_is_answered_as_described(small_house: House)
 
     def signed_in(case: Any) -> None:
         """Each request has a session of its own, for some of them end it."""
-        opened = asyncio.run_coroutine_threadsafe(open_session(house.stores, user, Manner()), loop).result(30)
+        opened = asyncio.run_coroutine_threadsafe(open_session(house.stores, user, SignInConditions()), loop).result(30)
         case.headers = {**(case.headers or {}), "Cookie": f"{cookie}={opened[0]}", "Origin": house.url}
 
     run = Run(house, {}, signed_in, only=BY_SESSION, without="ignored_auth")  # there is always a session

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.permissions import Permission, Role
-from ade.governance.directory.tokens import create_token, revoke_token
-from ade.governance.directory.users import UserChanges, change_user
+from ade.accounts.model import Permission, Role
+from ade.accounts.tokens import create_token, revoke_token
+from ade.accounts.users import UserChanges, change_user
 from ade.settings import SettingsError
 from tests.http.conftest import PASSWORD, Answer, House, open_house, store_url
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from ade import Ade
-from ade.app.serving import serve_http
-from ade.net.pool import origin_of
+from ade.common.http.pool import origin_of
+from ade.composition.server import serve_http
 from ade.settings import load
 
 GRACE_S = 600.0

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from ade.ports import RULES
+from ade.stores.ports import RULES
 from tests.http.conftest import Answer, House, open_house
 from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from ade.app.offices import office_on
-from ade.core.accounts.permissions import Role
-from ade.core.records import OutputLine, Task
-from ade.governance.authenticating import authenticate
-from ade.governance.directory.users import UserChanges, change_user
-from ade.governance.web_rates import WebRates
-from ade.http import streams
-from ade.http.service import Service
-from ade.net.pool import HttpClient
-from ade.ports import DONE, ClaimRequest
+from ade.accounts.authentication import authenticate
+from ade.accounts.model import Role
+from ade.accounts.users import UserChanges, change_user
+from ade.common.http.pool import HttpClient
+from ade.composition.app_store import services_on_store
+from ade.server import streams
+from ade.server.rate_limiter import RateLimiter
+from ade.server.request import ServerServices
+from ade.stores.ports import DONE, ClaimRequest
+from ade.tasks.model import OutputLine, Task
 from tests.http.conftest import House, open_house, store_url
 
 EVENTS = "/api/v1/events"
@@ -113,10 +113,10 @@ async def test_who_reads_lines_slowly_is_asked_on_the_way_whether_he_still_may(s
         ClaimRequest(worker_id="w", run_ids=["run-1"], names=frozenset({"greet"}))
     )
     await small_house.stores.outputs.append([_line(running, str(number)) for number in range(1_200)])
-    service = Service(
-        office=office_on(small_house.stores, small_house.app.settings),
+    service = ServerServices(
+        office=services_on_store(small_house.stores, small_house.app.settings),
         recognise=partial(authenticate, small_house.stores),
-        rates=WebRates(small_house.stores),
+        rates=RateLimiter(small_house.stores),
         hosts=frozenset(),
         recheck_ms=0,
     )
@@ -140,10 +140,10 @@ async def test_long_lines_are_sent_a_few_at_a_time(small_house: House) -> None:
         heard = [len(json.loads((await listener.event())["data"])["text"]) for _ in sizes]
     assert heard == sizes
 
-    service = Service(
-        office=office_on(small_house.stores, small_house.app.settings),
+    service = ServerServices(
+        office=services_on_store(small_house.stores, small_house.app.settings),
         recognise=partial(authenticate, small_house.stores),
-        rates=WebRates(small_house.stores),
+        rates=RateLimiter(small_house.stores),
         hosts=frozenset(),
     )
 

@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from ade.core.accounts.permissions import Role
-from ade.core.task import lose_lease
+from ade.accounts.model import Role
+from ade.tasks.decisions import lose_lease
 from tests.http.conftest import Answer, House
 
 API = "/api/v1"

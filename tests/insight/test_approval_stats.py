@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from ade.core.accounts.users import User
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.records import Task
-from ade.governance import rulebook
-from ade.governance.approvals.tending import tend_reviews
-from ade.governance.directory.users import UserChanges, add_user, change_user
-from ade.insight.approval_stats import Outcome, approval_stats
-from ade.ports import Stores
-from ade.queue.tasks import cancel, edit
+from ade.accounts.model import User
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.approvals import repository as approvals_repository
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.service import sweep_reviews
+from ade.approvals.stats import ApprovalOutcome, approval_stats
+from ade.stores.ports import Stores
+from ade.tasks.model import Task
+from ade.tasks.service import cancel, edit
 from tests.insight.test_approvals import answer, asked
 from tests.queue.desk import Desk
 
@@ -31,7 +31,7 @@ async def people(stores: Stores) -> None:
     await add_user(stores, User(id="ada", roles=frozenset({"admin"})))
     for name in ("rita", "rob"):
         await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
-    await rulebook.apply(stores, read_rulebook(BOOK), actor="ada")
+    await approvals_repository.apply(stores, read_rulebook(BOOK), actor="ada")
 
 
 async def ended_after(desk: Desk, seconds: float, decision: str = "approve", **more: Any) -> Task:
@@ -79,10 +79,10 @@ async def test_how_they_ended_and_how_long_it_took(desk: Desk, stores: Stores) -
 
     some = {outcome: count for outcome, count in told.ended.outcomes.items() if count}
     assert some == {
-        Outcome.APPROVED: 3,
-        Outcome.REJECTED: 1,
-        Outcome.CHANGES_REQUESTED: 1,
-        Outcome.WITHDRAWN: 1,
+        ApprovalOutcome.APPROVED: 3,
+        ApprovalOutcome.REJECTED: 1,
+        ApprovalOutcome.CHANGES_REQUESTED: 1,
+        ApprovalOutcome.WITHDRAWN: 1,
     }
     assert (told.ended.median_ms, told.ended.p95_ms) == (30_000, 100_000)
     one, pairs = told.policies
@@ -93,11 +93,11 @@ async def test_how_they_ended_and_how_long_it_took(desk: Desk, stores: Stores) -
 async def test_what_nobody_answered_has_expired(desk: Desk, stores: Stores) -> None:
     await asked(desk, "pairs")
     desk.clock.advance(8 * 24 * HOUR)
-    await tend_reviews(stores, desk.payloads)
+    await sweep_reviews(stores, desk.payloads)
 
     told = await approval_stats(stores)
 
-    assert (told.ended.outcomes[Outcome.EXPIRED], told.ended.median_ms, told.waiting.count) == (1, None, 0)
+    assert (told.ended.outcomes[ApprovalOutcome.EXPIRED], told.ended.median_ms, told.waiting.count) == (1, None, 0)
 
 
 async def test_only_the_window_counts(desk: Desk, stores: Stores) -> None:
@@ -107,6 +107,6 @@ async def test_only_the_window_counts(desk: Desk, stores: Stores) -> None:
 
     told = await approval_stats(stores, window_ms=HOUR * 1000)
 
-    assert (told.ended.outcomes[Outcome.APPROVED], told.ended.median_ms) == (1, 30_000)
+    assert (told.ended.outcomes[ApprovalOutcome.APPROVED], told.ended.median_ms) == (1, 30_000)
     assert told.since == desk.clock.now() - HOUR * 1000
-    assert (await approval_stats(stores)).ended.outcomes[Outcome.APPROVED] == 2
+    assert (await approval_stats(stores)).ended.outcomes[ApprovalOutcome.APPROVED] == 2

@@ -4,23 +4,31 @@ from typing import Any
 
 import pytest
 
-from ade.core.accounts.errors import InvalidDelegation
-from ade.core.accounts.users import User
-from ade.core.approvals.delegations import Delegation
-from ade.core.approvals.records import Decision, GateState, Review, StartMode
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.approvals.voting import Ballot
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.governance import delegations, rulebook
-from ade.governance.approvals import submitting, voting
-from ade.governance.approvals.situation import load_people
-from ade.governance.directory.users import UserChanges, add_user, change_user
-from ade.insight.approvals import InboxItem, inbox, task_stats, user_stats, waiting
-from ade.insight.explain import explain
-from ade.insight.gates import GateView, ReviewView, gate_to_answer, view_review
-from ade.ports import Stores
-from ade.queue.tasks import edit
+from ade.accounts.model import InvalidDelegation, User
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.approvals import delegations, submission
+from ade.approvals import repository as approvals_repository
+from ade.approvals import service as approvals_service
+from ade.approvals.model import Decision, Delegation, GateState, Review, StartMode
+from ade.approvals.repository import load_people
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.views import (
+    GateView,
+    PendingApproval,
+    ReviewView,
+    gate_to_answer,
+    inbox,
+    task_stats,
+    user_stats,
+    view_review,
+    waiting,
+)
+from ade.approvals.votes import VoteRequest
+from ade.stores.ports import Stores
+from ade.tasks.explain import explain
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.service import edit
 from tests.queue.desk import Desk
 
 DAY = 86_400_000
@@ -43,21 +51,21 @@ async def people(stores: Stores) -> None:
     await add_user(stores, User(id="ada", roles=frozenset({"admin"})))
     for name in ("rita", "rob", "ruth"):
         await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
-    await rulebook.apply(stores, read_rulebook(BOOK), actor="ada")
+    await approvals_repository.apply(stores, read_rulebook(BOOK), actor="ada")
 
 
 async def asked(desk: Desk, *policies: str, author: str = "ada", **fields: Any) -> Task:
     """A task that was written and submitted."""
     review = Review(policies=policies, start=fields.pop("start", StartMode.AT_ONCE))
     draft = await desk.enqueue("deploy", status=Status.DRAFT, author_id=author, review=review, **fields)
-    return await submitting.submit(desk.stores, desk.payloads, draft.id, actor=author)
+    return await submission.submit(desk.stores, desk.payloads, draft.id, actor=author)
 
 
 async def answer(stores: Stores, task: Task, voter: str, decision: str = "approve", **more: Any) -> Task:
     gate = gate_to_answer(task)
     assert gate is not None
-    ballot = Ballot(voter=voter, decision=Decision(decision), digest=gate.digest, **more)
-    return await voting.vote(stores, task.id, ballot, gate_id=gate.id)
+    ballot = VoteRequest(voter=voter, decision=Decision(decision), digest=gate.digest, **more)
+    return await approvals_service.vote(stores, task.id, ballot, gate_id=gate.id)
 
 
 async def seen(desk: Desk, task: Task) -> ReviewView:
@@ -70,7 +78,7 @@ async def newest(desk: Desk, task: Task) -> GateView:
     return (await seen(desk, task)).gates[-1]
 
 
-def ids(items: list[InboxItem]) -> list[str]:
+def ids(items: list[PendingApproval]) -> list[str]:
     return [item.task_id for item in items]
 
 
@@ -163,7 +171,7 @@ async def test_a_role_that_nobody_has_names_the_role(desk: Desk, stores: Stores)
 async def test_a_bypassed_approval_is_looked_at_after_the_fact(desk: Desk, stores: Stores) -> None:
     task = await asked(desk, author="rita")
     now = stores.clock.now()
-    await voting.break_glass(stores, task.id, "the shop is down", actor="ada", authenticated_at=now)
+    await approvals_service.break_glass(stores, task.id, "the shop is down", actor="ada", authenticated_at=now)
 
     assert await inbox(stores, "ada") == []
     [item] = await inbox(stores, "rob")
@@ -179,7 +187,7 @@ async def test_a_bypassed_approval_is_looked_at_after_the_fact(desk: Desk, store
 async def test_an_approval_tells_how_it_stands(desk: Desk, stores: Stores) -> None:
     task = await asked(desk, "pairs", resources=("service:web",))
     await answer(stores, task, "rita", reason="fine")
-    await voting.comment(stores, task.id, "on which day?", actor="ruth")
+    await approvals_service.comment(stores, task.id, "on which day?", actor="ruth")
 
     review = await seen(desk, task)
     [gate] = review.gates
@@ -199,7 +207,7 @@ async def test_votes_that_do_not_count_say_why(desk: Desk, stores: Stores) -> No
     task = await asked(desk, "pairs")
     await answer(stores, task, "rita")
     await answer(stores, task, "rob")
-    await voting.revoke(stores, task.id, "too early", actor="rita")
+    await approvals_service.revoke(stores, task.id, "too early", actor="rita")
     task = await answer(stores, await desk.get(task), "rita")
     await change_user(stores, "rita", UserChanges(is_active=False))
 

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from ade.core.agents import AgentStatus
-from ade.core.errors import UnknownTask
-from ade.core.failure import FailureKind, TaskError
-from ade.core.lifecycle import Status
-from ade.core.outcome import Failed
-from ade.core.records import AfterFailure, Definition, Queue, Worker
-from ade.core.task import settle
-from ade.governance import agents
-from ade.insight.explain import explain
-from ade.insight.reasons import span
-from ade.ports import Stores
-from ade.queue import tasks
-from ade.queue.dependents import settle_broken
+from ade.agents import registry
+from ade.agents.model import AgentStatus
+from ade.errors import UnknownTask
+from ade.failures import FailureKind, TaskError
+from ade.stores.ports import Stores
+from ade.tasks import service as tasks_service
+from ade.tasks.decisions import settle
+from ade.tasks.explain import explain
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure, Definition, Queue, Worker
+from ade.tasks.outcomes import Failed
+from ade.tasks.reasons import span
+from ade.tasks.service import settle_broken
 from tests.queue.desk import Desk
 
 LEASE_MS = 30_000
@@ -83,12 +83,12 @@ async def test_all_workers_work_for_agents_that_begin_nothing(desk: Desk, stores
     await start_worker(desk, agent="coder")
     await start_worker(desk, worker_id="w2", agent="writer")
     for name in ("coder", "writer", "other"):
-        await agents.register(stores, name, 1)
+        await registry.register(stores, name, 1)
     task = await desk.enqueue()
     assert (await explain(stores, task.id)).codes == ["ready"]
 
     await stores.agents.take("coder", ["a run"], lease_ms=LEASE_MS)
-    await agents.set_status(stores, "writer", AgentStatus.DRAINING)
+    await registry.set_status(stores, "writer", AgentStatus.DRAINING)
 
     answer = await explain(stores, task.id)
     assert answer.codes == ["agent_capacity"]
@@ -280,7 +280,7 @@ async def test_final_tasks_tell_how_they_ended(desk: Desk, stores: Stores) -> No
     completed = await desk.claim()
     await desk.complete(completed)
     cancelled = await desk.enqueue()
-    await tasks.cancel(stores, cancelled.id, "not needed")
+    await tasks_service.cancel(stores, cancelled.id, "not needed")
     hopeless = await desk.dead_letter("no such user")
     used_up = await desk.dead_letter("no luck", max_attempts=1)
     chained = await desk.enqueue(depends_on=(hopeless.id,))
@@ -300,7 +300,7 @@ async def test_final_tasks_tell_how_they_ended(desk: Desk, stores: Stores) -> No
     assert (await explain(stores, used_up.id)).reasons[0].advice == f"`ade retry {used_up.id}` runs it again"
     assert "dependency failed" in (await told(chained.id))[1]
 
-    await tasks.discard(stores, used_up.id, "obsolete")
+    await tasks_service.discard(stores, used_up.id, "obsolete")
     assert "it was discarded: obsolete" in (await told(used_up.id))[1]
 
 

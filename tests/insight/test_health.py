@@ -4,14 +4,13 @@ import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
-from ade.core.errors import StoreUnavailable
-from ade.core.records import Queue, Worker
-from ade.events.lag import events_after
-from ade.insight.findings import Verdict
-from ade.insight.health import health, readiness
-from ade.insight.workers import Liveness
-from ade.ports import Stores, WorkerStore
-from ade.version import VERSION
+from ade import VERSION
+from ade.errors import StoreUnavailable
+from ade.events.feed import events_after
+from ade.server.health import FindingsVerdict, health, readiness
+from ade.stores.ports import Stores, WorkerStore
+from ade.tasks.model import Queue, Worker
+from ade.worker.views import WorkersLiveness
 from tests.queue.desk import Desk
 from tests.worker.workshop import Replaced
 
@@ -69,8 +68,8 @@ async def test_all_is_well_with_a_worker_that_works(desk: Desk, stores: Stores) 
     await register(desk, "w1")
     await stores.sweeps.take_duty("settle", "w1", 1_500)
     report = await health(stores, events_after, timeout_s=PATIENCE_S)
-    assert (report.verdict, report.version, report.overdue_ms) == (Verdict.OK, VERSION, {"settle": 0})
-    assert [(loop.worker, loop.liveness) for loop in report.loops] == [("w1", Liveness.WORKING)]
+    assert (report.verdict, report.version, report.overdue_ms) == (FindingsVerdict.OK, VERSION, {"settle": 0})
+    assert [(loop.worker, loop.liveness) for loop in report.loops] == [("w1", WorkersLiveness.WORKING)]
     assert report.store
     assert "quick_check" not in report.store, "that reads the whole file"
 
@@ -84,15 +83,15 @@ async def test_what_deserves_attention_is_told(desk: Desk, stores: Stores) -> No
     await register(desk, "stuck", stood_still_ms=60_000)
 
     report = await health(stores, events_after, timeout_s=PATIENCE_S)
-    assert report.verdict is Verdict.PROBLEM
+    assert report.verdict is FindingsVerdict.PROBLEM
     said = [finding for finding in report.findings if finding.check != "store"]  # that of a test has its own troubles
-    told = [(finding.check, finding.verdict) for finding in said if finding.verdict is not Verdict.OK]
+    told = [(finding.check, finding.verdict) for finding in said if finding.verdict is not FindingsVerdict.OK]
     assert told == [
-        ("workers", Verdict.PROBLEM),
-        ("workers", Verdict.WARNING),
-        ("queues", Verdict.WARNING),
-        ("queues", Verdict.WARNING),
-        ("duties", Verdict.WARNING),
+        ("workers", FindingsVerdict.PROBLEM),
+        ("workers", FindingsVerdict.WARNING),
+        ("queues", FindingsVerdict.WARNING),
+        ("queues", FindingsVerdict.WARNING),
+        ("duties", FindingsVerdict.WARNING),
     ]
     assert 118_000 <= report.overdue_ms["settle"] <= 119_000
 
@@ -102,4 +101,4 @@ async def test_a_report_on_a_store_that_hangs_says_so(stores: Stores) -> None:
         await asyncio.Event().wait()
 
     report = await health(with_workers(stores, hang), events_after, timeout_s=0.05)
-    assert report.verdict is Verdict.PROBLEM
+    assert report.verdict is FindingsVerdict.PROBLEM

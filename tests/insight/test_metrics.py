@@ -6,22 +6,21 @@ from typing import Any, cast
 import pytest
 from prometheus_client import parser
 
-from ade.core.accounts.users import User
-from ade.core.approvals.records import Review
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.locks.book import DEADLOCK
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.records import LockItem, LockRequest
-from ade.core.locks.wishes import LockMode
-from ade.core.records import Worker
-from ade.events.lag import events_after
-from ade.governance.approvals import submitting
-from ade.governance.directory.users import add_user
-from ade.insight.figures.keeping import FigureKeeper, FigureOptions
-from ade.insight.metrics import Metrics
-from ade.ports import Stores
-from ade.version import VERSION
+from ade import VERSION
+from ade.accounts.model import User
+from ade.accounts.users import add_user
+from ade.approvals import submission
+from ade.approvals.model import Review
+from ade.events.feed import events_after
+from ade.events.metrics import Metrics
+from ade.events.metrics_collector import MetricsCollector, MetricsOptions
+from ade.events.model import Event
+from ade.locks.model import LockItem, LockLimits, LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.rules import DEADLOCK
+from ade.stores.ports import Stores
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Worker
 from tests.queue.desk import Desk
 
 Read = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -41,7 +40,7 @@ def value(read: Read, metric: str, /, **labels: str) -> float | None:
 
 
 async def count(stores: Stores) -> None:
-    await FigureKeeper(stores, FigureOptions()).keep()
+    await MetricsCollector(stores, MetricsOptions()).keep()
 
 
 async def test_what_happened_is_counted_by_queue_and_name(desk: Desk, stores: Stores) -> None:
@@ -104,7 +103,7 @@ async def test_gauges_tell_what_is_there_now(desk: Desk, stores: Stores) -> None
 async def test_people_and_locks_are_waited_for(desk: Desk, stores: Stores) -> None:
     await add_user(stores, User(id="ada", roles=frozenset({"admin"})))
     draft = await desk.enqueue("deploy", status=Status.DRAFT, author_id="ada", review=Review())
-    await submitting.submit(stores, desk.payloads, draft.id, actor="ada")
+    await submission.submit(stores, desk.payloads, draft.id, actor="ada")
     desk.clock.advance(7)
     for owner in ("one", "two"):
         item = LockItem("db:main", LockMode.EXCLUSIVE)
@@ -145,9 +144,9 @@ async def test_who_asks_again_within_a_second_is_told_the_same(desk: Desk, store
 async def test_labels_are_bounded_whatever_names_there_are(
     desk: Desk, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ade.insight import metrics as module
+    from ade.events import metrics as events_metrics
 
-    monkeypatch.setattr(module, "MOST_GROUPS_EVER", 2)
+    monkeypatch.setattr(events_metrics, "MOST_GROUPS_EVER", 2)
     for queue in ("a", "b", "c", "d"):
         await desk.enqueue(queue=queue)
     read = await scrape(stores)

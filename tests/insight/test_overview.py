@@ -2,12 +2,12 @@
 
 import pytest
 
-from ade.core.lifecycle import Status
-from ade.core.records import Queue, Worker
-from ade.insight import overview as module
-from ade.insight.overview import overview, throughput
-from ade.insight.workers import Liveness, view_workers
-from ade.ports import Stores
+from ade.stores.ports import Stores
+from ade.tasks import overview as tasks_overview
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue, Worker
+from ade.tasks.overview import overview, throughput
+from ade.worker.views import WorkersLiveness, view_workers
 from tests.queue.desk import Desk
 
 
@@ -27,7 +27,7 @@ async def test_depths_ages_and_dead_letters(desk: Desk, stores: Stores) -> None:
     assert {depth.name: depth.by_status for depth in page.names}["print"] == {Status.FAILED: 1}
     assert (page.dead_letters, page.total(Status.FAILED)) == (1, 1)
 
-    from ade.queue.tasks import discard
+    from ade.tasks.service import discard
 
     await discard(stores, dead.id, "obsolete")
     assert (await overview(stores)).dead_letters == 0
@@ -56,7 +56,7 @@ async def test_throughput_counts_the_last_minute(desk: Desk, stores: Stores) -> 
 async def test_throughput_of_a_busy_store_is_measured_over_a_shorter_time(
     desk: Desk, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SAMPLE", 10)
+    monkeypatch.setattr(tasks_overview, "_SAMPLE", 10)
     for _ in range(20):
         await desk.enqueue()
         desk.clock.advance(1)
@@ -82,10 +82,10 @@ async def test_alive_means_that_the_consume_loop_goes_round(desk: Desk, stores: 
 
     views = {view.worker.id: view for view in await view_workers(stores)}
     assert {name: view.liveness for name, view in views.items()} == {
-        "silent": Liveness.SILENT,
-        "draining": Liveness.DRAINING,
-        "stuck": Liveness.STUCK,
-        "working": Liveness.WORKING,
+        "silent": WorkersLiveness.SILENT,
+        "draining": WorkersLiveness.DRAINING,
+        "stuck": WorkersLiveness.STUCK,
+        "working": WorkersLiveness.WORKING,
     }
     assert views["silent"].silent_ms == 1_000
     assert views["stuck"].stuck_ms == 60_000

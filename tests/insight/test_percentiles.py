@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.insight.approval_stats import _percentile
+from ade.approvals.stats import _percentile
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1).map(sorted), st.sampled_from([0.5, 0.95]))

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade.core.agent_runs.events import Spent, ToolCalled
-from ade.core.agent_runs.results import AgentProgress, AgentResult
-from ade.core.errors import UnknownTask
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.insight.subagents import SubagentStatus, get_subagent, list_subagents, subagent_of
-from ade.queue import tasks
+from ade.agents.protocols.base import ToolCalled, UsageReported
+from ade.agents.runs.model import AgentProgress, AgentResult
+from ade.agents.views import SubagentStatus, get_subagent, list_subagents, subagent_of
+from ade.errors import UnknownTask
+from ade.tasks import service as tasks_service
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.core.tasks import new_task
 from tests.queue.desk import Desk
 
@@ -21,7 +21,7 @@ PROGRESS = AgentProgress(
     model="sonnet",
     url="https://example.org/agent-1",
     tokens=30,
-    earlier=Spent(tokens=100, cost_usd=0.5),
+    earlier=UsageReported(tokens=100, cost_usd=0.5),
     tool_calls=(ToolCalled(id="1", name="Bash", arguments="ls"),),
     tool_call_count=4,
     said="Let me look.",
@@ -64,7 +64,7 @@ async def test_a_run_that_is_done(desk: Desk) -> None:
 async def test_runs_that_did_not_complete_tell_why(desk: Desk) -> None:
     failed, cancelled = await begin(desk), await begin(desk)
     await desk.fail(failed, "no luck")
-    await tasks.cancel(desk.stores, cancelled.id)
+    await tasks_service.cancel(desk.stores, cancelled.id)
 
     assert [(await get_subagent(desk.stores, each.id)).error for each in (failed, cancelled)] == [
         "no luck",

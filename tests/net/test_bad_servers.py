@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.errors import ServerUnreachable
-from ade.net.connecting import connect_to
-from ade.net.exchange import HttpConnection, Request
-from ade.net.pool import HttpClient
+from ade.common.http.connection import ClientRequest, HttpConnection, connect_to
+from ade.common.http.pool import HttpClient
+from ade.errors import ServerUnreachable
 from tests.net.servers import Server, Visit, answer, behave_well, serving
 from tests.servers.certificates import MISSING_OPENSSL, make_certificate, openssl
 from tests.servers.ports import ReservedPort
@@ -208,7 +207,7 @@ async def test_tls_to_a_name_and_to_a_checked_address(contexts: tuple[ssl.SSLCon
 
         connection = await connect_to(ip_address("127.0.0.1"), server.port, server_name="localhost", tls=theirs)
         http = HttpConnection(connection, "localhost")
-        http.send(Request(method="GET", target="/"))
+        http.send(ClientRequest(method="GET", target="/"))
         assert ((await http.head()).status, await http.body(100), connection.peer) == (200, b"answer 2", "127.0.0.1")
         await connection.close()
 

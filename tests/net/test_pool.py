@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.errors import InvalidUrl, ServerUnreachable
-from ade.net.pool import HttpClient, origin_of
+from ade.common.http.pool import HttpClient, origin_of
+from ade.errors import InvalidUrl, ServerUnreachable
 from tests.net.servers import Server, Visit, answer, behave_well, serving
 
 
@@ -303,7 +303,7 @@ async def test_a_proxy_of_the_environment_is_not_asked(server: Server, monkeypat
 def test_it_loads_little() -> None:
     """Commands that speak with a server load it, and are to start at once."""
     program = (
-        "import sys, asyncio, ade.core.errors, ade.core.urls; before = set(sys.modules); import ade.net.pool;"
+        "import sys, asyncio, ade.errors, ade.common.text; before = set(sys.modules); import ade.common.http.pool;"
         "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
     )
 

@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from ade.accounts.model import Caller, Role, User
+from ade.accounts.users import add_user
 from ade.app.ade import Ade
-from ade.app.offices import office_of
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User
-from ade.core.records import Definition, Worker
-from ade.core.web.routes.table import ROUTE_OF
-from ade.core.web.routing import PROGRAMS, check_access
-from ade.governance.directory.users import add_user
-from ade.operations.kit import Asked, Office
+from ade.composition.app_store import services_of_app
+from ade.server.operations import RequestContext, Services
+from ade.server.routes import ROUTE_OF
+from ade.server.routing import PROGRAMS, check_access
 from ade.settings import load
+from ade.tasks.model import Definition, Worker
 from tests.conformance.clock import StoryClock
 from tests.servers.pool import POOL
 
@@ -25,7 +23,7 @@ from tests.servers.pool import POOL
 class Desk:
     """An office on an empty store whose clock stands still, where the task `greet` is known."""
 
-    office: Office
+    office: Services
     clock: StoryClock
 
     async def account(self, name: str, role: Role = Role.OPERATOR, *, owner: str | None = None) -> User:
@@ -35,11 +33,11 @@ class Desk:
         user = User(id=name, roles=frozenset({role}), is_human=is_human, owner=owner or "")
         return await add_user(self.office.stores, user)
 
-    def asked(self, user: User, operation: str, **more: object) -> Asked:
+    def asked(self, user: User, operation: str, **more: object) -> RequestContext:
         """As this account asks for an operation. Raises NotPermitted."""
         caller = Caller(user=user)
         access = check_access(ROUTE_OF[operation], caller)
-        return Asked(actor=user.id, author=user.id, caller=caller, access=access, **more)  # type: ignore[arg-type]
+        return RequestContext(actor=user.id, author=user.id, caller=caller, access=access, **more)  # type: ignore[arg-type]
 
     async def define(self, *names: str) -> None:
         """A worker tells of these names."""
@@ -47,7 +45,7 @@ class Desk:
         await self.office.stores.workers.register(worker, [Definition(name=name) for name in names], 60_000)
 
 
-LOCAL = Asked(actor="cli:tester", author="tester")  # on a local store, where nobody is asked who he is
+LOCAL = RequestContext(actor="cli:tester", author="tester")  # on a local store, where nobody is asked who he is
 
 
 @pytest.fixture(params=["sqlite", "valkey"])
@@ -56,6 +54,6 @@ async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     clock = StoryClock()
     flags = {"store.url": url, "redis.allow_volatile": True}
     async with Ade(settings=load(flags=flags, files=[]).settings, clock=clock) as app:
-        made = Desk(office_of(app, await app.open()), clock)
+        made = Desk(services_of_app(app, await app.open()), clock)
         await made.define("greet")
         yield made

@@ -1,21 +1,21 @@
 """Tasks that were run by some worker of ADE's own, or approved by people."""
 
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.records import Decision
-from ade.core.approvals.voting import Ballot, gate_for
-from ade.core.failure import FailureKind, TaskError
-from ade.core.outcome import Failed
-from ade.core.records import Task
-from ade.core.task import fail_run
-from ade.core.web.forms.tasks import NewTask
-from ade.governance.approvals.voting import vote
-from ade.operations import tasks
-from ade.operations.kit import Asked
-from ade.ports import ClaimRequest
+from ade.accounts.model import Role
+from ade.approvals.model import Decision
+from ade.approvals.service import vote
+from ade.approvals.votes import VoteRequest, gate_for
+from ade.failures import FailureKind, TaskError
+from ade.server.operations import RequestContext
+from ade.stores.ports import ClaimRequest
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import NewTask
+from ade.tasks.decisions import fail_run
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed
 from tests.operations.conftest import LOCAL, Desk
 
 
-async def failed(desk: Desk, message: str = "no luck", *, asked: Asked = LOCAL, **options: object) -> Task:
+async def failed(desk: Desk, message: str = "no luck", *, asked: RequestContext = LOCAL, **options: object) -> Task:
     """A dead letter."""
     stores = desk.office.stores
     made = await tasks.create_task(desk.office, asked, NewTask(name="greet", priority=0, **options))  # type: ignore[arg-type]
@@ -32,5 +32,5 @@ async def failed(desk: Desk, message: str = "no luck", *, asked: Asked = LOCAL, 
 async def approved(desk: Desk, task: Task) -> Task:
     """By somebody else."""
     reviewer = await desk.account("rita", Role.REVIEWER)
-    ballot = Ballot(voter=reviewer.id, decision=Decision.APPROVE, digest=gate_for(task).digest)
+    ballot = VoteRequest(voter=reviewer.id, decision=Decision.APPROVE, digest=gate_for(task).digest)
     return await vote(desk.office.stores, task.id, ballot)

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from ade.core.accounts.permissions import Role
-from ade.core.agents import AgentStatus
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import InvalidAgent, UnknownAgent, UnknownTask
-from ade.core.web.forms.agents import ListAgents, ListSubagents, RegisterAgent, SetCapacity
-from ade.core.web.forms.tasks import NewTask
-from ade.operations import agents
-from ade.operations.tasks import create_task
+from ade.accounts.model import Role
+from ade.agents import api as agents_api
+from ade.agents.api import ListAgents, ListSubagents, RegisterAgent, SetCapacity
+from ade.agents.model import AgentStatus
+from ade.errors import InvalidAgent, NotPermitted, UnknownAgent, UnknownTask
+from ade.tasks.api.requests import NewTask
+from ade.tasks.api.tasks import create_task
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received
 
@@ -22,36 +21,36 @@ Verb = Callable[..., Awaitable[object]]
 
 async def test_an_agent_is_registered_changed_and_removed(desk: Desk) -> None:
     form = RegisterAgent(max_tasks=3, type="coder", capabilities=["gpu", "docker"])
-    made = await agents.register_agent(desk.office, LOCAL, "team/coder-1", form)
+    made = await agents_api.register_agent(desk.office, LOCAL, "team/coder-1", form)
     assert (made.max_tasks, made.type, made.capabilities) == (3, "coder", ("docker", "gpu"))
     assert received(made).type == "coder"
-    await agents.register_agent(desk.office, LOCAL, "plain", RegisterAgent(max_tasks=1))
+    await agents_api.register_agent(desk.office, LOCAL, "plain", RegisterAgent(max_tasks=1))
 
-    listed = await agents.list_agents(desk.office, LOCAL, ListAgents(limit=1))
-    rest = await agents.list_agents(desk.office, LOCAL, ListAgents(limit=1, cursor=listed.next))
+    listed = await agents_api.list_agents(desk.office, LOCAL, ListAgents(limit=1))
+    rest = await agents_api.list_agents(desk.office, LOCAL, ListAgents(limit=1, cursor=listed.next))
     assert [one.id for page in (listed, rest) for one in page.items] == ["plain", "team/coder-1"]
     assert [received(one) for one in listed.items] == listed.items
 
-    await agents.set_agent_capacity(desk.office, LOCAL, "team/coder-1", SetCapacity(max_tasks=5))
-    seen = await agents.get_agent(desk.office, LOCAL, "team/coder-1")
+    await agents_api.set_agent_capacity(desk.office, LOCAL, "team/coder-1", SetCapacity(max_tasks=5))
+    seen = await agents_api.get_agent(desk.office, LOCAL, "team/coder-1")
     assert (seen.max_tasks, seen.type, seen.capabilities, seen.free) == (5, "coder", ("docker", "gpu"), 5)
-    await agents.remove_agent(desk.office, LOCAL, "team/coder-1")
+    await agents_api.remove_agent(desk.office, LOCAL, "team/coder-1")
     with pytest.raises(UnknownAgent):
-        await agents.get_agent(desk.office, LOCAL, "team/coder-1")
+        await agents_api.get_agent(desk.office, LOCAL, "team/coder-1")
     told = [(event.type, event.actor) for event in await desk.office.stores.events.newest(10)]
     assert told == [("agent.registered", "cli:tester")] * 3 + [("agent.removed", "cli:tester")]
 
 
 async def test_an_agent_is_offline_until_it_is_heard_of(desk: Desk) -> None:
-    await agents.register_agent(desk.office, LOCAL, "a", RegisterAgent(max_tasks=1))
+    await agents_api.register_agent(desk.office, LOCAL, "a", RegisterAgent(max_tasks=1))
     desk.clock.advance(61)
-    assert (await agents.get_agent(desk.office, LOCAL, "a")).status is AgentStatus.OFFLINE
-    await agents.heartbeat_agent(desk.office, LOCAL, "a")
-    assert (await agents.get_agent(desk.office, LOCAL, "a")).status is AgentStatus.ACTIVE
+    assert (await agents_api.get_agent(desk.office, LOCAL, "a")).status is AgentStatus.OFFLINE
+    await agents_api.heartbeat_agent(desk.office, LOCAL, "a")
+    assert (await agents_api.get_agent(desk.office, LOCAL, "a")).status is AgentStatus.ACTIVE
     for verb, status in (
-        (agents.drain_agent, AgentStatus.DRAINING),
-        (agents.mark_agent_offline, AgentStatus.OFFLINE),
-        (agents.activate_agent, AgentStatus.ACTIVE),
+        (agents_api.drain_agent, AgentStatus.DRAINING),
+        (agents_api.mark_agent_offline, AgentStatus.OFFLINE),
+        (agents_api.activate_agent, AgentStatus.ACTIVE),
     ):
         assert (await verb(desk.office, LOCAL, "a")).status is status
 
@@ -60,41 +59,46 @@ async def test_an_account_has_agents_of_its_own_name_alone(desk: Desk) -> None:
     bot = await desk.account("bot", Role.AGENT)
     for own in ("bot", "bot/2"):
         asked = desk.asked(bot, "register_agent")
-        assert (await agents.register_agent(desk.office, asked, own, RegisterAgent(max_tasks=2))).id == own
-        await agents.heartbeat_agent(desk.office, desk.asked(bot, "heartbeat_agent"), own)
-    await agents.register_agent(desk.office, LOCAL, "other", RegisterAgent(max_tasks=2))
+        assert (await agents_api.register_agent(desk.office, asked, own, RegisterAgent(max_tasks=2))).id == own
+        await agents_api.heartbeat_agent(desk.office, desk.asked(bot, "heartbeat_agent"), own)
+    await agents_api.register_agent(desk.office, LOCAL, "other", RegisterAgent(max_tasks=2))
 
     async def refused(verb: Verb, agent_id: str, *forms: Struct) -> str:
         with pytest.raises(UnknownAgent) as error:
             await verb(desk.office, desk.asked(bot, verb.__name__), agent_id, *forms)
         return error.value.detail.replace(agent_id, "ID")
 
-    for verb in (agents.heartbeat_agent, agents.drain_agent, agents.activate_agent, agents.mark_agent_offline):
+    for verb in (
+        agents_api.heartbeat_agent,
+        agents_api.drain_agent,
+        agents_api.activate_agent,
+        agents_api.mark_agent_offline,
+    ):
         assert len({await refused(verb, agent_id) for agent_id in ("other", "nobody", "botx", "bot/none")}) == 1
-    await refused(agents.register_agent, "other", RegisterAgent(max_tasks=9))
-    await refused(agents.register_agent, "botnet/1", RegisterAgent(max_tasks=9))
+    await refused(agents_api.register_agent, "other", RegisterAgent(max_tasks=9))
+    await refused(agents_api.register_agent, "botnet/1", RegisterAgent(max_tasks=9))
     for operation in ("set_agent_capacity", "remove_agent"):
         with pytest.raises(NotPermitted):
             desk.asked(bot, operation)
 
 
 async def test_an_account_registers_so_many_and_no_more(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "MOST_AGENTS", 2)
+    monkeypatch.setattr(agents_api, "MOST_AGENTS", 2)
     bot, olga, form = await desk.account("bot", Role.AGENT), await desk.account("olga"), RegisterAgent(max_tasks=2)
     for own in ("bot/1", "bot/2", "bot/1"):
-        await agents.register_agent(desk.office, desk.asked(bot, "register_agent"), own, form)
+        await agents_api.register_agent(desk.office, desk.asked(bot, "register_agent"), own, form)
     for own in ("bot/3", "BOT/3"):
         with pytest.raises(InvalidAgent, match="has 2 agents"):
-            await agents.register_agent(desk.office, desk.asked(bot, "register_agent"), own, form)
-    await agents.register_agent(desk.office, desk.asked(olga, "register_agent"), "bot/3", form)
+            await agents_api.register_agent(desk.office, desk.asked(bot, "register_agent"), own, form)
+    await agents_api.register_agent(desk.office, desk.asked(olga, "register_agent"), "bot/3", form)
 
 
 async def test_an_agent_cannot_give_itself_more_than_an_operator_has_set(desk: Desk) -> None:
     bot, olga = await desk.account("bot", Role.AGENT), await desk.account("olga")
-    await agents.register_agent(desk.office, desk.asked(bot, "register_agent"), "bot", RegisterAgent(max_tasks=9))
+    await agents_api.register_agent(desk.office, desk.asked(bot, "register_agent"), "bot", RegisterAgent(max_tasks=9))
     asked = desk.asked(olga, "set_agent_capacity")
-    await agents.set_agent_capacity(desk.office, asked, "bot", SetCapacity(max_tasks=2))
-    again = await agents.register_agent(
+    await agents_api.set_agent_capacity(desk.office, asked, "bot", SetCapacity(max_tasks=2))
+    again = await agents_api.register_agent(
         desk.office, desk.asked(bot, "register_agent"), "bot", RegisterAgent(max_tasks=9, type="coder")
     )
     assert (again.max_tasks, again.type) == (2, "coder")
@@ -111,11 +115,11 @@ async def test_an_agent_cannot_give_itself_more_than_an_operator_has_set(desk: D
 )
 async def test_what_cannot_be_is_not_registered(desk: Desk, agent_id: str, form: dict[str, Any]) -> None:
     with pytest.raises(InvalidAgent):
-        await agents.register_agent(desk.office, LOCAL, agent_id, RegisterAgent(**form))
-    for verb in (agents.drain_agent, agents.heartbeat_agent, agents.remove_agent, agents.get_agent):
+        await agents_api.register_agent(desk.office, LOCAL, agent_id, RegisterAgent(**form))
+    for verb in (agents_api.drain_agent, agents_api.heartbeat_agent, agents_api.remove_agent, agents_api.get_agent):
         with pytest.raises(UnknownAgent):
             await verb(desk.office, LOCAL, agent_id)
-    assert (await agents.list_agents(desk.office, LOCAL, ListAgents())).items == []
+    assert (await agents_api.list_agents(desk.office, LOCAL, ListAgents())).items == []
 
 
 async def test_agents_at_work_are_listed_page_by_page(desk: Desk) -> None:
@@ -125,14 +129,14 @@ async def test_agents_at_work_are_listed_page_by_page(desk: Desk) -> None:
         desk.clock.advance(1)
         made.append((await create_task(desk.office, LOCAL, NewTask(name=name))).id)
     newest = [made[3], made[2], made[0]]
-    first = await agents.list_subagents(desk.office, LOCAL, ListSubagents(limit=2))
-    second = await agents.list_subagents(desk.office, LOCAL, ListSubagents(limit=2, cursor=first.next))
+    first = await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(limit=2))
+    second = await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(limit=2, cursor=first.next))
     assert [one.id for page in (first, second) for one in page.items] == newest
     assert second.next is None
-    assert (await agents.list_subagents(desk.office, LOCAL, ListSubagents(status="running"))).items == []
-    assert (await agents.list_subagents(desk.office, LOCAL, ListSubagents(parent="no id"))).items == []
-    seen = await agents.get_subagent(desk.office, LOCAL, made[0])
+    assert (await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(status="running"))).items == []
+    assert (await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(parent="no id"))).items == []
+    seen = await agents_api.get_subagent(desk.office, LOCAL, made[0])
     assert (seen.type, received(seen)) == ("Coder", seen)
     for other in (made[1], "nonsense"):
         with pytest.raises(UnknownTask):
-            await agents.get_subagent(desk.office, LOCAL, other)
+            await agents_api.get_subagent(desk.office, LOCAL, other)

@@ -3,21 +3,9 @@
 import msgspec
 import pytest
 
-from ade.core.accounts.errors import UnknownAccount
-from ade.core.accounts.permissions import Permission, Role
-from ade.core.approvals.records import Decision, GateState
-from ade.core.approvals.refusals import (
-    DigestMismatch,
-    GateClosed,
-    NotEligible,
-    NotPermitted,
-    ReauthenticationNeeded,
-    UnknownApproval,
-)
-from ade.core.errors import InvalidArguments, InvalidTask, UnknownTask
-from ade.core.lifecycle import Status
-from ade.core.records import Definition, Worker
-from ade.core.web.forms.approvals import (
+from ade.accounts.model import Permission, Role, UnknownAccount
+from ade.approvals import api as approvals_api
+from ade.approvals.api import (
     AmendApproval,
     AnswerApprovals,
     BatchItem,
@@ -30,12 +18,16 @@ from ade.core.web.forms.approvals import (
     RevokeApproval,
     SnoozeApproval,
 )
-from ade.core.web.forms.tasks import GetTask
-from ade.core.web.wire import from_wire, to_wire
-from ade.governance import runtime
-from ade.insight.approval_views import ApprovalView
-from ade.operations import approval_answers, approvals, delegations
-from ade.operations.task_finding import get_task
+from ade.approvals.errors import DigestMismatch, GateClosed, NotEligible, ReauthenticationNeeded, UnknownApproval
+from ade.approvals.model import Decision, GateState
+from ade.approvals.views import ApprovalView
+from ade.errors import InvalidArguments, InvalidTask, NotPermitted, UnknownTask
+from ade.server.wire_format import from_wire, to_wire
+from ade.settings import runtime
+from ade.tasks.api.requests import GetTask
+from ade.tasks.api.tasks import get_task
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Worker
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.people import HIGH, PASSWORD, TWO, answer, by, council, digest_of, held, through_token
 
@@ -44,7 +36,7 @@ ABSENT = "01900000-0000-7000-8000-000000000000"
 
 async def waiting_for(desk: Desk, name: str, **more: object) -> list[str]:
     query = ListApprovals(**more)  # type: ignore[arg-type]
-    found = await approvals.list_approvals(desk.office, await by(desk, name, "list_approvals"), query)
+    found = await approvals_api.list_approvals(desk.office, await by(desk, name, "list_approvals"), query)
     return [item.task_id for item in found.items]
 
 
@@ -55,7 +47,7 @@ async def test_what_waits_is_listed_for_who_may_answer_and_for_all(desk: Desk) -
     assert await waiting_for(desk, "bob") == [first.id, later.id]
     assert await waiting_for(desk, "ada") == []
     assert await waiting_for(desk, "ada", mine=False) == [first.id, later.id]
-    everybody = await approvals.list_approvals(desk.office, LOCAL, ListApprovals())
+    everybody = await approvals_api.list_approvals(desk.office, LOCAL, ListApprovals())
     assert [item.task_id for item in everybody.items] == [first.id, later.id]  # there is no account `tester`
 
 
@@ -63,8 +55,8 @@ async def test_a_long_list_is_cut_into_pages(desk: Desk) -> None:
     await council(desk)
     ids = [(await held(desk, priority=number)).id for number in range(3)]
     asked = await by(desk, "bob", "list_approvals")
-    first = await approvals.list_approvals(desk.office, asked, ListApprovals(limit=2))
-    rest = await approvals.list_approvals(desk.office, asked, ListApprovals(limit=2, cursor=first.next))
+    first = await approvals_api.list_approvals(desk.office, asked, ListApprovals(limit=2))
+    rest = await approvals_api.list_approvals(desk.office, asked, ListApprovals(limit=2, cursor=first.next))
     assert [item.task_id for page in (first, rest) for item in page.items] == ids
     assert rest.next is None
 
@@ -72,7 +64,7 @@ async def test_a_long_list_is_cut_into_pages(desk: Desk) -> None:
 async def test_one_is_shown_with_all_that_counts(desk: Desk) -> None:
     await council(desk)
     task = await held(desk, description="a greeting")
-    seen = await approvals.get_approval(desk.office, await by(desk, "bob", "get_approval"), task.id)
+    seen = await approvals_api.get_approval(desk.office, await by(desk, "bob", "get_approval"), task.id)
 
     assert (seen.author, seen.description, seen.status) == ("ada", "a greeting", Status.REVIEWING)
     assert msgspec.json.decode(seen.args) == {"name": "Ada"}
@@ -88,8 +80,8 @@ async def test_large_arguments_are_shown_whole(desk: Desk) -> None:
     await council(desk)
     task = await held(desk)
     form = AmendApproval(digest=digest_of(task), args={"name": "x" * 300_000})
-    await approval_answers.amend_approval(desk.office, await by(desk, "bob", "amend_approval"), task.id, form)
-    seen = await approvals.get_approval(desk.office, LOCAL, task.id)
+    await approvals_api.amend_approval(desk.office, await by(desk, "bob", "amend_approval"), task.id, form)
+    seen = await approvals_api.get_approval(desk.office, LOCAL, task.id)
     assert msgspec.json.decode(seen.args) == {"name": "x" * 300_000}
 
 
@@ -133,7 +125,7 @@ async def test_changes_are_asked_for_with_a_reason(desk: Desk) -> None:
     with pytest.raises(NotPermitted):
         await by(desk, "cy", "dismiss_request")
     root = await by(desk, "root", "dismiss_request")
-    dismissed = await approval_answers.dismiss_request(desk.office, root, task.id, form)
+    dismissed = await approvals_api.dismiss_request(desk.office, root, task.id, form)
     assert dismissed.status is Status.REVIEWING
 
 
@@ -157,9 +149,9 @@ async def test_what_is_no_task_is_not_found(desk: Desk) -> None:
     task = await held(desk)
     for wrong in (ABSENT, "a{b}", f"{task.id}.1", "x" * 900):
         with pytest.raises(UnknownTask):
-            await approvals.get_approval(desk.office, LOCAL, wrong)
+            await approvals_api.get_approval(desk.office, LOCAL, wrong)
         with pytest.raises(UnknownTask):
-            await approval_answers.revoke_approval(desk.office, LOCAL, wrong, RevokeApproval(reason="x"))
+            await approvals_api.revoke_approval(desk.office, LOCAL, wrong, RevokeApproval(reason="x"))
 
 
 async def test_a_high_risk_takes_a_password_given_just_now(desk: Desk) -> None:
@@ -202,7 +194,7 @@ async def test_many_are_answered_each_by_itself(desk: Desk) -> None:
         password=PASSWORD,
     )
     bob = await by(desk, "bob", "respond_to_approvals")
-    done = await approval_answers.respond_to_approvals(desk.office, bob, form)
+    done = await approvals_api.respond_to_approvals(desk.office, bob, form)
     told = [(one.task_id, one.code or one.status) for one in done.items]
     assert told == [
         (good.id, Status.PENDING),
@@ -220,7 +212,7 @@ async def test_many_at_once_can_be_switched_off(desk: Desk) -> None:
     await runtime.switch(desk.office.stores, "batch_approvals", False, actor="root")
     form = AnswerApprovals(decision="approve", items=[BatchItem(task_id=task.id, digest=digest_of(task))])
     with pytest.raises(NotPermitted, match="batch_approvals"):
-        await approval_answers.respond_to_approvals(desk.office, await by(desk, "bob", "respond_to_approvals"), form)
+        await approvals_api.respond_to_approvals(desk.office, await by(desk, "bob", "respond_to_approvals"), form)
     assert (await get_task(desk.office, LOCAL, task.id, GetTask())).version == task.version
 
 
@@ -231,9 +223,9 @@ async def test_somebody_else_answers_for_this_one(desk: Desk) -> None:
     with pytest.raises(NotEligible):
         await answer(desk, cy, task)
     bob = await by(desk, "bob", "delegate_approval")
-    made = await approval_answers.delegate_approval(desk.office, bob, task.id, DelegateApproval(to="CY"))
+    made = await approvals_api.delegate_approval(desk.office, bob, task.id, DelegateApproval(to="CY"))
     assert (made.delegator, made.delegate, made.task_id) == ("bob", "cy", task.id)
-    assert await delegations.get_delegation(desk.office, LOCAL, made.id) == made
+    assert await approvals_api.get_delegation(desk.office, LOCAL, made.id) == made
 
     after = await answer(desk, cy, task, for_whom="Bob")
     assert after.state is GateState.APPROVED
@@ -244,9 +236,9 @@ async def test_a_reviewer_mends_a_task_and_others_answer(desk: Desk) -> None:
     task = await held(desk)
     bob = await by(desk, "bob", "amend_approval")
     with pytest.raises(InvalidTask):
-        await approval_answers.amend_approval(desk.office, bob, task.id, AmendApproval(digest=digest_of(task)))
+        await approvals_api.amend_approval(desk.office, bob, task.id, AmendApproval(digest=digest_of(task)))
     form = AmendApproval(digest=digest_of(task), args={"name": "Eve"}, description="better", reason="a slip")
-    mended = await approval_answers.amend_approval(desk.office, bob, task.id, form)
+    mended = await approvals_api.amend_approval(desk.office, bob, task.id, form)
     assert (mended.status, mended.arguments(), mended.description) == (Status.REVIEWING, {"name": "Eve"}, "better")
     assert await waiting_for(desk, "bob") == []
     assert await waiting_for(desk, "cy") == [task.id]
@@ -260,7 +252,7 @@ async def test_arguments_that_do_not_fit_change_nothing(desk: Desk) -> None:
     task = await held(desk)
     form = AmendApproval(digest=digest_of(task), args={"name": 7})
     with pytest.raises(InvalidArguments):
-        await approval_answers.amend_approval(desk.office, await by(desk, "bob", "amend_approval"), task.id, form)
+        await approvals_api.amend_approval(desk.office, await by(desk, "bob", "amend_approval"), task.id, form)
     assert (await get_task(desk.office, LOCAL, task.id, GetTask())).version == task.version
 
 
@@ -268,7 +260,7 @@ async def test_what_is_put_off_comes_back(desk: Desk) -> None:
     await council(desk)
     task = await held(desk)
     bob = await by(desk, "bob", "snooze_approval")
-    put_off = await approvals.snooze_approval(desk.office, bob, task.id, SnoozeApproval(seconds=60))
+    put_off = await approvals_api.snooze_approval(desk.office, bob, task.id, SnoozeApproval(seconds=60))
     assert (put_off.account, put_off.until) == ("bob", desk.clock.now() + 60_000)
     assert (await waiting_for(desk, "bob"), await waiting_for(desk, "cy")) == ([], [task.id])
     desk.clock.advance(61)
@@ -280,7 +272,7 @@ async def test_anybody_who_works_here_may_say_something(desk: Desk) -> None:
     task = await held(desk)
     agent = await desk.account("helper", Role.AGENT)
     form = NewComment(text="the name is right")
-    said = await approvals.comment_on_approval(desk.office, desk.asked(agent, "comment_on_approval"), task.id, form)
+    said = await approvals_api.comment_on_approval(desk.office, desk.asked(agent, "comment_on_approval"), task.id, form)
     assert said.review is not None
     assert [(each.by, each.text) for each in said.review.comments] == [("helper", "the name is right")]
     assert said.review.gate is not None
@@ -293,12 +285,12 @@ async def test_an_approval_is_taken_back_by_who_gave_it_or_an_admin(desk: Desk) 
     await answer(desk, await by(desk, "bob", "respond_to_approval"), task)
     form = RevokeApproval(reason="on second thoughts")
     with pytest.raises(NotPermitted):
-        await approval_answers.revoke_approval(desk.office, await by(desk, "cy", "revoke_approval"), task.id, form)
+        await approvals_api.revoke_approval(desk.office, await by(desk, "cy", "revoke_approval"), task.id, form)
     narrow = await through_token(desk, "root", "revoke_approval", Permission.VOTE, Permission.READ)
     with pytest.raises(NotPermitted, match="through this token"):
-        await approval_answers.revoke_approval(desk.office, narrow, task.id, form)
+        await approvals_api.revoke_approval(desk.office, narrow, task.id, form)
     bob = await by(desk, "bob", "revoke_approval")
-    assert (await approval_answers.revoke_approval(desk.office, bob, task.id, form)).status is Status.REVIEWING
+    assert (await approvals_api.revoke_approval(desk.office, bob, task.id, form)).status is Status.REVIEWING
 
 
 async def test_the_glass_is_broken_with_a_password(desk: Desk) -> None:
@@ -308,10 +300,10 @@ async def test_the_glass_is_broken_with_a_password(desk: Desk) -> None:
         await by(desk, "bob", "break_glass")
     root = await by(desk, "root", "break_glass")
     with pytest.raises(ReauthenticationNeeded):
-        await approval_answers.break_glass(desk.office, root, task.id, BreakGlass(reason="fire"))
+        await approvals_api.break_glass(desk.office, root, task.id, BreakGlass(reason="fire"))
     form = BreakGlass(reason="fire", password=PASSWORD)
     assert "horse" not in repr(form)
-    done = await approval_answers.break_glass(desk.office, root, task.id, form)
+    done = await approvals_api.break_glass(desk.office, root, task.id, form)
     assert done.status is Status.PENDING
     assert done.review is not None
     assert done.review.bypass is not None
@@ -322,10 +314,10 @@ async def test_figures_tell_what_waits_and_what_was_answered(desk: Desk) -> None
     await council(desk)
     task, _ = await held(desk), await held(desk)
     await answer(desk, await by(desk, "bob", "respond_to_approval"), task)
-    seen = await approvals.get_approval_stats(desk.office, LOCAL, GetApprovalStats())
+    seen = await approvals_api.get_approval_stats(desk.office, LOCAL, GetApprovalStats())
     assert (seen.waiting.count, seen.ended.outcomes["approved"]) == (1, 1)  # type: ignore[index]
     msgspec.json.encode(to_wire(seen))
-    own = await approvals.get_account_approval_stats(desk.office, LOCAL, "Bob")
+    own = await approvals_api.get_account_approval_stats(desk.office, LOCAL, "Bob")
     assert (own.account, own.pending, own.approved) == ("bob", 1, 1)
     with pytest.raises(UnknownAccount):
-        await approvals.get_account_approval_stats(desk.office, LOCAL, "nobody")
+        await approvals_api.get_account_approval_stats(desk.office, LOCAL, "nobody")

@@ -9,15 +9,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.audit import AuditEntry, AuditHead, first_break
-from ade.core.errors import AuditBroken
-from ade.core.web.forms.events import ExportAudit, ListAuditEntries
-from ade.core.web.forms.tasks import NewTask, Nothing
-from ade.core.web.problems import RequestRefused
-from ade.operations import audit, tasks
-from ade.operations.kit import Content
+from ade.accounts.model import Role
+from ade.errors import AuditBroken, NotPermitted
+from ade.events import api as events_api
+from ade.events.api import ExportAudit, ListAuditEntries
+from ade.events.audit_chain import AuditEntry, AuditHead, first_break
+from ade.server.pagination import RawContent
+from ade.server.problems import RequestRefused
+from ade.server.request_types import Nothing
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import NewTask
 from tests.operations.conftest import LOCAL, Desk
 
 
@@ -52,40 +53,40 @@ def tamper(folder: Path, body: bytes = b'{"type":"nothing.happened","at":1,"seq"
     connection.close()
 
 
-async def exported(content: Content) -> bytes:
+async def exported(content: RawContent) -> bytes:
     assert isinstance(content.body, AsyncIterator)
     return b"".join([part async for part in content.body])
 
 
 async def test_what_happened_is_copied_listed_and_holds(shop: Desk) -> None:
     log = await shop.office.stores.events.read(0, 100)
-    newest = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(limit=2))
+    newest = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(limit=2))
     assert [line.event for line in newest.items] == log[-2:]
 
-    first = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, limit=3))
-    second = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, cursor=first.next))
+    first = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, limit=3))
+    second = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, cursor=first.next))
     assert [line.event for line in (*first.items, *second.items)] == log
     task_id = log[1].task_id
     assert task_id is not None
-    of_one = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(task=(task_id,)))
+    of_one = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(task=(task_id,)))
     assert [line.seq for line in of_one.items] == [log[1].seq]
 
-    report = await audit.verify_audit(shop.office, LOCAL, Nothing())
+    report = await events_api.verify_audit(shop.office, LOCAL, Nothing())
     assert (report.holds, report.entries, report.seq, report.broken) == (True, len(log), log[-1].seq, None)
     assert report.hash == newest.items[-1].hash
 
 
 async def test_it_is_verified_once_at_a_time(shop: Desk) -> None:
     done = await asyncio.gather(
-        *[audit.verify_audit(shop.office, LOCAL, Nothing()) for _ in range(3)], return_exceptions=True
+        *[events_api.verify_audit(shop.office, LOCAL, Nothing()) for _ in range(3)], return_exceptions=True
     )
     refused = [each for each in done if isinstance(each, RequestRefused)]
     assert [each.problem.status for each in refused] == [503, 503]
-    assert (await audit.verify_audit(shop.office, LOCAL, Nothing())).holds
+    assert (await events_api.verify_audit(shop.office, LOCAL, Nothing())).holds
 
 
 async def test_an_export_can_be_verified_by_others(shop: Desk) -> None:
-    content = await audit.export_audit(shop.office, LOCAL, ExportAudit())
+    content = await events_api.export_audit(shop.office, LOCAL, ExportAudit())
     lines = (await exported(content)).splitlines()
     assert (content.media_type, content.file_name) == ("application/x-ndjson", "ade-audit.jsonl")
 
@@ -99,44 +100,44 @@ async def test_an_export_can_be_verified_by_others(shop: Desk) -> None:
     assert len(entries) == len(await shop.office.stores.events.read(0, 100))
     assert first_break(AuditHead(), entries) is None
 
-    rest = await audit.export_audit(shop.office, LOCAL, ExportAudit(after=entries[-2].seq))
+    rest = await events_api.export_audit(shop.office, LOCAL, ExportAudit(after=entries[-2].seq))
     assert (await exported(rest)).splitlines() == lines[-1:]
 
 
 async def test_tampering_is_an_answer_that_names_the_entry(shop: Desk, folder: Path) -> None:
-    assert (await audit.verify_audit(shop.office, LOCAL, Nothing())).holds
+    assert (await events_api.verify_audit(shop.office, LOCAL, Nothing())).holds
     tamper(folder)
-    report = await audit.verify_audit(shop.office, LOCAL, Nothing())
+    report = await events_api.verify_audit(shop.office, LOCAL, Nothing())
     third = (await shop.office.stores.events.read(0, 100))[2]
     assert not report.holds
     assert f"entry {third.seq}" in (report.broken or "")
 
 
 async def test_an_entry_that_is_no_event_is_shown_under_every_filter(shop: Desk, folder: Path) -> None:
-    await audit.verify_audit(shop.office, LOCAL, Nothing())
+    await events_api.verify_audit(shop.office, LOCAL, Nothing())
     tamper(folder, b"not JSON")
     third = (await shop.office.stores.events.read(0, 100))[2]
-    found = await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, type=("alert",)))
+    found = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, type=("alert",)))
     assert [(line.seq, line.event) for line in found.items] == [(third.seq, None)]
 
 
 async def test_a_copy_that_is_gone_is_noticed(shop: Desk, folder: Path) -> None:
-    assert (await audit.verify_audit(shop.office, LOCAL, Nothing())).holds
+    assert (await events_api.verify_audit(shop.office, LOCAL, Nothing())).holds
     audit_file(folder).unlink()
-    report = await audit.verify_audit(shop.office, LOCAL, Nothing())
+    report = await events_api.verify_audit(shop.office, LOCAL, Nothing())
     assert (report.holds, report.entries) == (False, 0)
     assert "removed" in (report.broken or "")
     with pytest.raises(AuditBroken):  # before anything is sent
-        await audit.export_audit(shop.office, LOCAL, ExportAudit())
+        await events_api.export_audit(shop.office, LOCAL, ExportAudit())
     with pytest.raises(AuditBroken):
-        await audit.list_audit_entries(shop.office, LOCAL, ListAuditEntries())
+        await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries())
 
 
 async def test_what_is_in_memory_leaves_nothing_to_audit(shop: Desk) -> None:
     office = replace(shop.office, audit=None)
-    assert (await audit.list_audit_entries(office, LOCAL, ListAuditEntries())).items == ()
-    assert (await audit.verify_audit(office, LOCAL, Nothing())).holds
-    assert await exported(await audit.export_audit(office, LOCAL, ExportAudit())) == b""
+    assert (await events_api.list_audit_entries(office, LOCAL, ListAuditEntries())).items == ()
+    assert (await events_api.verify_audit(office, LOCAL, Nothing())).holds
+    assert await exported(await events_api.export_audit(office, LOCAL, ExportAudit())) == b""
 
 
 async def test_operators_look_and_admins_take_it_away(desk: Desk) -> None:

@@ -2,12 +2,10 @@
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import IllegalTransition, InvalidFilter, InvalidTask, UnknownTask
-from ade.core.fingerprint import UnknownFingerprint
-from ade.core.lifecycle import Status
-from ade.core.web.forms.tasks import (
+from ade.accounts.model import Role
+from ade.errors import IllegalTransition, InvalidFilter, InvalidTask, NotPermitted, UnknownTask
+from ade.tasks.api import dead_letters, tasks
+from ade.tasks.api.requests import (
     BulkAction,
     DeadLetters,
     Discard,
@@ -15,11 +13,12 @@ from ade.core.web.forms.tasks import (
     ListDeadLetterGroups,
     ListDeadLetters,
     NewTask,
-    Retry,
+    RetryTask,
     TaskFilter,
 )
-from ade.operations import bulk, dead_letters, task_finding, tasks
-from ade.queue.bulk import Reach, Reached
+from ade.tasks.bulk import BulkPreview, BulkReport
+from ade.tasks.decisions import UnknownFingerprint
+from ade.tasks.lifecycle import Status
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.running import failed
 
@@ -29,14 +28,14 @@ async def test_a_bulk_cancel_is_counted_first_and_then_done_in_steps(desk: Desk)
     other = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
     action = BulkAction(action="cancel", filter=TaskFilter(tag="old"), reason="no need", limit=3)
 
-    assert await bulk.preview_bulk_action(desk.office, LOCAL, action) == Reach(count=5)
-    first = await bulk.run_bulk_action(desk.office, LOCAL, action)
-    second = await bulk.run_bulk_action(desk.office, LOCAL, action)
-    third = await bulk.run_bulk_action(desk.office, LOCAL, action)
+    assert await dead_letters.preview_bulk_action(desk.office, LOCAL, action) == BulkPreview(count=5)
+    first = await dead_letters.run_bulk_action(desk.office, LOCAL, action)
+    second = await dead_letters.run_bulk_action(desk.office, LOCAL, action)
+    third = await dead_letters.run_bulk_action(desk.office, LOCAL, action)
 
-    assert first == Reached(changed=tuple(ids[:3]), is_more=True)
-    assert second == Reached(changed=tuple(ids[3:]))
-    assert third == Reached(changed=())
+    assert first == BulkReport(changed=tuple(ids[:3]), is_more=True)
+    assert second == BulkReport(changed=tuple(ids[3:]))
+    assert third == BulkReport(changed=())
     found = await desk.office.stores.tasks.get([*ids, other.id])
     assert [task and task.status for task in found] == [Status.CANCELLED] * 5 + [Status.PENDING]
     assert {task.reason for task in found if task is not None} == {"no need", None}
@@ -47,26 +46,26 @@ async def test_failed_tasks_are_dealt_with_once(desk: Desk, action: str) -> None
     letters = [await failed(desk) for _ in range(3)]
     await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
     body = BulkAction(action=action, filter=TaskFilter(name="greet"), reason="seen")  # type: ignore[arg-type]
-    assert (await bulk.preview_bulk_action(desk.office, LOCAL, body)).count == 3
-    assert (await bulk.run_bulk_action(desk.office, LOCAL, body)).changed == tuple(task.id for task in letters)
-    assert await bulk.run_bulk_action(desk.office, LOCAL, body) == Reached(changed=())
+    assert (await dead_letters.preview_bulk_action(desk.office, LOCAL, body)).count == 3
+    assert (await dead_letters.run_bulk_action(desk.office, LOCAL, body)).changed == tuple(task.id for task in letters)
+    assert await dead_letters.run_bulk_action(desk.office, LOCAL, body) == BulkReport(changed=())
 
 
 async def test_a_filter_that_says_nothing_reaches_nothing(desk: Desk) -> None:
     made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
-    for run in (bulk.preview_bulk_action, bulk.run_bulk_action):
+    for run in (dead_letters.preview_bulk_action, dead_letters.run_bulk_action):
         with pytest.raises(InvalidFilter):
             await run(desk.office, LOCAL, BulkAction(action="cancel", filter=TaskFilter()))
     over = BulkAction(action="cancel", filter=TaskFilter(status=[Status.COMPLETED]))
-    assert (await bulk.preview_bulk_action(desk.office, LOCAL, over)).count == 0
-    assert await bulk.run_bulk_action(desk.office, LOCAL, over) == Reached(changed=())
+    assert (await dead_letters.preview_bulk_action(desk.office, LOCAL, over)).count == 0
+    assert await dead_letters.run_bulk_action(desk.office, LOCAL, over) == BulkReport(changed=())
     assert await desk.office.stores.tasks.get([made.id]) == [made]
 
 
 async def test_nothing_is_discarded_without_a_reason(desk: Desk) -> None:
     letter = await failed(desk)
     with pytest.raises(InvalidTask):
-        await bulk.run_bulk_action(
+        await dead_letters.run_bulk_action(
             desk.office, LOCAL, BulkAction(action="discard", filter=TaskFilter(name="greet"), reason=" ")
         )
     assert await desk.office.stores.tasks.get([letter.id]) == [letter]
@@ -126,17 +125,17 @@ async def test_which_dead_letters_must_be_said(desk: Desk, wrong: DeadLetters) -
 
 async def test_one_dead_letter_is_edited_and_replayed_or_discarded(desk: Desk) -> None:
     one, two = await failed(desk), await failed(desk)
-    again = await dead_letters.replay_dead_letter(desk.office, LOCAL, one.id, Retry(args={"name": "Bob"}))
+    again = await dead_letters.replay_dead_letter(desk.office, LOCAL, one.id, RetryTask(args={"name": "Bob"}))
     gone = await dead_letters.discard_dead_letter(desk.office, LOCAL, two.id, Discard(reason="seen"))
     assert (again.arguments(), gone.discarded, gone.reason) == ({"name": "Bob"}, True, "seen")
     with pytest.raises(IllegalTransition):
         await dead_letters.discard_dead_letter(desk.office, LOCAL, one.id, Discard(reason="seen"))
     with pytest.raises(UnknownTask):
-        await dead_letters.replay_dead_letter(desk.office, LOCAL, "x", Retry())
+        await dead_letters.replay_dead_letter(desk.office, LOCAL, "x", RetryTask())
 
 
 async def test_a_page_of_large_dead_letters_has_fewer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (task_finding, dead_letters):
+    for module in (tasks, dead_letters):
         monkeypatch.setattr(module, "LARGEST_PAGE", 10_000)
     sizes = [3_000, 3_000, 20_000, 10, *[3_000] * 6]
     ids = [(await failed(desk, args={"text": "x" * size})).id for size in sizes]

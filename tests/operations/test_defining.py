@@ -5,19 +5,16 @@ from typing import Any
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User
-from ade.core.admission import is_own_step
-from ade.core.agent_runs.names import NOTIFY
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import InvalidTask, UnknownName
-from ade.core.records import Definition
-from ade.core.web.forms.tasks import ListNames, NewTask
-from ade.core.web.forms.workers import NewDefinition, RegisterWorker
-from ade.core.webhooks.names import DELIVER
-from ade.governance import web_names
-from ade.operations import task_reading, workers
-from ade.operations.tasks import create_task
+from ade.accounts.model import Role, User
+from ade.errors import InvalidTask, NotPermitted, UnknownName
+from ade.tasks.admission import is_own_step
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import ListNames, NewTask
+from ade.tasks.api.tasks import create_task
+from ade.tasks.identifiers import DELIVER, NOTIFY
+from ade.tasks.model import Definition
+from ade.worker.api import workers
+from ade.worker.api.requests import NewDefinition, RegisterWorker
 from tests.operations.conftest import LOCAL, Desk
 
 OWN_STEPS = ["greet:preview", "greet:rollback", NOTIFY, DELIVER]
@@ -109,7 +106,7 @@ async def test_definitions_of_one_worker_have_a_limit(desk: Desk) -> None:
 
 async def test_definitions_of_one_account_have_a_limit(desk: Desk) -> None:
     bob, eve = await desk.account("bob", Role.WORKER), await desk.account("eve", Role.WORKER)
-    for begin in range(0, web_names.MOST_NAMES, 500):
+    for begin in range(0, workers.MOST_NAMES, 500):
         await register(desk, bob, *(NewDefinition(name=f"n{begin + n}") for n in range(500)))
         await workers.deregister_worker(desk.office, desk.asked(bob, "deregister_worker"), "one")
     with pytest.raises(InvalidTask, match="1,001 names"):
@@ -132,7 +129,7 @@ async def test_schemas_of_one_account_have_a_limit(desk: Desk) -> None:
 
     seen, cursor = list[str](), None
     while True:
-        page = await task_reading.list_definitions(desk.office, LOCAL, ListNames(limit=500, cursor=cursor))
+        page = await tasks.list_definitions(desk.office, LOCAL, ListNames(limit=500, cursor=cursor))
         assert sum(len(str(each.schema)) for each in page.items) < 600_000
         seen += [each.name for each in page.items]
         if (cursor := page.next) is None:

@@ -2,15 +2,16 @@
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.errors import InvalidFilter
-from ade.core.events import Event
-from ade.core.web.forms.events import ListEvents
-from ade.core.web.forms.tasks import NewTask
-from ade.core.web.problems import RequestRefused
-from ade.operations import events, tasks
-from ade.operations.kit import Asked
-from ade.queue.tasks import cancel
+from ade.accounts.model import Role
+from ade.errors import InvalidFilter
+from ade.events import api as events_api
+from ade.events.api import ListEvents
+from ade.events.model import Event
+from ade.server.operations import RequestContext
+from ade.server.problems import RequestRefused
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import NewTask
+from ade.tasks.service import cancel
 from tests.operations.conftest import LOCAL, Desk
 
 
@@ -24,7 +25,7 @@ async def pages(desk: Desk, **fields: object) -> list[list[Event]]:
     """All pages of a list, one after the other."""
     found, cursor = [], None
     while True:
-        page = await events.list_events(desk.office, LOCAL, ListEvents(**fields, cursor=cursor))  # type: ignore[arg-type]
+        page = await events_api.list_events(desk.office, LOCAL, ListEvents(**fields, cursor=cursor))  # type: ignore[arg-type]
         found.append(list(page.items))
         if page.next is None:
             return found
@@ -35,7 +36,7 @@ async def test_the_newest_are_told_or_those_behind_a_place(desk: Desk) -> None:
     await happened(desk, 7)
     log = await desk.office.stores.events.read(0, 100)
 
-    newest = await events.list_events(desk.office, LOCAL, ListEvents(limit=3))
+    newest = await events_api.list_events(desk.office, LOCAL, ListEvents(limit=3))
     assert (newest.items, newest.next) == (log[-3:], None)
     assert await pages(desk, after=0, limit=3) == [log[:3], log[3:6], log[6:]]
     assert await pages(desk, after=log[4].seq) == [log[5:]]
@@ -48,7 +49,7 @@ async def test_they_are_filtered_as_a_stream_is(desk: Desk) -> None:
     await happened(desk, 2)
 
     async def types(**fields: object) -> list[str]:
-        newest = await events.list_events(desk.office, LOCAL, ListEvents(**fields))  # type: ignore[arg-type]
+        newest = await events_api.list_events(desk.office, LOCAL, ListEvents(**fields))  # type: ignore[arg-type]
         [behind] = await pages(desk, after=0, **fields)
         assert newest.items == behind
         return [event.type for event in behind]
@@ -64,14 +65,14 @@ async def test_a_filter_that_nothing_fits_is_answered_in_portions(desk: Desk) ->
     await happened(desk, 6_000)
     await happened(desk, 1, "at.last")
 
-    first = await events.list_events(desk.office, LOCAL, ListEvents(type=("at.last",), after=0))
+    first = await events_api.list_events(desk.office, LOCAL, ListEvents(type=("at.last",), after=0))
     assert (first.items, first.next is None) == ([], False)
-    second = await events.list_events(
+    second = await events_api.list_events(
         desk.office, LOCAL, ListEvents(type=("at.last",), after=0, cursor=first.next, limit=10)
     )
     assert ([event.type for event in second.items], second.next) == (["at.last"], None)
     with pytest.raises(RequestRefused):
-        await events.list_events(desk.office, LOCAL, ListEvents(after=0, cursor=first.next))  # of another filter
+        await events_api.list_events(desk.office, LOCAL, ListEvents(after=0, cursor=first.next))  # of another filter
 
 
 @pytest.mark.parametrize(
@@ -87,14 +88,16 @@ async def test_a_filter_that_nothing_fits_is_answered_in_portions(desk: Desk) ->
 )
 async def test_what_is_no_filter_is_refused(desk: Desk, query: ListEvents) -> None:
     with pytest.raises(InvalidFilter):
-        await events.list_events(desk.office, LOCAL, query)
+        await events_api.list_events(desk.office, LOCAL, query)
 
 
 async def test_whoever_may_look_sees_all_of_them(desk: Desk) -> None:
     await happened(desk, 1)
     for role in (Role.VIEWER, Role.AGENT):
         asked = desk.asked(await desk.account(f"a-{role}", role), "list_events")
-        assert "alert" in [event.type for event in (await events.list_events(desk.office, asked, ListEvents())).items]
+        assert "alert" in [
+            event.type for event in (await events_api.list_events(desk.office, asked, ListEvents())).items
+        ]
 
 
 async def test_how_people_get_in_is_told_to_who_operates_alone(desk: Desk) -> None:
@@ -104,13 +107,13 @@ async def test_how_people_get_in_is_told_to_who_operates_alone(desk: Desk) -> No
     for kind in hidden:
         await happened(desk, 15, kind)
 
-    async def types(asked: Asked, **fields: object) -> set[str]:
+    async def types(asked: RequestContext, **fields: object) -> set[str]:
         form = ListEvents(limit=50, **fields)  # type: ignore[arg-type]
-        return {event.type for event in (await events.list_events(desk.office, asked, form)).items}
+        return {event.type for event in (await events_api.list_events(desk.office, asked, form)).items}
 
     viewer = desk.asked(await desk.account("vera", Role.VIEWER), "list_events")
     operator = desk.asked(await desk.account("olga", Role.OPERATOR), "list_events")
-    newest = await events.list_events(desk.office, viewer, ListEvents(limit=40))
+    newest = await events_api.list_events(desk.office, viewer, ListEvents(limit=40))
     assert [event.type for event in newest.items] == ["user.changed"] * 38 + ["user.added"] * 2
     assert await types(viewer, after=0) == {"user.changed"}
     assert await types(viewer, type=("session.*", "token.created")) == set()

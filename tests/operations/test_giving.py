@@ -7,21 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.giving import check_giving, is_giving
-from ade.core.accounts.permissions import Permission, Role
-from ade.core.accounts.tokens import Token
-from ade.core.accounts.users import User
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.web.forms.accounts import ChangeUser, NewToken, NewUser, SetPassword
-from ade.core.web.forms.approvals import NewDelegation
-from ade.governance.authenticating import local_caller
-from ade.operations import delegations, tokens, users
-from ade.operations.kit import Asked
+from ade.accounts import api as accounts_api
+from ade.accounts.api import ChangeUser, NewToken, NewUser, SetPassword
+from ade.accounts.authentication import local_caller
+from ade.accounts.authorization import check_grant, is_grant
+from ade.accounts.model import Caller, Permission, Role, Token, User
+from ade.approvals import api as approvals_api
+from ade.approvals.api import NewDelegation
+from ade.errors import NotPermitted
+from ade.server.operations import RequestContext
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.people import PASSWORD, as_caller, by, person, through_token
 
-Ask = Callable[[str], Awaitable[Asked]]
+Ask = Callable[[str], Awaitable[RequestContext]]
 NARROW = (Permission.READ, Permission.ADMINISTER)
 ROLES = st.frozensets(st.sampled_from([*map(str, Role), "dba"]))
 
@@ -37,27 +35,35 @@ async def _giving(desk: Desk, ask: Ask) -> None:
     """All ways to become a reviewer, and then the others."""
     office = desk.office
     another = "another one, long"
-    ways: list[tuple[str, Callable[[Asked], Awaitable[Any]]]] = [
+    ways: list[tuple[str, Callable[[RequestContext], Awaitable[Any]]]] = [
         (
             "create_user",
-            lambda by: users.create_user(office, by, NewUser(id="eve", roles=["Reviewer"], password=another)),
+            lambda by: accounts_api.create_user(office, by, NewUser(id="eve", roles=["Reviewer"], password=another)),
         ),
-        ("change_user", lambda by: users.change_user(office, by, "vera", ChangeUser(more_roles=["reviewer"]))),
-        ("change_user", lambda by: users.change_user(office, by, "vera", ChangeUser(roles=["admin"]))),
-        ("change_user", lambda by: users.change_user(office, by, "bob", ChangeUser(more_roles=["dba"]))),
-        ("change_user", lambda by: users.change_user(office, by, "bob", ChangeUser(person="vera"))),
-        ("set_user_password", lambda by: users.set_user_password(office, by, "Bob", SetPassword(password=another))),
-        ("set_user_password", lambda by: users.set_user_password(office, by, "root", SetPassword(password=another))),
-        ("create_login_link", lambda by: users.create_login_link(office, by, "bob")),
+        ("change_user", lambda by: accounts_api.change_user(office, by, "vera", ChangeUser(more_roles=["reviewer"]))),
+        ("change_user", lambda by: accounts_api.change_user(office, by, "vera", ChangeUser(roles=["admin"]))),
+        ("change_user", lambda by: accounts_api.change_user(office, by, "bob", ChangeUser(more_roles=["dba"]))),
+        ("change_user", lambda by: accounts_api.change_user(office, by, "bob", ChangeUser(person="vera"))),
+        (
+            "set_user_password",
+            lambda by: accounts_api.set_user_password(office, by, "Bob", SetPassword(password=another)),
+        ),
+        (
+            "set_user_password",
+            lambda by: accounts_api.set_user_password(office, by, "root", SetPassword(password=another)),
+        ),
+        ("create_login_link", lambda by: accounts_api.create_login_link(office, by, "bob")),
     ]
     for operation, way in ways:
         with pytest.raises(NotPermitted, match=r"cannot give access to .* vote"):
             await way(await ask(operation))
-    await users.change_user(office, LOCAL, "bob", ChangeUser(is_active=False))
+    await accounts_api.change_user(office, LOCAL, "bob", ChangeUser(is_active=False))
     with pytest.raises(NotPermitted):
-        await users.change_user(office, await ask("change_user"), "bob", ChangeUser(is_active=True))
+        await accounts_api.change_user(office, await ask("change_user"), "bob", ChangeUser(is_active=True))
     with pytest.raises(NotPermitted):  # it might be switched on later
-        await users.set_user_password(office, await ask("set_user_password"), "bob", SetPassword(password=another))
+        await accounts_api.set_user_password(
+            office, await ask("set_user_password"), "bob", SetPassword(password=another)
+        )
 
 
 async def test_who_answers_for_a_program_is_said_by_who_votes(desk: Desk) -> None:
@@ -69,12 +75,14 @@ async def test_who_answers_for_a_program_is_said_by_who_votes(desk: Desk) -> Non
     without_vote = [each for each in every if each is not Permission.VOTE]
     for asked in (await through_token(desk, "root", "change_user", *without_vote), as_caller(local, "change_user")):
         with pytest.raises(NotPermitted, match="bob could then approve what it does"):
-            await users.change_user(office, asked, "bot", change)
-        await users.change_user(office, asked, "bot", ChangeUser(owner="bob", display_name="Bot"))
+            await accounts_api.change_user(office, asked, "bot", change)
+        await accounts_api.change_user(office, asked, "bot", ChangeUser(owner="bob", display_name="Bot"))
     narrow = await through_token(desk, "root", "change_user", Permission.ADMINISTER, Permission.VOTE)
     with pytest.raises(NotPermitted, match="cannot give access to bot"):
-        await users.change_user(office, narrow, "bot", change)
-    changed = await users.change_user(office, await through_token(desk, "root", "change_user", *every), "bot", change)
+        await accounts_api.change_user(office, narrow, "bot", change)
+    changed = await accounts_api.change_user(
+        office, await through_token(desk, "root", "change_user", *every), "bot", change
+    )
     assert changed.record.owner == "olga"
 
 
@@ -86,7 +94,7 @@ async def test_a_token_that_is_not_for_votes_delegates_none(desk: Desk, scopes: 
             await through_token(desk, "root", operation, *scopes)
     only_votes = await through_token(desk, "root", "create_delegation", Permission.VOTE)
     with pytest.raises(NotPermitted, match="cannot decide on a delegation of bob"):
-        await delegations.create_delegation(
+        await approvals_api.create_delegation(
             desk.office, only_votes, NewDelegation(delegator="bob", delegate="root", ends=60.0)
         )
 
@@ -97,8 +105,10 @@ async def test_a_token_that_is_for_less_gives_less(desk: Desk) -> None:
     narrow = await through_token(desk, "root", "create_token", *NARROW)
     for form in (NewToken(account="olga"), NewToken(account="olga", scopes=frozenset({Permission.OPERATE}))):
         with pytest.raises(NotPermitted, match="operate: root has not that permission through this token"):
-            await tokens.create_token(desk.office, narrow, form)
-    made = await tokens.create_token(desk.office, narrow, NewToken(account="olga", scopes=frozenset({Permission.READ})))
+            await accounts_api.create_token(desk.office, narrow, form)
+    made = await accounts_api.create_token(
+        desk.office, narrow, NewToken(account="olga", scopes=frozenset({Permission.READ}))
+    )
     assert made.scopes == {Permission.READ}
 
 
@@ -106,13 +116,13 @@ async def test_who_never_votes_makes_nobody_who_does(desk: Desk) -> None:
     await _people(desk)
     local = await local_caller(desk.office.stores)
 
-    async def ask(operation: str) -> Asked:
+    async def ask(operation: str) -> RequestContext:
         return as_caller(local, operation)
 
     await _giving(desk, ask)
-    made = await users.create_user(desk.office, await ask("create_user"), NewUser(id="otto", roles=["operator"]))
+    made = await accounts_api.create_user(desk.office, await ask("create_user"), NewUser(id="otto", roles=["operator"]))
     assert made.record.roles == ["operator"]
-    await users.create_login_link(desk.office, await ask("create_login_link"), "otto")
+    await accounts_api.create_login_link(desk.office, await ask("create_login_link"), "otto")
 
 
 async def test_to_take_something_away_one_needs_not_have_it(desk: Desk) -> None:
@@ -120,10 +130,10 @@ async def test_to_take_something_away_one_needs_not_have_it(desk: Desk) -> None:
 
     async def changed(**fields: Any) -> list[str]:
         asked = await through_token(desk, "root", "change_user", *NARROW)
-        return (await users.change_user(desk.office, asked, "bob", ChangeUser(**fields))).record.roles
+        return (await accounts_api.change_user(desk.office, asked, "bob", ChangeUser(**fields))).record.roles
 
     assert await changed(display_name="Robert") == ["reviewer"]
-    await users.set_user_password(
+    await accounts_api.set_user_password(
         desk.office, await through_token(desk, "root", "set_user_password", *NARROW), "bob", SetPassword(remove=True)
     )
     assert await changed(roles=["viewer"]) == ["viewer"]
@@ -133,8 +143,8 @@ async def test_to_take_something_away_one_needs_not_have_it(desk: Desk) -> None:
 async def test_an_admin_with_all_permissions_gives_them(desk: Desk) -> None:
     await _people(desk)
     root = await by(desk, "root", "create_user")
-    await users.create_user(desk.office, root, NewUser(id="eve", roles=["admin"], password=PASSWORD))
-    await users.create_login_link(desk.office, await by(desk, "root", "create_login_link"), "bob")
+    await accounts_api.create_user(desk.office, root, NewUser(id="eve", roles=["admin"], password=PASSWORD))
+    await accounts_api.create_login_link(desk.office, await by(desk, "root", "create_login_link"), "bob")
     events = await desk.office.stores.events.newest(2)
     assert [(event.type, event.actor) for event in events] == [("user.added", "root"), ("login_link.created", "root")]
 
@@ -146,9 +156,9 @@ def test_whatever_is_given_the_giver_has(
     token = None if scopes is None else Token(id="t", account="root", scopes=scopes, created_at=0, expires_at=1)
     caller = Caller(user=User(id="root", roles=of_caller), token=token)
     old, new = User(id="bob", roles=before), User(id="bob", roles=after)
-    assert is_giving(old, new) or new.permissions <= old.permissions
+    assert is_grant(old, new) or new.permissions <= old.permissions
     try:
-        check_giving(caller, new)
+        check_grant(caller, new)
     except NotPermitted:
         assert not new.permissions <= caller.permissions
     else:

@@ -5,28 +5,34 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ade.agents.inboxes import DurableInbox
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.inbox.errors import InboxBusy, InboxFull, InvalidInbox, InvalidInboxItem, UnknownInbox, UnknownInboxItem
-from ade.core.inbox.items import ItemKind, ItemSource
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import ClearReason, ReturnReason
-from ade.core.web.etags import tag_of_version
-from ade.core.web.forms.inboxes import ClearInbox, ListInboxes, NewInboxItem, PutInboxItems
-from ade.core.web.problems import RequestRefused
-from ade.insight.inboxes import PutItems
-from ade.operations import inboxes
-from ade.operations.kit import Asked
+from ade.accounts.model import Role
+from ade.agents.conversations import api as conversations_api
+from ade.agents.conversations.api import ClearInbox, ListInboxes, NewInboxItem, PutInboxItems, PutItems
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import ClearReason, ReturnReason
+from ade.agents.conversations.model import (
+    InboxBusy,
+    InboxFull,
+    InboxLimits,
+    InvalidInboxItem,
+    ItemKind,
+    ItemSource,
+    UnknownInbox,
+    UnknownInboxItem,
+)
+from ade.errors import InvalidInbox, NotPermitted
+from ade.server.etags import tag_of_version
+from ade.server.operations import RequestContext
+from ade.server.problems import RequestRefused
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received, sent
 
 CLEAR = ClearInbox(reason=ClearReason.CANCELLED)
 
 
-async def say(desk: Desk, inbox: str, *texts: str, asked: Asked = LOCAL, **more: Any) -> PutItems:
+async def say(desk: Desk, inbox: str, *texts: str, asked: RequestContext = LOCAL, **more: Any) -> PutItems:
     items = [NewInboxItem(content=text) for text in texts]
-    return await inboxes.put_inbox_items(desk.office, asked, inbox, PutInboxItems(items=items, **more))
+    return await conversations_api.put_inbox_items(desk.office, asked, inbox, PutInboxItems(items=items, **more))
 
 
 async def test_a_conversation_is_told_something_and_shows_it(desk: Desk) -> None:
@@ -34,52 +40,52 @@ async def test_a_conversation_is_told_something_and_shows_it(desk: Desk) -> None
     put = await say(desk, "team/conv-1", "one", "two", asked=desk.asked(bot, "put_inbox_items"))
     assert [one.item_id for one in put.items] == ["q-1", "q-2"]
     await say(desk, "conv-2", "hello", consumer="greet")
-    seen = await inboxes.get_inbox(desk.office, LOCAL, "team/conv-1")
+    seen = await conversations_api.get_inbox(desk.office, LOCAL, "team/conv-1")
     assert [(item.content, item.author) for item in seen.items] == [("one", "bot"), ("two", "bot")]
     assert (seen.waiting, seen.taken, received(seen)) == (2, 0, seen)
 
-    first = await inboxes.list_inboxes(desk.office, LOCAL, ListInboxes(limit=1))
-    rest = await inboxes.list_inboxes(desk.office, LOCAL, ListInboxes(limit=1, cursor=first.next))
+    first = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes(limit=1))
+    rest = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes(limit=1, cursor=first.next))
     assert [(one.id, one.waiting) for page in (first, rest) for one in page.items] == [
         ("conv-2", 1),
         ("team/conv-1", 2),
     ]
     assert rest.next is None
     assert [received(one) for one in first.items] == first.items
-    after = await inboxes.list_inboxes(desk.office, LOCAL, ListInboxes(after="conv-2"))
+    after = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes(after="conv-2"))
     assert [one.id for one in after.items] == ["team/conv-1"]
 
 
 async def test_what_is_sent_under_a_key_is_put_in_once(desk: Desk) -> None:
     body = PutInboxItems(items=[NewInboxItem(content="a", key="k"), NewInboxItem(content="a", key="k")])
-    once = await inboxes.put_inbox_items(desk.office, LOCAL, "c", body)
+    once = await conversations_api.put_inbox_items(desk.office, LOCAL, "c", body)
     assert [(one.is_new, one.item_id) for one in once.items] == [(True, "q-1"), (False, None)]
-    again = await inboxes.put_inbox_items(desk.office, LOCAL, "c", body)
+    again = await conversations_api.put_inbox_items(desk.office, LOCAL, "c", body)
     assert [one.is_new for one in again.items] == [False, False]
-    assert len((await inboxes.get_inbox(desk.office, LOCAL, "c")).items) == 1
+    assert len((await conversations_api.get_inbox(desk.office, LOCAL, "c")).items) == 1
 
 
 async def test_all_are_put_in_or_none(desk: Desk) -> None:
     limits = InboxLimits(max_items=2, hard_max_items=2)
     barrier = NewInboxItem(kind=ItemKind.APPROVAL_RESULT, text="yes")
-    await DurableInbox(desk.office.stores, "c", limits=limits).enqueue(inboxes._new_item(LOCAL, barrier))
-    before = await inboxes.get_inbox(desk.office, LOCAL, "c")
+    await DurableInbox(desk.office.stores, "c", limits=limits).enqueue(conversations_api._new_item(LOCAL, barrier))
+    before = await conversations_api.get_inbox(desk.office, LOCAL, "c")
     with pytest.raises(InboxFull):
-        await inboxes.put_inbox_items(desk.office, LOCAL, "c", PutInboxItems(items=[barrier, barrier]))
-    assert await inboxes.get_inbox(desk.office, LOCAL, "c") == before
+        await conversations_api.put_inbox_items(desk.office, LOCAL, "c", PutInboxItems(items=[barrier, barrier]))
+    assert await conversations_api.get_inbox(desk.office, LOCAL, "c") == before
 
     bad = NewInboxItem(kind=ItemKind.MESSAGE, text="no content")
     for wrong in (bad, NewInboxItem(content=" \n"), NewInboxItem(content=[]), NewInboxItem(content="x" * 300_000)):
         with pytest.raises(InvalidInboxItem):
-            await inboxes.put_inbox_items(desk.office, LOCAL, "c", PutInboxItems(items=[barrier, wrong]))
+            await conversations_api.put_inbox_items(desk.office, LOCAL, "c", PutInboxItems(items=[barrier, wrong]))
     with pytest.raises(InvalidInbox):
         await say(desk, "two words", "hi")
-    assert await inboxes.get_inbox(desk.office, LOCAL, "c") == before
+    assert await conversations_api.get_inbox(desk.office, LOCAL, "c") == before
 
 
 async def test_old_items_that_give_way_are_named(desk: Desk) -> None:
     await DurableInbox(desk.office.stores, "c", limits=InboxLimits(max_items=1, hard_max_items=3)).enqueue(
-        inboxes._new_item(LOCAL, NewInboxItem(content="old"))
+        conversations_api._new_item(LOCAL, NewInboxItem(content="old"))
     )
     assert (await say(desk, "c", "new")).dropped == ["q-1"]
 
@@ -93,15 +99,15 @@ async def test_another_consumer_takes_more_than_to_say_something(desk: Desk) -> 
     await say(desk, "e", "what others have said")
     with pytest.raises(NotPermitted):
         await say(desk, "e", "to me", asked=asked, consumer="agent:coder")
-    assert (await inboxes.get_inbox(desk.office, LOCAL, "e")).waiting == 1
+    assert (await conversations_api.get_inbox(desk.office, LOCAL, "e")).waiting == 1
     await say(desk, "c", "hi", asked=asked, consumer="agent:coder")
     with pytest.raises(NotPermitted):
         await say(desk, "c", "mine now", asked=asked, consumer="greet")
-    seen = await inboxes.get_inbox(desk.office, LOCAL, "c")
+    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
     assert (seen.consumer, seen.waiting) == ("agent:coder", 2)
     olga = await desk.account("olga")
     assert (await say(desk, "c", "hi", asked=desk.asked(olga, "put_inbox_items"), consumer="greet")).is_fed
-    assert (await inboxes.get_inbox(desk.office, LOCAL, "c")).consumer == "greet"
+    assert (await conversations_api.get_inbox(desk.office, LOCAL, "c")).consumer == "greet"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +125,11 @@ async def test_nobody_speaks_for_ade_who_may_not_operate(desk: Desk, forged: dic
     bot, olga = await desk.account("bot", Role.AGENT), await desk.account("olga")
     body = PutInboxItems(items=[NewInboxItem(content="hi"), NewInboxItem(**forged)])
     with pytest.raises(NotPermitted):
-        await inboxes.put_inbox_items(desk.office, desk.asked(bot, "put_inbox_items"), "c", body)
+        await conversations_api.put_inbox_items(desk.office, desk.asked(bot, "put_inbox_items"), "c", body)
     with pytest.raises(UnknownInbox):
-        await inboxes.get_inbox(desk.office, LOCAL, "c")
+        await conversations_api.get_inbox(desk.office, LOCAL, "c")
     for asked in (desk.asked(olga, "put_inbox_items"), LOCAL):
-        assert (await inboxes.put_inbox_items(desk.office, asked, asked.actor, body)).items[1].is_new
+        assert (await conversations_api.put_inbox_items(desk.office, asked, asked.actor, body)).items[1].is_new
 
 
 async def test_agents_say_what_agents_say(desk: Desk) -> None:
@@ -134,7 +140,7 @@ async def test_agents_say_what_agents_say(desk: Desk) -> None:
         NewInboxItem(kind=ItemKind.OVERLAY_ACTION, text="opened"),
     ]
     asked = desk.asked(bot, "put_inbox_items")
-    put = await inboxes.put_inbox_items(desk.office, asked, "c", PutInboxItems(items=items))
+    put = await conversations_api.put_inbox_items(desk.office, asked, "c", PutInboxItems(items=items))
     assert [one.is_new for one in put.items] == [True, True, True]
 
 
@@ -142,7 +148,7 @@ async def test_the_lease_of_a_batch_is_nobody_elses(desk: Desk) -> None:
     await say(desk, "c", "one", "two")
     inbox = DurableInbox(desk.office.stores, "c")
     await inbox.take_items(1, lease_id="secret-lease", holder="pump", lease_ms=60_000)
-    seen = await inboxes.get_inbox(desk.office, LOCAL, "c")
+    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
     assert seen.batch is not None
     assert (seen.batch.holder, seen.batch.lease_ms, [item.is_taken for item in seen.items]) == (
         "pump",
@@ -150,44 +156,44 @@ async def test_the_lease_of_a_batch_is_nobody_elses(desk: Desk) -> None:
         [True, False],
     )
     assert "secret-lease" not in str(sent(seen))
-    listed = await inboxes.list_inboxes(desk.office, LOCAL, ListInboxes())
+    listed = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes())
     assert [(one.holder, one.lease_ms) for one in listed.items] == [("pump", 60_000)]
 
     with pytest.raises(UnknownInboxItem):
-        await inboxes.remove_inbox_item(desk.office, LOCAL, "c", "q-1")
+        await conversations_api.remove_inbox_item(desk.office, LOCAL, "c", "q-1")
     with pytest.raises(InboxBusy):
-        await inboxes.reset_inbox(desk.office, LOCAL, "c")
+        await conversations_api.reset_inbox(desk.office, LOCAL, "c")
     await inbox.give_back("secret-lease", ReturnReason.RELEASED)
-    await inboxes.reset_inbox(desk.office, LOCAL, "c")
-    await inboxes.remove_inbox_item(desk.office, LOCAL, "c", "q-1")
-    assert [item.id for item in (await inboxes.get_inbox(desk.office, LOCAL, "c")).items] == ["q-2"]
+    await conversations_api.reset_inbox(desk.office, LOCAL, "c")
+    await conversations_api.remove_inbox_item(desk.office, LOCAL, "c", "q-1")
+    assert [item.id for item in (await conversations_api.get_inbox(desk.office, LOCAL, "c")).items] == ["q-2"]
 
 
 async def test_only_what_was_seen_is_cleared(desk: Desk) -> None:
     await say(desk, "c", "one")
-    seen = await inboxes.get_inbox(desk.office, LOCAL, "c")
+    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
     await say(desk, "c", "two")
     meant = replace(LOCAL, if_match=str(tag_of_version(seen.version)))
     with pytest.raises(RequestRefused) as refused:
-        await inboxes.clear_inbox(desk.office, meant, "c", CLEAR)
+        await conversations_api.clear_inbox(desk.office, meant, "c", CLEAR)
     assert refused.value.problem.status == 412
-    seen = await inboxes.get_inbox(desk.office, LOCAL, "c")
+    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
     meant = replace(LOCAL, if_match=str(tag_of_version(seen.version)))
-    assert (await inboxes.clear_inbox(desk.office, meant, "c", CLEAR)).cleared == ["q-1", "q-2"]
-    assert (await inboxes.clear_inbox(desk.office, LOCAL, "c", CLEAR)).cleared == []
+    assert (await conversations_api.clear_inbox(desk.office, meant, "c", CLEAR)).cleared == ["q-1", "q-2"]
+    assert (await conversations_api.clear_inbox(desk.office, LOCAL, "c", CLEAR)).cleared == []
 
 
 async def test_what_does_not_exist_is_not_made_by_looking(desk: Desk) -> None:
     for unknown in ("c", "two words", "{x}", "x" * 300):
         with pytest.raises(UnknownInbox):
-            await inboxes.get_inbox(desk.office, LOCAL, unknown)
+            await conversations_api.get_inbox(desk.office, LOCAL, unknown)
         with pytest.raises(UnknownInbox):
-            await inboxes.clear_inbox(desk.office, LOCAL, unknown, CLEAR)
+            await conversations_api.clear_inbox(desk.office, LOCAL, unknown, CLEAR)
         with pytest.raises(UnknownInbox):
-            await inboxes.remove_inbox_item(desk.office, LOCAL, unknown, "q-1")
+            await conversations_api.remove_inbox_item(desk.office, LOCAL, unknown, "q-1")
         with pytest.raises(UnknownInbox):
-            await inboxes.reset_inbox(desk.office, LOCAL, unknown)
-    assert (await inboxes.list_inboxes(desk.office, LOCAL, ListInboxes())).items == []
+            await conversations_api.reset_inbox(desk.office, LOCAL, unknown)
+    assert (await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes())).items == []
     bot = await desk.account("bot", Role.AGENT)
     for operation in ("clear_inbox", "remove_inbox_item", "reset_inbox"):
         with pytest.raises(NotPermitted):

@@ -7,20 +7,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import InvalidFilter
-from ade.core.lifecycle import Status
-from ade.core.web.forms.events import StatsSeries
-from ade.core.web.forms.health import GetHealth
-from ade.core.web.forms.tasks import NewTask
-from ade.core.web.problems import RequestRefused
-from ade.core.web.wire import from_wire, plan_of, to_wire
-from ade.insight.figures.keeping import FigureKeeper, FigureOptions
-from ade.insight.findings import Verdict
-from ade.insight.overview import Overview
-from ade.insight.series import Series
-from ade.operations import health, stats, tasks
+from ade.accounts.model import Role
+from ade.errors import InvalidFilter, NotPermitted
+from ade.events import api as events_api
+from ade.events.api import StatsSeries
+from ade.events.metrics import Series
+from ade.events.metrics_collector import MetricsCollector, MetricsOptions
+from ade.server import api as server_api
+from ade.server.api import GetHealth
+from ade.server.health import FindingsVerdict
+from ade.server.problems import RequestRefused
+from ade.server.wire_format import from_wire, plan_of, to_wire
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import NewTask
+from ade.tasks.lifecycle import Status
+from ade.tasks.overview import Overview
 from tests.operations.conftest import LOCAL, Desk
 
 
@@ -32,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_how_things_stand_goes_over_the_wire_whole(desk: Desk) -> None:
     await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", queue="a"))
-    seen = await stats.get_stats(desk.office, LOCAL)
+    seen = await events_api.get_stats(desk.office, LOCAL)
     assert (seen.total(Status.PENDING), seen.throughput.created_per_s > 0) == (1, True)
     assert [worker.worker.id for worker in seen.workers] == ["w"]
 
@@ -45,15 +46,15 @@ async def test_how_things_stand_goes_over_the_wire_whole(desk: Desk) -> None:
 async def test_figures_over_time_are_told_step_by_step(desk: Desk) -> None:
     for name in ("greet", "greet"):
         await tasks.create_task(desk.office, LOCAL, NewTask(name=name))
-    await FigureKeeper(desk.office.stores, FigureOptions()).keep()
+    await MetricsCollector(desk.office.stores, MetricsOptions()).keep()
 
-    told = await stats.get_stats_series(desk.office, LOCAL, StatsSeries())
+    told = await events_api.get_stats_series(desk.office, LOCAL, StatsSeries())
     assert (told.step_s, sum(point.enqueued for point in told.points)) == (60, 2)
     assert told.until - told.since >= 3_600_000
     sent = msgspec.json.encode(to_wire(told))
     assert b'"until":"20' in sent
     assert from_wire(msgspec.json.decode(sent, type=plan_of(Series).wire), Series) == told
-    other = await stats.get_stats_series(desk.office, LOCAL, StatsSeries(queue="other"))
+    other = await events_api.get_stats_series(desk.office, LOCAL, StatsSeries(queue="other"))
     assert sum(point.enqueued for point in other.points) == 0
 
     now = datetime.fromtimestamp(desk.clock.now() / 1000, UTC)
@@ -64,36 +65,38 @@ async def test_figures_over_time_are_told_step_by_step(desk: Desk) -> None:
         StatsSeries(until=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),  # on a whole step it is past all years
     ):
         with pytest.raises(InvalidFilter):
-            await stats.get_stats_series(desk.office, LOCAL, wrong)
+            await events_api.get_stats_series(desk.office, LOCAL, wrong)
 
 
 async def test_health_says_what_deserves_attention(desk: Desk) -> None:
-    assert (await health.get_health(desk.office, LOCAL, GetHealth())).verdict is Verdict.OK  # it has just begun
+    assert (
+        await server_api.get_health(desk.office, LOCAL, GetHealth())
+    ).verdict is FindingsVerdict.OK  # it has just begun
     desk.clock.advance(20)
-    report = await health.get_health(desk.office, LOCAL, GetHealth())
+    report = await server_api.get_health(desk.office, LOCAL, GetHealth())
     checks = {finding.check for finding in report.findings}
     assert checks >= {"store", "workers", "queues", "event log", "audit", "duties"}
     assert "invariants" not in checks
-    assert report.verdict is Verdict.PROBLEM
+    assert report.verdict is FindingsVerdict.PROBLEM
     told = " ".join(finding.sentence for finding in report.findings)
     assert "w renews its leases but has not gone round for 20 s" in told
 
     await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
     desk.clock.advance(600)
-    report = await health.get_health(desk.office, LOCAL, GetHealth(thorough=True))
-    assert report.verdict is Verdict.WARNING
+    report = await server_api.get_health(desk.office, LOCAL, GetHealth(thorough=True))
+    assert report.verdict is FindingsVerdict.WARNING
     assert "w has been silent" in " ".join(finding.sentence for finding in report.findings)
     assert [f.sentence for f in report.findings if f.check == "invariants"] == ["all hold"]
     msgspec.json.encode(to_wire(report))
 
 
 async def test_a_thorough_look_is_taken_once_at_a_time(desk: Desk) -> None:
-    looks = [health.get_health(desk.office, LOCAL, GetHealth(thorough=True)) for _ in range(3)]
+    looks = [server_api.get_health(desk.office, LOCAL, GetHealth(thorough=True)) for _ in range(3)]
     done = await asyncio.gather(*looks, return_exceptions=True)
     refused = [each for each in done if isinstance(each, RequestRefused)]
     assert [each.problem.status for each in refused] == [503, 503]
     assert refused[0].problem.headers["Retry-After"] == "10"
-    await health.get_health(desk.office, LOCAL, GetHealth(thorough=True))
+    await server_api.get_health(desk.office, LOCAL, GetHealth(thorough=True))
 
 
 async def test_all_see_figures_and_operators_see_health(desk: Desk) -> None:

@@ -2,21 +2,21 @@
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.errors import IdempotencyConflict, InvalidTask
-from ade.core.records import Task
-from ade.core.web.forms.tasks import BatchTask, ListTasks, NewTask, NewTasks
-from ade.core.web.forms.work import Claim, CompleteRun
-from ade.core.web.forms.workers import NewDefinition, RegisterWorker
-from ade.core.web.idempotency import own_task_key
-from ade.operations import task_finding, tasks, work, workers
-from ade.operations.kit import Asked
+from ade.accounts.model import Role
+from ade.errors import IdempotencyConflict, InvalidTask
+from ade.server.idempotency import own_task_key
+from ade.server.operations import RequestContext
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import BatchTask, ListTasks, NewTask, NewTasks
+from ade.tasks.model import Task
+from ade.worker.api import runs, workers
+from ade.worker.api.requests import Claim, CompleteRun, NewDefinition, RegisterWorker
 from tests.operations.conftest import LOCAL, Desk
 
 ABSENT = "019a0000-0000-7000-8000-000000000000"
 
 
-async def make(desk: Desk, asked: Asked, **more: object) -> Task:
+async def make(desk: Desk, asked: RequestContext, **more: object) -> Task:
     return await tasks.create_task(desk.office, asked, NewTask(name="greet", **more))  # type: ignore[arg-type]
 
 
@@ -33,7 +33,7 @@ async def test_nobody_names_anothers_task_as_the_parent(desk: Desk) -> None:
     batch = NewTasks(tasks=[BatchTask(name="greet"), BatchTask(name="greet", parent=of_bob.id)])
     with pytest.raises(InvalidTask, match="parent"):
         await tasks.create_tasks(desk.office, desk.asked(eve, "create_tasks"), batch)
-    assert len((await task_finding.list_tasks(desk.office, LOCAL, ListTasks())).items) == 1
+    assert len((await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items) == 1
 
     olga = desk.asked(await desk.account("olga"), "create_task")
     for asked in (by_bob, olga, LOCAL):
@@ -50,7 +50,7 @@ async def test_a_worker_names_what_it_runs(desk: Desk) -> None:
         await make(desk, by_hand, parent=parent.id)
     form = RegisterWorker(definitions=[NewDefinition(name="greet")])
     await workers.register_worker(desk.office, desk.asked(hand, "register_worker"), "one", form)
-    [run] = (await work.claim_tasks(desk.office, desk.asked(hand, "claim_tasks"), Claim(worker="one"))).runs
+    [run] = (await runs.claim_tasks(desk.office, desk.asked(hand, "claim_tasks"), Claim(worker="one"))).runs
     child = await make(desk, by_hand, parent=parent.id, key="k")
     assert (child.parent_id, child.idempotency_key) == (parent.id, "k")  # as the next run, elsewhere, would have it
     assert (await make(desk, LOCAL, parent=parent.id, key="k")).id == child.id
@@ -58,7 +58,7 @@ async def test_a_worker_names_what_it_runs(desk: Desk) -> None:
         child = await make(desk, by_hand, parent=parent.id, key=others)
         assert child.idempotency_key == f"account:hand:{others}"
     body = CompleteRun(task_id=parent.id)
-    await work.complete_run(desk.office, desk.asked(hand, "complete_run"), run.run_id, body)
+    await runs.complete_run(desk.office, desk.asked(hand, "complete_run"), run.run_id, body)
     with pytest.raises(InvalidTask):
         await make(desk, by_hand, parent=parent.id)
 

@@ -2,14 +2,13 @@
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import InvalidTask, QueueFull, UnknownQueue
-from ade.core.lifecycle import Status
-from ade.core.web.forms.queues import LimitQueue, ListQueues, PauseQueue
-from ade.core.web.forms.tasks import NewTask
-from ade.operations import queues
-from ade.operations.tasks import create_task
+from ade.accounts.model import Role
+from ade.errors import InvalidTask, NotPermitted, QueueFull, UnknownQueue
+from ade.tasks.api import queues
+from ade.tasks.api.queues import LimitQueue, ListQueues, PauseQueue
+from ade.tasks.api.requests import NewTask
+from ade.tasks.api.tasks import create_task
+from ade.tasks.lifecycle import Status
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received
 

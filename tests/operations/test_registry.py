@@ -7,13 +7,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from msgspec import NODEFAULT, Struct, structs
 
-from ade.core.web.answers import Content
-from ade.core.web.hiding import hidden_of
-from ade.core.web.routes.table import ROUTE_OF, ROUTES
-from ade.core.web.routing import Route
-from ade.core.web.seen import inside_of
-from ade.core.web.wire import is_moment, plan_of
-from ade.operations.registry import MODULES, check_shape, has_operation, shape_of
+from ade.server.pagination import RawContent
+from ade.server.registry import MODULES, check_shape, has_operation, shape_of
+from ade.server.routes import ROUTE_OF, ROUTES
+from ade.server.routing import Route
+from ade.server.wire_direct import redaction_plan_of
+from ade.server.wire_format import is_moment, plan_of, private_fields_of
 from tests.architecture.repository import SOURCE
 
 
@@ -24,12 +23,12 @@ def test_every_route_has_an_operation_and_every_operation_a_route() -> None:
 
 def test_every_operation_is_registered_where_it_is() -> None:
     written = {
-        module.stem: [
+        ".".join(("ade", *module.relative_to(SOURCE).with_suffix("").parts)): [
             node.name
             for node in ast.parse(module.read_text()).body
             if isinstance(node, ast.AsyncFunctionDef) and node.name in ROUTE_OF
         ]
-        for module in sorted((SOURCE / "operations").glob("*.py"))
+        for module in sorted([*SOURCE.rglob("api*.py"), *SOURCE.glob("*/api/*.py")])
     }
     assert {name: sorted(found) for name, found in written.items() if found} == {
         name: sorted(found) for name, found in MODULES.items()
@@ -59,17 +58,17 @@ def kinds_of(kind: Any, known: set[type[Struct]]) -> Iterator[type[Struct]]:
 def answered() -> list[type[Struct]]:
     known: set[type[Struct]] = set()
     answers = [shape_of(route.operation).answer for route in ROUTES]
-    return [kind for answer in answers if answer not in (None, Content) for kind in kinds_of(answer, known)]
+    return [kind for answer in answers if answer not in (None, RawContent) for kind in kinds_of(answer, known)]
 
 
 @pytest.mark.parametrize("kind", answered(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
 def test_a_record_that_is_answered_can_be_had_back(kind: type[Struct]) -> None:
     plan_of(kind)
-    inside_of(kind)  # what is hidden has a default
+    redaction_plan_of(kind)  # what is hidden has a default
     hints = get_type_hints(kind)
     for field in structs.fields(kind):
         hint, default = hints[field.name], field.default
-        if field.name in hidden_of(kind) or default is NODEFAULT:
+        if field.name in private_fields_of(kind) or default is NODEFAULT:
             continue
         if type(None) in get_args(hint):
             assert default is None, f"None is left out, and {field.name} would come back as {default!r}"

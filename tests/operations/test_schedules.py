@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from ade.core.errors import (
+from ade.errors import (
     AdeError,
     InvalidArguments,
     InvalidSchedule,
@@ -16,11 +16,11 @@ from ade.core.errors import (
     UnknownName,
     UnknownSchedule,
 )
-from ade.core.web.etags import tag_of_version
-from ade.core.web.forms.schedules import ListSchedules, PutSchedule
-from ade.core.web.problems import RequestRefused
-from ade.operations import schedules
-from ade.queue import schedules as use_cases
+from ade.server.etags import tag_of_version
+from ade.server.problems import RequestRefused
+from ade.tasks import schedules as tasks_schedules
+from ade.tasks.api import schedules
+from ade.tasks.api.schedules import ListSchedules, PutSchedule
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received
 
@@ -76,7 +76,7 @@ async def test_of_several_who_saw_the_same_one_writes(desk: Desk) -> None:
 
     async def write(cron: str) -> bool:
         try:
-            await use_cases.replace(desk.office.stores, seen, structs.replace(seen, cron=cron), actor="x")
+            await tasks_schedules.replace(desk.office.stores, seen, structs.replace(seen, cron=cron), actor="x")
         except StaleWrite:
             return False
         return True

@@ -5,24 +5,26 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from ade.core.accounts.permissions import Role
-from ade.core.errors import IllegalTransition, InvalidTask, ResultExpired, UnknownName, UnknownTask
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.outcome import Succeeded
-from ade.core.records import OutputLine, Task
-from ade.core.task import succeed
-from ade.core.web.etags import tag_of_version
-from ade.core.web.forms.tasks import Cancel, EditTask, ListLines, ListNames, NewTask, Nothing, Retry
-from ade.core.web.problems import RequestRefused
-from ade.operations import task_changes, task_reading, tasks
-from ade.operations.kit import Asked, Page
-from ade.ports import ClaimRequest
+from ade.accounts.model import Role
+from ade.errors import IllegalTransition, InvalidTask, ResultExpired, UnknownName, UnknownTask
+from ade.events.model import Event
+from ade.server.etags import tag_of_version
+from ade.server.operations import RequestContext
+from ade.server.pagination import Page
+from ade.server.problems import RequestRefused
+from ade.server.request_types import Nothing
+from ade.stores.ports import ClaimRequest
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import Cancel, EditTask, ListLines, ListNames, NewTask, RetryTask
+from ade.tasks.decisions import succeed
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import OutputLine, Task
+from ade.tasks.outcomes import Succeeded
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.running import approved, failed
 
 
-async def draft(desk: Desk, asked: Asked = LOCAL) -> Task:
+async def draft(desk: Desk, asked: RequestContext = LOCAL) -> Task:
     return await tasks.create_task(desk.office, asked, NewTask(name="greet", draft=True))
 
 
@@ -36,26 +38,26 @@ async def test_a_draft_is_edited_and_submitted(desk: Desk) -> None:
     asked = desk.asked(ann, "edit_task", if_match=match(made), tag_required=True)
     body = EditTask(args={"name": "Ada"}, description="says hello", priority=2, tags=["x"], resources=["db:main"])
 
-    edited = await task_changes.edit_task(desk.office, asked, made.id, body)
+    edited = await tasks.edit_task(desk.office, asked, made.id, body)
 
     assert (edited.arguments(), edited.description, edited.priority) == ({"name": "Ada"}, "says hello", 2)
     assert (edited.tags, edited.resources) == (("x",), ("db:main",))
-    submitted = await task_changes.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
+    submitted = await tasks.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
     assert submitted.status is Status.REVIEWING
     with pytest.raises(IllegalTransition):
-        await task_changes.edit_task(desk.office, LOCAL, made.id, EditTask(priority=1))
+        await tasks.edit_task(desk.office, LOCAL, made.id, EditTask(priority=1))
 
 
 async def test_an_edit_names_the_version_it_means(desk: Desk) -> None:
     ann = await desk.account("ann")
     made = await draft(desk)
     with pytest.raises(RequestRefused) as unsaid:
-        await task_changes.edit_task(
+        await tasks.edit_task(
             desk.office, desk.asked(ann, "edit_task", tag_required=True), made.id, EditTask(priority=1)
         )
     asked = desk.asked(ann, "edit_task", if_match=match(made), tag_required=True)
     answers = await asyncio.gather(
-        *(task_changes.edit_task(desk.office, asked, made.id, EditTask(priority=each)) for each in (1, 2)),
+        *(tasks.edit_task(desk.office, asked, made.id, EditTask(priority=each)) for each in (1, 2)),
         return_exceptions=True,
     )
     assert unsaid.value.problem.status == 428
@@ -68,30 +70,30 @@ async def test_an_edit_names_the_version_it_means(desk: Desk) -> None:
 async def test_an_edit_that_says_nothing_is_refused(desk: Desk) -> None:
     made = await draft(desk)
     with pytest.raises(InvalidTask):
-        await task_changes.edit_task(desk.office, LOCAL, made.id, EditTask())
+        await tasks.edit_task(desk.office, LOCAL, made.id, EditTask())
     with pytest.raises(InvalidTask):
-        await task_changes.edit_task(desk.office, LOCAL, made.id, EditTask(priority=77))
+        await tasks.edit_task(desk.office, LOCAL, made.id, EditTask(priority=77))
     assert await desk.office.stores.tasks.get([made.id]) == [made]
 
 
 async def test_a_failed_task_runs_again_perhaps_with_other_arguments(desk: Desk) -> None:
     made = await failed(desk)
     with pytest.raises(RequestRefused):
-        await task_changes.retry_task(desk.office, Asked(actor="x", if_match='"1"'), made.id, Retry())
-    again = await task_changes.retry_task(desk.office, LOCAL, made.id, Retry(args={"name": "Bob"}))
+        await tasks.retry_task(desk.office, RequestContext(actor="x", if_match='"1"'), made.id, RetryTask())
+    again = await tasks.retry_task(desk.office, LOCAL, made.id, RetryTask(args={"name": "Bob"}))
     assert (again.status, again.generation, again.arguments()) == (Status.PENDING, 2, {"name": "Bob"})
     with pytest.raises(IllegalTransition):
-        await task_changes.retry_task(desk.office, LOCAL, made.id, Retry(args={"name": "Eve"}))
+        await tasks.retry_task(desk.office, LOCAL, made.id, RetryTask(args={"name": "Eve"}))
 
 
 @pytest.mark.parametrize("operation", ["retry_task", "edit_task", "submit_task", "apply_task", "roll_back_task"])
 async def test_a_foreign_task_is_none_at_all(desk: Desk, operation: str) -> None:
     agent, other = await desk.account("agent-a", Role.AGENT), await desk.account("agent-b", Role.AGENT)
     made = await draft(desk, desk.asked(agent, "create_task"))
-    body = {"retry_task": Retry(), "edit_task": EditTask(priority=1)}.get(operation, Nothing())
+    body = {"retry_task": RetryTask(), "edit_task": EditTask(priority=1)}.get(operation, Nothing())
     for task_id in (made.id, "no id", "../etc"):
         with pytest.raises(UnknownTask):
-            await getattr(task_changes, operation)(desk.office, desk.asked(other, operation), task_id, body)
+            await getattr(tasks, operation)(desk.office, desk.asked(other, operation), task_id, body)
     assert await desk.office.stores.tasks.get([made.id]) == [made]
 
 
@@ -99,12 +101,12 @@ async def test_an_approved_task_that_waits_for_a_hand_is_started(desk: Desk) -> 
     ann = await desk.account("ann")
     asked = desk.asked(ann, "create_task")
     made = await tasks.create_task(desk.office, asked, NewTask(name="greet", draft=True, start="by_hand"))
-    submitted = await task_changes.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
+    submitted = await tasks.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
     assert (submitted.status, (await approved(desk, submitted)).status) == (Status.REVIEWING, Status.APPROVED)
     stale = desk.asked(ann, "apply_task", if_match=match(made))
     with pytest.raises(RequestRefused):
-        await task_changes.apply_task(desk.office, stale, made.id, Nothing())
-    started = await task_changes.apply_task(desk.office, desk.asked(ann, "apply_task"), made.id, Nothing())
+        await tasks.apply_task(desk.office, stale, made.id, Nothing())
+    started = await tasks.apply_task(desk.office, desk.asked(ann, "apply_task"), made.id, Nothing())
     assert started.status is Status.PENDING
 
 
@@ -112,18 +114,18 @@ async def test_what_nobody_can_undo_is_not_rolled_back(desk: Desk) -> None:
     ann = await desk.account("ann")
     made = await failed(desk)
     with pytest.raises(UnknownName):
-        await task_changes.roll_back_task(desk.office, desk.asked(ann, "roll_back_task"), made.id, Nothing())
+        await tasks.roll_back_task(desk.office, desk.asked(ann, "roll_back_task"), made.id, Nothing())
 
 
 async def test_the_result_is_answered_whole(desk: Desk) -> None:
     stores, text = desk.office.stores, '"' + "x" * 200_000 + '"'
     made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
-    assert (await task_reading.get_task_result(desk.office, LOCAL, made.id)).result is None
+    assert (await tasks.get_task_result(desk.office, LOCAL, made.id)).result is None
     [run] = await stores.tasks.claim(ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"})))
     result = await desk.office.payloads.spill(run.id, "1.1.result", Raw(text.encode()))
     await stores.tasks.commit(succeed(run, Succeeded(result), now=desk.clock.now()))
 
-    answer = await task_reading.get_task_result(desk.office, LOCAL, made.id)
+    answer = await tasks.get_task_result(desk.office, LOCAL, made.id)
 
     assert (answer.status, bytes(answer.result or b"")) == (Status.COMPLETED, text.encode())
 
@@ -136,18 +138,18 @@ async def test_a_result_that_was_kept_for_a_time_is_gone_afterwards(desk: Desk) 
     desk.clock.advance(11)
     await stores.sweeps.expire_results(10)
     with pytest.raises(ResultExpired):
-        await task_reading.get_task_result(desk.office, LOCAL, made.id)
+        await tasks.get_task_result(desk.office, LOCAL, made.id)
 
 
 async def test_a_page_of_long_lines_ends_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_reading, "LARGEST_PAGE", 1_000)
+    monkeypatch.setattr(tasks, "LARGEST_PAGE", 1_000)
     made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
     sizes = [400, 400, 400, 2_000, 10, 10]
     lines = [OutputLine(task_id=made.id, run_id="r", attempt=1, at=1, text="x" * size) for size in sizes]
     await desk.office.stores.outputs.append(lines)
     pages, cursor = list[list[int]](), None
     while True:
-        found = await task_reading.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=6, cursor=cursor))
+        found = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=6, cursor=cursor))
         pages.append([len(each.text) for each in found.items])
         if (cursor := found.next) is None:
             break
@@ -158,25 +160,25 @@ async def test_output_and_events_are_read_page_by_page(desk: Desk) -> None:
     made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
     line = {"task_id": made.id, "run_id": "r", "attempt": 1, "at": 1}
     await desk.office.stores.outputs.append([OutputLine(**line, text=str(each)) for each in range(5)])  # type: ignore[arg-type]
-    first = await task_reading.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=3))
-    rest = await task_reading.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=3, cursor=first.next))
+    first = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=3))
+    rest = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=3, cursor=first.next))
     assert [each.text for page in (first, rest) for each in page.items] == list("01234")
     assert rest.next is None
     later = ListLines(after=first.items[-1].seq)
-    assert [each.text for each in (await task_reading.get_task_output(desk.office, LOCAL, made.id, later)).items] == [
+    assert [each.text for each in (await tasks.get_task_output(desk.office, LOCAL, made.id, later)).items] == [
         "3",
         "4",
     ]
-    await task_changes.cancel_task(desk.office, LOCAL, made.id, Cancel())
-    events: Page[Event] = await task_reading.list_task_events(desk.office, LOCAL, made.id, ListLines())
+    await tasks.cancel_task(desk.office, LOCAL, made.id, Cancel())
+    events: Page[Event] = await tasks.list_task_events(desk.office, LOCAL, made.id, ListLines())
     assert [each.type for each in events.items] == ["task.created", "task.cancelled"]
     with pytest.raises(UnknownTask):
-        await task_reading.list_task_events(desk.office, LOCAL, "no id", ListLines())
+        await tasks.list_task_events(desk.office, LOCAL, "no id", ListLines())
 
 
 async def test_why_it_waits_and_which_names_there_are(desk: Desk) -> None:
     made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", delay=60))
-    explained = await task_reading.explain_task(desk.office, LOCAL, made.id)
+    explained = await tasks.explain_task(desk.office, LOCAL, made.id)
     assert "delayed" in explained.codes
-    known = await task_reading.list_definitions(desk.office, LOCAL, ListNames())
+    known = await tasks.list_definitions(desk.office, LOCAL, ListNames())
     assert [each.name for each in known.items] == ["greet"]

@@ -4,11 +4,11 @@ from typing import Literal
 
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.errors import DependencyCycle, InvalidTask, UnknownDependency, UnknownName, UnknownTask
-from ade.core.lifecycle import Status
-from ade.core.web.forms.tasks import BatchTask, Cancel, GetTask, ListTasks, NewTask, NewTasks
-from ade.operations import task_changes, task_finding, tasks
+from ade.accounts.model import Role
+from ade.errors import DependencyCycle, InvalidTask, UnknownDependency, UnknownName, UnknownTask
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import BatchTask, Cancel, GetTask, ListTasks, NewTask, NewTasks
+from ade.tasks.lifecycle import Status
 from tests.operations.conftest import LOCAL, Desk
 
 
@@ -16,18 +16,18 @@ async def test_a_task_is_made_found_and_cancelled(desk: Desk) -> None:
     made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", args={"name": "Ada"}, tags=["a"]))
     assert (made.status, made.author_id, made.arguments()) == (Status.PENDING, "tester", {"name": "Ada"})
 
-    found = await task_finding.list_tasks(desk.office, LOCAL, ListTasks(tag="a"))
+    found = await tasks.list_tasks(desk.office, LOCAL, ListTasks(tag="a"))
     assert [task.id for task in found.items] == [made.id]
 
-    cancelled = await task_changes.cancel_task(desk.office, LOCAL, made.id, Cancel(reason="no need"))
+    cancelled = await tasks.cancel_task(desk.office, LOCAL, made.id, Cancel(reason="no need"))
     assert (cancelled.status, cancelled.reason) == (Status.CANCELLED, "no need")
-    assert await task_finding.get_task(desk.office, LOCAL, made.id, GetTask()) == cancelled
+    assert await tasks.get_task(desk.office, LOCAL, made.id, GetTask()) == cancelled
 
 
 async def test_a_list_goes_on_where_its_page_ended(desk: Desk) -> None:
     ids = [(await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))).id for _ in range(5)]
-    first = await task_finding.list_tasks(desk.office, LOCAL, ListTasks(order="oldest", limit=3))
-    second = await task_finding.list_tasks(desk.office, LOCAL, ListTasks(order="oldest", limit=3, cursor=first.next))
+    first = await tasks.list_tasks(desk.office, LOCAL, ListTasks(order="oldest", limit=3))
+    second = await tasks.list_tasks(desk.office, LOCAL, ListTasks(order="oldest", limit=3, cursor=first.next))
     assert [task.id for page in (first, second) for task in page.items] == ids
     assert second.next is None
 
@@ -37,7 +37,7 @@ async def test_a_page_of_large_tasks_has_fewer(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, order: Literal["oldest", "newest"]
 ) -> None:
     """Five hundred with all that they may have in them would be more than a server has memory for."""
-    monkeypatch.setattr(task_finding, "LARGEST_PAGE", 10_000)
+    monkeypatch.setattr(tasks, "LARGEST_PAGE", 10_000)
     sizes = [3_000, 10, 3_000, 3_000, 20_000, 10, 10, 3_000, 3_000, 3_000, 3_000]
     ids = [
         (await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", args={"text": "x" * size}))).id
@@ -45,7 +45,7 @@ async def test_a_page_of_large_tasks_has_fewer(
     ]
     seen, cursor = list[str](), None
     while True:
-        found = await task_finding.list_tasks(desk.office, LOCAL, ListTasks(order=order, limit=8, cursor=cursor))
+        found = await tasks.list_tasks(desk.office, LOCAL, ListTasks(order=order, limit=8, cursor=cursor))
         assert len(found.items) == 1 or sum(len(task.args) for task in found.items) <= 10_000
         seen += [task.id for task in found.items]
         if (cursor := found.next) is None:
@@ -56,19 +56,19 @@ async def test_a_page_of_large_tasks_has_fewer(
 async def test_an_unknown_name_stores_nothing(desk: Desk) -> None:
     with pytest.raises(UnknownName):
         await tasks.create_task(desk.office, LOCAL, NewTask(name="gret"))
-    assert (await task_finding.list_tasks(desk.office, LOCAL, ListTasks())).items == []
+    assert (await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items == []
 
 
 async def test_an_agent_cannot_tell_a_foreign_task_from_none(desk: Desk) -> None:
     agent, other = await desk.account("agent-a", Role.AGENT), await desk.account("agent-b", Role.AGENT)
     made = await tasks.create_task(desk.office, desk.asked(agent, "create_task"), NewTask(name="greet"))
     with pytest.raises(UnknownTask) as refused:
-        await task_changes.cancel_task(desk.office, desk.asked(other, "cancel_task"), made.id, Cancel())
+        await tasks.cancel_task(desk.office, desk.asked(other, "cancel_task"), made.id, Cancel())
     absent = "019" + made.id[3:-1] + ("0" if made.id[-1] != "0" else "1")
     with pytest.raises(UnknownTask) as missing:
-        await task_changes.cancel_task(desk.office, desk.asked(other, "cancel_task"), absent, Cancel())
+        await tasks.cancel_task(desk.office, desk.asked(other, "cancel_task"), absent, Cancel())
     assert refused.value.detail.replace(made.id, absent) == missing.value.detail
-    cancelled = await task_changes.cancel_task(desk.office, desk.asked(agent, "cancel_task"), made.id, Cancel())
+    cancelled = await tasks.cancel_task(desk.office, desk.asked(agent, "cancel_task"), made.id, Cancel())
     assert cancelled.status is Status.CANCELLED
 
 
@@ -107,7 +107,7 @@ async def test_one_mistake_in_many_stores_nothing(desk: Desk, wrong: list[BatchT
         await tasks.create_tasks(desk.office, LOCAL, NewTasks(tasks=wrong))
     if error is not UnknownDependency:
         assert "tasks[" in str(refused.value)
-    assert (await task_finding.list_tasks(desk.office, LOCAL, ListTasks())).items == []
+    assert (await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items == []
 
 
 async def test_a_repeated_request_for_many_makes_them_once(desk: Desk) -> None:
@@ -117,19 +117,19 @@ async def test_a_repeated_request_for_many_makes_them_once(desk: Desk) -> None:
     again = await tasks.create_tasks(desk.office, desk.asked(user, "create_tasks", key="k1"), batch)
     ids = [task.id for task in first.items]
     assert ([task.id for task in again.items], first.earlier, again.earlier) == (ids, [], ids)
-    assert len((await task_finding.list_tasks(desk.office, LOCAL, ListTasks())).items) == 2
+    assert len((await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items) == 2
 
 
 async def test_tasks_are_found_by_what_they_change_or_lock(desk: Desk) -> None:
     for form in (NewTask(name="greet", resources=["db:main"]), NewTask(name="greet", locks=["db:main"])):
         await tasks.create_task(desk.office, LOCAL, form)
     await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", resources=["db:other"]))
-    found = await task_finding.list_tasks(desk.office, LOCAL, ListTasks(resource="db:main"))
+    found = await tasks.list_tasks(desk.office, LOCAL, ListTasks(resource="db:main"))
     assert len(found.items) == 2
 
 
 async def test_large_arguments_are_shown_whole_if_asked(desk: Desk) -> None:
     text = "x" * 300_000
     made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", args={"name": text}))
-    assert "$blob" in (await task_finding.get_task(desk.office, LOCAL, made.id, GetTask())).arguments()
-    assert (await task_finding.get_task(desk.office, LOCAL, made.id, GetTask(whole=True))).arguments() == {"name": text}
+    assert "$blob" in (await tasks.get_task(desk.office, LOCAL, made.id, GetTask())).arguments()
+    assert (await tasks.get_task(desk.office, LOCAL, made.id, GetTask(whole=True))).arguments() == {"name": text}

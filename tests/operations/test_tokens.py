@@ -5,17 +5,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.errors import InvalidToken, NotAuthenticated, UnknownAccount, UnknownToken
-from ade.core.accounts.permissions import FOR_PEOPLE, Permission, Role
-from ade.core.accounts.tokens import Token
-from ade.core.accounts.users import User
-from ade.core.approvals.refusals import NotPermitted, ReauthenticationNeeded
-from ade.core.web.forms.accounts import ListTokens, NewOwnToken, NewToken
-from ade.core.web.wire import to_wire
-from ade.governance.authenticating import local_caller
-from ade.governance.directory.tokens import use_token
-from ade.operations import tokens
+from ade.accounts import api as accounts_api
+from ade.accounts.api import ListTokens, NewOwnToken, NewToken
+from ade.accounts.authentication import local_caller
+from ade.accounts.model import (
+    FOR_PEOPLE,
+    Caller,
+    InvalidToken,
+    NotAuthenticated,
+    Permission,
+    Role,
+    Token,
+    UnknownAccount,
+    UnknownToken,
+    User,
+)
+from ade.accounts.tokens import use_token
+from ade.approvals.errors import ReauthenticationNeeded
+from ade.errors import NotPermitted
+from ade.server.wire_format import to_wire
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.people import as_caller, by, person, through_token
 
@@ -25,19 +33,19 @@ async def test_a_secret_is_answered_once(desk: Desk) -> None:
     agent = await desk.account("helper", Role.AGENT)
     root = await by(desk, "root", "create_token")
     form = NewToken(account="Helper", seconds=3_600.0, label="for tests")
-    made = await tokens.create_token(desk.office, root, form)
+    made = await accounts_api.create_token(desk.office, root, form)
     assert (made.account, made.label, made.expires_at - made.created_at) == ("helper", "for tests", 3_600_000)
     assert made.scopes == agent.permissions
     assert (await use_token(desk.office.stores, made.secret)).user.id == "helper"
     assert made.secret not in repr(made)
     assert msgspec.json.decode(msgspec.json.encode(to_wire(made)))["secret"] == made.secret
 
-    listed = await tokens.list_tokens(desk.office, root, ListTokens())
-    shown = await tokens.get_token(desk.office, root, made.id)
+    listed = await accounts_api.list_tokens(desk.office, root, ListTokens())
+    shown = await accounts_api.get_token(desk.office, root, made.id)
     assert [token.id for token in listed.items] == [made.id]
     assert made.secret not in msgspec.json.encode([to_wire(shown), to_wire(listed)]).decode()
 
-    revoked = await tokens.revoke_token(desk.office, root, made.id)
+    revoked = await accounts_api.revoke_token(desk.office, root, made.id)
     assert revoked.revoked_at is not None
     with pytest.raises(NotAuthenticated):
         await use_token(desk.office.stores, made.secret)
@@ -50,41 +58,41 @@ async def test_scopes_are_within_what_the_account_may_do(desk: Desk) -> None:
     for beyond in (Permission.VOTE, Permission.OPERATE, Permission.ADMINISTER):
         form = NewToken(account="helper", scopes=frozenset({Permission.READ, beyond}))
         with pytest.raises(InvalidToken):
-            await tokens.create_token(desk.office, root, form)
+            await accounts_api.create_token(desk.office, root, form)
     with pytest.raises(InvalidToken):
-        await tokens.create_token(desk.office, root, NewToken(account="helper", scopes=frozenset()))
+        await accounts_api.create_token(desk.office, root, NewToken(account="helper", scopes=frozenset()))
     with pytest.raises(UnknownAccount):
-        await tokens.create_token(desk.office, root, NewToken(account="no one"))
-    assert (await tokens.list_tokens(desk.office, root, ListTokens())).items == []
+        await accounts_api.create_token(desk.office, root, NewToken(account="no one"))
+    assert (await accounts_api.list_tokens(desk.office, root, ListTokens())).items == []
     narrow = NewToken(account="helper", scopes=frozenset({Permission.READ}))
-    assert (await tokens.create_token(desk.office, root, narrow)).scopes == {Permission.READ}
+    assert (await accounts_api.create_token(desk.office, root, narrow)).scopes == {Permission.READ}
 
 
 async def test_nobody_gets_a_vote_of_somebody_else(desk: Desk) -> None:
     await person(desk, "root", "admin")
     await person(desk, "bob", "reviewer")
     root = await by(desk, "root", "create_token")
-    assert (await tokens.create_token(desk.office, root, NewToken(account="bob"))).scopes == {Permission.READ}
+    assert (await accounts_api.create_token(desk.office, root, NewToken(account="bob"))).scopes == {Permission.READ}
     with pytest.raises(NotPermitted, match="permission vote"):
-        await tokens.create_token(desk.office, root, NewToken(account="bob", scopes=frozenset({Permission.VOTE})))
+        await accounts_api.create_token(desk.office, root, NewToken(account="bob", scopes=frozenset({Permission.VOTE})))
     # Whoever can open the store may do all, as ever.
-    assert Permission.VOTE in (await tokens.create_token(desk.office, LOCAL, NewToken(account="bob"))).scopes
+    assert Permission.VOTE in (await accounts_api.create_token(desk.office, LOCAL, NewToken(account="bob"))).scopes
 
 
 async def test_a_token_makes_none_that_may_do_more(desk: Desk) -> None:
     await person(desk, "root", "admin")
     scopes = (Permission.READ, Permission.ADMINISTER)
     narrow = await through_token(desk, "root", "create_token", *scopes)
-    made = await tokens.create_token(desk.office, narrow, NewToken(account="root"))
+    made = await accounts_api.create_token(desk.office, narrow, NewToken(account="root"))
     assert made.scopes == set(scopes)
     form = NewToken(account="root", scopes=frozenset({Permission.VOTE}))
     with pytest.raises(NotPermitted):
-        await tokens.create_token(desk.office, narrow, form)
+        await accounts_api.create_token(desk.office, narrow, form)
 
 
 async def test_where_nobody_is_asked_who_he_is_there_is_no_vote_to_be_had(desk: Desk) -> None:
     asked = as_caller(await local_caller(desk.office.stores), "create_token")
-    made = await tokens.create_token(desk.office, asked, NewToken(account="local"))
+    made = await accounts_api.create_token(desk.office, asked, NewToken(account="local"))
     assert not made.scopes & {Permission.VOTE, Permission.BREAK_GLASS}
 
 
@@ -95,14 +103,14 @@ async def test_a_person_makes_his_own_with_a_fresh_password(desk: Desk) -> None:
     with pytest.raises(NotPermitted, match="token is not enough"):
         await through_token(desk, "bob", "create_own_token")
     with pytest.raises(ReauthenticationNeeded):
-        await tokens.create_own_token(desk.office, await by(desk, "bob", "create_own_token"), NewOwnToken())
+        await accounts_api.create_own_token(desk.office, await by(desk, "bob", "create_own_token"), NewOwnToken())
     fresh = await by(desk, "bob", "create_own_token", confirmed_at=desk.clock.now())
-    made = await tokens.create_own_token(desk.office, fresh, NewOwnToken(label="laptop"))
+    made = await accounts_api.create_own_token(desk.office, fresh, NewOwnToken(label="laptop"))
     assert (made.account, sorted(made.scopes)) == ("bob", [Permission.READ, Permission.VOTE])
     with pytest.raises(InvalidToken):
-        await tokens.create_own_token(desk.office, fresh, NewOwnToken(scopes=frozenset({Permission.OPERATE})))
+        await accounts_api.create_own_token(desk.office, fresh, NewOwnToken(scopes=frozenset({Permission.OPERATE})))
 
-    gone = await tokens.revoke_own_token(desk.office, await by(desk, "bob", "revoke_own_token"), made.id)
+    gone = await accounts_api.revoke_own_token(desk.office, await by(desk, "bob", "revoke_own_token"), made.id)
     assert gone.revoked_at is not None
 
 
@@ -110,23 +118,23 @@ async def test_foreign_tokens_do_not_exist(desk: Desk) -> None:
     for name in ("bob", "cy"):
         await person(desk, name, "reviewer")
     await desk.account("bot", Role.AGENT, owner="bob")
-    own = [await tokens.create_token(desk.office, LOCAL, NewToken(account=name)) for name in ("bob", "bot")]
-    foreign = await tokens.create_token(desk.office, LOCAL, NewToken(account="cy"))
+    own = [await accounts_api.create_token(desk.office, LOCAL, NewToken(account=name)) for name in ("bob", "bot")]
+    foreign = await accounts_api.create_token(desk.office, LOCAL, NewToken(account="cy"))
 
     bob = await by(desk, "bob", "list_tokens")
-    listed = await tokens.list_tokens(desk.office, bob, ListTokens())
+    listed = await accounts_api.list_tokens(desk.office, bob, ListTokens())
     assert {token.id for token in listed.items} == {token.id for token in own}
-    of_bot = await tokens.list_tokens(desk.office, bob, ListTokens(account="bot"))
+    of_bot = await accounts_api.list_tokens(desk.office, bob, ListTokens(account="bot"))
     assert [token.account for token in of_bot.items] == ["bot"]
     with pytest.raises(UnknownAccount) as hidden:
-        await tokens.list_tokens(desk.office, bob, ListTokens(account="cy"))
+        await accounts_api.list_tokens(desk.office, bob, ListTokens(account="cy"))
     assert "'cy'" in hidden.value.detail
     for wrong in (foreign.id, "a{b}", "x" * 900):
         with pytest.raises(UnknownToken):
-            await tokens.get_token(desk.office, await by(desk, "bob", "get_token"), wrong)
+            await accounts_api.get_token(desk.office, await by(desk, "bob", "get_token"), wrong)
         with pytest.raises(UnknownToken):
-            await tokens.revoke_own_token(desk.office, await by(desk, "bob", "revoke_own_token"), wrong)
-    assert (await tokens.get_token(desk.office, LOCAL, foreign.id)).revoked_at is None
+            await accounts_api.revoke_own_token(desk.office, await by(desk, "bob", "revoke_own_token"), wrong)
+    assert (await accounts_api.get_token(desk.office, LOCAL, foreign.id)).revoked_at is None
     with pytest.raises(NotPermitted):
         await by(desk, "bob", "revoke_token")
 
@@ -148,7 +156,7 @@ def test_no_token_is_ever_made_for_more_than_its_maker_may_give(
     caller = Caller(user=root, token=token)
     user = root if is_self else User(id="bob", roles=of_other)
     try:
-        made = tokens.given_scopes(caller, user, wanted)
+        made = accounts_api.requested_scopes(caller, user, wanted)
     except (NotPermitted, InvalidToken):
         return
     possible = made & user.permissions  # the use case refuses what the account itself has not

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.errors import InvalidAccount
-from ade.core.accounts.permissions import Permission, Role
-from ade.core.accounts.users import User
-from ade.core.approvals.records import Decision, GateState
-from ade.core.approvals.refusals import ConflictOfInterest, GateClosed, NotEligible, NotPermitted
-from ade.core.errors import AdeError
-from ade.core.records import Task
-from ade.core.web.access import Access
-from ade.core.web.forms.accounts import SignIn, UseLoginLink
-from ade.core.web.forms.approvals import (
+from ade.accounts import api as accounts_api
+from ade.accounts import api_sessions
+from ade.accounts.api import SignIn, UseLoginLink
+from ade.accounts.authentication import local_caller
+from ade.accounts.model import Caller, InvalidAccount, Permission, Role, User
+from ade.accounts.sessions import use_session
+from ade.accounts.tokens import create_token, use_token
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.approvals import api as approvals_api
+from ade.approvals.api import (
     AmendApproval,
     AnswerApproval,
     AnswerApprovals,
@@ -27,14 +26,15 @@ from ade.core.web.forms.approvals import (
     RevokeApproval,
     SnoozeApproval,
 )
-from ade.core.web.forms.tasks import GetTask, NewTask
-from ade.core.web.problems import problem_of_error
-from ade.governance.authenticating import local_caller
-from ade.governance.directory.sessions import use_session
-from ade.governance.directory.tokens import create_token, use_token
-from ade.governance.directory.users import UserChanges, add_user, change_user
-from ade.operations import approval_answers, approvals, delegations, sessions, task_finding, tasks, users
-from ade.operations.kit import Asked
+from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible
+from ade.approvals.model import Decision, GateState
+from ade.errors import AdeError, NotPermitted
+from ade.server.operations import RequestContext
+from ade.server.problems import problem_of_error
+from ade.server.routing import RouteAccess
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import GetTask, NewTask
+from ade.tasks.model import Task
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.people import (
     PASSWORD,
@@ -48,28 +48,30 @@ from tests.operations.people import (
     through_token,
 )
 
-Way = Callable[[Desk, Asked, Task], Awaitable[Any]]
+Way = Callable[[Desk, RequestContext, Task], Awaitable[Any]]
 
 
 async def unchanged(desk: Desk, task: Task) -> bool:
-    return (await task_finding.get_task(desk.office, LOCAL, task.id, GetTask())).version == task.version
+    return (await tasks.get_task(desk.office, LOCAL, task.id, GetTask())).version == task.version
 
 
 async def delegated(desk: Desk, delegator: str, delegate: str) -> None:
     asked = await by(desk, delegator, "create_delegation")
-    await delegations.create_delegation(desk.office, asked, NewDelegation(delegate=delegate, ends=3_600.0))
+    await approvals_api.create_delegation(desk.office, asked, NewDelegation(delegate=delegate, ends=3_600.0))
 
 
 async def test_an_author_does_not_approve_by_session_token_or_link(desk: Desk) -> None:
     await council(desk)
     task = await held(desk)
-    link = await users.create_login_link(desk.office, LOCAL, "ada")
-    linked = await sessions.use_login_link(desk.office, Asked(actor="http:x"), UseLoginLink(secret=link.secret))
+    link = await accounts_api.create_login_link(desk.office, LOCAL, "ada")
+    linked = await api_sessions.use_login_link(
+        desk.office, RequestContext(actor="http:x"), UseLoginLink(secret=link.secret)
+    )
     for asked in (
         await by(desk, "ada", "respond_to_approval", confirmed_at=desk.clock.now()),
         await through_token(desk, "ada", "respond_to_approval"),
         as_caller(await use_session(desk.office.stores, linked.secret), "respond_to_approval"),
-        Asked(actor="cli:ada", author="ADA"),
+        RequestContext(actor="cli:ada", author="ADA"),
     ):
         with pytest.raises(ConflictOfInterest):
             await answer(desk, asked, task)
@@ -81,9 +83,7 @@ async def test_an_author_does_not_approve_among_many(desk: Desk) -> None:
     own, other = await held(desk), await held(desk, author="zoe")
     items = [BatchItem(task_id=task.id, digest=digest_of(task)) for task in (own, other)]
     ada = await by(desk, "ada", "respond_to_approvals")
-    done = await approval_answers.respond_to_approvals(
-        desk.office, ada, AnswerApprovals(decision="approve", items=items)
-    )
+    done = await approvals_api.respond_to_approvals(desk.office, ada, AnswerApprovals(decision="approve", items=items))
     assert [one.code for one in done.items] == ["conflict_of_interest", ""]
     assert await unchanged(desk, own)
 
@@ -98,7 +98,7 @@ async def test_an_author_does_not_approve_in_the_place_of_somebody_else(desk: De
             await answer(desk, ada, task, for_whom=for_whom)
     cy = await by(desk, "cy", "delegate_approval")
     with pytest.raises(ConflictOfInterest):
-        await approval_answers.delegate_approval(desk.office, cy, task.id, DelegateApproval(to="Ada"))
+        await approvals_api.delegate_approval(desk.office, cy, task.id, DelegateApproval(to="Ada"))
     assert await unchanged(desk, task)
 
 
@@ -135,35 +135,35 @@ async def test_whoever_answers_for_an_agent_does_not_approve_what_it_asks_for(de
     await answer(desk, await by(desk, "cy", "respond_to_approval"), task)
 
 
-async def _respond(desk: Desk, asked: Asked, task: Task) -> Any:
+async def _respond(desk: Desk, asked: RequestContext, task: Task) -> Any:
     form = AnswerApproval(decision=Decision.APPROVE, digest=digest_of(task))
-    return await approval_answers.respond_to_approval(desk.office, asked, task.id, form)
+    return await approvals_api.respond_to_approval(desk.office, asked, task.id, form)
 
 
-async def _batch(desk: Desk, asked: Asked, task: Task) -> Any:
+async def _batch(desk: Desk, asked: RequestContext, task: Task) -> Any:
     form = AnswerApprovals(decision="approve", items=[BatchItem(task_id=task.id, digest=digest_of(task))])
-    return await approval_answers.respond_to_approvals(desk.office, asked, form)
+    return await approvals_api.respond_to_approvals(desk.office, asked, form)
 
 
-async def _delegate(desk: Desk, asked: Asked, task: Task) -> Any:
-    return await approval_answers.delegate_approval(desk.office, asked, task.id, DelegateApproval(to="cy"))
+async def _delegate(desk: Desk, asked: RequestContext, task: Task) -> Any:
+    return await approvals_api.delegate_approval(desk.office, asked, task.id, DelegateApproval(to="cy"))
 
 
-async def _amend(desk: Desk, asked: Asked, task: Task) -> Any:
+async def _amend(desk: Desk, asked: RequestContext, task: Task) -> Any:
     form = AmendApproval(digest=digest_of(task), args={"name": "Eve"})
-    return await approval_answers.amend_approval(desk.office, asked, task.id, form)
+    return await approvals_api.amend_approval(desk.office, asked, task.id, form)
 
 
-async def _snooze(desk: Desk, asked: Asked, task: Task) -> Any:
-    return await approvals.snooze_approval(desk.office, asked, task.id, SnoozeApproval())
+async def _snooze(desk: Desk, asked: RequestContext, task: Task) -> Any:
+    return await approvals_api.snooze_approval(desk.office, asked, task.id, SnoozeApproval())
 
 
-async def _revoke(desk: Desk, asked: Asked, task: Task) -> Any:
-    return await approval_answers.revoke_approval(desk.office, asked, task.id, RevokeApproval(reason="no"))
+async def _revoke(desk: Desk, asked: RequestContext, task: Task) -> Any:
+    return await approvals_api.revoke_approval(desk.office, asked, task.id, RevokeApproval(reason="no"))
 
 
-async def _create_delegation(desk: Desk, asked: Asked, task: Task) -> Any:
-    return await delegations.create_delegation(desk.office, asked, NewDelegation(delegate="cy", ends=60.0))
+async def _create_delegation(desk: Desk, asked: RequestContext, task: Task) -> Any:
+    return await approvals_api.create_delegation(desk.office, asked, NewDelegation(delegate="cy", ends=60.0))
 
 
 WAYS: dict[str, Way] = {
@@ -189,7 +189,9 @@ async def test_programs_never_vote_on_any_way(desk: Desk) -> None:
         for operation, way in WAYS.items():
             with pytest.raises(NotPermitted):
                 as_caller(caller, operation)
-            past_the_table = Asked(actor=program.id, author=program.id, caller=caller, access=Access.ALLOWED)
+            past_the_table = RequestContext(
+                actor=program.id, author=program.id, caller=caller, access=RouteAccess.ALLOWED
+            )
             with pytest.raises(NotPermitted):
                 await way(desk, past_the_table, task)
             disguised = replace(past_the_table, author="bob", actor="bob")
@@ -206,7 +208,9 @@ async def test_where_nobody_is_asked_who_he_is_nobody_votes(desk: Desk) -> None:
         with pytest.raises(NotPermitted):
             as_caller(caller, operation)
         with pytest.raises(NotPermitted):
-            await way(desk, Asked(actor="local", author="local", caller=caller, access=Access.ALLOWED), task)
+            await way(
+                desk, RequestContext(actor="local", author="local", caller=caller, access=RouteAccess.ALLOWED), task
+            )
     assert await unchanged(desk, task)
 
 
@@ -219,14 +223,16 @@ async def test_a_token_without_the_scope_does_not_vote(desk: Desk) -> None:
         with pytest.raises(NotPermitted):
             as_caller(caller, operation)
         with pytest.raises(NotPermitted):
-            await way(desk, Asked(actor="bob", author="bob", caller=caller, access=Access.ALLOWED), task)
+            await way(desk, RequestContext(actor="bob", author="bob", caller=caller, access=RouteAccess.ALLOWED), task)
     assert await unchanged(desk, task)
 
 
 async def test_a_role_that_was_taken_away_counts_from_the_next_request_on(desk: Desk) -> None:
     await council(desk)
     task = await held(desk)
-    signed = await sessions.sign_in(desk.office, Asked(actor="http:x"), SignIn(name="bob", password=PASSWORD))
+    signed = await api_sessions.sign_in(
+        desk.office, RequestContext(actor="http:x"), SignIn(name="bob", password=PASSWORD)
+    )
     before = as_caller(await use_session(desk.office.stores, signed.secret), "respond_to_approval")
     await change_user(desk.office.stores, "bob", UserChanges(fewer_roles=frozenset({"reviewer"})))
 
@@ -243,7 +249,7 @@ async def test_many_identical_votes_at_once_are_one(desk: Desk) -> None:
     bob = await by(desk, "bob", "respond_to_approval")
     answers = await asyncio.gather(*(answer(desk, bob, task) for _ in range(100)))
     assert {len(one.missing) for one in answers} == {1}
-    [gate] = (await approvals.get_approval(desk.office, LOCAL, task.id)).review.gates
+    [gate] = (await approvals_api.get_approval(desk.office, LOCAL, task.id)).review.gates
     assert [vote.voter for vote in gate.votes] == ["bob"]
 
 

@@ -8,47 +8,48 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User
-from ade.core.agent_runs.names import NOTIFY
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.approvals.rulebook import Rulebook
-from ade.core.errors import InvalidTask, PayloadTooLarge, StaleLease, UnknownTask, UnknownWorker
-from ade.core.failure import FailureKind
-from ade.core.guard_rules import GuardRule, Occasion, Verdict
-from ade.core.lifecycle import Status
-from ade.core.locks.asking import ask
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.of_tasks import request_id
-from ade.core.locks.records import DEFAULT_NAMESPACE
-from ade.core.locks.wishes import write
-from ade.core.records import SYSTEM, Definition, Task
-from ade.core.task import admit
-from ade.core.web.forms.tasks import Cancel, ListLines, NewTask, Nothing
-from ade.core.web.forms.work import (
+from ade.accounts.model import SYSTEM, Role, User
+from ade.agents.registry import register as register_agent
+from ade.approvals import repository as approvals_repository
+from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
+from ade.approvals.rulebook import Rulebook
+from ade.errors import InvalidTask, NotPermitted, PayloadTooLarge, StaleLease, UnknownTask, UnknownWorker
+from ade.failures import FailureKind
+from ade.locks.model import DEFAULT_NAMESPACE, LockLimits
+from ade.locks.modes import write
+from ade.locks.requests import request_id, validate_request
+from ade.server.operations import RequestContext
+from ade.server.request_types import Nothing
+from ade.server.wire_format import from_wire, to_wire
+from ade.stores.resource_ports import LockQuery
+from ade.tasks.api import tasks
+from ade.tasks.api.requests import Cancel, ListLines, NewTask
+from ade.tasks.decisions import admit
+from ade.tasks.enqueue import fresh_id
+from ade.tasks.identifiers import DELIVER, NOTIFY
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Task
+from ade.tasks.service import requeue_granted
+from ade.worker.api import runs as api_runs
+from ade.worker.api import workers
+from ade.worker.api.requests import (
     AppendOutput,
     Claim,
+    Claimed,
     CompleteRun,
     FailRun,
+    GoneRun,
     HoldRun,
+    NewDefinition,
     OutputText,
     Progress,
+    RegisterWorker,
     ReleaseRun,
     RenewRuns,
     RunError,
+    RunGrant,
 )
-from ade.core.web.forms.workers import NewDefinition, RegisterWorker
-from ade.core.web.remote_runs import Claimed, GoneRun, RunGrant
-from ade.core.web.wire import from_wire, to_wire
-from ade.core.webhooks.names import DELIVER
-from ade.governance import rulebook as rulebooks
-from ade.governance.agents import register as register_agent
-from ade.operations import task_changes, task_reading, tasks, work, workers
-from ade.operations.kit import Asked
-from ade.ports import LockQuery
-from ade.queue.ids import fresh_id
-from ade.queue.recalls import recall_called
-from ade.worker.sweep import settle_ripe
+from ade.worker.sweep import settle_due
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.running import approved
 
@@ -63,7 +64,7 @@ class Hand:
         self.user = user
         self.name = name
 
-    def asked(self, operation: str) -> Asked:
+    def asked(self, operation: str) -> RequestContext:
         return self.desk.asked(self.user, operation)
 
     async def register(self, **more: Any) -> "Hand":
@@ -73,24 +74,24 @@ class Hand:
 
     async def claim(self, **more: Any) -> list[RunGrant]:
         claim = Claim(worker=self.name, **more)
-        return (await work.claim_tasks(self.desk.office, self.asked("claim_tasks"), claim)).runs
+        return (await api_runs.claim_tasks(self.desk.office, self.asked("claim_tasks"), claim)).runs
 
     async def complete(self, run: RunGrant, result: object = None) -> Status:
         body = CompleteRun(task_id=run.task.id, result=result)
-        answer = await work.complete_run(self.desk.office, self.asked("complete_run"), run.run_id, body)
+        answer = await api_runs.complete_run(self.desk.office, self.asked("complete_run"), run.run_id, body)
         return answer.status
 
     async def fail(self, run: RunGrant, error: RunError = RAISED, **more: Any) -> Status:
         body = FailRun(task_id=run.task.id, error=error, **more)
-        return (await work.fail_run(self.desk.office, self.asked("fail_run"), run.run_id, body)).status
+        return (await api_runs.fail_run(self.desk.office, self.asked("fail_run"), run.run_id, body)).status
 
     async def renew(self, *runs: RunGrant, **more: Any) -> Any:
         body = RenewRuns(worker=self.name, runs={run.run_id: run.task.id for run in runs}, **more)
-        return await work.renew_runs(self.desk.office, self.asked("renew_runs"), body)
+        return await api_runs.renew_runs(self.desk.office, self.asked("renew_runs"), body)
 
     async def hold(self, run: RunGrant, step: str) -> Any:
         body = HoldRun(task_id=run.task.id, step=step, about={"of": "two"})
-        return await work.hold_run(self.desk.office, self.asked("hold_run"), run.run_id, body)
+        return await api_runs.hold_run(self.desk.office, self.asked("hold_run"), run.run_id, body)
 
 
 async def hand(desk: Desk, account: str = "hand", **more: Any) -> Hand:
@@ -114,14 +115,14 @@ async def test_a_task_is_claimed_worked_on_and_completed(desk: Desk) -> None:
     assert run.task.arguments() == {"name": "x" * 300_000}  # whole, wherever it is kept
 
     told = Progress(task_id=made.id, progress={"done": 1})
-    await work.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
+    await api_runs.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
     said = AppendOutput(task_id=made.id, lines=[OutputText(text="hello"), OutputText(text="oh", stream="stderr")])
-    await work.append_output(desk.office, ada.asked("append_output"), run.run_id, said)
+    await api_runs.append_output(desk.office, ada.asked("append_output"), run.run_id, said)
     assert await ada.complete(run, {"said": "y" * 300_000}) is Status.COMPLETED
 
-    result = await task_reading.get_task_result(desk.office, LOCAL, made.id)
+    result = await tasks.get_task_result(desk.office, LOCAL, made.id)
     assert bytes(result.result or b"") == b'{"said":"' + b"y" * 300_000 + b'"}'
-    lines = await task_reading.get_task_output(desk.office, LOCAL, made.id, ListLines())
+    lines = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines())
     assert [(line.text, line.stream, line.run_id) for line in lines.items] == [
         ("hello", "log", run.run_id),
         ("oh", "stderr", run.run_id),
@@ -149,7 +150,7 @@ async def test_whoever_lost_a_run_ends_it_for_nobody(desk: Desk) -> None:
     made, slow, quick = await new(desk), await hand(desk, "slow"), await hand(desk, "quick")
     [run] = await slow.claim(lease_s=10)
     desk.clock.advance(11)
-    await settle_ripe(desk.office.stores)
+    await settle_due(desk.office.stores)
 
     with pytest.raises(StaleLease):
         await slow.complete(run, "late")
@@ -169,15 +170,15 @@ async def test_a_heartbeat_keeps_a_run_and_tells_of_those_that_are_over(desk: De
     mine, theirs = await ada.claim(count=2, lease_s=10)
     for _ in range(3):
         desk.clock.advance(8)
-        await settle_ripe(desk.office.stores)
+        await settle_due(desk.office.stores)
         assert (await ada.renew(mine, theirs, lease_s=10)).gone == []
-    await task_changes.cancel_task(desk.office, LOCAL, stopped.id, Cancel())
+    await tasks.cancel_task(desk.office, LOCAL, stopped.id, Cancel())
     beat = await ada.renew(mine, theirs)
     assert beat.gone == [GoneRun(run_id=theirs.run_id, task_id=stopped.id, status=Status.CANCELLED)]
     with pytest.raises(StaleLease):
         await ada.complete(theirs)
     assert await ada.complete(mine) is Status.COMPLETED
-    beat = await work.renew_runs(
+    beat = await api_runs.renew_runs(
         desk.office, ada.asked("renew_runs"), RenewRuns(worker="one", runs={"r": "no id", "s": kept.id})
     )
     assert {gone.run_id: gone.status for gone in beat.gone} == {"r": None, "s": Status.COMPLETED}
@@ -193,7 +194,7 @@ async def test_what_is_said_twice_happens_once(desk: Desk) -> None:
     assert [await ada.fail(second), await ada.fail(second)] == [Status.PENDING] * 2
     for _ in range(2):
         body = ReleaseRun(task_id=three.id)
-        answer = await work.release_run(desk.office, ada.asked("release_run"), third.run_id, body)
+        answer = await api_runs.release_run(desk.office, ada.asked("release_run"), third.run_id, body)
         assert answer.status is Status.PENDING
     attempts = [(await now_there(desk, task.id)).attempt for task in (one, two, three)]
     assert attempts == [1, 1, 0]  # what is handed back does not count
@@ -255,11 +256,11 @@ async def test_nobody_touches_the_runs_of_others(desk: Desk) -> None:
         eve.complete(run, "stolen"),
         eve.fail(run),
         eve.hold(run, "a step"),
-        work.release_run(desk.office, eve.asked("release_run"), run.run_id, held),
-        work.report_progress(
+        api_runs.release_run(desk.office, eve.asked("release_run"), run.run_id, held),
+        api_runs.report_progress(
             desk.office, eve.asked("report_progress"), run.run_id, Progress(task_id=made.id, progress=1)
         ),
-        work.append_output(
+        api_runs.append_output(
             desk.office,
             eve.asked("append_output"),
             run.run_id,
@@ -287,7 +288,7 @@ async def test_nobody_keeps_the_locks_of_others_under_a_run_of_his_own(desk: Des
     [own] = await eve.claim()
     desk.clock.advance(40)
     mixed = RenewRuns(worker="one", runs={own.run_id: run.task.id})
-    await work.renew_runs(desk.office, eve.asked("renew_runs"), mixed)
+    await api_runs.renew_runs(desk.office, eve.asked("renew_runs"), mixed)
     desk.clock.advance(30)  # nothing was heard of ada for longer than her lease
     [held] = await desk.office.stores.locks.look(DEFAULT_NAMESPACE, [request_id(run.task)])
     assert held is None or held.lease_until <= desk.clock.steady()
@@ -301,7 +302,7 @@ async def test_bad_words_change_nothing(desk: Desk) -> None:
         await ada.fail(run, RunError(type="X", message="x", details={"trace": "x" * 20_000}))
     told = Progress(task_id=made.id, progress="x" * 300_000)
     with pytest.raises(PayloadTooLarge):
-        await work.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
+        await api_runs.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
     with pytest.raises(UnknownTask):
         await ada.complete(structs.replace(run, task=structs.replace(run.task, id="no id")))
     with pytest.raises(InvalidTask):
@@ -315,7 +316,7 @@ async def governed(desk: Desk, **options: Any) -> Task:
     """Approved, and in its queue."""
     made = await new(desk, draft=True, **options)
     ann = await desk.account("ann")
-    submitted = await task_changes.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
+    submitted = await tasks.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
     return await approved(desk, submitted)
 
 
@@ -336,8 +337,8 @@ async def test_an_approval_that_is_good_lets_it_run(desk: Desk) -> None:
 
 async def test_the_guard_is_asked_before_a_run(desk: Desk) -> None:
     made, ada = await new(desk), await hand(desk)
-    rule = GuardRule(do=Verdict.DENY, at=frozenset({Occasion.RUN}), reason="not today")
-    await rulebooks.apply(desk.office.stores, Rulebook(guard=(rule,)), actor="root")
+    rule = GuardRule(do=GuardRulesVerdict.DENY, at=frozenset({GuardOccasion.RUN}), reason="not today")
+    await approvals_repository.apply(desk.office.stores, Rulebook(guard=(rule,)), actor="root")
     assert await ada.claim() == []
     denied = await now_there(desk, made.id)
     assert denied.status is Status.FAILED
@@ -402,7 +403,7 @@ async def test_a_task_comes_with_its_locks_or_not_at_all(desk: Desk) -> None:
         desk.clock.advance(40)
         assert (await ada.renew(*runs)).lock_lost == []
     await ada.complete(runs[0])
-    assert await recall_called(desk.office.stores) == 1  # as every sweep does
+    assert await requeue_granted(desk.office.stores) == 1  # as every sweep does
     [later] = await ada.claim(count=3)
     assert later.task.id == second.id
     assert later.locks[0].token > item.token
@@ -415,7 +416,7 @@ async def test_a_result_is_not_taken_without_the_lock_it_was_made_under(desk: De
     made = await new(desk, locks=["db:main"])
     [run] = await ada.claim()
     await locks.take_away(DEFAULT_NAMESPACE, request_id(run.task), reason="stuck", by="root")
-    thief = ask(id="thief", owner="eve", scope="eve", wanted=[write("db:main")], ttl_ms=60_000)
+    thief = validate_request(id="thief", owner="eve", scope="eve", wanted=[write("db:main")], ttl_ms=60_000)
     assert await locks.acquire(thief, wait_ms=0, limits=LockLimits()) is not None
 
     assert (await ada.renew(run)).lock_lost == [run.run_id]

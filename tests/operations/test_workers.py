@@ -8,19 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.accounts.errors import InvalidAccount
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User, normal_id
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import InvalidArguments, InvalidTask, UnknownWorker
-from ade.core.records import Definition, Worker
-from ade.core.retry import Backoff
-from ade.core.web.forms.tasks import NewTask
-from ade.core.web.forms.workers import ListWorkers, NewDefinition, RegisterWorker
-from ade.core.web.http_workers import owner_of, worker_id
-from ade.insight.workers import Liveness
-from ade.operations import outside, workers
-from ade.operations.tasks import create_task
+from ade.accounts.model import InvalidAccount, Role, User, normal_id
+from ade.errors import InvalidArguments, InvalidTask, NotPermitted, UnknownWorker
+from ade.failures import Backoff
+from ade.server import api as server_api
+from ade.tasks.api.requests import NewTask
+from ade.tasks.api.tasks import create_task
+from ade.tasks.identifiers import owner_of, worker_id
+from ade.tasks.model import Definition, Worker
+from ade.worker.api import workers
+from ade.worker.api.requests import ListWorkers, NewDefinition, RegisterWorker
+from ade.worker.views import WorkersLiveness
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received, sent
 
@@ -38,7 +36,11 @@ async def test_a_worker_says_what_it_is_and_goes(desk: Desk) -> None:
     )
     asked = desk.asked(bob, "register_worker", address="192.0.2.7")
     made = await workers.register_worker(desk.office, asked, "one", form)
-    assert (made.worker.id, made.worker.hostname, made.liveness) == ("http:bob:one", "192.0.2.7", Liveness.WORKING)
+    assert (made.worker.id, made.worker.hostname, made.liveness) == (
+        "http:bob:one",
+        "192.0.2.7",
+        WorkersLiveness.WORKING,
+    )
     assert (await workers.register_worker(desk.office, asked, "http:bob:one", form)).worker == made.worker
     assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).worker.names == ("count",)
     assert "heartbeat_until" not in sent(made)["worker"]
@@ -50,7 +52,7 @@ async def test_a_worker_says_what_it_is_and_goes(desk: Desk) -> None:
         await create_task(desk.office, LOCAL, NewTask(name="count", args={"count": "one"}))
 
     desk.clock.advance(61)
-    assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).liveness is Liveness.SILENT
+    assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).liveness is WorkersLiveness.SILENT
     asked = desk.asked(bob, "deregister_worker")
     await workers.deregister_worker(desk.office, asked, "one")
     with pytest.raises(UnknownWorker):
@@ -84,8 +86,8 @@ async def test_no_worker_behind_http_is_part_of_the_server(desk: Desk) -> None:
     form = RegisterWorker(hostname=socket.gethostname(), pid=os.getpid(), ttl=3_600)
     await workers.register_worker(desk.office, asked, "one", form)
     desk.clock.advance(60)
-    assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).liveness is Liveness.STUCK
-    assert (await outside.get_readiness(desk.office, LOCAL)).is_ready
+    assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).liveness is WorkersLiveness.STUCK
+    assert (await server_api.get_readiness(desk.office, LOCAL)).is_ready
 
 
 async def test_nobody_is_another_ones_worker(desk: Desk) -> None:

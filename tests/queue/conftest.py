@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import Stores
-from ade.queue.payloads import Payloads
-from ade.settings import RedisSettings, Settings, StoreSettings
+from ade.composition.stores import open_stores
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.ports import Stores
+from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
-from ade.wiring import open_stores
 from tests.queue.desk import Desk
 from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL

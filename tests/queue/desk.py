@@ -6,14 +6,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ade.core.failure import FailureKind, TaskError
-from ade.core.outcome import Failed, Succeeded
-from ade.core.records import Task
-from ade.core.task import settle
-from ade.ports import ClaimRequest, Stores
-from ade.queue.enqueue import enqueue
-from ade.queue.ids import fresh_id
-from ade.queue.payloads import Payloads
+from ade.failures import FailureKind, TaskError
+from ade.stores.ports import ClaimRequest, Stores
+from ade.tasks.decisions import settle
+from ade.tasks.enqueue import enqueue, fresh_id
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed, Succeeded
+from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 
 

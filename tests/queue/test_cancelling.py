@@ -1,9 +1,9 @@
 """Cancelling many tasks at once: the same as one by one, in few writes."""
 
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.ports import DONE, STOP, Stores, TaskQuery
-from ade.queue.cancelling import cancel_many
+from ade.stores.ports import DONE, STOP, Stores, TaskQuery
+from ade.tasks.bulk import cancel_many
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.queue.desk import Desk
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ade.core.errors import InvalidTask
-from ade.core.lifecycle import Status
-from ade.ports import Stores, TaskQuery
-from ade.queue import deadletters
+from ade.errors import InvalidTask
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks import dead_letters
+from ade.tasks.lifecycle import Status
 from tests.queue.desk import Desk
 
 
@@ -15,7 +15,7 @@ async def test_the_same_mistake_is_one_group_whatever_varies_in_it(desk: Desk, s
     second = await desk.dead_letter("no user 4711 in 'bern'")
     await desk.dead_letter("disk full")
 
-    [users, disk] = await deadletters.groups(stores)
+    [users, disk] = await dead_letters.groups(stores)
 
     assert (users.count, users.pattern, users.error_type) == (2, "no user <n> in <text>", "Oops")
     assert users.newest == (second.id, first.id)
@@ -26,9 +26,9 @@ async def test_the_same_mistake_is_one_group_whatever_varies_in_it(desk: Desk, s
 async def test_a_group_can_be_replayed_without_the_others(desk: Desk, stores: Stores) -> None:
     users = [await desk.dead_letter(f"no user {number}") for number in range(3)]
     other = await desk.dead_letter("disk full")
-    [group, _] = await deadletters.groups(stores)
+    [group, _] = await dead_letters.groups(stores)
 
-    tried = await deadletters.replay_all(stores, same_as=group.fingerprint, actor="ada")
+    tried = await dead_letters.replay_all(stores, same_as=group.fingerprint, actor="ada")
 
     assert set(tried.changed) == {task.id for task in users}
     assert (await desk.get(users[0])).status is Status.PENDING
@@ -40,17 +40,17 @@ async def test_a_filter_and_a_limit_narrow_a_bulk_replay(desk: Desk, stores: Sto
         await desk.dead_letter(queue="mail")
     await desk.dead_letter(queue="other")
 
-    tried = await deadletters.replay_all(stores, TaskQuery(queue="mail"), limit=2)
+    tried = await dead_letters.replay_all(stores, TaskQuery(queue="mail"), limit=2)
 
     assert len(tried.changed) == 2
-    assert (await deadletters.groups(stores))[0].count == 2
+    assert (await dead_letters.groups(stores))[0].count == 2
 
 
 async def test_more_than_a_page_is_replayed(desk: Desk, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadletters, "_PAGE", 2)
+    monkeypatch.setattr(dead_letters, "_PAGE", 2)
     dead = [await desk.dead_letter() for _ in range(5)]
 
-    tried = await deadletters.replay_all(stores)
+    tried = await dead_letters.replay_all(stores)
 
     assert set(tried.changed) == {task.id for task in dead}
     assert tried.moved_on == ()
@@ -60,10 +60,10 @@ async def test_discarded_letters_leave_the_list_and_stay_on_record(desk: Desk, s
     dead = await desk.dead_letter()
 
     with pytest.raises(InvalidTask, match="say why"):
-        await deadletters.discard_all(stores, "")
-    tried = await deadletters.discard_all(stores, "obsolete", actor="ada")
+        await dead_letters.discard_all(stores, "")
+    tried = await dead_letters.discard_all(stores, "obsolete", actor="ada")
 
     assert tried.changed == (dead.id,)
-    assert await deadletters.groups(stores) == []
+    assert await dead_letters.groups(stores) == []
     kept = await desk.get(dead)
     assert (kept.status, kept.discarded, kept.reason) == (Status.FAILED, True, "obsolete")

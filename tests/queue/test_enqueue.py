@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 from msgspec import Raw, structs
 
-from ade.core.errors import (
+from ade.composition.stores import open_stores
+from ade.errors import (
     DependencyCycle,
     DiskFull,
     IdempotencyConflict,
@@ -20,17 +21,14 @@ from ade.core.errors import (
     StoreCorrupt,
     UnknownDependency,
 )
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.records import AfterFailure, Definition, Queue, Task
-from ade.core.retry import Backoff
-from ade.ports import WORK, Stores, TaskQuery, TaskStore
-from ade.queue.defaults import TaskDefaults
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
-from ade.queue.plans import Invocation, Plan, make_tasks, template_of
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
-from ade.wiring import open_stores
+from ade.failures import Backoff
+from ade.stores.ports import WORK, Stores, TaskQuery, TaskStore
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.tasks.enqueue import Invocation, TaskDefaults, TaskPlan, enqueue, make_tasks, template_of
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure, Definition, Queue, Task
+from ade.tasks.payloads import Payloads
 from tests.queue.desk import Desk
 
 LARGE = "x" * 500
@@ -130,10 +128,10 @@ def test_a_definition_speaks_before_the_settings_and_none_is_a_choice() -> None:
 
 async def test_calls_of_one_batch_may_wait_for_each_other(desk: Desk) -> None:
     template = template_of(Definition(name="send"), TaskDefaults())
-    first: Invocation[None] = Invocation(Plan(template=template), Raw(b"{}"))
+    first: Invocation[None] = Invocation(TaskPlan(template=template), Raw(b"{}"))
     outside = desk.task().id
     after = structs.replace(template, after_failure=AfterFailure.RUN)
-    second: Invocation[None] = Invocation(Plan(template=after, after=(first, outside)), Raw(b"{}"))
+    second: Invocation[None] = Invocation(TaskPlan(template=after, after=(first, outside)), Raw(b"{}"))
 
     one, two, again = make_tasks([first, second, first], now=desk.clock.now())
 

@@ -2,8 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from ade.core.ids import is_task_id
-from ade.queue.ids import fresh_id
+from ade.tasks.enqueue import fresh_id
+from ade.tasks.identifiers import is_task_id
 
 
 def test_threads_never_get_the_same_id() -> None:

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import InvalidArguments
-from ade.queue.schemas import check_against_schema
-from ade.queue.signature import Signature
+from ade.errors import InvalidArguments
+from ade.tasks.arguments import Signature, check_against_schema
 
 
 def handler(url: str, limit: int = 5, ratio: float = 0.5, deep: bool = False, tags: list[str] | None = None) -> None:

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ade.core.records import Definition, Worker
-from ade.ports import Stores
-from ade.queue.remembering import KnownNames
+from ade.stores.ports import Stores
+from ade.tasks.definitions import DefinitionCache
+from ade.tasks.model import Definition, Worker
 
 
 class Hands:
@@ -35,11 +35,11 @@ def hands() -> Hands:
 
 
 @pytest.fixture
-def names(stores: Stores, hands: Hands) -> KnownNames:
-    return KnownNames(stores, clock=hands.clock, sleep=hands.sleep)
+def names(stores: Stores, hands: Hands) -> DefinitionCache:
+    return DefinitionCache(stores, clock=hands.clock, sleep=hands.sleep)
 
 
-async def test_what_is_known_is_read_once_a_second(stores: Stores, names: KnownNames, hands: Hands) -> None:
+async def test_what_is_known_is_read_once_a_second(stores: Stores, names: DefinitionCache, hands: Hands) -> None:
     await define(stores, "old")
     first = await names.including(["old"])
     assert await names.including(["old"]) is first
@@ -49,7 +49,9 @@ async def test_what_is_known_is_read_once_a_second(stores: Stores, names: KnownN
     assert later["old"] is first["old"]
 
 
-async def test_a_new_name_is_found_within_a_tenth_of_a_second(stores: Stores, names: KnownNames, hands: Hands) -> None:
+async def test_a_new_name_is_found_within_a_tenth_of_a_second(
+    stores: Stores, names: DefinitionCache, hands: Hands
+) -> None:
     assert await names.including([]) == {}
     begun = hands.now
     await define(stores, "new")
@@ -62,7 +64,9 @@ async def test_a_new_name_is_found_within_a_tenth_of_a_second(stores: Stores, na
     assert hands.now - begun < 0.01  # nobody has read lately
 
 
-async def test_names_that_do_not_exist_share_the_next_read(stores: Stores, names: KnownNames, hands: Hands) -> None:
+async def test_names_that_do_not_exist_share_the_next_read(
+    stores: Stores, names: DefinitionCache, hands: Hands
+) -> None:
     await define(stores, "old")
     known = await names.including(["old"])
     told = await asyncio.gather(*(names.including([f"typo-{n}"]) for n in range(200)), names.including(["old"]))
@@ -82,7 +86,7 @@ async def test_a_read_that_was_given_up_keeps_nobody_out(stores: Stores, hands: 
             await asyncio.Event().wait()
         await hands.sleep(seconds)
 
-    names = KnownNames(stores, clock=hands.clock, sleep=sleep)
+    names = DefinitionCache(stores, clock=hands.clock, sleep=sleep)
     await names.including([])
     first = asyncio.create_task(names.including(["new"]))
     await asleep.wait()

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from msgspec import Raw, structs
 
-from ade.core.errors import InvalidSchedule, UnknownSchedule
-from ade.core.records import Definition, Queue, Schedule, Task, Worker
-from ade.ports import Stores
-from ade.queue import schedules
-from ade.queue.defaults import TaskDefaults
-from ade.queue.payloads import Payloads
+from ade.errors import InvalidSchedule, UnknownSchedule
+from ade.stores.ports import Stores
+from ade.tasks import schedules
+from ade.tasks.enqueue import TaskDefaults
+from ade.tasks.model import Definition, Queue, Schedule, Task, Worker
+from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 
 NIGHTLY = Schedule(name="nightly", cron="0 3 * * *", timezone="Europe/Berlin", task_name="report", queue="night")

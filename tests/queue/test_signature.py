@@ -11,8 +11,8 @@ import pytest
 from msgspec import Meta, Raw
 from pydantic import BaseModel, Field
 
-from ade.core.errors import InvalidArguments, InvalidResult, InvalidTask
-from ade.queue.signature import Signature
+from ade.errors import InvalidArguments, InvalidResult, InvalidTask
+from ade.tasks.arguments import Signature
 
 
 class Colour(enum.Enum):

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ade.core.errors import StoreUnavailable
-from ade.queue.turn import Turn
+from ade.errors import StoreUnavailable
+from ade.stores.repository import SingleFlight
 
 
 class Store:
@@ -22,7 +22,7 @@ class Store:
 
 
 async def test_all_who_waited_for_one_that_failed_are_told_the_same() -> None:
-    turn, store = Turn(), Store()
+    turn, store = SingleFlight(), Store()
 
     async def read() -> None:
         async with turn:
@@ -42,7 +42,7 @@ async def test_all_who_waited_for_one_that_failed_are_told_the_same() -> None:
 
 
 async def test_what_is_wrong_with_one_is_not_told_to_others() -> None:
-    turn, has_it, goes_on = Turn(), asyncio.Event(), asyncio.Event()
+    turn, has_it, goes_on = SingleFlight(), asyncio.Event(), asyncio.Event()
 
     async def stumble() -> None:
         async with turn:

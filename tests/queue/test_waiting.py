@@ -6,34 +6,34 @@ from dataclasses import replace
 
 import pytest
 
-from ade.core.errors import StoreUnavailable, UnknownTask, WaitTimeout
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.ports import Stores
-from ade.queue import tasks
-from ade.queue.waiting import FinishWatch
+from ade.errors import StoreUnavailable, UnknownTask, WaitTimeout
+from ade.stores.ports import Stores
+from ade.tasks import service as tasks_service
+from ade.tasks.completion import CompletionWatcher
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.queue.desk import Desk
 
 
 async def test_a_final_task_is_answered_at_once(desk: Desk, stores: Stores) -> None:
     task = await desk.enqueue()
-    await tasks.cancel(stores, task.id)
+    await tasks_service.cancel(stores, task.id)
 
-    assert (await FinishWatch(stores).wait(task.id, 0)).status is Status.CANCELLED
+    assert (await CompletionWatcher(stores).wait(task.id, 0)).status is Status.CANCELLED
 
 
 async def test_waiters_are_woken_by_the_end_of_their_task(desk: Desk, stores: Stores) -> None:
-    watch = FinishWatch(stores)
+    watch = CompletionWatcher(stores)
     first, second = await desk.enqueue(), await desk.enqueue()
     waiting = [asyncio.create_task(watch.wait(task.id, 30)) for task in (first, first, second)]
     await asyncio.sleep(0)
 
-    await tasks.cancel(stores, first.id)
+    await tasks_service.cancel(stores, first.id)
     ended = await asyncio.gather(*waiting[:2])
     assert [task.id for task in ended] == [first.id, first.id]
     assert not waiting[2].done()
 
-    await tasks.cancel(stores, second.id)
+    await tasks_service.cancel(stores, second.id)
     assert (await waiting[2]).id == second.id
 
 
@@ -41,13 +41,13 @@ async def test_patience_has_an_end_and_the_task_goes_on(desk: Desk, stores: Stor
     task = await desk.enqueue()
 
     with pytest.raises(WaitTimeout, match="it goes on"):
-        await FinishWatch(stores).wait(task.id, 0.01)
+        await CompletionWatcher(stores).wait(task.id, 0.01)
     assert (await desk.get(task)).status is Status.PENDING
 
 
 async def test_an_unknown_task_is_not_waited_for(desk: Desk, stores: Stores) -> None:
     with pytest.raises(UnknownTask):
-        await FinishWatch(stores).wait(desk.task().id)
+        await CompletionWatcher(stores).wait(desk.task().id)
 
 
 class GoesAway:
@@ -69,4 +69,4 @@ async def test_a_store_that_goes_away_is_told_to_those_who_wait(desk: Desk, stor
     failing = replace(stores, tasks=GoesAway(stores))  # type: ignore[arg-type] # only `get` is asked for
 
     with pytest.raises(StoreUnavailable):
-        await FinishWatch(failing).wait(task.id, 30)
+        await CompletionWatcher(failing).wait(task.id, 30)

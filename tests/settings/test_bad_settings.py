@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.errors import AdeError
-from ade.settings import LockSettings, Settings, SettingsError, StoreSettings, WorkerSettings, load, standard_files
+from ade.errors import AdeError
+from ade.settings import Settings, SettingsError, load, standard_files
+from ade.settings.sections import LockSettings, StoreSettings, WorkerSettings
 
 
 def complaint(

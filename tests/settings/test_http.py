@@ -2,13 +2,13 @@
 
 import pytest
 
-from ade.core.accounts.errors import UnsafeBind
-from ade.core.accounts.sessions import IDLE_MS, LONGEST_MS
-from ade.core.web.binding import check_bind
-from ade.core.web.idempotency import KEPT_MS
-from ade.core.web.limits import USUAL
-from ade.core.web.rates import WEB_RATES, Traffic, read_rates
-from ade.settings import HttpSettings, Settings, SettingsError, load
+from ade.accounts.model import IDLE_MS, MAX_SESSION_MS, UnsafeBind
+from ade.server.addresses import check_bind
+from ade.server.idempotency import RETENTION_MS
+from ade.server.rate_limits import WEB_RATES, TrafficClass, read_rates
+from ade.server.request_body import USUAL
+from ade.settings import Settings, SettingsError, load
+from ade.settings.sections import HttpSettings
 
 
 def refused(**fields: object) -> str:
@@ -30,16 +30,16 @@ def test_the_defaults_are_those_of_the_rules() -> None:
 
     assert read_rates(http.rates()) == WEB_RATES
     assert http.body_limit_kb * 1024 == USUAL.body_bytes
-    assert (http.session_idle_s * 1000, http.session_lasts_s * 1000) == (IDLE_MS, LONGEST_MS)
-    assert http.key_retention_s * 1000 == KEPT_MS
+    assert (http.session_idle_s * 1000, http.session_lasts_s * 1000) == (IDLE_MS, MAX_SESSION_MS)
+    assert http.key_retention_s * 1000 == RETENTION_MS
 
 
 def test_a_rate_can_be_switched_off() -> None:
     http = HttpSettings(read_rate="none", work_rate="5/10s")
 
     rates = read_rates(http.rates())
-    assert Traffic.READ not in rates
-    assert rates[Traffic.WORK] == (5, 10_000)
+    assert TrafficClass.READ not in rates
+    assert rates[TrafficClass.WORK] == (5, 10_000)
     with pytest.raises(ValueError, match="no rate"):
         read_rates({"read": "often"})
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ade.core.webhooks.addresses import PUBLIC, check_address
-from ade.core.webhooks.errors import AddressRefused
-from ade.settings import SettingsError, WebhookSettings, load
-from ade.settings.reach import reach_of
+from ade.errors import AddressRefused
+from ade.settings import SettingsError, load
+from ade.settings.sections import WebhookSettings
+from ade.webhooks.destinations import PUBLIC, check_address
+from ade.webhooks.service import reach_of
 
 
 def test_without_settings_only_public_addresses_and_tls() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import Stores
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 from tests.worker.workshop import Workshop
 

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from types import FrameType
 
-from ade.core.control import Unrecoverable
-from ade.core.errors import RunOver
+from ade.errors import RunOver
+from ade.tasks.outcomes import Unrecoverable
 from ade.worker.context import SyncContext
 
 
@@ -139,7 +139,7 @@ class Bell:
     def _ring(self, _number: int, frame: FrameType | None) -> None:
         self.rings += 1
         while frame is not None and not self._has_raised:
-            if frame.f_globals["__name__"] == "ade.worker.wire":
+            if frame.f_globals["__name__"] == "ade.worker.messages":
                 self._has_raised = True
                 raise Rung
             frame = frame.f_back

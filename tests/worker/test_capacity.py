@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from ade.core.agents import Agent, AgentStatus
-from ade.core.errors import InvalidAgent, StoreUnavailable
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.governance import agents
-from ade.ports import ClaimRequest, Stores
-from ade.queue.tasks import cancel
+from ade.agents import registry
+from ade.agents.model import Agent, AgentStatus
+from ade.composition.stores import open_stores
+from ade.errors import InvalidAgent, StoreUnavailable
+from ade.stores.ports import ClaimRequest, Stores
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.service import cancel
 from ade.testing import TestClock
-from ade.wiring import open_stores
-from ade.worker.capacity import Capacity
+from ade.worker.capacity import AgentCapacity
 from ade.worker.options import WorkerOptions
-from ade.worker.runtime import WorkerRuntime
+from ade.worker.worker import WorkerService
 from tests.worker.workshop import Gate, Replaced, Workshop, eventually, soon
 
 CODER = "coder-1"
@@ -111,7 +111,7 @@ async def test_a_unit_that_is_given_back_elsewhere_is_used_at_once(workshop: Wor
     async def nothing() -> None: ...
 
     workshop.handle(nothing)
-    await agents.register(workshop.stores, CODER, 1)
+    await registry.register(workshop.stores, CODER, 1)
     await workshop.stores.agents.take(CODER, ["a run elsewhere"], lease_ms=60_000)
     task = await workshop.enqueue("nothing")
     async with workshop.worker(agent=CODER, stores=with_agents(workshop.stores, take=take)):
@@ -136,7 +136,7 @@ async def test_the_units_of_a_killed_worker_come_back_after_its_lease() -> None:
     async def nothing() -> None: ...
 
     workshop.handle(nothing)
-    await agents.register(stores, CODER, 2)
+    await registry.register(stores, CODER, 2)
     await stores.agents.take(CODER, ["of the killed", "of the killed too"], lease_ms=30_000)
     task = await workshop.enqueue("nothing")
     async with workshop.worker(agent=CODER, poll_s=0.01, stores=with_agents(stores, take=take)):
@@ -158,14 +158,14 @@ async def test_a_draining_agent_begins_nothing_until_it_is_active_again(workshop
 
     async with workshop.worker(agent=CODER, concurrency=2, stores=with_agents(workshop.stores, take=take)):
         await soon(crowd.is_full)
-        await agents.set_status(workshop.stores, CODER, AgentStatus.DRAINING)
+        await registry.set_status(workshop.stores, CODER, AgentStatus.DRAINING)
         second = await workshop.enqueue("work")
         while await asyncio.wait_for(asked.get(), 60):
             pass
         crowd.gate.open()
         await workshop.final(first)
         assert (await workshop.get(second)).status is Status.PENDING
-        await agents.set_status(workshop.stores, CODER, AgentStatus.ACTIVE)
+        await registry.set_status(workshop.stores, CODER, AgentStatus.ACTIVE)
         assert (await workshop.final(second)).status is Status.COMPLETED
 
 
@@ -215,7 +215,7 @@ async def test_the_limit_is_the_one_given_the_one_known_or_the_workers_own(
 
     workshop.handle(nothing)
     if known is not None:
-        await agents.register(workshop.stores, CODER, known)
+        await registry.register(workshop.stores, CODER, known)
     async with workshop.worker(agent=CODER, agent_max_tasks=given, concurrency=7):
         await workshop.final(await workshop.enqueue("nothing"))
 
@@ -284,7 +284,7 @@ async def test_a_wrong_agent_is_told_before_anything_is_claimed(workshop: Worksh
     async def nothing() -> None: ...
 
     workshop.handle(nothing)
-    runtime = WorkerRuntime(workshop.stores, workshop.registry, WorkerOptions(agent="no good"))
+    runtime = WorkerService(workshop.stores, workshop.registry, WorkerOptions(agent="no good"))
 
     with pytest.raises(InvalidAgent, match="'no good' is not a valid name"):
         await runtime.run(asyncio.Event())
@@ -297,7 +297,7 @@ class Units:
         self.stores = stores
         self.held: dict[str, object] = {}
         options = WorkerOptions(agent=CODER, agent_max_tasks=2)
-        self.capacity = Capacity(stores.agents, stores.clock, options, "worker-1", self.held)
+        self.capacity = AgentCapacity(stores.agents, stores.clock, options, "worker-1", self.held)
 
     async def claim(self, *run_ids: str) -> None:
         given = await self.capacity.take(run_ids)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.core.records import Effect, Task
-from ade.queue.handlers import Mode
+from ade.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
+from ade.failures import FailureKind
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Effect, Task
 from ade.worker.context import Context, SyncContext
-from ade.worker.wire import Begin, Facts, Finish, Forget, Ledger, Request
+from ade.worker.messages import BeginEffect, EffectState, FinishEffect, ForgetEffect, Request, RunInfo
 from tests.worker.workshop import Gate, Workshop, plain, soon
 
 
@@ -32,16 +32,16 @@ class Book:
     def context(self, run_id: str, name: str = "pay") -> Context:
         async def ask(request: Request) -> Any:
             match request:
-                case Begin(key):
+                case BeginEffect(key):
                     effect = self.effects.setdefault(key, Effect(key=key, run_id=run_id))
-                    return Ledger(effect, live=effect.run_id in self.live_runs)
-                case Finish(key, answer):
+                    return EffectState(effect, live=effect.run_id in self.live_runs)
+                case FinishEffect(key, answer):
                     self.effects[key] = Effect(key=key, run_id=run_id, done=True, answer=answer)
-                case Forget(key):
+                case ForgetEffect(key):
                     self.effects.pop(key, None)
             return None
 
-        return Context(Facts(task_id="t", name=name, attempt=1, worker="w", run_id=run_id), ask, lambda: False)
+        return Context(RunInfo(task_id="t", name=name, attempt=1, worker="w", run_id=run_id), ask, lambda: False)
 
 
 class TestOnce:
@@ -206,9 +206,9 @@ class TestInAWorker:
         assert final.parent_id == task.id
         assert plain(final.result) == 42
 
-    @pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.THREAD])
-    async def test_a_run_that_lost_its_lease_can_change_nothing(self, workshop: Workshop, mode: Mode) -> None:
-        from ade.queue.tasks import cancel
+    @pytest.mark.parametrize("mode", [HandlerMode.ASYNC, HandlerMode.THREAD])
+    async def test_a_run_that_lost_its_lease_can_change_nothing(self, workshop: Workshop, mode: HandlerMode) -> None:
+        from ade.tasks.service import cancel
 
         gate = Gate()
         errors: asyncio.Queue[str] = asyncio.Queue()
@@ -221,7 +221,7 @@ class TestInAWorker:
             except Exception as error:
                 loop.call_soon_threadsafe(errors.put_nowait, type(error).__name__)
 
-        handler: Callable[..., Any] = ask_in_thread if mode is Mode.THREAD else self._stubborn(gate, errors)
+        handler: Callable[..., Any] = ask_in_thread if mode is HandlerMode.THREAD else self._stubborn(gate, errors)
         workshop.handle(handler, name="late", mode=mode)
         task = await workshop.enqueue("late")
         async with workshop.worker():

@@ -8,20 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from ade.core.control import RateLimited
-from ade.core.errors import RunOver
-from ade.core.lifecycle import Status
-from ade.core.locks.wishes import Wish, write
-from ade.ports import LockQuery, LockStore
-from ade.queue.handlers import Mode
-from ade.queue.tasks import cancel
+from ade.errors import RunOver
+from ade.locks.modes import LockSpec, write
+from ade.stores.resource_ports import LockQuery, LockStore
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.lifecycle import Status
+from ade.tasks.outcomes import RateLimited
+from ade.tasks.service import cancel
 from ade.worker.context import Context, SyncContext
 from tests.worker import process_tasks
 from tests.worker.outsiders import Outsider
 from tests.worker.workshop import Gate, Replaced, Workshop, eventually, plain, soon
 
 REPO = "repo:app"
-WRITE_REPO: tuple[Wish, ...] = (write(REPO),)
+WRITE_REPO: tuple[LockSpec, ...] = (write(REPO),)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ async def told_of(told: list[str]) -> bool:
 
 
 async def test_a_process_that_dies_while_it_waits_for_a_lock_ends_its_run(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.die_in_line, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.die_in_line, mode=HandlerMode.PROCESS)
     ada = Outsider(workshop.stores, write(REPO))
     await ada.take()
     async with workshop.worker():

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from ade.core.change import Change
-from ade.core.errors import StaleWrite, StoreCorrupt
-from ade.core.lifecycle import Status, Verb
+from ade.errors import StaleWrite, StoreCorrupt
+from ade.tasks.changes import Change
+from ade.tasks.lifecycle import Status, Verb
 from ade.worker.context import Context
 from tests.worker.workshop import Workshop, soon
 

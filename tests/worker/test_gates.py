@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade.core.accounts.users import User
-from ade.core.approvals.delegations import Subject
-from ade.core.approvals.policies import Policy, Rule
-from ade.core.approvals.records import MOST_STEPS_ASKED, Decision, Gate, GateState, Review
-from ade.core.approvals.voting import Ballot
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.governance.approvals import voting
-from ade.governance.directory.users import UserChanges, add_user, change_user
-from ade.queue import tasks as use_cases
-from ade.queue.handlers import Mode
+from ade.accounts.model import User
+from ade.accounts.users import UserChanges, add_user, change_user
+from ade.approvals import service as approvals_service
+from ade.approvals.model import MAX_STEP_REQUESTS, Decision, Gate, GateState, Policy, PolicyRule, Review, Subject
+from ade.approvals.votes import VoteRequest
+from ade.tasks import service as tasks_service
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from ade.worker.context import Context, SyncContext
 from tests.worker.workshop import Workshop, eventually
 
@@ -68,8 +66,8 @@ class Office(Workshop):
         return await eventually(look)
 
     async def vote(self, gate: Gate, voter: str = "bob", decision: Decision = Decision.APPROVE) -> Task:
-        return await voting.vote(
-            self.stores, gate.task_id, Ballot(voter=voter, decision=decision, digest=gate.digest), gate_id=gate.id
+        return await approvals_service.vote(
+            self.stores, gate.task_id, VoteRequest(voter=voter, decision=decision, digest=gate.digest), gate_id=gate.id
         )
 
 
@@ -87,16 +85,16 @@ async def office_anywhere(workshop_anywhere: Workshop) -> Office:
     return made
 
 
-HANDLERS: list[tuple[Callable[..., Any], Mode]] = [
-    (in_the_loop, Mode.ASYNC),
-    (elsewhere, Mode.THREAD),
-    (elsewhere, Mode.PROCESS),
+HANDLERS: list[tuple[Callable[..., Any], HandlerMode]] = [
+    (in_the_loop, HandlerMode.ASYNC),
+    (elsewhere, HandlerMode.THREAD),
+    (elsewhere, HandlerMode.PROCESS),
 ]
 
 
 @pytest.mark.parametrize(("function", "mode"), HANDLERS, ids=["async", "thread", "process"])
 async def test_a_held_run_waits_without_a_worker_and_repeats_nothing(
-    office_anywhere: Office, tmp_path: Path, function: Callable[..., Any], mode: Mode
+    office_anywhere: Office, tmp_path: Path, function: Callable[..., Any], mode: HandlerMode
 ) -> None:
     office, journal = office_anywhere, tmp_path / "journal"
     office.handle(function, name="careful", mode=mode)
@@ -131,7 +129,7 @@ async def test_a_held_run_can_be_cancelled(office: Office, tmp_path: Path) -> No
     async with office.worker():
         task = await office.enqueue("in_the_loop", {"journal": str(tmp_path / "j")})
         await office.held(task)
-        await use_cases.cancel(office.stores, task.id, "enough")
+        await tasks_service.cancel(office.stores, task.id, "enough")
 
     found = await office.get(task)
     assert found.review is not None
@@ -157,13 +155,13 @@ async def test_every_step_is_asked_about_once_however_many_there_are(office: Off
 
 async def test_a_run_that_asks_without_end_fails(office: Office) -> None:
     office.handle(asks_often)
-    policy = Policy(id="any", rules=(Rule(needed=1, roles=frozenset({"reviewer"})),))
+    policy = Policy(id="any", rules=(PolicyRule(needed=1, roles=frozenset({"reviewer"})),))
     answered = Gate(
         id="", task_id="", digest="", subject=Subject(name="x"), policy=policy, conflicts=frozenset(), opened_at=0
     )
     gates = [
         structs.replace(answered, id=f"x.{number}", step=f"earlier {number}", state=GateState.APPROVED)
-        for number in range(MOST_STEPS_ASKED + 1)
+        for number in range(MAX_STEP_REQUESTS + 1)
     ]
     final = await office.perform("asks_often", {"count": 1}, review=Review(gates=tuple(gates)), max_attempts=1)
 
@@ -194,7 +192,7 @@ async def test_the_glass_is_broken_for_a_step_too_and_for_one_after_the_other(of
         for _ in range(2):
             last = (await office.held(task, but=last)).id
             now = office.stores.clock.now()
-            await voting.break_glass(office.stores, task.id, "fire", actor="root", authenticated_at=now)
+            await approvals_service.break_glass(office.stores, task.id, "fire", actor="root", authenticated_at=now)
         final = await office.final(task)
 
     assert final.status is Status.COMPLETED

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from ade.core.errors import StoreUnavailable
-from ade.core.lifecycle import Status
-from ade.ports import Renewal, WorkerStore
-from ade.worker.guardian import GuardianSpec
+from ade.errors import StoreUnavailable
+from ade.stores.ports import Renewal, WorkerStore
+from ade.tasks.lifecycle import Status
 from ade.worker.lease import LeaseThread
+from ade.worker.watchdog import WatchdogSpec
 from tests.worker.workshop import Replaced, Workshop, eventually
 
 
@@ -196,7 +196,7 @@ async def test_a_guardian_that_was_killed_is_replaced(workshop: Workshop) -> Non
     async def another_pid() -> bool:
         return pid() != killed
 
-    async with workshop.worker(guardian=GuardianSpec("json:loads", ""), heartbeat_s=0.05) as shift:
+    async with workshop.worker(guardian=WatchdogSpec("json:loads", ""), heartbeat_s=0.05) as shift:
         killed = await eventually(first_pid)
         os.kill(killed, signal.SIGKILL)
         assert await eventually(another_pid)

@@ -5,11 +5,11 @@ import logging
 import subprocess
 import sys
 
-from ade.logs import JsonLines, Log, TextLines
+from ade.logs import JsonFormatter, Log, TextFormatter
 
 PROGRAM = """
 import asyncio, sys
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
 from ade.logs import configure
 from tests.worker.workshop import Workshop
 
@@ -74,5 +74,5 @@ def test_a_program_with_logging_of_its_own_sees_the_fields_too() -> None:
     assert logging.Formatter("%(levelname)s %(message)s").format(record) == (
         'WARNING commit.repeated tasks=3 error="disk is full"'
     )
-    assert json.loads(JsonLines().format(record))["event"] == "commit.repeated"
-    assert TextLines().format(record).endswith('warning commit.repeated          tasks=3 error="disk is full"')
+    assert json.loads(JsonFormatter().format(record))["event"] == "commit.repeated"
+    assert TextFormatter().format(record).endswith('warning commit.repeated          tasks=3 error="disk is full"')

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from ade.core.agents import Agent
-from ade.core.lifecycle import Status
-from ade.core.records import Task, Worker
-from ade.governance import agents
-from ade.ports import ClaimRequest, Stores
+from ade.agents import registry
+from ade.agents.model import Agent
+from ade.stores.ports import ClaimRequest, Stores
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task, Worker
 from tests.worker.workshop import Workshop, eventually, soon
 
 CODER = "coder-1"
@@ -59,7 +59,7 @@ async def test_new_work_for_others_does_not_keep_a_worker_busy(workshop: Worksho
 
 async def test_a_worker_can_do_what_its_agent_can(workshop: Workshop) -> None:
     workshop.handle(nothing)
-    await agents.register(workshop.stores, CODER, 2, kind="coder", capabilities=["gpu"])
+    await registry.register(workshop.stores, CODER, 2, kind="coder", capabilities=["gpu"])
     task = await workshop.enqueue("nothing", needs=("gpu", "net"))
     async with workshop.worker(agent=CODER, capabilities=("net",)):
         assert (await workshop.final(task)).status is Status.COMPLETED
@@ -73,7 +73,7 @@ async def test_a_worker_can_do_what_its_agent_can(workshop: Workshop) -> None:
 @pytest.mark.parametrize("max_tasks", [None, 4])
 async def test_a_worker_changes_nothing_about_what_its_agent_is(workshop: Workshop, max_tasks: int | None) -> None:
     workshop.handle(nothing)
-    await agents.register(workshop.stores, CODER, 2, kind="coder", capabilities=["gpu"])
+    await registry.register(workshop.stores, CODER, 2, kind="coder", capabilities=["gpu"])
     async with workshop.worker(agent=CODER, agent_max_tasks=max_tasks, capabilities=("net",)):
         await workshop.final(await workshop.enqueue("nothing"))
 
@@ -83,23 +83,23 @@ async def test_a_worker_changes_nothing_about_what_its_agent_is(workshop: Worksh
 
 async def test_what_an_agent_learns_its_workers_can_do_from_the_next_heartbeat_on(workshop: Workshop) -> None:
     workshop.handle(nothing)
-    await agents.register(workshop.stores, CODER, 2)
+    await registry.register(workshop.stores, CODER, 2)
     task = await workshop.enqueue("nothing", needs=("gpu",))
     async with workshop.worker(agent=CODER, heartbeat_s=0.05):
         await workshop.final(await workshop.enqueue("nothing"))
         assert (await workshop.get(task)).status is Status.PENDING
 
-        await agents.register(workshop.stores, CODER, 2, capabilities=["gpu"])
+        await registry.register(workshop.stores, CODER, 2, capabilities=["gpu"])
 
         assert (await workshop.final(task)).status is Status.COMPLETED
 
 
 async def test_what_was_taken_away_from_an_agent_its_workers_cannot_do_any_more(workshop: Workshop) -> None:
     workshop.handle(nothing)
-    await agents.register(workshop.stores, CODER, 2, capabilities=["gpu"])
+    await registry.register(workshop.stores, CODER, 2, capabilities=["gpu"])
     async with workshop.worker(agent=CODER, heartbeat_s=0.05):
         await workshop.final(await workshop.enqueue("nothing", needs=("gpu",)))
-        await agents.register(workshop.stores, CODER, 2, capabilities=[])
+        await registry.register(workshop.stores, CODER, 2, capabilities=[])
 
         async def has_heard() -> bool:
             return (await known_worker(workshop.stores)).capabilities == ()
@@ -111,9 +111,9 @@ async def test_what_was_taken_away_from_an_agent_its_workers_cannot_do_any_more(
 
 
 async def test_what_is_not_said_stays_as_it_is_known(stores: Stores) -> None:
-    await agents.register(stores, CODER, 2, kind="coder", capabilities=["net", "gpu"])
-    kept = await agents.register(stores, CODER, 3)
-    cleared = await agents.register(stores, CODER, 3, kind="", capabilities=())
+    await registry.register(stores, CODER, 2, kind="coder", capabilities=["net", "gpu"])
+    kept = await registry.register(stores, CODER, 3)
+    cleared = await registry.register(stores, CODER, 3, kind="", capabilities=())
 
     assert (kept.type, kept.capabilities, kept.max_tasks) == ("coder", ("gpu", "net"), 3)
     assert (cleared.type, cleared.capabilities) == (None, ())

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.errors import StoreUnavailable
-from ade.core.records import OutputLine
-from ade.ports import Stores
-from ade.worker.outputs import OutputBuffer
-from ade.worker.processes import RestartGuard
-from ade.worker.threads import HandlerThreads, UnwaitedExecutor
+from ade.errors import StoreUnavailable
+from ade.stores.ports import Stores
+from ade.tasks.model import OutputLine
+from ade.worker.output_buffer import OutputBuffer
+from ade.worker.supervisor import RestartLimiter
+from ade.worker.threads import DaemonThreadExecutor, HandlerThreads
 from ade.worker.timer import SharedTimer
 
 HANGING = """
 import asyncio, os, signal, threading
 from ade import Ade
-from ade.settings import Settings, WorkerSettings
+from ade.settings import Settings
+from ade.settings.sections import WorkerSettings
 ade = Ade("sqlite:///script.db", settings=Settings(worker=WorkerSettings(grace_s=0.1)))
 @ade.task
 async def hang() -> None:
@@ -150,7 +151,7 @@ class TestThreads:
         threads.close()
 
     async def test_asyncios_own_threads_run_everything_but_no_more_at_once_than_allowed(self) -> None:
-        executor, loop = UnwaitedExecutor(2), asyncio.get_running_loop()
+        executor, loop = DaemonThreadExecutor(2), asyncio.get_running_loop()
         gate, names = threading.Event(), set[str]()
 
         def work(number: int) -> int:
@@ -249,10 +250,10 @@ class TestOutputs:
 
 class TestRestarts:
     def test_ten_restarts_a_minute_are_borne_and_the_eleventh_is_not(self) -> None:
-        guard = RestartGuard()
+        guard = RestartLimiter()
         assert all(guard.allows(second) for second in range(10))
         assert not guard.allows(10)
 
     def test_restarts_of_long_ago_do_not_count(self) -> None:
-        guard = RestartGuard()
+        guard = RestartLimiter()
         assert all(guard.allows(second * 7) for second in range(100))

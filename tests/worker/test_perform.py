@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from ade.core.control import RateLimited, Retry, Unrecoverable
-from ade.core.errors import InvalidTask
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.core.outcome import Outcome
-from ade.core.records import Task
-from ade.queue.handlers import Mode
-from ade.queue.payloads import Payloads
+from ade.errors import InvalidTask
+from ade.failures import FailureKind
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Outcome, RateLimited, Retry, Unrecoverable
+from ade.tasks.payloads import Payloads
 from ade.worker.failures import failure_of
 from tests.worker import process_tasks
 from tests.worker.workshop import Workshop, plain
@@ -57,9 +56,9 @@ class Classless(Exception):
     ],
     ids=lambda value: value if issubclass(type(value), str) else type(value).__name__,
 )
-@pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.THREAD])
+@pytest.mark.parametrize("mode", [HandlerMode.ASYNC, HandlerMode.THREAD])
 async def test_whatever_a_handler_raises_is_a_failure_of_its_task_alone(
-    workshop: Workshop, error: BaseException, kind: FailureKind, mode: Mode
+    workshop: Workshop, error: BaseException, kind: FailureKind, mode: HandlerMode
 ) -> None:
     async def raise_async() -> None:
         raise error
@@ -67,7 +66,7 @@ async def test_whatever_a_handler_raises_is_a_failure_of_its_task_alone(
     def raise_plainly() -> None:
         raise error
 
-    workshop.handle(raise_async if mode is Mode.ASYNC else raise_plainly, name="bad", mode=mode)
+    workshop.handle(raise_async if mode is HandlerMode.ASYNC else raise_plainly, name="bad", mode=mode)
     task = await workshop.perform("bad", max_attempts=1)
 
     assert task.status is Status.FAILED
@@ -280,7 +279,7 @@ class TestInProcesses:
     """Handlers that compute run in processes of their own."""
 
     async def run(self, workshop: Workshop, function: Callable[..., Any], args: dict[str, Any] | None = None) -> Task:
-        workshop.handle(function, mode=Mode.PROCESS)
+        workshop.handle(function, mode=HandlerMode.PROCESS)
         return await workshop.perform(function.__name__, args, max_attempts=1)
 
     async def test_arguments_and_results_keep_their_types(self, workshop: Workshop) -> None:
@@ -295,7 +294,7 @@ class TestInProcesses:
         assert python_path == os.environ.get("PYTHONPATH")
 
     async def test_a_process_is_used_again(self, workshop: Workshop) -> None:
-        workshop.handle(process_tasks.where_am_i, mode=Mode.PROCESS)
+        workshop.handle(process_tasks.where_am_i, mode=HandlerMode.PROCESS)
         async with workshop.worker(cpu_processes=1):
             tasks = [await workshop.final(await workshop.enqueue("where_am_i")) for _ in range(3)]
         assert len({plain(task.result)[0] for task in tasks}) == 1
@@ -341,11 +340,11 @@ class TestInProcesses:
     async def test_a_function_that_no_process_could_import_is_refused_at_start(self, workshop: Workshop) -> None:
         def local() -> None: ...
 
-        from ade.worker.runtime import WorkerRuntime
+        from ade.worker.worker import WorkerService
 
-        workshop.handle(local, mode=Mode.PROCESS)
+        workshop.handle(local, mode=HandlerMode.PROCESS)
         with pytest.raises(InvalidTask, match="top of its module"):
-            WorkerRuntime(workshop.stores, workshop.registry)
+            WorkerService(workshop.stores, workshop.registry)
 
 
 def test_the_delay_a_handler_asks_for_is_kept() -> None:

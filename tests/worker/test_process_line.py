@@ -7,15 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ade.core.lifecycle import Status
-from ade.queue.handlers import Mode
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.lifecycle import Status
 from tests.worker import process_tasks
 from tests.worker.workshop import PATIENCE_S, Workshop, eventually, plain
 
 UNGUARDED = """
 import asyncio
 from ade import Ade
-from ade.settings import Settings, TaskSettings
+from ade.settings import Settings
+from ade.settings.sections import TaskSettings
 print("main")
 ade = Ade("sqlite:///script.db", settings=Settings(task=TaskSettings(max_attempts=5)))
 @ade.task(cpu=True)
@@ -85,8 +86,8 @@ if __name__ == "__main__":
 
 
 async def test_a_process_forked_by_a_handler_never_answers_in_its_place(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.fork_and_return, mode=Mode.PROCESS)
-    workshop.handle(process_tasks.same, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.fork_and_return, mode=HandlerMode.PROCESS)
+    workshop.handle(process_tasks.same, mode=HandlerMode.PROCESS)
     async with workshop.worker(cpu_processes=1):
         forking = await workshop.enqueue("fork_and_return", {"number": 111}, max_attempts=1)
         others = [await workshop.enqueue("same", {"number": number}) for number in range(3)]
@@ -103,7 +104,7 @@ def test_a_process_forked_in_the_worker_itself_ends_when_it_comes_out_of_the_han
 
 
 async def test_a_process_that_dies_is_noticed_and_what_it_forked_ends_too(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.fork_and_die, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.fork_and_die, mode=HandlerMode.PROCESS)
     async with workshop.worker():
         task = await workshop.final(await workshop.enqueue("fork_and_die", max_attempts=1))
         assert task.error is not None
@@ -117,15 +118,15 @@ async def test_a_process_that_dies_is_noticed_and_what_it_forked_ends_too(worksh
 
 
 async def test_a_process_that_closes_its_line_and_ends_is_told_by_its_own_exit_code(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.leave_slowly, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.leave_slowly, mode=HandlerMode.PROCESS)
     task = await workshop.perform("leave_slowly", {"code": 7}, max_attempts=1)
     assert task.error is not None
     assert task.error.message == "process ended with exit code 7 before it answered"
 
 
 async def test_a_process_that_dies_between_two_runs_costs_no_task_an_attempt(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.where_am_i, mode=Mode.PROCESS)
-    workshop.handle(process_tasks.same, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.where_am_i, mode=HandlerMode.PROCESS)
+    workshop.handle(process_tasks.same, mode=HandlerMode.PROCESS)
     async with workshop.worker(cpu_processes=1):
         first = await workshop.final(await workshop.enqueue("where_am_i"))
         pid = plain(first.result)[0]
@@ -140,20 +141,20 @@ async def test_a_process_that_dies_between_two_runs_costs_no_task_an_attempt(wor
 
 
 async def test_the_context_may_be_used_from_several_threads(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.talk_from_threads, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.talk_from_threads, mode=HandlerMode.PROCESS)
     task = await workshop.perform("talk_from_threads", max_attempts=1)
     assert plain(task.result) == 4
 
 
 async def test_a_signal_never_comes_in_the_middle_of_a_message(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.talk_while_it_rings, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.talk_while_it_rings, mode=HandlerMode.PROCESS)
     task = await workshop.perform("talk_while_it_rings", max_attempts=1)
     assert plain(task.result) == "talked", task.error
 
 
 async def test_a_process_that_cannot_end_a_message_ends_itself(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.talk_while_a_thread_is_rung, mode=Mode.PROCESS)
-    workshop.handle(process_tasks.same, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.talk_while_a_thread_is_rung, mode=HandlerMode.PROCESS)
+    workshop.handle(process_tasks.same, mode=HandlerMode.PROCESS)
     async with workshop.worker(cpu_processes=1):
         torn = await workshop.final(await workshop.enqueue("talk_while_a_thread_is_rung", max_attempts=1))
         assert torn.error is not None
@@ -162,8 +163,8 @@ async def test_a_process_that_cannot_end_a_message_ends_itself(workshop: Worksho
 
 
 async def test_a_context_refuses_once_its_run_is_over(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.keep_context, mode=Mode.PROCESS)
-    workshop.handle(process_tasks.use_kept_context, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.keep_context, mode=HandlerMode.PROCESS)
+    workshop.handle(process_tasks.use_kept_context, mode=HandlerMode.PROCESS)
     async with workshop.worker(cpu_processes=1):
         kept = await workshop.final(await workshop.enqueue("keep_context"))
         assert kept.status is Status.COMPLETED

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from ade.core.change import Change
-from ade.core.errors import StaleWrite, StoreUnavailable
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.core.task import lose_lease
-from ade.ports import ClaimRequest
-from ade.worker.probe import PERFORMED
-from ade.worker.pump import RunIds
-from ade.worker.runtime import WorkerRuntime
+from ade.errors import StaleWrite, StoreUnavailable
+from ade.stores.ports import ClaimRequest
+from ade.tasks.changes import Change
+from ade.tasks.decisions import lose_lease
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.worker.instrumentation import PERFORMED
+from ade.worker.poller import RunIds
+from ade.worker.worker import WorkerService
 from tests.worker.workshop import Gate, Replaced, Workshop, plain, soon
 
 
@@ -373,7 +373,7 @@ async def test_a_worker_whose_store_does_not_take_it_in_leaves_nothing_behind(wo
         raise StoreUnavailable("no route")
 
     workers: Any = Replaced(workshop.stores.workers, {"register": register})
-    runtime = WorkerRuntime(replace(workshop.stores, workers=workers), workshop.registry)
+    runtime = WorkerService(replace(workshop.stores, workers=workers), workshop.registry)
     with pytest.raises(StoreUnavailable):
         await runtime.run(asyncio.Event())
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from ade.app.ade import Ade
-from ade.core.errors import InvalidLock, LockTimeout
-from ade.core.lifecycle import Status
-from ade.core.locks.wishes import read, write
-from ade.governance.runtime import set_value
-from ade.ports import LockQuery
-from ade.queue.handlers import Mode
+from ade.errors import InvalidLock, LockTimeout
+from ade.locks.modes import read, write
+from ade.settings.runtime import set_value
+from ade.stores.resource_ports import LockQuery
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.lifecycle import Status
 from ade.worker.context import Context, SyncContext
 from tests.worker import process_tasks
 from tests.worker.outsiders import Outsider
@@ -53,7 +53,7 @@ async def test_a_plain_function_does_the_same(workshop: Workshop) -> None:
 
 
 async def test_and_one_in_a_process_of_its_own(workshop: Workshop) -> None:
-    workshop.handle(process_tasks.lock_and_tell, mode=Mode.PROCESS)
+    workshop.handle(process_tasks.lock_and_tell, mode=HandlerMode.PROCESS)
     done = await workshop.perform("lock_and_tell", {"resource": REPO}, locks=(write(DB),))
     of_task, taken, again = plain(done.result)
     assert taken > of_task > 0

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade.core.errors import StoreUnavailable
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.core.records import Task, Worker
-from ade.core.task import lose_lease
-from ade.ports import STOP, ClaimRequest, Renewal
-from ade.queue.handlers import Mode
-from ade.queue.tasks import cancel
-from ade.worker import shutdown
+from ade.errors import StoreUnavailable
+from ade.failures import FailureKind
+from ade.stores.ports import STOP, ClaimRequest, Renewal
+from ade.tasks.decisions import lose_lease
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task, Worker
+from ade.tasks.service import cancel
+from ade.worker import supervisor
 from ade.worker.context import SyncContext
 from tests.worker import process_tasks
 from tests.worker.workshop import ONLY_WHEN_TOLD, Gate, Replaced, Workshop, eventually, plain, soon
@@ -35,7 +35,7 @@ class Ending:
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def handler(self, mode: Mode) -> Callable[..., Any]:
+    def handler(self, mode: HandlerMode) -> Callable[..., Any]:
         async def wait_async() -> None:
             self.began.set()
             try:
@@ -50,12 +50,14 @@ class Ending:
             self._loop.call_soon_threadsafe(self.ended.set)
             ctx.raise_if_cancelled()
 
-        return wait_async if mode is Mode.ASYNC else wait_in_thread
+        return wait_async if mode is HandlerMode.ASYNC else wait_in_thread
 
 
-@pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.THREAD])
+@pytest.mark.parametrize("mode", [HandlerMode.ASYNC, HandlerMode.THREAD])
 class TestBothWays:
-    async def test_a_run_past_its_time_out_fails_and_may_be_tried_again(self, workshop: Workshop, mode: Mode) -> None:
+    async def test_a_run_past_its_time_out_fails_and_may_be_tried_again(
+        self, workshop: Workshop, mode: HandlerMode
+    ) -> None:
         ending = Ending()
         workshop.handle(ending.handler(mode), name="slow", mode=mode)
         task = await workshop.perform("slow", timeout_ms=200, max_attempts=2)
@@ -65,7 +67,9 @@ class TestBothWays:
         assert (task.error.kind, task.attempt, task.timeouts) == (FailureKind.TIMED_OUT, 2, 1)
         assert task.error.message == "the run took longer than its time-out of 0.3 s"
 
-    async def test_a_cancelled_task_is_stopped_by_push_and_writes_nothing(self, workshop: Workshop, mode: Mode) -> None:
+    async def test_a_cancelled_task_is_stopped_by_push_and_writes_nothing(
+        self, workshop: Workshop, mode: HandlerMode
+    ) -> None:
         ending = Ending()
         workshop.handle(ending.handler(mode), name="long", mode=mode)
         task = await workshop.enqueue("long")
@@ -78,7 +82,7 @@ class TestBothWays:
         assert (await workshop.get(task)).status is Status.CANCELLED
         assert (await workshop.event_types(task))[-1] == "task.cancelled"
 
-    async def test_a_run_that_lost_its_lease_is_stopped(self, workshop: Workshop, mode: Mode) -> None:
+    async def test_a_run_that_lost_its_lease_is_stopped(self, workshop: Workshop, mode: HandlerMode) -> None:
         ending = Ending()
         workshop.handle(ending.handler(mode), name="long", mode=mode)
         task = await workshop.enqueue("long", max_attempts=1)
@@ -91,7 +95,7 @@ class TestBothWays:
 
         assert (await workshop.get(task)).status is Status.FAILED
 
-    async def test_a_shutdown_hands_back_what_does_not_end_in_time(self, workshop: Workshop, mode: Mode) -> None:
+    async def test_a_shutdown_hands_back_what_does_not_end_in_time(self, workshop: Workshop, mode: HandlerMode) -> None:
         ending = Ending()
         workshop.handle(ending.handler(mode), name="long", mode=mode)
         task = await workshop.enqueue("long", max_attempts=1)
@@ -177,13 +181,13 @@ async def test_a_task_without_a_time_out_has_none(workshop: Workshop) -> None:
 
 class TestInProcesses:
     async def test_a_process_past_its_time_out_is_killed(self, workshop: Workshop) -> None:
-        workshop.handle(process_tasks.wait_for_ever, mode=Mode.PROCESS)
+        workshop.handle(process_tasks.wait_for_ever, mode=HandlerMode.PROCESS)
         task = await workshop.perform("wait_for_ever", timeout_ms=500, max_attempts=1)
         assert task.error is not None
         assert task.error.kind is FailureKind.TIMED_OUT
 
     async def test_a_cancelled_process_is_killed_with_what_it_has_started(self, workshop: Workshop) -> None:
-        workshop.handle(process_tasks.say_and_wait, mode=Mode.PROCESS)
+        workshop.handle(process_tasks.say_and_wait, mode=HandlerMode.PROCESS)
         task = await workshop.enqueue("say_and_wait")
         async with workshop.worker() as shift:
             pids = await self._pids(workshop, task)
@@ -193,7 +197,7 @@ class TestInProcesses:
         assert (await workshop.get(task)).status is Status.CANCELLED
 
     async def test_a_shutdown_kills_processes_and_hands_their_tasks_back(self, workshop: Workshop) -> None:
-        workshop.handle(process_tasks.say_and_wait, mode=Mode.PROCESS)
+        workshop.handle(process_tasks.say_and_wait, mode=HandlerMode.PROCESS)
         task = await workshop.enqueue("say_and_wait")
         async with workshop.worker(grace_s=0.01) as shift:
             pids = await self._pids(workshop, task)
@@ -339,7 +343,7 @@ class TestShutdown:
     async def test_a_store_that_stays_away_leaves_tasks_behind_and_says_so(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(shutdown, "_COMMIT_PATIENCE_S", 0.05)
+        monkeypatch.setattr(supervisor, "_COMMIT_PATIENCE_S", 0.05)
 
         async def commit_each(changes: object) -> None:
             raise StoreUnavailable("gone")
@@ -368,7 +372,7 @@ async def test_a_worker_cut_off_from_its_store_gives_its_runs_up_before_the_leas
             raise StoreUnavailable("no route to the store")
         return workshop.stores.workers.renew(worker, runs, lease_ms=lease_ms)
 
-    workshop.handle(ending.handler(Mode.ASYNC), name="long")
+    workshop.handle(ending.handler(HandlerMode.ASYNC), name="long")
     task = await workshop.enqueue("long")
     workers: Any = Replaced(workshop.stores.workers, {"renew": renew})
     stores = replace(workshop.stores, workers=workers)

@@ -13,28 +13,26 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from ade.core.documents import DocumentWrite
-from ade.core.failure import FailureKind, TaskError
-from ade.core.ids import uuid7
-from ade.core.inbox import verbs
-from ade.core.inbox.state import unused
-from ade.core.lifecycle import Status
-from ade.core.outcome import Failed, Succeeded
-from ade.core.records import AfterFailure, Schedule, Task, Worker
-from ade.core.task import settle
-from ade.ports import DONE, STOP, WORK, ClaimRequest, Stores
-from ade.queue import schedules
-from ade.queue.defaults import TaskDefaults
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import unused
+from ade.composition.stores import open_stores
+from ade.failures import FailureKind, TaskError
+from ade.stores.ports import DONE, STOP, WORK, ClaimRequest, Stores
+from ade.stores.resource_ports import DocumentWrite
+from ade.tasks import schedules
+from ade.tasks.decisions import settle
+from ade.tasks.enqueue import TaskDefaults, enqueue
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure, Schedule, Task, Worker
+from ade.tasks.outcomes import Failed, Succeeded
+from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
-from ade.wiring import open_stores
-from ade.worker import retention, sweep
-from ade.worker.duties import Duty, standard_duties
-from ade.worker.loops import do_duty, keep_up
+from ade.worker import sweep
+from ade.worker.maintenance import MaintenanceJob, run_job, run_jobs, standard_jobs
 from ade.worker.options import SweepOptions
-from ade.worker.pump import fresh_ids
-from ade.worker.retention import archive_and_prune, write_archive
+from ade.worker.poller import fresh_ids
+from ade.worker.sweep import archive_and_prune, write_archive
 
 LEASE_MS = 30_000
 WEEK_S = 604_800.0
@@ -93,15 +91,15 @@ class TestLostLeases:
     async def test_a_task_whose_worker_went_silent_is_free_for_others_within_35_seconds(self, scene: Scene) -> None:
         task = await scene.start()
         scene.clock.advance(30)
-        assert await sweep.settle_ripe(scene.stores) == 0
+        assert await sweep.settle_due(scene.stores) == 0
         scene.clock.advance(1)
-        assert await sweep.settle_ripe(scene.stores) == 1
+        assert await sweep.settle_due(scene.stores) == 1
         assert (await scene.get(task)).status is Status.STALLED
 
     async def test_the_last_attempt_ends_as_a_dead_letter(self, scene: Scene) -> None:
         task = await scene.start(max_attempts=1)
         scene.clock.advance(31)
-        await sweep.settle_ripe(scene.stores)
+        await sweep.settle_due(scene.stores)
         buried = await scene.get(task)
         assert buried.error is not None
         assert (buried.status, buried.error.kind) == (Status.FAILED, FailureKind.WORKER_DIED)
@@ -111,7 +109,7 @@ class TestLostLeases:
         await scene.start()
         seen = {topic: hints.generation(topic) for topic in (WORK, STOP)}
         scene.clock.advance(31)
-        await sweep.settle_ripe(scene.stores)
+        await sweep.settle_due(scene.stores)
         assert all(hints.generation(topic) > seen[topic] for topic in seen)
 
     async def test_a_worker_that_renews_between_the_look_and_the_decision_keeps_its_task(self, scene: Scene) -> None:
@@ -127,21 +125,21 @@ class TestLostLeases:
     async def test_two_processes_that_sweep_at_once_stall_a_task_once(self, scene: Scene) -> None:
         task = await scene.start()
         scene.clock.advance(31)
-        counts = await asyncio.gather(*(sweep.settle_ripe(scene.stores) for _ in range(3)))
+        counts = await asyncio.gather(*(sweep.settle_due(scene.stores) for _ in range(3)))
         assert sum(counts) == 1
         assert (await scene.event_types(task)).count("task.stalled") == 1
 
     async def test_a_wall_clock_that_jumps_takes_no_lease_away(self, scene: Scene) -> None:
         await scene.start()
         scene.clock.jump_wall(3600)
-        assert await sweep.settle_ripe(scene.stores) == 0
+        assert await sweep.settle_due(scene.stores) == 0
 
 
 async def test_a_task_past_its_deadline_fails_and_those_who_wait_hear_of_it(scene: Scene) -> None:
     task = await scene.add(deadline=scene.clock.now() + 5_000)
     seen = scene.stores.hints.generation(DONE)
     scene.clock.advance(6)
-    await sweep.settle_ripe(scene.stores)
+    await sweep.settle_due(scene.stores)
     failed = await scene.get(task)
     assert failed.error is not None
     assert (failed.status, failed.error.kind) == (Status.FAILED, FailureKind.DEADLINE_PASSED)
@@ -153,7 +151,7 @@ async def test_a_whole_chain_behind_a_lost_task_is_settled_in_one_sweep(scene: S
     second = await scene.add(depends_on=(first.id,), after_failure=AfterFailure.FAIL)
     third = await scene.add(depends_on=(second.id,))
     scene.clock.advance(31)
-    assert await sweep.settle_ripe(scene.stores) == 3
+    assert await sweep.settle_due(scene.stores) == 3
     assert (await scene.get(second)).status is Status.FAILED
     assert (await scene.get(third)).status is Status.CANCELLED
 
@@ -226,7 +224,7 @@ class TestRetention:
     async def test_many_go_in_portions_past_those_that_others_wait_for(
         self, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(retention, "_PORTION", 2)
+        monkeypatch.setattr(sweep, "_PORTION", 2)
         error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Unrecoverable", message="no")
         for _ in range(2):
             awaited = await scene.start()
@@ -238,7 +236,7 @@ class TestRetention:
         scene.clock.advance(2 * WEEK_S + 1)
         assert await self.prune(scene, tmp_path, batch=6) == 4
         assert await self.prune(scene, tmp_path, batch=6) == 1
-        await sweep.settle_ripe(scene.stores)
+        await sweep.settle_due(scene.stores)
         assert await self.prune(scene, tmp_path) == 2
 
     async def test_a_folder_that_cannot_be_written_keeps_the_tasks(self, scene: Scene, tmp_path: Path) -> None:
@@ -265,7 +263,7 @@ class TestRetention:
         assert await sweep.expire_documents(scene.stores) == 1
 
     async def test_empty_inboxes_go_after_their_time(self, scene: Scene) -> None:
-        await scene.stores.inboxes.write(verbs.bind(unused("conv-1"), "agent:coder"))
+        await scene.stores.inboxes.write(conversations_rules.bind(unused("conv-1"), "agent:coder"))
 
         scene.clock.advance(WEEK_S - 1)
         assert await sweep.forget_inboxes(scene.stores, retention_s=WEEK_S) == 0
@@ -285,38 +283,38 @@ class TestRetention:
 
 
 class TestDuties:
-    def duties(self, scene: Scene, **options: Any) -> dict[str, Duty]:
-        made = standard_duties(scene.stores, scene.payloads, TaskDefaults(), SweepOptions(**options))
+    def duties(self, scene: Scene, **options: Any) -> dict[str, MaintenanceJob]:
+        made = standard_jobs(scene.stores, scene.payloads, TaskDefaults(), SweepOptions(**options))
         return {duty.name: duty for duty in made}
 
     async def test_all_of_them_can_be_done_on_an_empty_store(self, scene: Scene) -> None:
         for duty in self.duties(scene).values():
-            assert await do_duty(scene.stores.sweeps, duty, "me") == 0
+            assert await run_job(scene.stores.sweeps, duty, "me") == 0
 
     async def test_schedules_fire_once_however_many_processes_do_the_duty(self, scene: Scene) -> None:
         await schedules.put(scene.stores, Schedule(name="hourly", cron="0 * * * *", task_name="work"))
         scene.clock.advance(3600)
         duty = self.duties(scene)["schedules"]
-        await asyncio.gather(*(do_duty(scene.stores.sweeps, duty, f"process {n}") for n in range(3)))
+        await asyncio.gather(*(run_job(scene.stores.sweeps, duty, f"process {n}") for n in range(3)))
         await asyncio.gather(*(duty.perform() for _ in range(3)))
         assert [tally.count for tally in await scene.stores.queues.tallies()] == [1]
 
     async def test_a_duty_is_one_processs_until_it_falls_silent(self, scene: Scene) -> None:
         done: list[str] = []
 
-        def duty(holder: str) -> Duty:
+        def duty(holder: str) -> MaintenanceJob:
             async def perform() -> int:
                 done.append(holder)
                 return 0
 
-            return Duty(name="count", every_s=10, perform=perform)
+            return MaintenanceJob(name="count", every_s=10, perform=perform)
 
-        await do_duty(scene.stores.sweeps, duty("a"), "a")
-        await do_duty(scene.stores.sweeps, duty("b"), "b")
+        await run_job(scene.stores.sweeps, duty("a"), "a")
+        await run_job(scene.stores.sweeps, duty("b"), "b")
         scene.clock.advance(10)
-        await do_duty(scene.stores.sweeps, duty("a"), "a")
+        await run_job(scene.stores.sweeps, duty("a"), "a")
         scene.clock.advance(16)
-        await do_duty(scene.stores.sweeps, duty("b"), "b")
+        await run_job(scene.stores.sweeps, duty("b"), "b")
         assert done == ["a", "a", "b"]
 
     async def test_a_duty_that_fails_stops_neither_itself_nor_the_others(self, scene: Scene) -> None:
@@ -333,10 +331,10 @@ class TestDuties:
             return 0
 
         duties = [
-            Duty(name="bad", every_s=0.001, perform=fail),
-            Duty(name="good", every_s=0.001, perform=other),
+            MaintenanceJob(name="bad", every_s=0.001, perform=fail),
+            MaintenanceJob(name="good", every_s=0.001, perform=other),
         ]
-        job = asyncio.create_task(keep_up(scene.stores.sweeps, duties, "me"))
+        job = asyncio.create_task(run_jobs(scene.stores.sweeps, duties, "me"))
         await asyncio.wait_for(other_done.wait(), 60)
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
@@ -346,20 +344,20 @@ class TestDuties:
         await scene.start()
         scene.clock.advance(31)
         duty = self.duties(scene)["settle"]
-        assert await do_duty(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 0
-        assert await do_duty(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 1
+        assert await run_job(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 0
+        assert await run_job(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 1
 
     async def test_a_process_whose_own_renewals_are_late_judges_nobody(self, scene: Scene) -> None:
         late = True
-        duties = standard_duties(
+        duties = standard_jobs(
             scene.stores, scene.payloads, TaskDefaults(), SweepOptions(), may_judge_leases=lambda: not late
         )
         settle_duty = next(duty for duty in duties if duty.name == "settle")
         await scene.start()
         scene.clock.advance(31)
-        assert await do_duty(scene.stores.sweeps, settle_duty, "me") == 0
+        assert await run_job(scene.stores.sweeps, settle_duty, "me") == 0
         late = False
-        assert await do_duty(scene.stores.sweeps, settle_duty, "me") == 1
+        assert await run_job(scene.stores.sweeps, settle_duty, "me") == 1
 
     async def test_workers_long_gone_are_forgotten(self, scene: Scene) -> None:
         worker = Worker(id="old", hostname="here", pid=1, started_at=0, version="0")

@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import Raw
 
-from ade.core.errors import StaleLease
-from ade.core.events import FINAL_EVENTS
-from ade.core.lifecycle import Status
-from ade.core.outcome import Succeeded
-from ade.core.records import Task, Worker
-from ade.core.task import settle
-from ade.ports import ClaimRequest, Stores
+from ade.composition.stores import open_stores
+from ade.errors import StaleLease
+from ade.events.model import FINAL_EVENTS
+from ade.stores.ports import ClaimRequest, Stores
+from ade.tasks.decisions import settle
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task, Worker
+from ade.tasks.outcomes import Succeeded
 from ade.testing import TestClock
-from ade.wiring import open_stores
 from ade.worker.context import Context
 from ade.worker.options import SweepOptions, WorkerOptions
-from ade.worker.pump import fresh_ids
-from ade.worker.sweep import settle_ripe
+from ade.worker.poller import fresh_ids
+from ade.worker.sweep import settle_due
 from tests.worker.workshop import Workshop, plain
 
 DEFAULTS, SWEEPS = WorkerOptions(), SweepOptions()
@@ -64,9 +64,9 @@ async def test_the_task_of_a_killed_worker_runs_elsewhere_within_35_seconds_and_
     killed_at = clock.steady()
     async with workshop.worker():
         clock.advance(DEFAULTS.lease_s)
-        assert await settle_ripe(stores) == 0  # to the last millisecond the lease is the victim's
+        assert await settle_due(stores) == 0  # to the last millisecond the lease is the victim's
         clock.advance(SWEEPS.interval_s)
-        assert await settle_ripe(stores) == 1
+        assert await settle_due(stores) == 1
         final = await workshop.final(task)
 
     assert plain(final.result) == "built by attempt 2"

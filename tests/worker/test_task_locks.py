@@ -5,24 +5,25 @@ import threading
 
 import pytest
 
-from ade.core import task as decisions
-from ade.core.lifecycle import Status
-from ade.core.locks.of_tasks import request_id, request_of
-from ade.core.locks.wishes import Wish, read, write
-from ade.core.records import Queue, Task
-from ade.governance.locks.keeper import LockKeeper
-from ade.governance.runtime import set_value
-from ade.insight.explain import explain
-from ade.ports import ClaimRequest, LockQuery, Stores
-from ade.queue.queues import pause, resume
-from ade.queue.tasks import cancel
+from ade.locks.client import LockClient
+from ade.locks.modes import LockSpec, read, write
+from ade.locks.requests import request_id, request_of
+from ade.settings.runtime import set_value
+from ade.stores.ports import ClaimRequest, Stores
+from ade.stores.resource_ports import LockQuery
+from ade.tasks import decisions
+from ade.tasks.explain import explain
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue, Task
+from ade.tasks.queues import pause, resume
+from ade.tasks.service import cancel
 from ade.worker.context import Context, SyncContext
 from ade.worker.sweep import serve_locks, stall_lost
 from tests.worker.outsiders import Outsider
 from tests.worker.workshop import Gate, Workshop, eventually, plain, soon
 
 REPO, DB = "repo:app", "db:main"
-WRITE_REPO: tuple[Wish, ...] = (write(REPO),)
+WRITE_REPO: tuple[LockSpec, ...] = (write(REPO),)
 
 
 @pytest.fixture
@@ -204,7 +205,7 @@ async def test_whoever_takes_over_from_a_silent_worker_gets_a_higher_token(works
 
     workshop.handle(work)
     stores = workshop.stores
-    keeper = LockKeeper(stores)
+    keeper = LockClient(stores)
     task = await workshop.enqueue("work", locks=WRITE_REPO)
     [claimed] = await stores.tasks.claim(
         ClaimRequest(worker_id="silent", run_ids=["r" * 32], names=frozenset({"work"}), lease_ms=1)

@@ -11,19 +11,19 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import Raw
 
-from ade.core.ids import uuid7
-from ade.core.records import Definition, Task
-from ade.core.retry import Backoff
-from ade.ports import Stores, TaskStore
-from ade.queue.enqueue import enqueue
-from ade.queue.handlers import Handler, Mode, Registry
-from ade.queue.payloads import Payloads
-from ade.queue.signature import Signature
-from ade.queue.waiting import FinishWatch
+from ade.failures import Backoff
+from ade.stores.ports import Stores, TaskStore
+from ade.tasks.arguments import Signature
+from ade.tasks.completion import CompletionWatcher
+from ade.tasks.enqueue import enqueue
+from ade.tasks.handlers import Handler, HandlerMode, Registry
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import Definition, Task
+from ade.tasks.payloads import Payloads
+from ade.worker.instrumentation import WorkerProbe
 from ade.worker.options import SweepOptions, WorkerOptions
-from ade.worker.probe import Probe
-from ade.worker.runtime import WorkerRuntime
-from ade.worker.shutdown import Handover
+from ade.worker.supervisor import Handover
+from ade.worker.worker import WorkerService
 
 T = TypeVar("T")
 AT_ONCE = Backoff(base_ms=0, cap_ms=0, jitter=0.0)
@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 class Shift:
     """A worker that is running."""
 
-    def __init__(self, runtime: WorkerRuntime) -> None:
+    def __init__(self, runtime: WorkerService) -> None:
         self.runtime = runtime
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
@@ -54,15 +54,15 @@ class Workshop:
         self.payloads = Payloads(stores.blobs)
         self.options = WorkerOptions(poll_s=ONLY_WHEN_TOLD, lease_s=60.0, heartbeat_s=1.0, grace_s=30.0)
         self.sweeps = SweepOptions(interval_s=ONLY_WHEN_TOLD)
-        self.probe = Probe()
-        self._watch = FinishWatch(stores)
+        self.probe = WorkerProbe()
+        self._watch = CompletionWatcher(stores)
 
     def handle(
-        self, function: Callable[..., Any], *, name: str | None = None, mode: Mode | None = None, **limits: Any
+        self, function: Callable[..., Any], *, name: str | None = None, mode: HandlerMode | None = None, **limits: Any
     ) -> str:
         """Register a handler; answers its name."""
         known = name or function.__name__
-        usual = Mode.ASYNC if inspect.iscoroutinefunction(function) else Mode.THREAD
+        usual = HandlerMode.ASYNC if inspect.iscoroutinefunction(function) else HandlerMode.THREAD
         definition = Definition(name=known, **limits)
         signature = Signature.of(function)
         self.registry.add(
@@ -86,7 +86,7 @@ class Workshop:
     @asynccontextmanager
     async def worker(self, **changes: Any) -> AsyncIterator[Shift]:
         options = {name: changes.pop(name) for name in list(changes) if name in WorkerOptions.__dataclass_fields__}
-        runtime = WorkerRuntime(
+        runtime = WorkerService(
             changes.pop("stores", self.stores),
             self.registry,
             replace(self.options, **options),

@@ -1,1 +1,1 @@
-"""Agents: programs that ADE starts, watches and ends."""
+"""Agents: the registry, agent programs run as tasks, and conversations."""

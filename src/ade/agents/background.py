@@ -3,28 +3,116 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from ade.agents.running.files import Transcript
-from ade.agents.running.orders import Order, RunDesk
-from ade.agents.teller import Teller
-from ade.core.agent_runs.command_line import Assignment
-from ade.core.agent_runs.lines import Clipped
-from ade.core.agent_runs.results import AgentProgress, AgentResult
-from ade.core.agent_runs.telling import ABORTED, INTERRUPTED, LONGEST_TOLD, header
-from ade.core.approvals.refusals import Denied
-from ade.core.control import Leave
-from ade.core.errors import AdeError
+from msgspec.structs import replace
+
+from ade.agents.conversations.model import InvalidInboxItem
+from ade.agents.handlers import budget_of, configured_profiles, runner_of
+from ade.agents.notifications import put_notification
+from ade.agents.protocols.base import ClippedText
+from ade.agents.runs.command_line import RunAssignment
+from ade.agents.runs.files import Transcript
+from ade.agents.runs.messages import (
+    ABORTED,
+    INTERRUPTED,
+    MAX_OUTPUT_TEXT,
+    RunUsage,
+    header,
+    notification,
+    summary_of,
+    tokens_of,
+)
+from ade.agents.runs.model import AgentProgress, AgentResult
+from ade.agents.runs.progress import run_events
+from ade.agents.runs.runner import AgentRunner
+from ade.agents.runs.spec import AgentRunSpec, RunContext
+from ade.approvals import repository as approvals_repository
+from ade.approvals.errors import Denied
+from ade.approvals.guard import GuardRulesVerdict
+from ade.approvals.submission import PolicyCheckRequest, check
+from ade.errors import AdeError, InvalidInbox, UnknownName
+from ade.failures import FailureKind, TaskError
 from ade.logs import Log
+from ade.stores.ports import Stores
+from ade.tasks.identifiers import task_name
+from ade.tasks.outcomes import Failed, Leave, RunFailed
+
+if TYPE_CHECKING:
+    from ade.agents.task_tool import AgentRequest
+    from ade.app.ade import Ade
+    from ade.composition.app_store import OpenStore
+
+
+# Tells of the end of what runs in this process: at once if that can be, otherwise again until all is closed.
+
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_MOST_TRIES = 2_900  # about a day
+log = Log("ade.agents")
+
+
+class IdentifiedRun(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=IdentifiedRun)
+
+
+class CompletionNotifier(Generic[T]):
+    """Belongs to one event loop. `tell` may fail for a while: the store is away, or the inbox full."""
+
+    def __init__(self, tell: Callable[[T], Awaitable[None]] | None) -> None:
+        self._tell = tell
+        self._closing = asyncio.Event()
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    async def tell(self, task: T) -> None:
+        """Returns after the first try, so that nobody waits for others."""
+        if not await self._is_told(task):
+            job = asyncio.create_task(self._tell_later(task))
+            self._jobs.add(job)
+            job.add_done_callback(self._jobs.discard)
+
+    async def close(self) -> None:
+        """One more try for each that is left."""
+        self._closing.set()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    async def _tell_later(self, task: T) -> None:
+        pause = _FIRST_PAUSE_S
+        for _ in range(_MOST_TRIES):
+            if self._closing.is_set():
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._closing.wait()
+            if await self._is_told(task):
+                return
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        log.error("task.end_never_told", task_id=task.id)
+
+    async def _is_told(self, task: T) -> bool:
+        try:
+            if self._tell is not None:
+                await self._tell(task)
+        except (InvalidInbox, InvalidInboxItem) as error:  # never
+            log.error("task.end_never_told", task_id=task.id, error=str(error))
+        except Exception as error:
+            log.warning("task.end_not_told", task_id=task.id, error=str(error))
+            return False
+        return True
+
 
 MOST_RUNNING = 32
 FORGOTTEN_AFTER_MS = 300_000
 CALLBACK_S = 10.0  # how long a caller's callback may still take when all is being closed
 _KNOWN_AFTER_S = 1.0  # how long a caller waits to learn who works for him
-log = Log("ade.agents")
 
 
 class TooManyAgents(AdeError):
@@ -35,7 +123,7 @@ class TooManyAgents(AdeError):
 
 
 class RunAgent(Protocol):
-    async def __call__(self, subagent_type: str, order: Order, desk: RunDesk) -> AgentResult:
+    async def __call__(self, subagent_type: str, order: AgentRunSpec, desk: RunContext) -> AgentResult:
         """Run an agent to its end, and write its transcript. Raises RunFailed; cancelled, it leaves no process."""
 
 
@@ -52,11 +140,11 @@ OnComplete = Callable[["BackgroundTask"], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class BackgroundRequest:
     """What an agent is asked to do here and now."""
 
     subagent_type: str
-    assignment: Assignment
+    assignment: RunAssignment
     description: str
     directory: Path | None = None
     author: str | None = None  # whose budget it uses up
@@ -67,7 +155,7 @@ class Work:
 class BackgroundTask:
     """One agent at work, and what became of it."""
 
-    def __init__(self, number: int, work: Work, now: int, mark: str) -> None:
+    def __init__(self, number: int, work: BackgroundRequest, now: int, mark: str) -> None:
         self.id = f"task_{number}"
         self.name = f"{self.id}-{mark}"  # no other process has one of this name
         self.subagent_id = f"subagent-{now}-{number}"
@@ -78,7 +166,7 @@ class BackgroundTask:
         self.result: AgentResult | None = None
         self.error: str | None = None
         self.progress = AgentProgress(subagent_type=work.subagent_type)
-        self._said = Clipped(LONGEST_TOLD)
+        self._said = ClippedText(MAX_OUTPUT_TEXT)
         self._known = asyncio.Event()
         self._over = asyncio.Event()
         self._ended = asyncio.Event()
@@ -144,7 +232,7 @@ class BackgroundTask:
 Allows = Callable[[str, str, dict[str, Any]], Awaitable[Leave]]  # type, tool, arguments; raises Denied
 
 
-class _Desk:
+class _BackgroundRunContext:
     """The task as its run sees it."""
 
     def __init__(self, task: BackgroundTask, allows: Allows | None) -> None:
@@ -183,13 +271,13 @@ class BackgroundTasks:
         self._run = run
         self._now = now
         self._allows = allows
-        self._teller = Teller(on_end)
+        self._teller = CompletionNotifier(on_end)
         self._tasks: dict[str, BackgroundTask] = {}
         self._closing = asyncio.Event()
         self._last = 0
         self._mark = os.urandom(4).hex()
 
-    def start(self, work: Work) -> BackgroundTask:
+    def start(self, work: BackgroundRequest) -> BackgroundTask:
         """Begin at once. Raises TooManyAgents."""
         self._forget_old()
         if sum(task.is_running for task in self._tasks.values()) >= MOST_RUNNING:
@@ -233,7 +321,9 @@ class BackgroundTasks:
 
     async def _perform(self, task: BackgroundTask) -> None:
         try:
-            result = await self._run(task.work.subagent_type, self._order(task), _Desk(task, self._allows))
+            result = await self._run(
+                task.work.subagent_type, self._order(task), _BackgroundRunContext(task, self._allows)
+            )
         except asyncio.CancelledError:
             task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
         except Exception as error:  # RunFailed above all
@@ -274,9 +364,9 @@ class BackgroundTasks:
             task.end(self._now(), error=ABORTED if task.is_stopped else INTERRUPTED)
         task.tell_ended()
 
-    def _order(self, task: BackgroundTask) -> Order:
+    def _order(self, task: BackgroundTask) -> AgentRunSpec:
         work = task.work
-        return Order(
+        return AgentRunSpec(
             task_id=task.name,
             run_id=task.subagent_id,
             attempt=1,
@@ -291,3 +381,96 @@ class BackgroundTasks:
         for task in list(self._tasks.values()):
             if task.finished_at is not None and task.finished_at <= before:
                 del self._tasks[task.id]
+
+
+# Agents that the Task tool runs here and now: under the same rules, budgets and limits as those of the queue.
+
+
+_ACTOR = "task_tool"  # where no author is known
+
+
+def background_tasks(app: "Ade", opened: "OpenStore") -> BackgroundTasks:
+    """Those of one event loop of this app."""
+    stores = opened.stores
+
+    async def allows(subagent_type: str, tool: str, arguments: dict[str, Any]) -> Leave:
+        return await _leave(stores, PolicyCheckRequest(name=task_name(subagent_type), tool=tool, arguments=arguments))
+
+    async def tell(task: BackgroundTask) -> None:
+        if task.work.inbox is not None:
+            text = _notification(task)
+            await put_notification(stores, task.work.inbox, task.name, text, author=task.work.author)
+
+    return BackgroundTasks(_RunnersByType(app, stores), stores.clock.now, allows=allows, on_end=tell)
+
+
+async def allowed(stores: Stores, request: "AgentRequest") -> None:
+    """Raises Denied for what a rule forbids, and for what people must approve: only a stored task can wait for them."""
+    name = task_name(request.subagent_type)
+    leave = await _leave(stores, PolicyCheckRequest(name=name, arguments=request.arguments, tags=request.tags))
+    if leave is Leave.NEEDED:
+        raise Denied(f"people must approve {name} first: use persist=True, so that it can wait for them")
+
+
+async def _leave(stores: Stores, question: PolicyCheckRequest) -> Leave:
+    rulebook = await approvals_repository.load(stores)
+    if not rulebook.guard:
+        return Leave.FREE
+    rulings = (await check(stores, question, rulebook)).rulings.values()
+    what = question.name if question.tool is None else f"the tool {question.tool}"
+    for ruling in rulings:
+        if ruling.verdict is GuardRulesVerdict.DENY:
+            raise Denied(f"{what} must not be used like this: {ruling.reason} (rule {ruling.rule})")
+    needs_people = any(ruling.verdict is GuardRulesVerdict.DEMAND for ruling in rulings)
+    return Leave.NEEDED if needs_people else Leave.FREE
+
+
+class _RunnersByType:
+    """Runs agents by their profiles; one runner for each type."""
+
+    def __init__(self, app: "Ade", stores: Stores) -> None:
+        self._settings = app.settings.agents
+        self._stores = stores
+        self._runners: dict[str, AgentRunner] = {}
+
+    async def __call__(self, subagent_type: str, order: AgentRunSpec, desk: RunContext) -> AgentResult:
+        runner = self._runners.get(subagent_type) or self._made(subagent_type)
+        budget = budget_of(self._settings, None, None, order.assignment.max_turns)
+        limit_s = runner.profile.timeout_ms / 1000
+        try:
+            async with (
+                asyncio.timeout(limit_s) as clock,
+                run_events(self._stores, order, desk, actor=order.author or _ACTOR) as run,
+            ):
+                run.outcome = await runner.run(replace(order, budget=budget), run)
+                return run.outcome
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            message = f"it ran longer than {limit_s:g} s"
+            error = TaskError(kind=FailureKind.TIMED_OUT, type="TimeoutError", message=message)
+            raise RunFailed(Failed(error)) from None
+
+    def _made(self, subagent_type: str) -> AgentRunner:
+        profile = configured_profiles(self._settings).get(subagent_type)
+        if profile is None:
+            raise UnknownName(
+                f"agents of type {subagent_type} are not set up here: use persist=True, so that a worker runs it"
+            )
+        runner = self._runners[subagent_type] = runner_of(profile, self._stores, self._settings)
+        return runner
+
+
+def _notification(task: BackgroundTask) -> str:
+    is_completed = task.result is not None
+    tokens = task.result.tokens if task.result is not None else tokens_of(task.progress)
+    took = None if task.finished_at is None else task.finished_at - task.started_at
+    calls = task.result.tool_calls if task.result is not None else task.progress.tool_call_count
+    return notification(
+        task.id,
+        is_completed=is_completed,
+        summary=summary_of(task.work.description, is_completed=is_completed),
+        result=task.output if is_completed else task.error or "",
+        usage=RunUsage(total_tokens=tokens, tool_uses=calls, duration_ms=took),
+        output_file=task.output_file,
+    )

@@ -1,1 +1,1 @@
-"""The Python API: an app, its tasks, and handles on what was enqueued."""
+"""The Python API: `Ade`, task functions, and handles."""

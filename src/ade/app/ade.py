@@ -12,34 +12,31 @@ from msgspec import structs
 from ade.app.decorators import TaskDecorator
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
-from ade.app.opening import Opened, Opening
-from ade.calls.call import Call, Closing, DirectCall
-from ade.calls.portal import Portal
-from ade.core.agent_runs.names import is_run
-from ade.core.errors import InvalidSchedule, InvalidTask
-from ade.core.lifecycle import Status
-from ade.core.records import Definition, Schedule, Task
-from ade.core.schedule import next_fire_ms
-from ade.core.task import admit
-from ade.core.urls import without_password
-from ade.ports import Clock
-from ade.queue.defaults import TaskDefaults
-from ade.queue.handlers import Registry
-from ade.queue.names import arguments_by_name
-from ade.queue.options import Options, make_plan
-from ade.queue.payloads import Payloads
-from ade.queue.plans import Invocation, make_tasks, template_of
-from ade.queue.script import refuse_while_imported
-from ade.queue.signature import Signature
+from ade.common.calls import BlockingCall, Call, ClosingCall, Portal
+from ade.common.text import without_password
+from ade.composition.app_store import OpenStore, StoreOpener
+from ade.composition.stores import open_stores, task_defaults
+from ade.errors import InvalidSchedule, InvalidTask
 from ade.settings import Settings, load
-from ade.wiring import open_stores, task_defaults
+from ade.stores.ports import Clock
+from ade.tasks.arguments import Signature
+from ade.tasks.cron import next_fire_ms
+from ade.tasks.decisions import admit
+from ade.tasks.definitions import arguments_by_name
+from ade.tasks.enqueue import Invocation, TaskDefaults, make_tasks, template_of
+from ade.tasks.handlers import Registry, refuse_while_imported
+from ade.tasks.identifiers import is_run
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Schedule, Task
+from ade.tasks.options import TaskOptions, make_plan
+from ade.tasks.payloads import Payloads
 
 if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
     from ade.app.agents import Agents
-    from ade.app.locking import Lock
-    from ade.core.locks.wishes import Wish
-    from ade.worker.perform import Middleware
-    from ade.worker.shutdown import Handover
+    from ade.locks.holders.app_lock import Lock
+    from ade.locks.modes import LockSpec
+    from ade.worker.handler_call import Middleware
+    from ade.worker.supervisor import Handover
 
 R = TypeVar("R")
 M = TypeVar("M", bound="Middleware")
@@ -54,7 +51,7 @@ class Ade:
     def __init__(self, url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None) -> None:
         self.url = url
         self._given_settings = settings
-        self._opening = Opening(partial(self._open_store, None, clock))
+        self._opening = StoreOpener(partial(self._open_store, None, clock))
         self.portal = Portal()
         self.task = TaskDecorator(self)
         self.registry = Registry()
@@ -123,7 +120,7 @@ class Ade:
         /,
         *,
         allow_unknown: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[TaskOptions],
     ) -> Call[TaskHandle[Any]]:
         """Enqueue a task by name. Raises UnknownName unless it is defined here or some worker has defined it."""
         return Call(self._enqueue_by_name(name, dict(arguments or {}), allow_unknown, options), self.portal)
@@ -135,7 +132,7 @@ class Ade:
         /,
         *,
         allow_unknown: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[TaskOptions],
     ) -> Call[TaskHandle[Any]]:
         """Store a task by name that does not run before it is submitted and approved."""
         return Call(self._draft(name, dict(arguments or {}), allow_unknown, options), self.portal)
@@ -143,11 +140,11 @@ class Ade:
     def enqueue_many(self, calls: Iterable[Invocation[R]]) -> Call[list[TaskHandle[R]]]:
         """Enqueue calls written down with `f.call(...)` in one step: all or none."""
         listed = list(calls)
-        return DirectCall(self._enqueue_many(listed), self.portal, partial(self._enqueue_many_blocking, listed))
+        return BlockingCall(self._enqueue_many(listed), self.portal, partial(self._enqueue_many_blocking, listed))
 
     def lock(
         self,
-        *resources: "str | Wish",
+        *resources: "str | LockSpec",
         owner: str | None = None,
         namespace: str = "default",
         priority: int = 5,
@@ -161,7 +158,7 @@ class Ade:
         given, fairly and by priority. The lease of `ttl` seconds (None: the store's default, usually 30) is renewed
         while the block lasts; when that fails, the block is cancelled and LockLost raised.
         """
-        from ade.app.locking import Lock
+        from ade.locks.holders.app_lock import Lock
 
         return Lock(
             self,
@@ -185,7 +182,7 @@ class Ade:
         """
         refuse_while_imported()
         from ade.logs import configure
-        from ade.worker.entry import serve
+        from ade.worker.supervisor import serve
 
         configure(self.settings.log.format, self.settings.log.level)
         return serve(lambda signals: self.work(signals.stop, signals.hurry, concurrency=concurrency, queues=queues))
@@ -199,7 +196,7 @@ class Ade:
         queues: Sequence[str] | None = None,
     ) -> "Handover":
         """Work until `stop` is set; `hurry` cuts the draining short. Answers what was handed back."""
-        from ade.app.working import work
+        from ade.composition.worker import work
 
         worker = self.settings.worker
         given = {"concurrency": concurrency, "queues": None if queues is None else tuple(queues)}
@@ -214,14 +211,14 @@ class Ade:
 
         A worker that fails ends the block, which then raises what it failed of.
         """
-        from ade.app.working import beside
+        from ade.composition.worker import beside
 
         async with beside(lambda stop: self.work(stop, concurrency=concurrency, queues=queues)):
             yield
 
     def close(self) -> Call[None]:
         """Finish what is being written and close the store. An app that is used again opens it again."""
-        return Closing(self._close(), self.portal)
+        return ClosingCall(self._close(), self.portal)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -233,10 +230,10 @@ class Ade:
         await self.close()
 
     @property
-    def opened(self) -> Opened | None:
+    def opened(self) -> OpenStore | None:
         return self._opening.opened
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenStore:
         """The open store; what everything else does by itself."""
         return self._opening.opened or await self._opening.open()
 
@@ -258,28 +255,28 @@ class Ade:
         return self.portal.run(self.store_tasks(tasks))
 
     @asynccontextmanager
-    async def redirected(self, url: str, clock: Clock) -> AsyncIterator[Opened]:
+    async def redirected(self, url: str, clock: Clock) -> AsyncIterator[OpenStore]:
         """Use another store and clock for a while; for tests."""
-        usual, self._opening = self._opening, Opening(partial(self._open_store, url, clock))
+        usual, self._opening = self._opening, StoreOpener(partial(self._open_store, url, clock))
         try:
             yield await self.open()
         finally:
             redirected, self._opening = self._opening, usual
             await redirected.close()
 
-    async def _open_store(self, url: str | None, clock: Clock | None) -> Opened:
+    async def _open_store(self, url: str | None, clock: Clock | None) -> OpenStore:
         refuse_while_imported()
         store = self.settings.store
         spans = None
         if self.settings.traces.enabled:
-            from ade.worker.tracing import open_spans  # most programs make none
+            from ade.worker.instrumentation import open_spans  # most programs make none
 
             spans = open_spans()
         stores = await open_stores(url or store.url, self.settings, clock)
         if spans is not None:
             stores = spans.over(stores)
         payloads = Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
-        return Opened(stores, payloads, self.settings)
+        return OpenStore(stores, payloads, self.settings)
 
     async def _close(self) -> None:
         await self._opening.close()
@@ -301,7 +298,7 @@ class Ade:
         return [TaskHandle(self, task.id, call.signature) for task, call in zip(stored, calls, strict=True)]
 
     async def _enqueue_by_name(
-        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
+        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: TaskOptions
     ) -> TaskHandle[Any]:
         call = await self.call_by_name(name, arguments, allow_unknown, options)
         if is_run(name):  # who asked for it may want to be told of its end
@@ -312,7 +309,7 @@ class Ade:
         return handle
 
     async def _draft(
-        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
+        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: TaskOptions
     ) -> TaskHandle[Any]:
         call = await self.call_by_name(name, arguments, allow_unknown, options)
         opened = await self.open()
@@ -321,7 +318,7 @@ class Ade:
         return handle
 
     async def call_by_name(
-        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: Options
+        self, name: str, arguments: dict[str, Any], allow_unknown: bool, options: TaskOptions
     ) -> Invocation[Any]:
         """A call of what is defined here, or else by some worker. Raises UnknownName."""
         handler = self.registry.by_name.get(name)

@@ -4,29 +4,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ade.agents.inboxes import DurableInbox
-from ade.agents.notifying import notify_task
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.model import InboxLimits
+from ade.agents.notifications import notify_task
+from ade.agents.runs.command_line import goes_on_by
+from ade.agents.runs.model import AgentResult
 from ade.app.handle import TaskHandle
-from ade.calls.call import Call
-from ade.core.agent_runs.command_line import goes_on_by
-from ade.core.agent_runs.names import is_run, task_name, type_of
-from ade.core.agent_runs.results import AgentResult
-from ade.core.errors import UnknownName
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.names import check_inbox_id
-from ade.core.task import admit
-from ade.queue.options import Options
-from ade.queue.plans import Invocation, make_tasks
-from ade.queue.signature import Signature
+from ade.common.calls import Call
+from ade.errors import UnknownName
+from ade.tasks.arguments import Signature
+from ade.tasks.decisions import admit
+from ade.tasks.enqueue import Invocation, make_tasks
+from ade.tasks.identifiers import check_inbox_id, is_run, task_name, type_of
+from ade.tasks.options import TaskOptions
 
 if TYPE_CHECKING:
-    from ade.agents.tools import AgentRequest, TaskTool
+    from ade.agents.profiles import Profile
+    from ade.agents.task_tool import AgentRequest, TaskTool
     from ade.app.ade import Ade
-    from ade.core.agent_runs.profiles import Profile
     from ade.worker.context import Context
 
 
-class RunOptions(Options, total=False):
+class RunOptions(TaskOptions, total=False):
     """What can be said about one run of an agent, beside what can be said about any task."""
 
     system_prompt: str
@@ -47,7 +46,7 @@ class RunOptions(Options, total=False):
     silent: bool  # no notification
 
 
-_ARGUMENTS = frozenset(RunOptions.__annotations__) - frozenset(Options.__annotations__)
+_ARGUMENTS = frozenset(RunOptions.__annotations__) - frozenset(TaskOptions.__annotations__)
 
 
 def _report() -> AgentResult:
@@ -78,7 +77,7 @@ class Agents:
 
         Answers the names of the tasks. Raises UnknownName, InvalidProfile.
         """
-        from ade.app.agent_types import register_agents
+        from ade.agents.handlers import register_agents
 
         return register_agents(self._app, types or None)
 
@@ -132,9 +131,9 @@ class Agents:
         return {**elsewhere, **{name: goes_on_by(profile) for name, profile in self._profiles().items()}}
 
     def _profiles(self) -> "Mapping[str, Profile]":
-        from ade.app.agent_profiles import known_profiles
+        from ade.agents.handlers import configured_profiles
 
-        return known_profiles(self._app.settings.agents)
+        return configured_profiles(self._app.settings.agents)
 
     async def _conversation(self, conversation_id: str, limits: InboxLimits | None) -> DurableInbox:
         return DurableInbox((await self._app.open()).stores, conversation_id, limits=limits)
@@ -146,9 +145,8 @@ class Agents:
         cwd: str | None,
         author: str | None,
     ) -> "TaskTool":
-        from ade.agents.stored import StoredTasks
-        from ade.agents.tools import Surroundings, TaskTool
-        from ade.app.direct_agents import allowed, background_tasks
+        from ade.agents.background import allowed, background_tasks
+        from ade.agents.task_tool import StoredAgentRuns, TaskTool, TaskToolServices
 
         if conversation is not None:
             check_inbox_id(conversation)
@@ -156,12 +154,12 @@ class Agents:
         side = opened.side
         if side.agents is None:
             side.agents = background_tasks(self._app, opened)
-        parent: Options = {} if ctx is None or not ctx.task_id else {"parent": ctx.task_id}
+        parent: TaskOptions = {} if ctx is None or not ctx.task_id else {"parent": ctx.task_id}
         author = author or (None if ctx is None else ctx.author)
-        whose: Options = {} if author is None else {"author": author}
+        whose: TaskOptions = {} if author is None else {"author": author}
 
         async def enqueue(request: "AgentRequest") -> str:
-            about: Options = {"description": request.description, "tags": request.tags, **parent, **whose}
+            about: TaskOptions = {"description": request.description, "tags": request.tags, **parent, **whose}
             if request.priority is not None:
                 about["priority"] = request.priority
             arguments: dict[str, Any] = dict(request.arguments)
@@ -169,10 +167,10 @@ class Agents:
             return (await enqueue_run(self._app, call, arguments)).id
 
         return TaskTool(
-            Surroundings(
+            TaskToolServices(
                 types=self.known_types,
                 background=side.agents,
-                stored=StoredTasks(opened.stores, opened.payloads, side.watch),
+                stored=StoredAgentRuns(opened.stores, opened.payloads, side.watch),
                 enqueue=enqueue,
                 allow=lambda request: allowed(opened.stores, request),
                 conversation=conversation,

@@ -7,10 +7,9 @@ give it a default for type checkers' sake: `ctx: Context | None = None`.
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from ade.app.declare import make_handler
-from ade.app.functions import AsyncTask, PlainTask, TaskFunction
-from ade.queue.handlers import Mode
-from ade.queue.options import Declared
+from ade.app.functions import AsyncTask, PlainTask, TaskFunction, make_handler
+from ade.tasks.handlers import HandlerMode
+from ade.tasks.options import DeclaredOptions
 from ade.worker.context import Context, SyncContext
 
 if TYPE_CHECKING:
@@ -24,10 +23,13 @@ class TaskDecorator:
     """Makes a task of a function: `@ade.task`, or `@ade.task(timeout=60, max_attempts=5)`."""
 
     def __init__(
-        self, app: "Ade", declared: Declared | None = None, then: Callable[[TaskFunction[..., Any]], None] | None = None
+        self,
+        app: "Ade",
+        declared: DeclaredOptions | None = None,
+        then: Callable[[TaskFunction[..., Any]], None] | None = None,
     ) -> None:
         self._app = app
-        self._declared: Declared = declared or {}
+        self._declared: DeclaredOptions = declared or {}
         self._then = then
 
     # A coroutine function is a function too: the first overload that fits wins, so the overlaps do no harm.
@@ -44,8 +46,8 @@ class TaskDecorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
     @overload
-    def __call__(self, /, **declared: Unpack[Declared]) -> "TaskDecorator": ...
-    def __call__(self, function: Any = None, /, **declared: Unpack[Declared]) -> Any:
+    def __call__(self, /, **declared: Unpack[DeclaredOptions]) -> "TaskDecorator": ...
+    def __call__(self, function: Any = None, /, **declared: Unpack[DeclaredOptions]) -> Any:
         if function is None:
             return TaskDecorator(self._app, {**self._declared, **declared}, self._then)
         task = function if isinstance(function, TaskFunction) else self._task(function)
@@ -56,4 +58,4 @@ class TaskDecorator:
     def _task(self, function: Callable[..., Any]) -> TaskFunction[..., Any]:
         handler = make_handler(function, self._declared)
         self._app.registry.add(handler)
-        return (AsyncTask if handler.mode is Mode.ASYNC else PlainTask)(self._app, handler)
+        return (AsyncTask if handler.mode is HandlerMode.ASYNC else PlainTask)(self._app, handler)

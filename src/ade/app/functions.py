@@ -1,28 +1,221 @@
 """What `@ade.task` makes of a function: still callable, and now something that can be enqueued."""
 
+import dataclasses
 import functools
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from msgspec import structs
 
-from ade.app.governed import PREVIEW, ROLLBACK, with_part
 from ade.app.handle import TaskHandle
-from ade.app.inline import inline_context
-from ade.app.inline_locks import DirectLocks
-from ade.calls.call import Call, DirectCall
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.queue.handlers import Handler
-from ade.queue.options import Options, make_plan
-from ade.queue.plans import Invocation, Plan, make_tasks
+from ade.common.calls import BlockingCall, Call
+from ade.errors import InvalidTask
+from ade.locks.holders.inline_lock import StoreInlineLocks
+from ade.logs import Log
+from ade.tasks.admission import check_name, check_priority, check_queue_name
+from ade.tasks.arguments import Parameters, Signature
+from ade.tasks.enqueue import Invocation, TaskPlan, make_tasks
+from ade.tasks.handlers import Handler, HandlerMode, Registry
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import DEFAULT_PRIORITY, DEFAULT_QUEUE, Definition, Effect, Task
+from ade.tasks.options import (
+    DeclaredOptions,
+    TaskOptions,
+    backoff,
+    check_known,
+    make_plan,
+    milliseconds_or_none,
+    needs,
+    parse_rate,
+    text,
+    whole,
+)
 from ade.worker.context import Context, SyncContext
+from ade.worker.messages import (
+    AcquiredLock,
+    AcquireLock,
+    BeginEffect,
+    EffectState,
+    EnqueueChildren,
+    ReleaseLock,
+    Request,
+    RequestStepApproval,
+    RunInfo,
+    WriteOutput,
+)
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
-    from ade.app.opening import Opened
+    from ade.composition.app_store import OpenStore
+    from ade.locks.held_lock import HeldLock
+
+
+# From a function and what was declared about it to a handler.
+
+
+def make_handler(function: Callable[..., Any], declared: DeclaredOptions) -> Handler:
+    """Raises InvalidTask when the function or a declaration cannot be used."""
+    given: Mapping[str, Any] = declared
+    check_known(given, DeclaredOptions)
+    signature = Signature.of(function)
+    name = text("name", given.get("name", signature.parameters.function_name))
+    check_name(name)
+    key_of = given.get("concurrency_key")
+    return Handler(
+        name=name,
+        function=function,
+        signature=signature,
+        mode=_mode(function, name, cpu=given.get("cpu", False)),
+        definition=_definition(name, given, signature),
+        concurrency_key=None if key_of is None else _key_maker(name, key_of, signature.parameters),
+    )
+
+
+def _mode(function: Callable[..., Any], name: str, *, cpu: bool) -> HandlerMode:
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidTask(f"task {name!r} is a generator; return a list, or enqueue a task for each item")
+    if not inspect.iscoroutinefunction(function):
+        return HandlerMode.PROCESS if cpu else HandlerMode.THREAD
+    if cpu:
+        raise InvalidTask(f"task {name!r} is async, so cpu=True cannot be used; make it a plain function")
+    return HandlerMode.ASYNC
+
+
+def _definition(name: str, given: Mapping[str, Any], signature: Signature) -> Definition:
+    queue, priority = text("queue", given.get("queue", DEFAULT_QUEUE)), given.get("priority", DEFAULT_PRIORITY)
+    check_queue_name(queue)
+    check_priority(priority)
+    rate_count, rate_period_ms = parse_rate(given["rate"]) if "rate" in given else (None, None)
+    return Definition(
+        name=name,
+        queue=queue,
+        priority=priority,
+        concurrency=_limit("concurrency", given),
+        concurrency_per_key=_limit("concurrency_per_key", given) or (1 if "concurrency_key" in given else None),
+        rate_count=rate_count,
+        rate_period_ms=rate_period_ms,
+        schema=signature.schema(),
+        timeout_ms=_time("timeout", given),
+        max_attempts=whole("max_attempts", given["max_attempts"]) if "max_attempts" in given else None,
+        backoff=backoff("backoff", given["backoff"]) if "backoff" in given else None,
+        result_ttl_ms=_time("result_ttl", given),
+        needs=needs("needs", given["needs"]) if "needs" in given else (),
+    )
+
+
+def _limit(name: str, given: Mapping[str, Any]) -> int | None:
+    if name not in given:
+        return None
+    limit = whole(name, given[name])
+    if limit < 1:
+        raise InvalidTask(f"{name} must be at least 1, not {limit}")
+    return limit
+
+
+def _time(name: str, given: Mapping[str, Any]) -> int | None:
+    """None when nothing was declared, 0 when no limit was."""
+    return (milliseconds_or_none(name, given[name]) or 0) if name in given else None
+
+
+def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) -> Callable[[Mapping[str, Any]], str]:
+    """Calls the user's function with the arguments that it names, defaults included."""
+    wanted = tuple(inspect.signature(key_of).parameters)
+    if unknown := [parameter for parameter in wanted if parameter not in parameters.types]:
+        raise InvalidTask(f"concurrency_key of task {name!r} asks for {', '.join(unknown)}, which is no argument of it")
+
+    def key(arguments: Mapping[str, Any]) -> str:
+        known = {**parameters.defaults, **arguments}
+        made = key_of(*(known[parameter] for parameter in wanted))
+        if not isinstance(made, str):
+            raise InvalidTask(f"concurrency_key of task {name!r} must return text, not {made!r}")
+        return made
+
+    return key
+
+
+# The context of a task function that is called like any function: nothing is recorded, and locks are real.
+
+
+_INLINE = "inline"
+
+
+class InlineLockBackend(Protocol):
+    """Where a function that is called directly takes its locks."""
+
+    scope: str
+    held: "dict[str, HeldLock]"
+
+    async def take(self, wanted: AcquireLock) -> AcquiredLock: ...
+
+    async def leave(self, lock_id: str) -> None: ...
+
+
+def inline_context(
+    name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]], locks: InlineLockBackend
+) -> Context:
+    """Effects are performed, lines are logged, children are enqueued without a parent."""
+
+    async def answer(request: Request) -> Any:
+        match request:
+            case WriteOutput(text):
+                _log(name, text)
+            case BeginEffect(key):
+                return EffectState(Effect(key=key, run_id=_INLINE), live=False)
+            case EnqueueChildren(tasks):
+                return await enqueue(tasks)
+            case AcquireLock():
+                return await locks.take(request)
+            case ReleaseLock(lock_id):
+                await locks.leave(lock_id)
+            case RequestStepApproval():
+                raise InvalidTask("a function that is called directly cannot wait for approval; enqueue it instead")
+        return None
+
+    facts = RunInfo(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE, scope=locks.scope)
+    return Context(facts, answer, lambda: False, lambda: locks.held)
+
+
+def _log(name: str, line: str) -> None:
+    Log("ade.inline").info("task.says", name=name, line=line)
+
+
+# Tasks in three parts: what a call would do, the call itself, and how it is undone.
+
+
+PREVIEW, ROLLBACK = "preview", "rollback"
+_MARKS = {PREVIEW: "has_preview", ROLLBACK: "has_rollback"}
+
+
+def with_part(registry: Registry, handler: Handler, part: str, function: Callable[..., Any]) -> Handler:
+    """The handler, now that `function` is this part of it; both are known to workers. Raises InvalidTask."""
+    if part not in _MARKS:
+        raise InvalidTask(f"a task has a {' and a '.join(_MARKS)}, and no {part}")
+    definition = handler.definition
+    declared: DeclaredOptions = {
+        "name": f"{handler.name}:{part}",
+        "queue": definition.queue,
+        "priority": definition.priority,
+    }
+    own = make_handler(function, declared)
+    _check_fits(handler, own, part)
+    registry.add(own)
+    marked = dataclasses.replace(handler, definition=structs.replace(definition, **{_MARKS[part]: True}))
+    registry.by_name[handler.name] = marked
+    return marked
+
+
+def _check_fits(handler: Handler, own: Handler, part: str) -> None:
+    """It is called with the arguments of the task, so it must take those and need no others."""
+    theirs, ours = handler.signature.parameters, own.signature.parameters
+    unknown = [name for name in ours.types if name not in theirs.types]
+    missing = [name for name in theirs.types if name not in ours.types]
+    if unknown or missing:
+        listed = ", ".join(theirs.types) or "nothing"
+        raise InvalidTask(f"the {part} of task {handler.name!r} must take the same arguments as the task: {listed}")
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +230,7 @@ class TaskFunction(Generic[P, R]):
         functools.update_wrapper(wrapper, handler.function)
         self.handler = handler
         self._app = app
-        self._options: Options = {}
+        self._options: TaskOptions = {}
         self._key_of = handler.concurrency_key
 
     @property
@@ -54,13 +247,15 @@ class TaskFunction(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Call[TaskHandle[R]]:
         """Store a call; it is durable when the answer is there. Raises InvalidArguments with nothing stored."""
-        return DirectCall(self._enqueue(args, kwargs), self._app.portal, partial(self._enqueue_blocking, args, kwargs))
+        return BlockingCall(
+            self._enqueue(args, kwargs), self._app.portal, partial(self._enqueue_blocking, args, kwargs)
+        )
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
         """Write a call down for `ade.enqueue_many`; nothing is stored yet."""
         return self._invocation(args, kwargs)
 
-    def with_options(self, **options: Unpack[Options]) -> Self:
+    def with_options(self, **options: Unpack[TaskOptions]) -> Self:
         """The same task, with these options for what is enqueued through it."""
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
@@ -91,7 +286,7 @@ class TaskFunction(Generic[P, R]):
         return TaskHandle(self._app, task_id, self.handler.signature)
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> TaskPlan:
         """What everything enqueued with these options has in common."""
         return self._make_plan()
 
@@ -112,7 +307,7 @@ class TaskFunction(Generic[P, R]):
         [stored] = await opened.store([structs.replace(self._made(opened, args, kwargs), status=Status.DRAFT)])
         return TaskHandle(self._app, stored.id, self.handler.signature)
 
-    def _make_plan(self) -> Plan:
+    def _make_plan(self) -> TaskPlan:
         return make_plan(self._app.template_of(self.handler.definition), self._options)
 
     async def _enqueue(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskHandle[R]:
@@ -126,7 +321,7 @@ class TaskFunction(Generic[P, R]):
         [stored] = opened.store_blocking([self._made(opened, args, kwargs)], portal)
         return TaskHandle(self._app, stored.id, self.handler.signature)
 
-    def _made(self, opened: "Opened", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Task:
+    def _made(self, opened: "OpenStore", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Task:
         plan, now = self.plan, opened.stores.clock.now()
         if plan.after or self._key_of is not None:
             return make_tasks([self._invocation(args, kwargs)], now=now)[0]
@@ -146,7 +341,7 @@ class TaskFunction(Generic[P, R]):
 
     def _inline(self, *, blocking: bool) -> Context:
         app = self._app
-        locks = DirectLocks(app, self.name, blocking=blocking)
+        locks = StoreInlineLocks(app, self.name, blocking=blocking)
         return inline_context(self.name, app.store_tasks_blocking if blocking else app.store_tasks, locks)
 
     def _wants_context(self, kwargs: dict[str, Any]) -> bool:

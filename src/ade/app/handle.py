@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from ade.calls.call import Call, Stream
-from ade.core.approvals.records import Decision
-from ade.core.errors import ResultExpired, TaskCancelled, TaskFailed
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import OutputLine, Task
-from ade.insight.explain import explain
-from ade.insight.reasons import Explanation
-from ade.ports import DONE
-from ade.queue import tasks
-from ade.queue.signature import Signature
+from ade.approvals.model import Decision
+from ade.common.calls import Call, Stream
+from ade.errors import ResultExpired, TaskCancelled, TaskFailed
+from ade.events.model import Event
+from ade.stores.ports import DONE
+from ade.tasks import service as tasks_service
+from ade.tasks.arguments import Signature
+from ade.tasks.explain import explain
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import OutputLine, Task
+from ade.tasks.reasons import Explanation
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
@@ -116,7 +116,7 @@ class TaskHandle(Generic[R_co]):
 
     async def _decoded(self, task: Task) -> Any:
         opened = await self._app.open()
-        raw = await tasks.result_of(opened.stores, opened.payloads, task)
+        raw = await tasks_service.result_of(opened.stores, opened.payloads, task)
         if raw is None:
             raise ResultExpired(f"the result of task {task.id} ({task.name}) was kept for its result_ttl and is gone")
         signature = self._signature or self._app.signature_of(task.name)
@@ -126,34 +126,34 @@ class TaskHandle(Generic[R_co]):
         return await (await self._app.open()).side.watch.wait(self.id, timeout)
 
     async def _get(self) -> Task:
-        return await tasks.get((await self._app.open()).stores, self.id)
+        return await tasks_service.get((await self._app.open()).stores, self.id)
 
     async def _status(self) -> Status:
         return (await self._get()).status
 
     async def _cancel(self, reason: str | None) -> Task:
-        return await tasks.cancel((await self._app.open()).stores, self.id, reason)
+        return await tasks_service.cancel((await self._app.open()).stores, self.id, reason)
 
     async def _submit(self, by: str | None) -> Task:
-        from ade.governance.approvals.submitting import submit
+        from ade.approvals.submission import submit
 
         opened = await self._app.open()
         return await submit(opened.stores, opened.payloads, self.id, actor=by)
 
     async def _vote(self, decision: Decision, by: str, digest: str, reason: str) -> Task:
-        from ade.core.approvals.voting import Ballot
-        from ade.governance.approvals.voting import vote
+        from ade.approvals.service import vote
+        from ade.approvals.votes import VoteRequest
 
-        ballot = Ballot(voter=by, decision=decision, digest=digest, reason=reason, via="app")
+        ballot = VoteRequest(voter=by, decision=decision, digest=digest, reason=reason, via="app")
         return await vote((await self._app.open()).stores, self.id, ballot)
 
     async def _start(self, by: str) -> Task:
-        from ade.governance.approvals.voting import start
+        from ade.approvals.service import start
 
         return await start((await self._app.open()).stores, self.id, actor=by)
 
     async def _roll_back(self, by: str | None) -> "TaskHandle[Any]":
-        from ade.governance.approvals.rolling_back import roll_back
+        from ade.approvals.rollback import roll_back
 
         opened = await self._app.open()
         return TaskHandle(self._app, (await roll_back(opened.stores, opened.payloads, self.id, actor=by)).id)

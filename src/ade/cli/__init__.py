@@ -1,12 +1,36 @@
-"""The command line: a thin front end over the use cases. `main` is what `ade` on the PATH calls."""
+"""The command line. `main` is the entry point of the program `ade`."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+
+class _DeferredModule(ModuleType):
+    """A module that is loaded when an attribute of it is first used.
+
+    Most commands read a few records and need no event loop, but the features they belong to do. Loading `asyncio` takes
+    longer than such a command.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # the import system looks at these without using the module
+            raise AttributeError(name)
+        sys.modules.pop(self.__name__, None)
+        self.__dict__.update(import_module(self.__name__).__dict__)
+        return getattr(self, name)
+
+
+def defer(name: str) -> None:
+    """Load a module only when it is used, unless it is already loaded."""
+    sys.modules.setdefault(name, _DeferredModule(name))
 
 
 def main() -> None:
-    """Run the command that the arguments name and end the process with its exit code."""
+    """Run the command given by the arguments and exit with its code."""
     import gc
-    import sys
 
-    gc.disable()  # nothing that is loaded at the start is garbage; commands that go on turn it on again
+    gc.disable()  # modules that a command loads are not garbage; long-running commands turn it on again
+    defer("asyncio")
 
     from ade.cli.program import run
 

@@ -5,21 +5,18 @@ from typing import NamedTuple
 
 import click
 
+from ade.accounts.model import NotAuthenticated
+from ade.cli.command import group, pass_session
 from ade.cli.identity import as_option
-from ade.cli.output import Cell, Row, compact
-from ade.cli.pages import all_of
+from ade.cli.output import Cell, Row, all_of, compact
 from ade.cli.session import Session
-from ade.cli.shared import group, pass_session
-from ade.core.accounts.errors import NotAuthenticated
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.errors import ServerUnreachable, StoreError
-from ade.core.urls import without_password
-from ade.governance.runtime import check_setting
-from ade.governance.runtime_names import IN_FILES, SETTINGS
-from ade.insight.runtime import Origin, SettingView
+from ade.common.text import without_password
+from ade.errors import NotPermitted, ServerUnreachable, StoreError
 from ade.settings import DEFAULT
+from ade.settings.api import FeatureView, SettingOrigin, SettingView
+from ade.settings.runtime import IN_FILES, SETTINGS, check_feature, check_setting
 
-STORE = str(Origin.STORE)
+STORE = str(SettingOrigin.STORE)
 _Known = list[tuple[str, object, str]]  # name, value, origin
 
 
@@ -63,12 +60,12 @@ def _all(session: Session) -> _Known:
     return known + stored.values
 
 
-class _InStore(NamedTuple):
+class _StoredSettings(NamedTuple):
     values: _Known  # of every run-time setting
     switches: Mapping[str, bool]  # of features that somebody has switched
 
 
-def _in_store(session: Session) -> _InStore:
+def _in_store(session: Session) -> _StoredSettings:
     """A store or a server that is not there, or away, says nothing."""
     is_local = session.server is None
     if not is_local or (session.settings.store.url != "memory://" and session.has_store()):
@@ -76,16 +73,16 @@ def _in_store(session: Session) -> _InStore:
             return session.look(_load(session))
         except (StoreError, ServerUnreachable, NotAuthenticated, NotPermitted) as error:
             session.out.note(f"What is set at run time is not known: {error.detail}")
-    return _InStore([(name, float(known.default), DEFAULT) for name, known in SETTINGS.items()], {})
+    return _StoredSettings([(name, float(known.default), DEFAULT) for name, known in SETTINGS.items()], {})
 
 
-async def _load(session: Session) -> _InStore:
+async def _load(session: Session) -> _StoredSettings:
     async with session.api() as api:
         values = await all_of(api, api.list_settings)
         features = await all_of(api, api.list_features)
-    return _InStore(
+    return _StoredSettings(
         [(one.name, one.value, str(one.origin)) for one in values],
-        {one.name: one.is_on for one in features if one.origin is Origin.STORE},
+        {one.name: one.is_on for one in features if one.origin is SettingOrigin.STORE},
     )
 
 
@@ -151,3 +148,85 @@ def _tell(session: Session, name: str, value: object, place: str, *, bare: bool 
 
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else compact(value)
+
+
+# `ade features`: what is switched on and off for all processes, while they run.
+
+
+@group("features", bare="list")
+def features() -> None:
+    """Features that are switched at run time. `ade features` alone lists them."""
+
+
+@features.command("list")
+@pass_session
+def list_features(session: Session) -> None:
+    """List all features, whether they are on, and whether somebody has said so."""
+    session.look(_list(session))
+
+
+async def _list(session: Session) -> None:
+    async with session.api() as api:
+        known = await all_of(api, api.list_features)
+    if session.out.as_json:
+        session.out.document({one.name: {"is_on": one.is_on, "origin": _origin(session, one)} for one in known})
+        return
+    rows: list[Row] = [
+        (one.name, Cell("on", "green") if one.is_on else Cell("off", "yellow"), _origin(session, one), one.about)
+        for one in known
+    ]
+    session.out.table(("feature", "state", "origin", "meaning"), rows)
+
+
+def _origin(session: Session, seen: FeatureView) -> str:
+    """Who says so: the store, else a layer of the settings. Those of a server are not known here."""
+    if seen.origin is SettingOrigin.STORE or session.server is not None or seen.name not in IN_FILES:
+        return str(seen.origin)
+    return session.loaded.origins[IN_FILES[seen.name]]
+
+
+@features.command("enable")
+@click.argument("name")
+@as_option
+@pass_session
+def enable(session: Session, name: str) -> None:
+    """Switch a feature on, for all processes of the store."""
+    session.run(_switch(session, name, True))
+
+
+@features.command("disable")
+@click.argument("name")
+@as_option
+@pass_session
+def disable(session: Session, name: str) -> None:
+    """Switch a feature off, for all processes of the store."""
+    session.run(_switch(session, name, False))
+
+
+async def _switch(session: Session, name: str, is_on: bool) -> None:
+    if session.server is None:
+        check_feature(name)  # a mistake makes no store
+    async with session.api(must_exist=False) as api:
+        await api.switch_feature(name, is_on=is_on)
+    if session.out.as_json:
+        session.out.document({"feature": name, "is_on": is_on})
+    else:
+        session.out.line(f"{name}: {'on' if is_on else 'off'}")
+
+
+@features.command("unset")
+@click.argument("name")
+@as_option
+@pass_session
+def unset_feature_command(session: Session, name: str) -> None:
+    """Take back what was said of a feature, so that files and defaults count again."""
+    session.run(_unset_features(session, name))
+
+
+async def _unset_features(session: Session, name: str) -> None:
+    async with session.api() as api:
+        seen = await api.unset_feature(name)
+    if session.out.as_json:
+        session.out.document({"feature": name, "is_on": seen.is_on})
+    else:
+        session.out.line(f"{name}: {'on' if seen.is_on else 'off'} ({_origin(session, seen)})")

@@ -3,17 +3,17 @@
 from collections.abc import AsyncIterator
 from functools import partial
 
+from ade.cli.command import command, pass_session
 from ade.cli.exit_codes import ExitCode
 from ade.cli.output import Cell, Row
 from ade.cli.session import Session
-from ade.cli.shared import command, pass_session
-from ade.cli.views import view
-from ade.core.advice import with_advice
-from ade.events.audit_findings import of_audit
-from ade.events.lag import events_after
-from ade.insight.findings import (
+from ade.composition.stores import audit_place
+from ade.errors import with_advice
+from ade.events.feed import events_after
+from ade.server.health import (
     Finding,
-    Verdict,
+    FindingsVerdict,
+    of_audit,
     of_invariants,
     of_queues,
     of_readers,
@@ -21,9 +21,9 @@ from ade.insight.findings import (
     of_workers,
     ok,
 )
-from ade.ports import Stores
+from ade.server.wire_cli import view
 from ade.settings import DEFAULT
-from ade.wiring import audit_place
+from ade.stores.ports import Stores
 
 _LONGEST_S = 600.0  # for all invariants of a large store
 
@@ -42,7 +42,7 @@ def doctor(session: Session) -> int:
 async def _doctor(session: Session) -> ExitCode:
     found = await (_of_store(session) if session.server is None else _of_server(session, session.server.url))
     findings = [_settings(session), *found]
-    problems = [finding for finding in findings if finding.verdict is Verdict.PROBLEM]
+    problems = [finding for finding in findings if finding.verdict is FindingsVerdict.PROBLEM]
     if session.out.as_json:
         session.out.document({"ok": not problems, "findings": [view(finding) for finding in findings]})
     else:

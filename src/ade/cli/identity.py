@@ -1,18 +1,24 @@
-"""Who acts: the account that a command is carried out for, and that the event log names."""
+"""Servers that commands talk to, as the settings name them."""
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from ade.accounts.model import UnknownAccount, normal_id
 from ade.cli.session import Session
-from ade.core.accounts.errors import UnknownAccount
-from ade.core.accounts.users import normal_id
+from ade.settings import SettingsError
+from ade.settings.sections import ClientSettings
 
 if TYPE_CHECKING:
+    from ade.accounts.views import CurrentAccount
     from ade.client.client import Client
-    from ade.insight.accounts import Me
+
+
+# Who acts: the account that a command is carried out for, and that the event log names.
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 VARIABLE = "ADE_USER"
@@ -41,7 +47,7 @@ def acting(session: Session) -> str:
     return normal_id(session.choices.acting_as or os.environ.get(VARIABLE) or login_name())
 
 
-async def me(api: "Client") -> "Me | None":
+async def me(api: "Client") -> "CurrentAccount | None":
     """All about who acts; None: somebody at a store of this machine who has no account there."""
     try:
         return await api.get_me()
@@ -64,3 +70,45 @@ def login_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name
         return str(os.getuid())
+
+
+_KNOWN = frozenset({"url", "token_file", "allow_plain"})
+
+
+class ServerTarget(NamedTuple):
+    url: str
+    token: str | None  # None: that of ADE_TOKEN, if there is one
+    allow_plain: bool = False  # the token may go over plain HTTP to another machine
+
+
+def server_of(client: ClientSettings, *, prefers_url: bool) -> ServerTarget:
+    """The one of the profile, unless an address was given beside it. Raises SettingsError."""
+    if client.profile and not prefers_url:
+        return _of_profile(client)
+    return ServerTarget(client.url, _token(client.token_file, "client.token_file"), client.allow_plain)
+
+
+def _of_profile(client: ClientSettings) -> ServerTarget:
+    profile: dict[str, Any] | None = client.profiles.get(client.profile)
+    name = f"client.profiles.{client.profile}"
+    if profile is None:
+        known = ", ".join(sorted(client.profiles)) or "none"
+        raise SettingsError(
+            f"there is no profile {client.profile!r}; the settings have {known}", names=("client.profiles",)
+        )
+    if unknown := sorted(profile.keys() - _KNOWN):
+        raise SettingsError(f"{name} has {unknown[0]!r}, which is not known; it takes url, token_file and allow_plain")
+    url, token_file = profile.get("url"), profile.get("token_file", "")
+    if not isinstance(url, str) or not url or not isinstance(token_file, str):
+        raise SettingsError(f"{name} needs a url, such as https://ade.example.org, and may have a token_file")
+    return ServerTarget(url, _token(token_file, f"{name}.token_file"), profile.get("allow_plain") is True)
+
+
+def _token(file: str, name: str) -> str | None:
+    if not file:
+        return None
+    try:
+        lines = Path(file).expanduser().read_text().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{name} = {file!r} cannot be read: {error}") from None
+    return lines[0].strip() or None

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ade.cli.exit_codes import ExitCode
-from ade.core.errors import AdeError, UnknownTask
-from ade.core.ids import is_task_id
+from ade.errors import AdeError, UnknownTask
+from ade.tasks.identifiers import is_task_id
 
 if TYPE_CHECKING:
     from ade.client.client import Client

@@ -5,18 +5,22 @@ terminals. rich is loaded only when a terminal really gets something drawn.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 import msgspec
 
-from ade.core.ids import is_task_id
+from ade.tasks.identifiers import is_task_id
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+
+    from ade.client.client import Client
+    from ade.common.calls import Call
+    from ade.server.pagination import Page
 
 
 class Cell(NamedTuple):
@@ -67,7 +71,7 @@ def _text(cell: str | Cell) -> str:
     return cell.text if isinstance(cell, Cell) else cell
 
 
-class Output:
+class CommandOutput:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
@@ -167,3 +171,42 @@ def table_of(head: Sequence[str], rows: Sequence[Row], *, title: str | None = No
         cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
         table.add_row(*(Text(printable(cell.text), style=cell.style) for cell in cells))
     return table
+
+
+# Lists that come page by page, as a whole or up to a length.
+
+
+T = TypeVar("T")
+_LARGEST = 500  # items that one page may have
+
+
+async def all_of(api: "Client", listing: "Callable[..., Call[Page[T]]]", **filters: Any) -> list[T]:
+    """Everything that a list has: `await all_of(api, api.list_queues)`."""
+    return [item async for item in api.every(listing, limit=_LARGEST, **filters)]
+
+
+async def first_of(
+    listing: "Callable[..., Call[Page[T]]]", *path: str, limit: int, largest: int = _LARGEST, **filters: Any
+) -> list[T]:
+    """The first of it, so many at most; `largest` is what one page may have."""
+    return list((await first_page(listing, *path, limit=limit, largest=largest, **filters)).items)
+
+
+async def first_page(
+    listing: "Callable[..., Call[Page[T]]]",
+    *path: str,
+    limit: int,
+    cursor: str | None = None,
+    largest: int = _LARGEST,
+    **filters: Any,
+) -> "Page[T]":
+    """The same with where it goes on, however long it is."""
+    found: list[T] = []
+    while True:
+        page = await listing(*path, limit=min(limit - len(found), largest), cursor=cursor, **filters)
+        found += page.items
+        cursor = page.next
+        if cursor is None or len(found) >= limit:
+            from ade.server.pagination import Page
+
+            return Page(items=found, next=cursor)

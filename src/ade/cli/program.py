@@ -1,20 +1,110 @@
-"""`ade` itself: finds the command, runs it, and turns whatever happens into an exit code and a sentence."""
+"""Every command, where it lives and what it is for. A command's module is loaded only when it is used."""
 
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click import Context, HelpFormatter
 
-from ade.cli.commands import COMMANDS, SECTIONS
-from ade.cli.shared import AdeGroup
-from ade.version import VERSION
+from ade import VERSION
+from ade.cli.command import AdeGroup, command, pass_session
+from ade.cli.session import Session
 
 if TYPE_CHECKING:
     from ade.cli.exit_codes import ExitCode
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is defined, as `module:attribute`, and its line in `ade --help`."""
+
+    target: str
+    about: str
+
+
+SECTIONS: dict[str, dict[str, CommandEntry]] = {
+    "Run": {
+        "up": CommandEntry("ade.cli.serve:up", "Start everything an app needs in one process: worker, sweeps, HTTP."),
+        "serve": CommandEntry("ade.cli.serve:serve", "Answer over HTTP, without running the tasks of an app."),
+        "worker": CommandEntry("ade.cli.serve:worker", "Run the tasks of an app until told to stop."),
+        "sweep": CommandEntry(
+            "ade.worker.commands.maintenance:sweep", "Do the duties on a timer without running any task."
+        ),
+    },
+    "Tasks": {
+        "run": CommandEntry("ade.agents.commands.run:run", "Let an agent work on a prompt, and watch it."),
+        "enqueue": CommandEntry("ade.tasks.commands.enqueue:enqueue", "Enqueue a task, or all tasks of a file."),
+        "draft": CommandEntry(
+            "ade.approvals.commands.drafts:draft", "Write a task that people approve before it runs."
+        ),
+        "submit": CommandEntry("ade.approvals.commands.drafts:submit", "Put a draft before people."),
+        "tasks": CommandEntry("ade.tasks.commands.tasks:tasks", "List tasks, newest first."),
+        "show": CommandEntry(
+            "ade.tasks.commands.tasks:show", "Show all about one task: record, attempts, timeline, outcome."
+        ),
+        "logs": CommandEntry("ade.tasks.commands.lifecycle:logs", "Print the lines a task has written."),
+        "wait": CommandEntry(
+            "ade.tasks.commands.lifecycle:wait", "Wait until tasks are final and print their results."
+        ),
+        "explain": CommandEntry("ade.tasks.commands.tasks:explain", "Say why a task is not running."),
+        "cancel": CommandEntry("ade.tasks.commands.lifecycle:cancel", "Stop tasks, by id or by filter."),
+        "retry": CommandEntry("ade.tasks.commands.dead_letters:retry", "Run failed tasks again with fresh attempts."),
+        "dlq": CommandEntry(
+            "ade.tasks.commands.dead_letters:dlq", "Dead letters: failed tasks nobody has dealt with yet."
+        ),
+    },
+    "Operate": {
+        "queues": CommandEntry("ade.tasks.commands.queues:queues", "List, pause, resume and limit queues."),
+        "schedules": CommandEntry(
+            "ade.tasks.commands.schedules:schedules", "Tasks that come again and again by a cron line."
+        ),
+        "locks": CommandEntry("ade.locks.commands:locks", "Who holds and waits for shared resources."),
+        "agents": CommandEntry("ade.agents.commands.agents:agents", "Agents, and how much each may do at once."),
+        "subagents": CommandEntry(
+            "ade.agents.commands.agents:subagents", "Agents at work: for whom, how far, at what cost."
+        ),
+        "webhooks": CommandEntry("ade.webhooks.commands:webhooks", "Other programs that are told what happens."),
+        "hook": CommandEntry("ade.agents.commands.hook:hook", "For hooks of agents: whether a tool may be used."),
+        "inbox": CommandEntry("ade.agents.commands.inbox:inbox", "What conversations have still to be told."),
+        "workers": CommandEntry("ade.worker.commands.workers:workers", "List workers and how they are doing."),
+        "events": CommandEntry("ade.events.commands:events", "Read the event log."),
+        "stats": CommandEntry("ade.tasks.commands.queues:stats", "Show depths, ages, throughput and workers once."),
+        "top": CommandEntry("ade.tasks.commands.top:top", "Watch depths, throughput and running tasks live."),
+    },
+    "People": {
+        "approvals": CommandEntry(
+            "ade.approvals.commands.approvals:approvals", "What waits for people: look, approve, reject, start."
+        ),
+        "users": CommandEntry("ade.accounts.commands:users", "Accounts of people and programs, and what they may do."),
+        "tokens": CommandEntry("ade.accounts.commands:tokens", "Access tokens of accounts."),
+        "whoami": CommandEntry("ade.accounts.commands:whoami", "The account that you act for, and what it may do."),
+        "delegations": CommandEntry("ade.approvals.commands.approvals:delegations", "Who answers reviews for whom."),
+        "policies": CommandEntry(
+            "ade.approvals.commands.policies:policies", "The rulebook: guard rules, and who must approve what."
+        ),
+    },
+    "Look after": {
+        "doctor": CommandEntry("ade.cli.doctor:doctor", "Check settings, store, workers and every invariant."),
+        "config": CommandEntry("ade.cli.config:config", "Show the settings in force and where they come from."),
+        "features": CommandEntry("ade.cli.config:features", "Switch features on and off while all goes on."),
+        "backup": CommandEntry(
+            "ade.worker.commands.maintenance:backup", "Copy the store to a new file while it is in use."
+        ),
+        "archive": CommandEntry("ade.worker.commands.maintenance:archive", "Archive and prune finished tasks now."),
+        "audit": CommandEntry(
+            "ade.events.commands:audit", "Verify and export the tamper-evident copy of the event log."
+        ),
+        "completion": CommandEntry("ade.cli.program:completion", "Print the completion script for a shell."),
+    },
+}
+
+COMMANDS: dict[str, CommandEntry] = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+# `ade` itself: finds the command, runs it, and turns whatever happens into an exit code and a sentence.
 
 
 class LazyGroup(AdeGroup):
@@ -72,7 +162,7 @@ def run(arguments: Sequence[str] | None = None) -> "int | ExitCode":
 
         return ExitCode.BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
-        from ade.cli.failing import report
+        from ade.cli.error_report import report
 
         return report(error, as_json="--json" in given)
     return code
@@ -103,3 +193,38 @@ def _silence_stdout() -> None:
     """What is still buffered has no reader; without this Python would complain at its end."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
+
+
+# `ade completion`: let a shell complete commands and options.
+
+
+_SHELLS = ("bash", "zsh", "fish")
+_HOW = {
+    "bash": 'eval "$(ade completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(ade completion zsh)" in ~/.zshrc',
+    "fish": "ade completion fish > ~/.config/fish/completions/ade.fish",
+}
+
+
+@command("completion")
+@click.argument("shell", type=click.Choice(_SHELLS), required=False)
+@pass_session
+def completion(session: Session, shell: str | None) -> None:
+    """Print the completion script for a shell; without an argument that of the shell you use.
+
+    \b
+      eval "$(ade completion bash)"                               in ~/.bashrc
+      eval "$(ade completion zsh)"                                in ~/.zshrc
+      ade completion fish > ~/.config/fish/completions/ade.fish   once
+    """
+    from click.shell_completion import get_completion_class
+
+    chosen = shell or Path(os.environ.get("SHELL", "")).name
+    kind = get_completion_class(chosen) if chosen in _SHELLS else None
+    if kind is None:
+        raise click.UsageError(f"Name the shell: {', '.join(_SHELLS)}.")
+    script = kind(ade, {}, "ade", "_ADE_COMPLETE").source()
+    if session.out.as_json:
+        session.out.document({"shell": chosen, "script": script, "use": _HOW[chosen]})
+    else:
+        session.out.line(script)

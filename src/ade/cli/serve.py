@@ -1,18 +1,152 @@
-"""`ade serve`: the HTTP interface by itself, for workers and people elsewhere."""
+"""Programs that go on: a worker in this process, or several under a supervisor."""
 
+import gc
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
+from ade.app.ade import Ade
+from ade.cli.app_loader import BadApp
+from ade.cli.command import command, pass_session
+from ade.cli.exit_codes import ExitCode
+from ade.cli.parameters import DURATION
 from ade.cli.session import Session
-from ade.cli.shared import command, pass_session
-from ade.core.urls import without_password
+from ade.common.text import without_password
+from ade.composition.app_store import OpenStore
+from ade.composition.worker import add_agents
+from ade.errors import NeedsStore
+from ade.logs import configure
+from ade.settings import Settings
+from ade.tasks.identifiers import QUEUE as WEBHOOKS
+from ade.worker.supervisor import Handover, StopSignals
+from ade.worker.supervisor import serve as supervisor_serve
 
 if TYPE_CHECKING:  # `--help` comes without them
-    from ade.app.ade import Ade
-    from ade.app.opening import Opened
-    from ade.app.serving import Served
-    from ade.settings import HttpSettings
+    from ade.cli.identity import ServerTarget
+    from ade.composition.server import RunningServer
+    from ade.settings.sections import HttpSettings
+
+
+_OPTIONS = {"agents.types": "agents", "worker.capabilities": "capability"}  # that are not called like their setting
+Greeting = Callable[[Ade, OpenStore, "RunningServer"], Awaitable[None]]
+
+
+def serve_app(session: Session) -> ExitCode:
+    """Work until told to stop; tell what had to be handed back."""
+    app = _app_with_tasks(session)
+
+    async def work(signals: StopSignals) -> Handover:
+        async with app:
+            return await app.work(signals.stop, signals.hurry)
+
+    return _served(session, work)
+
+
+def serve_server(session: Session, server: "ServerTarget") -> ExitCode:
+    """The same behind HTTP: work for a server, without a store."""
+    from ade.composition.remote_worker import work_over_http
+
+    if session.settings.agents.types:
+        raise NeedsStore("agents run in workers on the store itself, not behind HTTP; do without --agents, or --url")
+    app = _app_alone(session)
+
+    async def work(signals: StopSignals) -> Handover:
+        return await work_over_http(
+            app, server.url, signals.stop, signals.hurry, token=server.token, allow_plain=server.allow_plain
+        )
+
+    return _served(session, work)
+
+
+def serve_over_http(session: Session, greet: Greeting, *, has_tasks: bool) -> ExitCode:
+    """The same, and answer over HTTP meanwhile. Without tasks of an app it does what belongs to ADE itself alone."""
+    from ade.composition.server import allow_many_files, open_socket, serve_http, spare_collections
+
+    allow_many_files()
+    app = _app_with_tasks(session) if has_tasks else _app_of_ade_itself(session)
+    listening = open_socket(session.settings.http)  # before the store is made: an address in use is told at once
+
+    async def work(signals: StopSignals) -> Handover:
+        async with app, serve_http(app, listening, signals.hurry) as served:
+            spare_collections()
+            await greet(app, await app.open(), served)
+            return await app.work(signals.stop, signals.hurry, queues=None if has_tasks else [WEBHOOKS])
+
+    return _served(session, work)
+
+
+def _app_of_ade_itself(session: Session) -> Ade:
+    """Without tasks and without agents: those are for workers elsewhere, whose queues it must not touch."""
+    settings = session.settings
+    return Ade(
+        settings=structs.replace(settings, agents=structs.replace(settings.agents, types=(), profiles={}, folders=()))
+    )
+
+
+def _served(session: Session, work: Callable[[StopSignals], Coroutine[Any, Any, Handover]]) -> ExitCode:
+    configure(session.settings.log.format, session.settings.log.level)
+    gc.enable()
+    handover = supervisor_serve(work)
+    _tell(session, handover)
+    return ExitCode.PROBLEM if handover.left_behind else ExitCode.OK
+
+
+def _app_with_tasks(session: Session) -> Ade:
+    """The app and its agents; agents alone need no app. Raises BadApp."""
+    app = session.any_app
+    add_agents(app)
+    return app if app.registry.names() else _app_alone(session)
+
+
+def _app_alone(session: Session) -> Ade:
+    """Raises BadApp if none was named, or it has no tasks."""
+    app = session.app
+    if app.registry.names():
+        return app
+    raise BadApp(f"app {session.app_spec!r} has no tasks; is the module imported that defines them?")
+
+
+def _tell(session: Session, handover: Handover) -> None:
+    out = session.out
+    if out.as_json:
+        out.record({"stopped": True, "handed_back": handover.handed_back, "left_behind": handover.left_behind})
+        return
+    if handover.handed_back:
+        out.note(f"Handed back {len(handover.handed_back)} unfinished tasks: {', '.join(handover.handed_back)}")
+    if handover.left_behind:
+        out.note(
+            f"The store could not be told about {len(handover.left_behind)} tasks; others take them over when their"
+            f" leases run out: {', '.join(handover.left_behind)}"
+        )
+
+
+def supervise_app(session: Session, command: Sequence[str]) -> ExitCode:
+    """Several processes of the same command, each with one worker. A wrong app is told of once, here."""
+    from ade.worker.supervisor import supervise
+
+    count = session.settings.worker.processes
+    look = _app_with_tasks if session.server is None else _app_alone
+    look(session)  # now, so that a mistake is not repeated by every process
+    configure(session.settings.log.format, session.settings.log.level)
+    arguments = [*command, *_as_arguments(session), "--processes", "1"]
+    return ExitCode.PROBLEM if supervise(arguments, count) else ExitCode.OK
+
+
+def _as_arguments(session: Session) -> list[str]:
+    choices = session.choices
+    named = {"--app": session.app_spec, "--store": choices.store, "--config": choices.config}
+    named |= {"--url": choices.url, "--profile": choices.profile}
+    for name, value in session.flags.items():
+        option = _OPTIONS.get(name) or name.removeprefix("worker.").removesuffix("_s").replace("_", "-")
+        named[f"--{option}"] = None if value is None or option == "processes" else str(value)
+    pairs = [text for option, value in named.items() if value is not None for text in (option, value)]
+    return [*pairs, *(["--json"] if choices.json else []), *(["--quiet"] if choices.quiet else [])]
+
+
+# `ade serve`: the HTTP interface by itself, for workers and people elsewhere.
 
 
 def http_options(function: Any) -> Any:
@@ -25,7 +159,7 @@ def http_options(function: Any) -> Any:
     return function
 
 
-def keep_http_options(session: Session, given: dict[str, Any]) -> None:
+def store_http_options(session: Session, given: dict[str, Any]) -> None:
     if session.choices.url or session.choices.profile:
         raise click.UsageError(
             "--url and --profile name a server to talk to; --host and --port say where this one listens."
@@ -42,30 +176,29 @@ def serve(session: Session, /, **given: Any) -> int:
     The interface is at /api/v1, its description at /api/v1/openapi.json. Everybody shows who he is, by a token (`ade
     tokens create`) or by signing in; the first start shows a link to sign in with, once.
     """
-    from ade.cli.serving import serve_over_http
 
-    keep_http_options(session, given)
+    store_http_options(session, given)
 
-    async def greet(_app: "Ade", _opened: "Opened", served: "Served") -> None:
+    async def greet(_app: "Ade", _opened: "OpenStore", served: "RunningServer") -> None:
         store = without_password(session.settings.store.url)
         if session.out.as_json:
             session.out.record({"serving": True, "store": store, **address_view(served)})
             return
         session.out.note(f"ADE answers. Records are in {store}.")
-        tell_address(session, served)
+        print_address(session, served)
         session.out.note("Ctrl-C ends it.")
 
     return serve_over_http(session, greet, has_tasks=False)
 
 
-def address_view(served: "Served") -> dict[str, Any]:
+def address_view(served: "RunningServer") -> dict[str, Any]:
     """For programs that have started it."""
     return {"url": served.url, **({} if served.login_url is None else {"login_url": served.login_url})}
 
 
 def cautions(http: "HttpSettings") -> list[str]:
     """What whoever starts it should know about who else gets to it."""
-    from ade.core.web.addresses import is_loopback
+    from ade.server.addresses import is_loopback
 
     found = []
     if http.auth == "off":
@@ -75,7 +208,7 @@ def cautions(http: "HttpSettings") -> list[str]:
     return found
 
 
-def tell_address(session: Session, served: "Served") -> None:
+def print_address(session: Session, served: "RunningServer") -> None:
     out = session.out
     out.note(f"  HTTP       {served.url}/api/v1, described at {served.url}/api/v1/openapi.json")
     for line in cautions(session.settings.http):
@@ -84,3 +217,115 @@ def tell_address(session: Session, served: "Served") -> None:
         out.note(f"  sign in    {served.login_url}")
         out.note("             (as admin; the link works once, within ten minutes; `ade users login-link admin`")
         out.note("             makes another)")
+
+
+# `ade worker`: run the tasks of an app.
+
+
+def worker_options(function: Any) -> Any:
+    """Options that say how a worker works; each stands for the setting of its name."""
+    for option in (
+        click.option("--max-tasks", type=int, help="With --agent: tasks it may have at once in all its workers."),
+        click.option(
+            "--capability",
+            "capabilities",
+            multiple=True,
+            metavar="WORD",
+            help="It can do this: tasks may need it; may be repeated, or use commas.",
+        ),
+        click.option("--agents", metavar="TYPE,...", help="Agent types to run; * is all whose program is installed."),
+        click.option("--agent", metavar="ID", help="Work for this agent, within its capacity."),
+        click.option("--cpu-processes", type=int, help="CPU-bound functions at once; 0 is one per core."),
+        click.option("--threads", type=int, help="Plain functions at once."),
+        click.option("--grace", type=DURATION, help="How long a stopping worker waits for what is running."),
+        click.option("--concurrency", type=int, help="Tasks that one process runs at once."),
+        click.option("--queues", metavar="QUEUE,...", help="Only these queues; all otherwise."),
+    ):
+        function = option(function)
+    return function
+
+
+def store_worker_options(session: Session, given: dict[str, Any]) -> None:
+    """As settings, where the rules between them are checked."""
+    names = {"grace": "grace_s"}
+    given["capabilities"] = ",".join(given["capabilities"]) or None
+    session.flags["agents.types"] = given.pop("agents")
+    session.flags.update({f"worker.{names.get(name, name)}": value for name, value in given.items()})
+
+
+@command("worker")
+@worker_options
+@click.option("--processes", type=int, help="Worker processes to start; one that dies is started again.")
+@pass_session
+def worker(session: Session, /, **given: Any) -> int:
+    """Run the tasks of an app until told to stop.
+
+    SIGTERM or Ctrl-C lets it finish what is running, for the time of grace, and hand back the rest; a second one makes
+    it hurry. What it does is logged to stderr. With --url or --profile it works for that server and needs no store.
+    """
+    store_worker_options(session, given)
+    if session.settings.worker.processes > 1:
+        return supervise_app(session, [sys.executable, "-m", "ade.cli", "worker"])
+    return serve_app(session) if session.server is None else serve_server(session, session.server)
+
+
+# `ade up`: everything an app needs in one process.
+
+
+@command("up")
+@worker_options
+@http_options
+@pass_session
+def up(session: Session, /, **given: Any) -> int:
+    """Start everything an app needs in one process: a worker, the duties on a timer, and the HTTP interface.
+
+    Ctrl-C or SIGTERM ends it cleanly. With the demo app (`--app ade.demo:ade`) a new store gets a few tasks to begin
+    with. The first start shows a link to sign in with, once.
+    """
+    store_http_options(session, given)
+    store_worker_options(session, given)
+
+    async def greet(app: Ade, opened: OpenStore, served: "RunningServer") -> None:
+        seeded = await _seed_demo(app, opened)
+        _say_hello(session, app, seeded, served)
+
+    return serve_over_http(session, greet, has_tasks=True)
+
+
+async def _seed_demo(app: Ade, opened: OpenStore) -> int:
+    """The demo brings its first tasks along, into a store that has never seen any."""
+    demo = sys.modules.get("ade.demo")
+    if demo is None or app is not demo.ade or await opened.stores.queues.tallies():
+        return 0
+    count: int = await demo.seed()
+    return count
+
+
+def _say_hello(session: Session, app: Ade, seeded: int, served: "RunningServer") -> None:
+    settings, names = session.settings, sorted(app.registry.names())
+    store = without_password(settings.store.url)
+    if session.out.as_json:
+        facts = {"store": store, "app": session.app_spec, "tasks": names, "seeded": seeded}
+        session.out.record({"up": True, **facts, "concurrency": settings.worker.concurrency, **address_view(served)})
+        return
+    out = session.out
+    out.note(f"ADE is up. Records are in {store}; everything accepted is kept there.")
+    out.note(f"  tasks      {', '.join(names)}")
+    if app.schedules:
+        schedules = ", ".join(f"{schedule.name} ({schedule.cron})" for schedule in app.schedules)
+        out.note(f"  schedules  {schedules}")
+    out.note(f"  runs       up to {settings.worker.concurrency} tasks at once")
+    print_address(session, served)
+    if seeded:
+        out.note(f"  to begin   {seeded} demo tasks were enqueued, because the store was empty")
+    elsewhere = "" if settings.store.url == Settings().store.url else f" --store {store}"
+    out.note("In another terminal, in this folder:")
+    out.note(f"  ade enqueue {_easiest(app)}{elsewhere}   gives it work; --help tells how to pass arguments")
+    out.note(f"  ade tasks{elsewhere}   lists what there is, and `ade top{elsewhere}` watches it")
+    out.note("Ctrl-C ends it.")
+
+
+def _easiest(app: Ade) -> str:
+    """The name of a task that can be enqueued without arguments, if there is one."""
+    plain = [handler.name for handler in app.registry if not handler.signature.parameters.required]
+    return min(plain or app.registry.names())

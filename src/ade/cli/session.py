@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ade.app.ade import Ade
-    from ade.cli.output import Output
-    from ade.cli.servers import Server
+    from ade.cli.identity import ServerTarget
+    from ade.cli.output import CommandOutput
     from ade.client.client import Client
-    from ade.operations.kit import Asked, Office
-    from ade.ports import Stores
-    from ade.queue.payloads import Payloads
-    from ade.settings import Loaded, Settings
+    from ade.server.operations import RequestContext, Services
+    from ade.settings import LoadedSettings, Settings
+    from ade.stores.ports import Stores
+    from ade.tasks.payloads import Payloads
 
 T = TypeVar("T")
 
 
 @dataclass
-class Choices:
+class SharedOptions:
     """The shared options as given."""
 
     url: str | None = None
@@ -41,21 +41,21 @@ class Choices:
 
 class Session:
     def __init__(self) -> None:
-        self.choices = Choices()
+        self.choices = SharedOptions()
         self.flags: dict[str, object] = {}  # settings given as options of the command, by dotted name
         self._looked_at: Stores | None = None  # opened for reading alone
         self.is_here = False  # the command is about this machine, whatever server the settings name
 
     @cached_property
-    def out(self) -> "Output":
-        from ade.cli.output import Output
+    def out(self) -> "CommandOutput":
+        from ade.cli.output import CommandOutput
 
-        return Output(as_json=self.choices.json, quiet=self.choices.quiet)
+        return CommandOutput(as_json=self.choices.json, quiet=self.choices.quiet)
 
     @cached_property
-    def loaded(self) -> "Loaded":
+    def loaded(self) -> "LoadedSettings":
         """The settings of all layers, and where each comes from. What an app says counts where no layer does."""
-        from ade.settings import DEFAULT, Loaded, load
+        from ade.settings import DEFAULT, LoadedSettings, load
 
         files = self._files()
         flags = {**self.flags, "store.url": self.choices.store}
@@ -74,7 +74,7 @@ class Session:
         if self._bare_app.url is not None and self.choices.store is None:
             own["store.url"] = self._bare_app.url  # programs that use the app go there too
         settings = load(flags={**flags, **own}, files=files).settings
-        return Loaded(settings, {**loaded.origins, **dict.fromkeys(own, f"app {self.app_spec}")})
+        return LoadedSettings(settings, {**loaded.origins, **dict.fromkeys(own, f"app {self.app_spec}")})
 
     def _files(self) -> "list[Path] | None":
         if self.choices.config is None:
@@ -96,7 +96,7 @@ class Session:
 
     @cached_property
     def _bare_app(self) -> "Ade":
-        from ade.cli.loading import load_app
+        from ade.cli.app_loader import load_app
 
         return load_app(self.app_spec)
 
@@ -115,7 +115,7 @@ class Session:
         return self.app if self.app_spec is not None else Ade(settings=self.settings)
 
     @cached_property
-    def server(self) -> "Server | None":
+    def server(self) -> "ServerTarget | None":
         """Which server to talk to; None: the store of this machine. Raises SettingsError."""
         named = [f"--{name}" for name in ("url", "profile", "store") if getattr(self.choices, name) is not None]
         if len(named) > 1:
@@ -127,14 +127,14 @@ class Session:
         client = self.settings.client
         if not client.url and not client.profile:
             return None
-        from ade.cli.servers import server_of
+        from ade.cli.identity import server_of
 
         return server_of(client, prefers_url=self.choices.url is not None)
 
     def check_local(self) -> None:
         """Raises NeedsStore if a server was named."""
         if self.server is not None:
-            from ade.core.errors import NeedsStore
+            from ade.errors import NeedsStore
 
             raise NeedsStore(
                 f"this is done on the store itself, not through {self.server.url}; run it where the store is, without"
@@ -151,9 +151,9 @@ class Session:
 
         if self.server is not None:
             self._check_nobody_else(self.server)
-            from ade.client.remote import RemoteTransport
+            from ade.client.http_transport import HttpTransport
 
-            transport = RemoteTransport(
+            transport = HttpTransport(
                 self.server.url,
                 token=self.server.token,
                 timeout_s=timeout_s,
@@ -163,11 +163,11 @@ class Session:
                 gc.enable()
                 yield client
             return
-        from ade.app.direct import DirectTransport
+        from ade.client.store_transport import StoreTransport
 
         asked = self._asked()
         async with self.stores(must_exist=must_exist) as stores:
-            yield Client(DirectTransport(self._office(stores), asked))
+            yield Client(StoreTransport(self._office(stores), asked))
 
     @asynccontextmanager
     async def api_for_new(self) -> "AsyncIterator[tuple[Ade | None, Client]]":
@@ -181,34 +181,34 @@ class Session:
 
     async def api_of(self, app: "Ade") -> "Client":
         """All operations on the store of an open app."""
-        from ade.app.direct import DirectTransport
-        from ade.app.offices import office_of
         from ade.client.client import Client
+        from ade.client.store_transport import StoreTransport
+        from ade.composition.app_store import services_of_app
 
-        return Client(DirectTransport(office_of(app, await app.open()), self._asked()))
+        return Client(StoreTransport(services_of_app(app, await app.open()), self._asked()))
 
-    def _check_nobody_else(self, server: "Server") -> None:
+    def _check_nobody_else(self, server: "ServerTarget") -> None:
         """Raises NeedsStore: a server knows by the token who acts."""
         if self.choices.acting_as is not None:
-            from ade.core.errors import NeedsStore
+            from ade.errors import NeedsStore
 
             raise NeedsStore(f"--as is for a store of this machine; {server.url} knows by the token who you are")
 
-    def _asked(self) -> "Asked":
+    def _asked(self) -> "RequestContext":
         """Who acts on a local store, where whoever can open it may do all."""
         from ade.cli.identity import acting
-        from ade.operations.kit import Asked
+        from ade.server.operations import RequestContext
 
-        return Asked(actor=self.actor if self.choices.acting_as is None else acting(self), author=acting(self))
+        return RequestContext(actor=self.actor if self.choices.acting_as is None else acting(self), author=acting(self))
 
-    def _office(self, stores: "Stores") -> "Office":
+    def _office(self, stores: "Stores") -> "Services":
         if self._looked_at is not None:
-            from ade.app.looking import office_to_look
+            from ade.composition.read_only import read_only_services
 
-            return office_to_look(stores, self.settings)
-        from ade.app.offices import office_on
+            return read_only_services(stores, self.settings)
+        from ade.composition.app_store import services_on_store
 
-        return office_on(stores, self.settings)
+        return services_on_store(stores, self.settings)
 
     @asynccontextmanager
     async def open_app(self) -> "AsyncIterator[Ade]":
@@ -229,7 +229,7 @@ class Session:
             yield app
 
     def has_store(self) -> bool:
-        from ade.wiring import store_exists
+        from ade.composition.stores import store_exists
 
         return store_exists(self.settings.store.url)
 
@@ -237,7 +237,7 @@ class Session:
     async def stores(self, *, must_exist: bool = True) -> "AsyncIterator[Stores]":
         """Whoever looks at a store or changes what is in it makes none: an empty one would hide a wrong URL."""
         self.check_local()
-        from ade.wiring import open_stores
+        from ade.composition.stores import open_stores
 
         url = self.settings.store.url
         stores = self._looked_at or await open_stores(url, self.settings, must_exist=must_exist)
@@ -249,18 +249,18 @@ class Session:
 
     def look(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry out work that only reads. On a file it needs no event loop, whose loading would be half the time."""
-        from ade.wiring import open_to_look
+        from ade.composition.stores import open_read_only
 
         try:
             if self.server is None:
-                self._looked_at = open_to_look(self.settings.store.url, self.settings)
+                self._looked_at = open_read_only(self.settings.store.url, self.settings)
         except BaseException:
             work.close()  # it never began
             raise
         return self.run(work) if self._looked_at is None else _without_loop(work)
 
     def payloads(self, stores: "Stores") -> "Payloads":
-        from ade.queue.payloads import Payloads
+        from ade.tasks.payloads import Payloads
 
         store = self.settings.store
         return Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)

@@ -1,1 +1,1 @@
-"""A typed client of the API: the same calls over HTTP to a server, and directly on a store of this machine."""
+"""The typed client, over HTTP or directly on a store."""

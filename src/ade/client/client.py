@@ -4,18 +4,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ade.calls.call import Call, Closing, Stream
-from ade.calls.portal import Portal
 from ade.client.api import Api
-from ade.client.transport import EventWish, Transport
+from ade.client.transport import EventSubscriptionRequest, Transport
+from ade.common.calls import Call, ClosingCall, Portal, Stream
 
 if TYPE_CHECKING:
     import ssl
 
-    from ade.core.events import Event
-    from ade.core.feeds.items import Gap
-    from ade.core.records import OutputLine, Task
-    from ade.core.web.answers import Content, Page
+    from ade.events.feed_items import Gap
+    from ade.events.model import Event
+    from ade.server.pagination import Page, RawContent
+    from ade.tasks.model import OutputLine, Task
 
 T = TypeVar("T")
 _LONGEST_WAIT_S = 60  # of one request
@@ -58,19 +57,21 @@ class Client(Api):
 
         After a break it goes on behind the last one. A Gap says that some may be missing: they were no longer kept.
         """
-        wish = EventWish(after=after, types=types, tasks=tasks, queues=queues, names=names, inboxes=inboxes)
+        wish = EventSubscriptionRequest(
+            after=after, types=types, tasks=tasks, queues=queues, names=names, inboxes=inboxes
+        )
         return Stream(lambda: self._transport.follow_events(wish), self._portal)
 
     def follow_output(self, task_id: str, *, after: int = 0) -> "Stream[OutputLine]":
         """The lines of a task as they are written, until it is final."""
         return Stream(lambda: self._transport.follow_output(task_id, after), self._portal)
 
-    def pieces(self, content: "Content") -> Stream[bytes]:
+    def pieces(self, content: "RawContent") -> Stream[bytes]:
         """The body of an answer that is no record, such as an exported file, as it comes."""
         return Stream(lambda: _pieces(content), self._portal)
 
     def close(self) -> Call[None]:
-        return Closing(self._close(), self._portal)
+        return ClosingCall(self._close(), self._portal)
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,7 +94,7 @@ class Client(Api):
                 while not task.is_final:
                     task = await self._waited(task_id)
         except TimeoutError:
-            from ade.core.errors import WaitTimeout
+            from ade.errors import WaitTimeout
 
             raise WaitTimeout(f"task {task_id} was {task.status} after {timeout:g} seconds; it goes on") from None
         return task
@@ -103,8 +104,8 @@ class Client(Api):
         import asyncio
         import random
 
-        from ade.client.repeating import backoff_s
-        from ade.core.errors import ServerUnreachable
+        from ade.client.transport import backoff_s
+        from ade.errors import ServerUnreachable
 
         closings = self._closings
         for times in range(_BREAKS):
@@ -127,7 +128,7 @@ class Client(Api):
                 return
 
 
-async def _pieces(content: "Content") -> AsyncGenerator[bytes, None]:
+async def _pieces(content: "RawContent") -> AsyncGenerator[bytes, None]:
     if isinstance(content.body, bytes):
         yield content.body
     else:
@@ -149,6 +150,6 @@ def connect(
     another machine, unless `allow_plain` says that the network is trusted. `timeout` is for one request, in seconds.
     Raises InvalidUrl.
     """
-    from ade.client.remote import RemoteTransport
+    from ade.client.http_transport import HttpTransport
 
-    return Client(RemoteTransport(url, token=token, timeout_s=timeout, tls=tls, allow_plain=allow_plain))
+    return Client(HttpTransport(url, token=token, timeout_s=timeout, tls=tls, allow_plain=allow_plain))

@@ -6,6 +6,7 @@ This module is on the way of every command's start, so it imports little.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,8 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from ade.core.capabilities import capabilities_of
-from ade.core.errors import AdeError
-from ade.settings.checks import checked, is_own_machine
+from ade.common.rate_limit import read_rate
+from ade.errors import AdeError
 from ade.settings.sections import (
     AgentSettings,
     ClientSettings,
@@ -34,32 +34,60 @@ from ade.settings.sections import (
     WebhookSettings,
     WorkerSettings,
 )
+from ade.tasks.model import capabilities_of
 
-__all__ = [
-    "DEFAULT",
-    "ENV_PREFIX",
-    "KNOWN",
-    "AgentSettings",
-    "ClientSettings",
-    "EventSettings",
-    "FigureSettings",
-    "HttpSettings",
-    "LimitSettings",
-    "Loaded",
-    "LockSettings",
-    "LogSettings",
-    "RedisSettings",
-    "Settings",
-    "SettingsError",
-    "StoreSettings",
-    "SweepSettings",
-    "TaskSettings",
-    "TraceSettings",
-    "WebhookSettings",
-    "WorkerSettings",
-    "load",
-    "standard_files",
-]
+# What is wrong with single settings beyond their type. On the way of every start, so that it imports little.
+
+
+_HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\]", re.ASCII | re.IGNORECASE)
+_RATE_WRONG = "write a count and a period, such as 100/s, or none"
+
+
+def checked(locks: LockSettings, http: HttpSettings, webhooks: WebhookSettings) -> Iterator[tuple[str, str]]:
+    """The name of each setting that does not fit, and what would."""
+    rates = {"locks.acquire_rate": locks.acquire_rate}
+    rates |= {f"http.{traffic}_rate": text for traffic, text in http.rates().items()}
+    yield from ((name, _RATE_WRONG) for name, text in rates.items() if text != "none" and read_rate(text) is None)
+    if any(char.isspace() or char in "/[]@#?" for char in http.host):
+        yield "http.host", "write one address or name, such as 127.0.0.1 or ::1, without a port"
+    for host in http.allowed_hosts:
+        if not _HOST.fullmatch(host):
+            yield "http.allowed_hosts", f"{host!r} is no name of a host; write it without scheme and port"
+    if http.trusted_proxies:
+        yield from _checked_networks(http.trusted_proxies)
+    if webhooks.allowed_networks or webhooks.refused_networks:
+        yield from _checked_reach(webhooks)
+
+
+def is_own_machine(host: str) -> bool:
+    """Whether a server that listens there is reached from this machine alone."""
+    from ade.server.addresses import is_loopback  # loads much, and hardly anybody comes here
+
+    return is_loopback(host)
+
+
+def _checked_networks(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    from ade.server.addresses import read_networks
+
+    for text in texts:
+        try:
+            read_networks([text])
+        except ValueError:
+            yield "http.trusted_proxies", f"{text!r} is no address and no network, such as 10.0.0.7 or 10.0.0.0/8"
+
+
+def _checked_reach(webhooks: WebhookSettings) -> Iterator[tuple[str, str]]:
+    if not webhooks.allowed_networks and not webhooks.refused_networks:
+        return
+    from ade.errors import InvalidWebhook
+    from ade.webhooks.destinations import networks_of
+
+    for name in ("allowed_networks", "refused_networks"):
+        try:
+            networks_of(getattr(webhooks, name))
+        except InvalidWebhook as wrong:
+            yield f"webhooks.{name}", wrong.detail
+
 
 SYSTEM_FILE = Path("/etc/ade/ade.toml")
 PROJECT_FILE = Path("ade.toml")
@@ -170,14 +198,14 @@ KNOWN: Mapping[str, FieldInfo] = {
 }
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedSettings(msgspec.Struct, frozen=True):
     """The settings in force, and for each dotted name where its value came from."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _SettingValue(msgspec.Struct, frozen=True):
     """One value as some layer gave it."""
 
     name: str
@@ -191,12 +219,12 @@ def load(
     flags: Mapping[str, object] | None = None,
     env: Mapping[str, str] = os.environ,
     files: Sequence[Path] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Read all layers and check them. Flags are dotted names; one whose value is None was not given."""
     paths = standard_files(env) if files is None else files
     given = [entry for path in paths for entry in _from_file(path)]
     given += _from_environment(env)
-    given += [_Given(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
+    given += [_SettingValue(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
 
     origins = dict.fromkeys(KNOWN, DEFAULT)
     values: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
@@ -211,7 +239,7 @@ def load(
     except SettingsError as error:
         places = ", ".join(f"{name} from {origins[name]}" for name in error.names)
         raise SettingsError(f"{error.detail} ({places})", names=error.names) from None
-    return Loaded(settings, origins)
+    return LoadedSettings(settings, origins)
 
 
 def standard_files(env: Mapping[str, str]) -> list[Path]:
@@ -222,7 +250,7 @@ def standard_files(env: Mapping[str, str]) -> list[Path]:
     return [SYSTEM_FILE, *user_files, PROJECT_FILE]
 
 
-def _from_file(path: Path) -> Iterator[_Given]:
+def _from_file(path: Path) -> Iterator[_SettingValue]:
     try:
         text = path.read_text("utf-8")
         import tomllib  # costs some milliseconds, and often there is no file
@@ -240,18 +268,18 @@ def _from_file(path: Path) -> Iterator[_Given]:
         if not isinstance(table, dict):
             raise SettingsError(f"{path}: {section} must be a table: write [{section}] above its keys.")
         for key, value in table.items():
-            yield _Given(f"{section}.{key}", value, str(path), typed=True)
+            yield _SettingValue(f"{section}.{key}", value, str(path), typed=True)
 
 
-def _from_environment(env: Mapping[str, str]) -> Iterator[_Given]:
+def _from_environment(env: Mapping[str, str]) -> Iterator[_SettingValue]:
     """Only names with a double underscore are settings; ADE_APP and its like belong to the command line."""
     for variable, text in sorted(env.items()):
         section, separator, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
         if variable.startswith(ENV_PREFIX) and separator:
-            yield _Given(f"{section}.{key}", text, variable)
+            yield _SettingValue(f"{section}.{key}", text, variable)
 
 
-def _convert(given: _Given) -> object:
+def _convert(given: _SettingValue) -> object:
     if given.name not in KNOWN:
         raise _unknown(given.name, given.origin)
     wanted = KNOWN[given.name].type

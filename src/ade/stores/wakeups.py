@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from ade.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK
+from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK
 
 TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)
 RARE = RULES  # rung seldom, and followed by all who enqueue: they shall not be woken by every task of everybody
@@ -17,10 +17,10 @@ class _Topic:
     def __init__(self) -> None:
         self.generation = 0
         self.waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self.followers: tuple[_Follower, ...] = ()
+        self.followers: tuple[_WakeupSubscriber, ...] = ()
 
 
-class _Follower:
+class _WakeupSubscriber:
     """Somebody who is called back on his own loop."""
 
     __slots__ = ("_callback", "_is_called", "_loop")
@@ -44,7 +44,7 @@ class _Follower:
         self._callback()
 
 
-class LocalHints:
+class LocalWakeups:
     """Wake-ups inside one process; the base of those across processes."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class LocalHints:
                 state.waiters = [waiter for waiter in state.waiters if waiter[1] is not future]
 
     def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        state, follower = self._topics[topic], _Follower(callback)
+        state, follower = self._topics[topic], _WakeupSubscriber(callback)
         with self._lock:
             state.followers += (follower,)
 

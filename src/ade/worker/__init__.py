@@ -1,1 +1,1 @@
-"""The worker: claims tasks, performs them, settles what happened and commits it; and the duties done on a timer."""
+"""The worker: claims tasks, runs them, and reports their outcomes."""

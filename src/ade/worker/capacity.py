@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from ade.core.agents import DESCRIPTION, Agent, check_agent, registration
-from ade.core.errors import AdeError
+from ade.agents.model import DESCRIPTION, Agent, check_agent, registration
+from ade.errors import AdeError
 from ade.logs import Log
-from ade.ports import AgentStore, Clock
+from ade.stores.ports import Clock
+from ade.stores.resource_ports import AgentStore
 from ade.worker.options import WorkerOptions
 
 _LINGER_S = 0.002  # what is over may go with the next claim, which then is one call instead of two
@@ -15,7 +16,7 @@ _PAUSE_S = 1.0  # after a release that failed
 log = Log("ade.worker")
 
 
-class Capacity:
+class AgentCapacity:
     """`held` are the runs of the worker by id; whoever is not among them and asks for no task has no use for a unit."""
 
     def __init__(

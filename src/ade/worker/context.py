@@ -14,23 +14,36 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 import msgspec
 from msgspec import Raw, structs
 
-from ade.core.control import Leave, RunHeld
-from ade.core.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
-from ade.core.locks.asking import ask as ask_for
-from ade.core.locks.asking import ttl_ms_of, wait_ms_of
-from ade.core.locks.records import DEFAULT_NAMESPACE
-from ade.core.locks.wishes import Wish, merged, wishes_of
-from ade.core.records import Task
-from ade.queue.coding import CODING_ERRORS, decode_foreign, to_json, to_plain
-from ade.worker.run_lock import ContextLocks, Held, RunLock, SyncRunLock
-from ade.worker.texts import storable
-from ade.worker.wire import Begin, Facts, Finish, Forget, Hold, Ledger, Look, Progress, Request, Say, Spawn, TakeLock
+from ade.common.text import storable
+from ade.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
+from ade.locks.holders.run_lock import ContextLocks, Held, RunLock, SyncRunLock
+from ade.locks.model import DEFAULT_NAMESPACE
+from ade.locks.modes import LockSpec, lock_specs_of, merged
+from ade.locks.requests import ttl_ms_of, wait_ms_of
+from ade.locks.requests import validate_request as ask_for
+from ade.tasks.arguments import CODING_ERRORS, decode_foreign, to_json, to_plain
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Leave, RunHeld
+from ade.worker.messages import (
+    AcquireLock,
+    BeginEffect,
+    CheckToolCall,
+    EffectState,
+    EnqueueChildren,
+    FinishEffect,
+    ForgetEffect,
+    ReportProgress,
+    Request,
+    RequestStepApproval,
+    RunInfo,
+    WriteOutput,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 H = TypeVar("H")
 H_co = TypeVar("H_co", covariant=True)
-Ask = Callable[[Request], Awaitable[Any]]
+SendRequest = Callable[[Request], Awaitable[Any]]
 _LINE_LIMIT = 8_000
 _LONGEST_STEP = 200
 
@@ -48,7 +61,7 @@ class Context:
 
     __ade_context__ = True
 
-    def __init__(self, facts: Facts, ask: Ask, is_stopped: Callable[[], bool], held: Held = dict) -> None:
+    def __init__(self, facts: RunInfo, ask: SendRequest, is_stopped: Callable[[], bool], held: Held = dict) -> None:
         self.task_id = facts.task_id
         self.name = facts.name
         self.attempt = facts.attempt
@@ -74,7 +87,7 @@ class Context:
 
     async def progress(self, value: object) -> None:
         """Keep how far the run has come, in whatever form of JSON suits the task."""
-        await self._ask(Progress(to_json(to_plain(value))))
+        await self._ask(ReportProgress(to_json(to_plain(value))))
 
     @property
     def last_progress(self) -> Any:
@@ -84,11 +97,11 @@ class Context:
     async def log(self, message: str, /, **fields: object) -> None:
         """Write a line of the task's output, which is kept with the task and logged by the worker."""
         told = "".join(f" {name}={value}" for name, value in fields.items())
-        await self._ask(Say(storable(f"{message}{told}"[:_LINE_LIMIT])))
+        await self._ask(WriteOutput(storable(f"{message}{told}"[:_LINE_LIMIT])))
 
     async def print(self, line: str, /, stream: str = "stdout") -> None:
         """Keep a line that a program has printed, under the name of its stream. It is not logged by the worker."""
-        await self._ask(Say(storable(line[:_LINE_LIMIT]), stream))
+        await self._ask(WriteOutput(storable(line[:_LINE_LIMIT]), stream))
 
     @overload
     async def once(self, key: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -105,7 +118,7 @@ class Context:
 
     async def _once(self, key: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         scoped = self._scoped(key)
-        entry: Ledger = await self._ask(Begin(scoped))
+        entry: EffectState = await self._ask(BeginEffect(scoped))
         if entry.effect.done:
             return cast(T, _stored(entry.effect.answer, function))
         if entry.effect.run_id != self._run_id and entry.live:
@@ -127,26 +140,26 @@ class Context:
         try:
             raw = to_json(to_plain(answer))
         except CODING_ERRORS as error:
-            await self._ask(Finish(scoped, Raw(b"null")))
+            await self._ask(FinishEffect(scoped, Raw(b"null")))
             raise InvalidResult(f"the effect is done, but its answer cannot be kept as JSON: {error}") from None
-        await self._ask(Finish(scoped, raw))
+        await self._ask(FinishEffect(scoped, raw))
 
     async def settle(self, key: str, answer: object) -> None:
         """Record that an unknown effect did happen, with this answer."""
         await self.forget(key)
-        await self._ask(Begin(self._scoped(key)))
+        await self._ask(BeginEffect(self._scoped(key)))
         await self._keep(self._scoped(key), answer)
 
     async def forget(self, key: str) -> None:
         """Record that an unknown effect did not happen, so that it may be performed."""
         self._begun.discard(key)
-        await self._ask(Forget(self._scoped(key)))
+        await self._ask(ForgetEffect(self._scoped(key)))
 
     async def enqueue(self, function: Enqueueable[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
         """Enqueue a child of this task."""
         task = function.make_task(*args, **kwargs)
         child = structs.replace(task, parent_id=self.task_id, trace=task.trace or self.trace)
-        [stored] = await self._ask(Spawn([child]))
+        [stored] = await self._ask(EnqueueChildren([child]))
         return function.handle_of(stored)
 
     async def hold(self, step: str, /, about: object = None, *, policy: str | None = None, reason: str = "") -> None:
@@ -158,7 +171,7 @@ class Context:
         if not step.strip() or len(step) > _LONGEST_STEP:
             raise InvalidTask(f"ctx.hold needs a name for the step, of 1 to {_LONGEST_STEP} characters")
         named = () if policy is None else (policy,)
-        await self._hold(Hold(step=step, about=to_json(to_plain(about)), policies=named, reason=reason))
+        await self._hold(RequestStepApproval(step=step, about=to_json(to_plain(about)), policies=named, reason=reason))
 
     async def guard(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> None:
         """Ask the guard about a tool call: returns if it is allowed, raises Denied, or waits as `hold` does.
@@ -167,20 +180,22 @@ class Context:
         """
         judged = to_json(to_plain(arguments))
         about = judged if shown is None else to_json(to_plain(shown))
-        await self._hold(Hold(step=f"tool {tool}", about=about, is_tool=True, judged=judged))
+        await self._hold(RequestStepApproval(step=f"tool {tool}", about=about, is_tool=True, judged=judged))
 
     async def allows(self, tool: str, arguments: dict[str, Any], /, *, shown: dict[str, Any] | None = None) -> Leave:
         """What the guard says of a tool call by now, without asking anybody. Raises Denied."""
         judged = to_json(to_plain(arguments))
-        return Leave(await self._ask(Look(tool, judged if shown is None else to_json(to_plain(shown)), judged)))
+        return Leave(
+            await self._ask(CheckToolCall(tool, judged if shown is None else to_json(to_plain(shown)), judged))
+        )
 
-    async def _hold(self, wanted: Hold) -> None:
+    async def _hold(self, wanted: RequestStepApproval) -> None:
         if not await self._ask(wanted):
             raise RunHeld(f"task {self.task_id} waits for people at: {wanted.step}")
 
     def lock(
         self,
-        *wanted: str | Wish,
+        *wanted: str | LockSpec,
         namespace: str = DEFAULT_NAMESPACE,
         ttl: float | None = None,
         wait: float | None = None,
@@ -191,11 +206,11 @@ class Context:
         A bare name is to be written; read("db:main") shares. With `wait` seconds LockTimeout is raised after them. When
         a lock is lost, the run is told to end: it is cancelled, and tried again if attempts are left.
         """
-        wishes = merged(wishes_of(wanted))
+        wishes = merged(lock_specs_of(wanted))
         ttl_ms, wait_ms = ttl_ms_of(ttl), wait_ms_of(wait)
         # Its names are those of each entry; whatever else is wrong is told where it was written.
         ask_for(id="x", owner="x", scope="x", wanted=wishes, namespace=namespace, ttl_ms=ttl_ms, purpose=purpose)
-        taking = TakeLock(
+        taking = AcquireLock(
             wishes=list(wishes), scope="", namespace=namespace, ttl_ms=ttl_ms, wait_ms=wait_ms, purpose=purpose
         )
         return RunLock(self._locks, taking)
@@ -263,7 +278,7 @@ class SyncContext:
 
     def lock(
         self,
-        *wanted: str | Wish,
+        *wanted: str | LockSpec,
         namespace: str = DEFAULT_NAMESPACE,
         ttl: float | None = None,
         wait: float | None = None,

@@ -2,12 +2,11 @@
 
 import traceback
 
-from ade.core.approvals.refusals import Denied
-from ade.core.control import RateLimited, Retry, RunFailed, Unrecoverable
-from ade.core.errors import EffectUnknown, NeedsStore
-from ade.core.failure import FailureKind, TaskError
-from ade.core.outcome import Failed
-from ade.worker.texts import storable
+from ade.approvals.errors import Denied
+from ade.common.text import storable
+from ade.errors import EffectUnknown, NeedsStore
+from ade.failures import FailureKind, TaskError
+from ade.tasks.outcomes import Failed, RateLimited, Retry, RunFailed, Unrecoverable
 
 _MESSAGE_LIMIT = 2_000
 _TRACEBACK_LIMIT = 8_000

@@ -4,10 +4,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from ade.core.errors import AdeError
-from ade.core.lifecycle import Status
+from ade.errors import AdeError
 from ade.logs import Log
-from ade.ports import Renewal
+from ade.stores.ports import Renewal
+from ade.tasks.lifecycle import Status
 
 _BREATH_S = 0.05  # between two renewals, however often they are asked for
 log = Log("ade.worker")

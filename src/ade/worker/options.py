@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ade.core.locks.limits import LockLimits
-from ade.insight.figures.keeping import FigureOptions
+from ade.events.metrics_collector import MetricsOptions
+from ade.locks.model import LockLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,4 +50,4 @@ class SweepOptions:
     inbox_retention_s: float = 7_776_000.0
     archive_dir: Path | None = None  # None: pruned tasks are not archived
     prune_batch: int = 1_000
-    figures: FigureOptions | None = field(default_factory=FigureOptions)  # None: nothing is counted
+    figures: MetricsOptions | None = field(default_factory=MetricsOptions)  # None: nothing is counted

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING
 
-from ade.core.outcome import Withheld
-from ade.core.records import Task
-from ade.queue.handlers import Handler, Mode
-from ade.worker.timer import Entry
+from ade.tasks.handlers import Handler, HandlerMode
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Withheld
+from ade.worker.timer import TimerEntry
 
 if TYPE_CHECKING:
-    from ade.governance.locks.held import HeldLock
+    from ade.locks.held_lock import HeldLock
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a run is told to end before it is done."""
 
     TIMED_OUT = auto()  # fails, and may be tried again
@@ -25,7 +25,7 @@ class Stop(StrEnum):
 
 
 _NO_LOCKS: "dict[str, HeldLock]" = {}  # of a run that has none; never written to
-MUTE = frozenset({Stop.CANCELLED, Stop.LOST})
+MUTE = frozenset({StopReason.CANCELLED, StopReason.LOST})
 
 
 class Run:
@@ -54,13 +54,13 @@ class Run:
         self.task = task
         self.id = task.run_id or ""
         self.handler = handler  # None: this worker does not know the name
-        self.mode = Mode.ASYNC if handler is None else handler.mode
-        self.stop: Stop | None = None
+        self.mode = HandlerMode.ASYNC if handler is None else handler.mode
+        self.stop: StopReason | None = None
         self.began = False  # its job has taken the first step
         self.finishing = False  # performed; its outcome waits to be committed
         self.detached = False  # did not end when told to; whatever it still does is ignored
         self.job: asyncio.Task[None] | None = None
-        self.alarm: Entry | None = None
+        self.alarm: TimerEntry | None = None
         self.entry = b""  # its line on the slate, once it is held
         self.until_ms = 0  # monotonic: beyond it the run is hung for certain; 0 without a time-out
         self.owes_locks = bool(task.locks)  # what its task names must be let go of: it is held, or may be
@@ -83,7 +83,7 @@ class Run:
         """Nothing that it asks for from now on is its own."""
         return self.finishing or self.detached or self.stop in MUTE
 
-    def end(self, why: Stop) -> bool:
+    def end(self, why: StopReason) -> bool:
         """Tell the run to end. A reason that forbids writing replaces one that does not; True if it is news."""
         if self.finishing or (self.stop is not None and (self.stop in MUTE or why not in MUTE)):
             return False

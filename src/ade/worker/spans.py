@@ -11,12 +11,13 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from ade.core.outcome import Failed, Outcome
-from ade.core.records import Task
-from ade.core.traces import TracePlace, read_trace, written_trace
-from ade.ports import BlockingAdds, Stores, TaskStore
-from ade.version import VERSION
-from ade.worker.tracing import current_trace
+from ade import VERSION
+from ade.common.trace_context import SpanContext as Trace_ContextSpanContext
+from ade.common.trace_context import read_trace, written_trace
+from ade.stores.ports import BlockingInserts, Stores, TaskStore
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed, Outcome
+from ade.worker.instrumentation import current_trace
 
 
 class Spans:
@@ -49,8 +50,10 @@ class Spans:
 
     def over(self, stores: Stores) -> Stores:
         """The store, with a span for everything that is put into it, whoever does."""
-        tasks = cast(TaskStore, _Adding(stores.tasks, self))
-        blocking = None if stores.blocking is None else cast(BlockingAdds, _BlockingAdding(stores.blocking, self))
+        tasks = cast(TaskStore, _TracedTaskStore(stores.tasks, self))
+        blocking = (
+            None if stores.blocking is None else cast(BlockingInserts, _TracedBlockingInserts(stores.blocking, self))
+        )
         return replace(stores, tasks=tasks, blocking=blocking)
 
     @contextmanager
@@ -93,7 +96,7 @@ class Spans:
             yield span
 
 
-class _Adding:
+class _TracedTaskStore:
     """TaskStore, but for `add`."""
 
     def __init__(self, real: TaskStore, spans: Spans) -> None:
@@ -108,8 +111,8 @@ class _Adding:
             return await self._real.add(traced)
 
 
-class _BlockingAdding:
-    def __init__(self, real: BlockingAdds, spans: Spans) -> None:
+class _TracedBlockingInserts:
+    def __init__(self, real: BlockingInserts, spans: Spans) -> None:
         self._real = real
         self._spans = spans
 
@@ -141,7 +144,7 @@ def _parent(text: str | None) -> Context:
 def _text(span: Span) -> str:
     made = span.get_span_context()
     is_sampled = bool(made.trace_flags & TraceFlags.SAMPLED)
-    return written_trace(TracePlace(f"{made.trace_id:032x}", f"{made.span_id:016x}", is_sampled))
+    return written_trace(Trace_ContextSpanContext(f"{made.trace_id:032x}", f"{made.span_id:016x}", is_sampled))
 
 
 def _sending() -> trace.TracerProvider:

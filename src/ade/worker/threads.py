@@ -3,14 +3,49 @@
 import asyncio
 import contextlib
 import contextvars
+import os
 import queue
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from ade.worker.forks import ForksEndHere
+# What a handler forks off its process is not the worker: once it comes out of the handler it ends as a program would.
+#
+# A copy that went on would wait for ever for calls that never come, with the store's files open.
+
+
+class ForkGuard:
+    """A block that only the process that has entered it gets out of."""
+
+    __slots__ = ("_pid",)
+
+    def __enter__(self) -> None:
+        self._pid = os.getpid()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: TracebackType | None) -> None:
+        if os.getpid() != self._pid:
+            leave(error)
+
+
+def leave(error: BaseException | None) -> NoReturn:
+    """End this process at once, with the exit code that the error would give it and without anybody's tidying up."""
+    code = 0 if error is None else 1
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            traceback.print_exception(error)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+    finally:
+        os._exit(code & 0xFF)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +83,7 @@ class HandlerThreads:
             self._idle.release()
 
 
-class UnwaitedExecutor(ThreadPoolExecutor):
+class DaemonThreadExecutor(ThreadPoolExecutor):
     """What `asyncio.to_thread` uses in a worker's process. Its threads are daemons too: a handler that hangs in one was
     handed back long ago when the process ends, and must not keep it from ending."""
 
@@ -90,7 +125,7 @@ def _answer(future: "Future[Any]", function: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
-        with ForksEndHere():
+        with ForkGuard():
             answer = function()
         future.set_result(answer)
     except BaseException as error:  # as any executor does: it goes to whoever waits
@@ -105,7 +140,7 @@ def _perform(
 ) -> None:
     answer, error = None, None
     try:
-        with ForksEndHere():
+        with ForkGuard():
             answer = context.run(function)
     except BaseException as raised:  # also SystemExit: a handler must not end the thread
         error = raised

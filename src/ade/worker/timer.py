@@ -11,7 +11,7 @@ _WORTH_TIDYING = 1_000
 log = Log("ade.worker")
 
 
-class Entry:
+class TimerEntry:
     """A moment somebody waits for. Without a callback it is dead and goes when the heap is tidied."""
 
     __slots__ = ("callback", "moment", "order")
@@ -21,7 +21,7 @@ class Entry:
         self.order = order
         self.callback: Callable[[], object] | None = callback
 
-    def __lt__(self, other: "Entry") -> bool:
+    def __lt__(self, other: "TimerEntry") -> bool:
         return (self.moment, self.order) < (other.moment, other.order)
 
 
@@ -30,7 +30,7 @@ class SharedTimer:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heap: list[Entry] = []
+        self._heap: list[TimerEntry] = []
         self._dead = 0
         self._order = count()
         self._alarm: asyncio.TimerHandle | None = None
@@ -38,14 +38,14 @@ class SharedTimer:
     def __len__(self) -> int:
         return len(self._heap) - self._dead
 
-    def after(self, seconds: float, callback: Callable[[], object]) -> Entry:
-        entry = Entry(self._loop.time() + seconds, next(self._order), callback)
+    def after(self, seconds: float, callback: Callable[[], object]) -> TimerEntry:
+        entry = TimerEntry(self._loop.time() + seconds, next(self._order), callback)
         heapq.heappush(self._heap, entry)
         if self._heap[0] is entry:
             self._set_alarm()
         return entry
 
-    def cancel(self, entry: Entry) -> None:
+    def cancel(self, entry: TimerEntry) -> None:
         if entry.callback is None:
             return
         entry.callback = None

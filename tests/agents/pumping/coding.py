@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ade.agents.pumping.agent_turns import AgentTurns, Enqueue
-from ade.core.control import Unrecoverable
-from ade.core.records import Task
-from ade.ports import TaskQuery
-from ade.queue.enqueue import enqueue
+from ade.agents.conversations.agent_consumer import AgentConsumer, Enqueue
+from ade.stores.ports import TaskQuery
+from ade.tasks.enqueue import enqueue
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Unrecoverable
 from tests.worker.workshop import Gate, Workshop
 
 TALK = "talk"
@@ -59,11 +59,13 @@ class Coder:
         return [call["prompt"] for call in self.calls]
 
 
-def turns(shop: Workshop, way_in: Enqueue | None = None, *, profile_type: str = "coder", **options: Any) -> AgentTurns:
+def turns(
+    shop: Workshop, way_in: Enqueue | None = None, *, profile_type: str = "coder", **options: Any
+) -> AgentConsumer:
     async def plainly(tasks: Sequence[Task]) -> list[Task]:
         return await enqueue(shop.stores, shop.payloads, tasks)
 
-    return AgentTurns(shop.stores, way_in or plainly, profile_type, **options)
+    return AgentConsumer(shop.stores, way_in or plainly, profile_type, **options)
 
 
 async def tasks_of(shop: Workshop) -> list[Task]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import Stores
+from ade.stores.ports import Stores
 from tests.agents.pumping.coding import Coder
 from tests.agents.pumping.waterworks import Waterworks
 from tests.conformance.backends import BACKENDS

@@ -6,22 +6,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade.agents.inboxes import DurableInbox
-from ade.agents.pumping.consuming import GiveUp
-from ade.agents.pumping.probe import ENDED, RESTING
-from ade.agents.pumping.sessions import after_turn
-from ade.core.agent_runs.results import AgentProgress
-from ade.core.errors import NotConfirmed
-from ade.core.events import ALERT
-from ade.core.failure import FailureKind, TaskError
-from ade.core.inbox.items import DequeuedBatch, ItemKind, NewItem
-from ade.core.inbox.restarts import RestartLimits
-from ade.core.inbox.state import Inbox
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.core.retry import Backoff
-from ade.queue.enqueue import enqueue
-from ade.queue.tasks import replay
+from ade.agents.conversations.agent_consumer import DiscardBatch, after_turn
+from ade.agents.conversations.consumer_loop import ENDED, RESTING
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import Inbox
+from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem
+from ade.agents.conversations.rules import RestartLimits
+from ade.agents.runs.model import AgentProgress
+from ade.errors import NotConfirmed
+from ade.events.model import ALERT
+from ade.failures import Backoff, FailureKind, TaskError
+from ade.tasks.enqueue import enqueue
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.service import replay
 from tests.agents.pumping.coding import TALK, Coder, tasks_of, turns
 from tests.agents.pumping.waterworks import Points, Waterworks
 from tests.worker.workshop import Gate, Workshop, eventually, soon
@@ -35,11 +33,11 @@ async def test_a_failed_turn_is_not_told_again_by_whoever_takes_over(
     await works.say(TALK, "one", "two")
     coder.broken, inner, crashes = True, turns(shop), 1
 
-    async def crash_once(batch: DequeuedBatch, inbox: Inbox) -> dict[str, Any]:
+    async def crash_once(batch: ItemBatch, inbox: Inbox) -> dict[str, Any]:
         nonlocal crashes
         try:
             return await inner(batch, inbox)
-        except GiveUp:
+        except DiscardBatch:
             if not crashes:
                 raise
             crashes -= 1

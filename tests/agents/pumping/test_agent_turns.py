@@ -6,19 +6,18 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ade.agents.inboxes import DurableInbox
-from ade.agents.pumping.agent_turns import AgentTurns, prompt_of
-from ade.agents.pumping.pinned import MARK, begun_in, pinned_count
-from ade.agents.pumping.probe import IDLE, SETTLED, TAKEN
-from ade.agents.pumping.sessions import ids_of
-from ade.core.agent_runs.results import AgentProgress
-from ade.core.errors import InvalidTask, QueueFull, StoreUnavailable
-from ade.core.inbox import verbs
-from ade.core.inbox.items import DequeuedBatch, ItemKind, ItemSource, QueueItem
-from ade.core.inbox.state import Inbox
-from ade.core.records import Task
-from ade.queue.enqueue import enqueue
-from ade.queue.tasks import cancel
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.agent_consumer import AgentConsumer, ids_of, prompt_of
+from ade.agents.conversations.batch_lease import MARK, in_flight_count, in_flight_turn_in
+from ade.agents.conversations.consumer_loop import IDLE, SETTLED, TAKEN
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import Inbox
+from ade.agents.conversations.model import ItemBatch, ItemKind, ItemSource, StoredItem
+from ade.agents.runs.model import AgentProgress
+from ade.errors import InvalidTask, QueueFull, StoreUnavailable
+from ade.tasks.enqueue import enqueue
+from ade.tasks.model import Task
+from ade.tasks.service import cancel
 from tests.agents.pumping.coding import TALK, Coder, tasks_of, turns
 from tests.agents.pumping.waterworks import Points, Waterworks
 from tests.worker.workshop import Gate, Workshop, soon
@@ -78,7 +77,7 @@ async def test_a_turn_that_was_begun_but_not_enqueued_is_enqueued_by_the_next(
         if refusals:
             refusals -= 1
             inbox = await works.inbox(TALK)
-            assert begun_in(inbox.memory) is not None  # it is remembered before
+            assert in_flight_turn_in(inbox.memory) is not None  # it is remembered before
             raise QueueFull
         return await enqueue(shop.stores, shop.payloads, tasks)
 
@@ -200,7 +199,7 @@ async def test_a_turn_whose_items_were_removed_is_waited_for_all_the_same(
     async with shop.worker():
         async with works.house(turns(shop), grace_s=0.0):
             await soon(coder.gate.reached)
-        await works.stores.inboxes.write(verbs.remove(await works.inbox(TALK), "q-1"))
+        await works.stores.inboxes.write(conversations_rules.remove(await works.inbox(TALK), "q-1"))
         await works.say(TALK, "two")
 
         async with works.house(turns(shop)):
@@ -221,12 +220,12 @@ async def test_a_large_report_is_no_hindrance(works: Waterworks, shop: Workshop,
     assert (await works.inbox(TALK)).memory["session_id"] == "session-1"
 
 
-def batch_of(*items: dict[str, Any]) -> DequeuedBatch:
+def batch_of(*items: dict[str, Any]) -> ItemBatch:
     made = tuple(
-        QueueItem(id=f"q-{seq}", seq=seq, enqueued_at=0, **{"kind": ItemKind.MESSAGE, **fields})
+        StoredItem(id=f"q-{seq}", seq=seq, enqueued_at=0, **{"kind": ItemKind.MESSAGE, **fields})
         for seq, fields in enumerate(items, 1)
     )
-    return DequeuedBatch(batch_id="batch-1", items=made, merged_count=len(made), queue_len_after=0)
+    return ItemBatch(batch_id="batch-1", items=made, merged_count=len(made), queue_len_after=0)
 
 
 def test_parts_that_are_no_text_are_given_as_json() -> None:
@@ -249,10 +248,10 @@ def test_items_that_name_an_agent_or_a_conversation_are_for_these() -> None:
 def test_a_mark_that_somebody_else_has_written_is_none() -> None:
     items = batch_of({"content": "1"}, {"content": "2"}, {"content": "3"}).items
     turn = {"first": 1, "last": 2, "task": "t"}
-    assert pinned_count(Inbox(id="x", items=items, memory={MARK: turn})) == 2
-    assert pinned_count(Inbox(id="x", items=items[2:], memory={MARK: turn})) == 0
+    assert in_flight_count(Inbox(id="x", items=items, memory={MARK: turn})) == 2
+    assert in_flight_count(Inbox(id="x", items=items[2:], memory={MARK: turn})) == 0
     for strange in (None, 3, "x", {"last": 2}, {"first": "a", "last": "b", "task": "t"}):
-        assert pinned_count(Inbox(id="x", items=items, memory={MARK: strange})) == 0
+        assert in_flight_count(Inbox(id="x", items=items, memory={MARK: strange})) == 0
 
 
 async def test_waiting_for_a_turn_outlives_a_store_that_is_away(
@@ -271,7 +270,7 @@ async def test_waiting_for_a_turn_outlives_a_store_that_is_away(
     async def plainly(tasks: Sequence[Task]) -> list[Task]:
         return await enqueue(shop.stores, shop.payloads, tasks)
 
-    feed = AgentTurns(shop.with_tasks(get=get), plainly, "coder")
+    feed = AgentConsumer(shop.with_tasks(get=get), plainly, "coder")
     async with shop.worker(), works.house(feed):
         await soon(coder.gate.reached)
         await works.until_so(lambda: troubles == 2)

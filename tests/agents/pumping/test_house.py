@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from ade.agents.pumping.claims import resource_of
-from ade.agents.pumping.probe import ENDED, IDLE, LOOKED, REFUSED, RESTING, SETTLED, Probe
-from ade.core.errors import StoreUnavailable
-from ade.core.events import ALERT
-from ade.core.inbox import leasing
-from ade.core.inbox.items import DequeuedBatch
-from ade.core.inbox.notices import ReturnReason
-from ade.core.inbox.restarts import RestartLimits
-from ade.core.inbox.state import Inbox
-from ade.core.retry import Backoff
-from ade.ports import InboxStore, Stores
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.consumer_loop import ENDED, IDLE, LOOKED, REFUSED, RESTING, SETTLED, ConversationProbe
+from ade.agents.conversations.inbox import Inbox, ReturnReason
+from ade.agents.conversations.model import ItemBatch
+from ade.agents.conversations.rules import RestartLimits
+from ade.errors import StoreUnavailable
+from ade.events.model import ALERT
+from ade.failures import Backoff
+from ade.locks.holders.conversation_lock import resource_of
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import InboxStore
 from tests.agents.pumping.waterworks import Listener, Points, Waterworks
 from tests.conformance.backends import BACKENDS
 from tests.worker.workshop import Gate, Replaced, soon
@@ -41,7 +41,7 @@ async def test_two_processes_never_pump_the_same_conversation(works: Waterworks,
     await works.say("talk", "one", "two", alone=True)
     first, second, gate = Listener(), Listener(), Gate()
     first.then = lambda *_: gate()
-    probe = Probe()
+    probe = ConversationProbe()
     points = Points(probe, REFUSED, IDLE)
 
     async with works.house(first) as house:
@@ -50,7 +50,9 @@ async def test_two_processes_never_pump_the_same_conversation(works: Waterworks,
         assert inbox.lease is not None
         async with works.house(second, stores=other_process, probe=probe, poll_s=0.05):
             # The lease of the batch alone would not keep it away for ever.
-            await works.stores.inboxes.write(leasing.give_back(inbox, inbox.lease.id, ReturnReason.RELEASED))
+            await works.stores.inboxes.write(
+                conversations_rules.give_back(inbox, inbox.lease.id, ReturnReason.RELEASED)
+            )
             await points.until(REFUSED, "talk", 3)
             assert second.heard == {}
             assert await works.held() == [resource_of("talk")]
@@ -90,7 +92,7 @@ async def test_a_busy_conversation_makes_room_for_one_that_waits(works: Waterwor
     listener = Listener()
     order: list[str] = []
 
-    async def never_empty(batch: DequeuedBatch, inbox: Inbox) -> None:
+    async def never_empty(batch: ItemBatch, inbox: Inbox) -> None:
         order.append(inbox.id)
         if inbox.id == "busy" and "quiet" not in order:
             if len(order) == 2:
@@ -146,7 +148,7 @@ async def test_those_that_rest_take_no_place_and_stay_with_their_pump(works: Wat
     await works.say("bad", "one")
     listener, points = Listener(), Points(works.probe, RESTING)
 
-    async def fail(_batch: DequeuedBatch, inbox: Inbox) -> None:
+    async def fail(_batch: ItemBatch, inbox: Inbox) -> None:
         if inbox.id == "bad":
             raise RuntimeError("never")
 

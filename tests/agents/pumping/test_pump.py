@@ -6,16 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from ade.agents import deciding
-from ade.agents.pumping import holding
-from ade.agents.pumping.consuming import GiveUp
-from ade.agents.pumping.probe import ENDED, IDLE, SETTLED
-from ade.core.errors import StaleWrite
-from ade.core.inbox import verbs
-from ade.core.inbox.items import DequeuedBatch
-from ade.core.inbox.notices import ClearReason, Confirmed
-from ade.core.inbox.state import Inbox, InboxChange
-from ade.ports import InboxStore
+from ade.agents.conversations import batch_lease, durable_inbox
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.agent_consumer import DiscardBatch
+from ade.agents.conversations.consumer_loop import ENDED, IDLE, SETTLED
+from ade.agents.conversations.inbox import BatchConfirmed, ClearReason, Inbox, InboxChange
+from ade.agents.conversations.model import ItemBatch
+from ade.errors import StaleWrite
+from ade.stores.resource_ports import InboxStore
 from tests.agents.pumping.waterworks import Listener, Points, Waterworks
 from tests.worker.workshop import Gate, Replaced, eventually, soon
 
@@ -40,7 +38,7 @@ async def test_what_a_consumer_wants_to_remember_is_there_next_time(works: Water
     await works.say(TALK, "one", "two", "three", alone=True)
     listener = Listener()
 
-    async def count(_batch: DequeuedBatch, inbox: Inbox) -> dict[str, Any] | None:
+    async def count(_batch: ItemBatch, inbox: Inbox) -> dict[str, Any] | None:
         turns = inbox.memory.get("turns", 0) + 1
         return {"turns": turns} if turns < 3 else None
 
@@ -94,9 +92,9 @@ async def test_a_consumer_may_give_a_batch_up(works: Waterworks) -> None:
     await works.say(TALK, "fine", alone=True)
     listener = Listener()
 
-    async def choose(batch: DequeuedBatch, _inbox: Inbox) -> None:
+    async def choose(batch: ItemBatch, _inbox: Inbox) -> None:
         if batch.items[0].content == "hopeless":
-            raise GiveUp(ClearReason.ERROR)
+            raise DiscardBatch(ClearReason.ERROR)
 
     listener.then = choose
     async with works.house(listener):
@@ -127,7 +125,7 @@ async def test_the_lease_is_renewed_while_the_consumer_works(works: Waterworks) 
     await works.say(TALK, "one")
     listener = Listener()
 
-    async def until_renewed(_batch: DequeuedBatch, inbox: Inbox) -> None:
+    async def until_renewed(_batch: ItemBatch, inbox: Inbox) -> None:
         assert inbox.lease is not None
         first = inbox.lease.until
 
@@ -208,13 +206,13 @@ async def test_a_batch_that_is_done_is_confirmed_though_others_are_quicker(
     works: Waterworks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await works.say(TALK, "one")
-    monkeypatch.setattr(deciding, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(holding, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(durable_inbox, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(batch_lease, "_AGAIN_S", 0.01)
     listener, overtaken = Listener(), 3
 
     async def write(change: InboxChange[Any], write_id: str | None = None) -> None:
         nonlocal overtaken
-        if overtaken and any(isinstance(notice, Confirmed) for notice in change.notices):
+        if overtaken and any(isinstance(notice, BatchConfirmed) for notice in change.notices):
             overtaken -= 1
             raise StaleWrite
         await works.stores.inboxes.write(change, write_id)
@@ -284,7 +282,7 @@ async def test_an_inbox_that_is_bound_to_somebody_else_is_left_to_him(works: Wat
     listener, points = Listener(), Points(works.probe, ENDED)
 
     async def rebind(*_: object) -> None:
-        await works.stores.inboxes.write(verbs.bind(await works.inbox(TALK), "agent:critic"))
+        await works.stores.inboxes.write(conversations_rules.bind(await works.inbox(TALK), "agent:critic"))
 
     listener.then = rebind
     async with works.house(listener):

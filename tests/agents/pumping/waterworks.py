@@ -8,26 +8,25 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from ade.agents.inboxes import DurableInbox
-from ade.agents.pumping.claims import NAMESPACE
-from ade.agents.pumping.consuming import Consume
-from ade.agents.pumping.house import PumpHouse
-from ade.agents.pumping.options import PumpOptions
-from ade.agents.pumping.probe import Probe
-from ade.core.events import Event
-from ade.core.inbox import leasing
-from ade.core.inbox.items import DequeuedBatch, ItemKind, NewItem
-from ade.core.inbox.leasing import Taker
-from ade.core.inbox.restarts import RestartLimits
-from ade.core.inbox.state import Inbox
-from ade.core.retry import Backoff
-from ade.ports import LockQuery, Stores
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.agent_consumer import Consume
+from ade.agents.conversations.consumer_loop import ConversationOptions, ConversationProbe
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import Inbox
+from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem
+from ade.agents.conversations.rules import BatchClaimant, RestartLimits
+from ade.agents.conversations.scheduler import ConversationScheduler
+from ade.events.model import Event
+from ade.failures import Backoff
+from ade.locks.holders.conversation_lock import NAMESPACE
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import LockQuery
 from tests.worker.workshop import eventually
 
 CODER = "agent:coder"
 ONLY_WHEN_TOLD = 600.0  # a poll so slow that whatever happens was not found by polling
 AT_ONCE = RestartLimits(pause=Backoff(base_ms=0, cap_ms=0))
-OPTIONS = PumpOptions(
+OPTIONS = ConversationOptions(
     lease_s=20.0,
     idle_s=ONLY_WHEN_TOLD,
     grace_s=10.0,
@@ -38,7 +37,7 @@ OPTIONS = PumpOptions(
 )
 
 
-def texts_of(batch: DequeuedBatch) -> list[str]:
+def texts_of(batch: ItemBatch) -> list[str]:
     return [str(item.content) for item in batch.items]
 
 
@@ -50,9 +49,9 @@ class Listener:
         self.at_once = 0
         self.most_at_once = 0
         self.memories: list[dict[str, Any]] = []
-        self.then: Callable[[DequeuedBatch, Inbox], Any] | None = None  # awaited, and answers the memory
+        self.then: Callable[[ItemBatch, Inbox], Any] | None = None  # awaited, and answers the memory
 
-    async def __call__(self, batch: DequeuedBatch, inbox: Inbox) -> dict[str, Any] | None:
+    async def __call__(self, batch: ItemBatch, inbox: Inbox) -> dict[str, Any] | None:
         self.heard[inbox.id].append(texts_of(batch))
         self.memories.append(inbox.memory)
         self.at_once += 1
@@ -66,7 +65,7 @@ class Listener:
 class Points:
     """Counts how often each probe was passed, by conversation."""
 
-    def __init__(self, probe: Probe, *points: str) -> None:
+    def __init__(self, probe: ConversationProbe, *points: str) -> None:
         self.passed: dict[tuple[str, str], int] = defaultdict(int)
         self._changed = asyncio.Condition()
         for point in points:
@@ -88,7 +87,7 @@ class Points:
 class Waterworks:
     def __init__(self, stores: Stores) -> None:
         self.stores = stores
-        self.probe = Probe()
+        self.probe = ConversationProbe()
 
     async def say(self, inbox_id: str, *texts: str, alone: bool = False, consumer: str = CODER, **fields: Any) -> None:
         """Messages that join those before them, or that are turns of their own."""
@@ -116,8 +115,8 @@ class Waterworks:
         thief = os.urandom(8).hex()
         inbox = await self.inbox(inbox_id)
         steady = max(self.stores.clock.steady(), 0 if inbox.lease is None else inbox.lease.until)
-        taker = Taker(lease_id=thief, holder="thief", lease_ms=lease_ms, steady=steady)
-        await self.stores.inboxes.write(leasing.take(inbox, taker))
+        taker = BatchClaimant(lease_id=thief, holder="thief", lease_ms=lease_ms, steady=steady)
+        await self.stores.inboxes.write(conversations_rules.take(inbox, taker))
         return thief
 
     async def events(self, *types: str) -> list[Event]:
@@ -142,7 +141,7 @@ class Waterworks:
         *,
         consumer: str = CODER,
         stores: Stores | None = None,
-        probe: Probe | None = None,
+        probe: ConversationProbe | None = None,
         **changes: Any,
     ) -> AsyncIterator["Running"]:
         running = Running(stores or self.stores, {consumer: consume}, probe or self.probe, changes)
@@ -155,8 +154,10 @@ class Waterworks:
 class Running:
     """A house that is open."""
 
-    def __init__(self, stores: Stores, consumers: dict[str, Consume], probe: Probe, changes: dict[str, Any]) -> None:
-        self.house = PumpHouse(stores, consumers, replace(OPTIONS, **changes), probe=probe)
+    def __init__(
+        self, stores: Stores, consumers: dict[str, Consume], probe: ConversationProbe, changes: dict[str, Any]
+    ) -> None:
+        self.house = ConversationScheduler(stores, consumers, replace(OPTIONS, **changes), probe=probe)
         self.stop = asyncio.Event()
         self.job = asyncio.create_task(self.house.run(self.stop))
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ade import Ade
-from ade.app.working import add_agents
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.settings import AgentSettings, LogSettings, Settings, StoreSettings, TaskSettings, WorkerSettings
+from ade.agents.profiles import BUILT_IN
+from ade.composition.worker import add_agents
+from ade.settings import Settings
+from ade.settings.sections import AgentSettings, LogSettings, StoreSettings, TaskSettings, WorkerSettings
 from tests.agents.standins.running import HERE
 
 STANDINS = ("letta", "claude", "codex", "gemini")

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from ade import Ade
-from ade.agents.inboxes import DurableInbox
-from ade.agents.pumping.house import PumpHouse
-from ade.app import agent_duties
-from ade.core.agent_runs.results import AgentResult, result_in
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.ports import TaskQuery
-from ade.settings import WorkerSettings
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.model import ItemKind, NewItem
+from ade.agents.conversations.scheduler import ConversationScheduler
+from ade.agents.runs.model import AgentResult, result_in
+from ade.composition import agents
+from ade.settings.sections import WorkerSettings
+from ade.stores.ports import TaskQuery
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.agents.running.house import app as house
 from tests.worker.workshop import eventually
 
@@ -70,14 +70,14 @@ async def test_feeding_goes_on_after_a_fault_and_with_leases_of_less_than_a_seco
 ) -> None:
     faults = [RuntimeError("nobody thought of this")]
 
-    class Faulty(PumpHouse):
+    class Faulty(ConversationScheduler):
         async def run(self, stop: asyncio.Event) -> None:
             if faults:
                 raise faults.pop()
             await super().run(stop)
 
-    monkeypatch.setattr(agent_duties, "PumpHouse", Faulty)
-    monkeypatch.setattr(agent_duties, "_FEEDING_AGAIN_S", 0.01)
+    monkeypatch.setattr(agents, "ConversationScheduler", Faulty)
+    monkeypatch.setattr(agents, "_FEEDING_AGAIN_S", 0.01)
     worker = WorkerSettings(grace_s=1.0, lease_guard=False, lease_s=0.9, heartbeat_s=0.3)
     async with house(tmp_path, worker=worker) as app:
         inbox = await app.agents.conversation("c")

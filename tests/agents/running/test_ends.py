@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from ade import Ade, TaskHandle
-from ade.core.accounts.users import User
-from ade.core.agent_runs.results import progress_in, result_in
-from ade.core.approvals.records import Decision
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.approvals.voting import Ballot
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.governance import rulebook
-from ade.governance.approvals import voting
-from ade.governance.directory.users import add_user
+from ade.accounts.model import User
+from ade.accounts.users import add_user
+from ade.agents.runs.model import progress_in, result_in
+from ade.approvals import repository as approvals_repository
+from ade.approvals import service as approvals_service
+from ade.approvals.model import Decision
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.votes import VoteRequest
+from ade.failures import FailureKind
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.agents.running.house import app as house
 from tests.agents.running.house import profiles
 from tests.agents.running.test_runs import transcripts_of, until
@@ -114,7 +114,7 @@ async def with_people(app: Ade) -> None:
 
 async def apply(app: Ade, text: str) -> None:
     opened = await app.open()
-    await rulebook.apply(opened.stores, read_rulebook(tomllib.loads(text)), actor="root")
+    await approvals_repository.apply(opened.stores, read_rulebook(tomllib.loads(text)), actor="root")
 
 
 async def approved(app: Ade, task: Task) -> None:
@@ -122,8 +122,8 @@ async def approved(app: Ade, task: Task) -> None:
     assert task.review is not None
     assert task.review.gate is not None
     gate = task.review.gate
-    ballot = Ballot(voter="bob", decision=Decision.APPROVE, digest=gate.digest)
-    await voting.vote(opened.stores, task.id, ballot, gate_id=gate.id)
+    ballot = VoteRequest(voter="bob", decision=Decision.APPROVE, digest=gate.digest)
+    await approvals_service.vote(opened.stores, task.id, ballot, gate_id=gate.id)
 
 
 async def test_a_dangerous_tool_call_waits_for_people_without_a_worker_and_goes_on_in_its_session(app: Ade) -> None:

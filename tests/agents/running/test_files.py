@@ -5,20 +5,20 @@ import stat
 import time
 from pathlib import Path
 
-from ade.agents.inboxes import DurableInbox
-from ade.agents.running.files import MOST_RAW_BYTES, Places, safe_name
-from ade.app.agent_duties import _remove_old
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.records import Task
-from ade.core.task import admit
-from ade.queue.ids import fresh_id
-from ade.wiring import open_stores
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.model import ItemKind, NewItem
+from ade.agents.runs.files import MOST_RAW_BYTES, RunFiles, safe_name
+from ade.composition.agents import _remove_old
+from ade.composition.stores import open_stores
+from ade.tasks.decisions import admit
+from ade.tasks.enqueue import fresh_id
+from ade.tasks.model import Task
 
 _DAY_S = 86_400.0
 
 
 def test_a_transcript_is_its_owners_alone(tmp_path: Path) -> None:
-    transcript = Places(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run")
+    transcript = RunFiles(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run")
     transcript.start("a job", "coder")
 
     assert stat.S_IMODE(transcript.path.stat().st_mode) == 0o600
@@ -26,7 +26,7 @@ def test_a_transcript_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_program_prints_is_kept_up_to_a_bound_with_a_mark(tmp_path: Path) -> None:
-    transcript = Places(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run")
+    transcript = RunFiles(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run")
     for _ in range(20):
         transcript.raw(b"x" * 1024 * 1024)
 
@@ -37,7 +37,7 @@ def test_what_a_program_prints_is_kept_up_to_a_bound_with_a_mark(tmp_path: Path)
 
 def test_trouble_with_a_file_is_not_the_runs(tmp_path: Path) -> None:
     (tmp_path / "t").touch()  # no folder can be made here
-    Places(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run").start("a job", "coder")
+    RunFiles(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run").start("a job", "coder")
 
 
 def test_names_stay_where_they_belong_and_apart() -> None:
@@ -62,7 +62,7 @@ async def test_folders_go_when_all_who_used_them_are_gone_and_nothing_in_them_is
     talk = "0e5f8f9a-6d2c-4b1e-9a53-0c2f5d7e8b11"  # a conversation may be called like that
     await stores.tasks.add([admit(Task(id=known, name="agent:x"), now=stores.clock.now())])
     await DurableInbox(stores, talk).enqueue(NewItem(kind=ItemKind.MESSAGE, content="hi"))
-    places = Places(tmp_path / "t", tmp_path / "work")
+    places = RunFiles(tmp_path / "t", tmp_path / "work")
     users = {known: known, gone: gone, in_use: gone, talk: gone, "handed-on": known, "left": gone}
     for name, user in users.items():
         folder, _ = places.workspace(name, user)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.agents.running import hooks
+from ade.agents.runs import hooks
 
 
 @pytest.fixture

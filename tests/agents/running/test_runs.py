@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ade import Ade
-from ade.core.agent_runs.results import AgentResult, progress_in, result_in
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.core.records import OutputLine, Task
+from ade.agents.runs.model import AgentResult, progress_in, result_in
+from ade.failures import FailureKind
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import OutputLine, Task
 from tests.agents.running.house import app as house
 from tests.agents.running.house import profiles
 

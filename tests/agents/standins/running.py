@@ -8,13 +8,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.core.agent_runs.command_line import Assignment, command_of, environment_of
-from ade.core.agent_runs.events import RunEvent
-from ade.core.agent_runs.profiles import Profile
-from ade.core.agent_runs.reader import OutputReader
-from ade.core.agent_runs.redaction import secrets_in
-from ade.core.agent_runs.report import RunReport
+from ade.agents.profiles import BUILT_IN, Profile
+from ade.agents.protocols.base import RunEvent, secrets_in
+from ade.agents.protocols.reader import OutputReader
+from ade.agents.runs.command_line import RunAssignment, command_of, environment_of
+from ade.agents.runs.outcome import RunReport
 
 HERE = Path(__file__).resolve().parent
 CHUNK = 65_536
@@ -28,7 +26,7 @@ def profile_of(name: str) -> Profile:
 
 def run(
     profile: Profile | str,
-    assignment: Assignment | str,
+    assignment: RunAssignment | str,
     *,
     folder: Path,
     environment: Mapping[str, str] | None = None,
@@ -36,7 +34,7 @@ def run(
 ) -> tuple[list[RunEvent], RunReport]:
     """All events and the report of one run in a folder of its own."""
     profile = profile_of(profile) if isinstance(profile, str) else profile
-    command = command_of(profile, Assignment(prompt=assignment) if isinstance(assignment, str) else assignment)
+    command = command_of(profile, RunAssignment(prompt=assignment) if isinstance(assignment, str) else assignment)
     passed = environment_of(profile, {"PATH": "/usr/bin:/bin", **(environment or {})})
     reader = OutputReader(profile, secrets=secrets_in(passed))
     with (folder / "stderr").open("w+b") as errors, (folder / "stdin").open("w+b") as prompt:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.agent_runs.command_line import Assignment, command_of
-from ade.core.agent_runs.failures import RunFailure
-from ade.core.agent_runs.reader import OutputReader
+from ade.agents.protocols.reader import OutputReader
+from ade.agents.runs.command_line import RunAssignment, command_of
+from ade.agents.runs.failures import RunFailure
 from tests.agents.standins.running import profile_of
 
 PROGRAMS = ("letta", "claude", "codex", "gemini")
@@ -20,7 +20,7 @@ PROGRAMS = ("letta", "claude", "codex", "gemini")
 @contextmanager
 def started(program: str, prompt: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A stand-in in a process group of its own, which is gone afterwards."""
-    command = command_of(profile_of(program), Assignment(prompt=prompt))
+    command = command_of(profile_of(program), RunAssignment(prompt=prompt))
     question = folder / "prompt"
     question.write_bytes(command.stdin or b"")
     with question.open("rb") as stdin:

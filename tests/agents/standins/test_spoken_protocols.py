@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ade.core.agent_runs.command_line import Assignment, fallback_of
-from ade.core.agent_runs.events import Complained, Identified, Retrying, Said, Spent, ToolCalled
-from ade.core.agent_runs.failures import RunFailure
-from ade.core.agent_runs.report import Ended
+from ade.agents.protocols.base import (
+    ErrorReported,
+    RetryReported,
+    SessionIdentified,
+    TextEmitted,
+    ToolCalled,
+    UsageReported,
+)
+from ade.agents.runs.command_line import RunAssignment, fallback_of
+from ade.agents.runs.failures import RunFailure
+from ade.agents.runs.outcome import RunEnding
 from tests.agents.standins.running import profile_of, run
 
 PROGRAMS = ("letta", "claude", "codex", "gemini")
@@ -20,17 +27,17 @@ PROGRAMS = ("letta", "claude", "codex", "gemini")
 def test_a_run_that_goes_well_succeeds_with_its_answer(program: str, tmp_path: Path) -> None:
     events, report = run(program, "what is the capital of Österreich? 🙂", folder=tmp_path)
 
-    assert (report.ended, report.failure, report.error) == (Ended.SUCCEEDED, None, None)
+    assert (report.ended, report.failure, report.error) == (RunEnding.SUCCEEDED, None, None)
     assert report.result == "You said: what is the capital of Österreich? 🙂"
     assert report.session_id is not None
-    assert "".join(event.text for event in events if isinstance(event, Said)).endswith(report.result)
+    assert "".join(event.text for event in events if isinstance(event, TextEmitted)).endswith(report.result)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_lines_that_are_no_records_mean_nothing(program: str, tmp_path: Path) -> None:
     _, report = run(program, "hello [[noise]]", folder=tmp_path)
 
-    assert (report.ended, report.result) == (Ended.SUCCEEDED, "You said: hello")
+    assert (report.ended, report.result) == (RunEnding.SUCCEEDED, "You said: hello")
 
 
 def test_letta_tells_who_ran_and_what_it_took(tmp_path: Path) -> None:
@@ -41,7 +48,7 @@ def test_letta_tells_who_ran_and_what_it_took(tmp_path: Path) -> None:
     assert (report.spent.tokens, report.spent.turns, report.spent.cost_usd) == (1234, 2, None)
     assert (report.duration_ms, report.model) == (4321, "anthropic/claude-sonnet-4-5")
     assert [(call.id, call.name) for call in report.tool_calls] == [("call_1", "Bash"), ("call_2", "Read")]
-    assert Retrying(reason="llm_api_error", attempt=1, max_attempts=3, delay_ms=2500) in events
+    assert RetryReported(reason="llm_api_error", attempt=1, max_attempts=3, delay_ms=2500) in events
     assert report.retries == 1
 
 
@@ -53,9 +60,9 @@ def test_claude_tells_who_ran_and_what_it_took(tmp_path: Path) -> None:
     assert (report.spent.input_tokens, report.spent.output_tokens, report.spent.cached_tokens) == (9630, 120, 9000)
     assert report.tool_calls[0] == ToolCalled(id="toolu_1", name="Bash", arguments='{"command":"ls"}')
     assert report.tool_call_count == 2
-    on_the_way = [event.tokens for event in events if isinstance(event, Spent)]
+    on_the_way = [event.tokens for event in events if isinstance(event, UsageReported)]
     assert on_the_way == [3250, 6500, 9750, 9750]  # each message once; the last tells of the cost
-    assert Retrying(reason="overloaded", attempt=1, max_attempts=10, delay_ms=600) in events
+    assert RetryReported(reason="overloaded", attempt=1, max_attempts=10, delay_ms=600) in events
 
 
 def test_codex_tells_who_ran_and_what_it_took(tmp_path: Path) -> None:
@@ -67,17 +74,17 @@ def test_codex_tells_who_ran_and_what_it_took(tmp_path: Path) -> None:
         ("command_execution", "bash -lc ls"),
         ("docs.search", '{"q":"é"}'),
     ]
-    assert [event.attempt for event in events if isinstance(event, Retrying)] == [1]
+    assert [event.attempt for event in events if isinstance(event, RetryReported)] == [1]
 
 
 def test_gemini_tells_who_ran_and_what_it_took(tmp_path: Path) -> None:
     events, report = run("gemini", "hello [[tools]] [[warning]]", folder=tmp_path)
 
     assert report.result == "Let me look. You said: hello"
-    assert Identified(session_id="9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d", model="gemini-3-pro") in events
+    assert SessionIdentified(session_id="9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d", model="gemini-3-pro") in events
     assert (report.spent.tokens, report.spent.turns, report.duration_ms) == (900, 2, 1500)
     assert [call.name for call in report.tool_calls] == ["read_file"]
-    assert Complained("Loop detected, stopping execution") in events
+    assert ErrorReported("Loop detected, stopping execution") in events
 
 
 @pytest.mark.parametrize(
@@ -112,7 +119,7 @@ def test_an_error_is_told_in_the_words_of_the_agent(
 def test_exit_code_0_does_not_make_an_error_a_success(program: str, tmp_path: Path) -> None:
     _, report = run(program, "[[error-flag]]", folder=tmp_path)
 
-    assert (report.exit_code, report.ended) == (0, Ended.FAILED)
+    assert (report.exit_code, report.ended) == (0, RunEnding.FAILED)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -148,7 +155,7 @@ def test_words_about_rate_limits_in_the_work_of_an_agent_mean_nothing(program: s
     question = "explain 429 too many requests, rate limit exceeded, retry after 30 seconds [[tools]]"
     _, report = run(program, question + (" [[recovered]]" if program == "codex" else ""), folder=tmp_path)
 
-    assert report.ended is Ended.SUCCEEDED
+    assert report.ended is RunEnding.SUCCEEDED
     assert report.retry_after_ms is None
 
 
@@ -179,21 +186,21 @@ def test_a_stream_without_an_end_is_no_success(program: str, tmp_path: Path) -> 
 def test_claude_waits_for_a_tool_call_to_be_allowed(tmp_path: Path) -> None:
     _, report = run("claude", "hello [[defer]]", folder=tmp_path)
 
-    assert (report.ended, report.failure) == (Ended.DEFERRED, None)
+    assert (report.ended, report.failure) == (RunEnding.DEFERRED, None)
     assert report.deferred == ToolCalled(id="toolu_9", name="Bash", arguments='{"command":"rm -rf build"}')
 
 
 @pytest.mark.parametrize(
     ("program", "assignment", "words"),
     [
-        ("letta", Assignment(prompt="", conversation_id="conv-7"), ["--conv", "conv-7"]),
-        ("claude", Assignment(prompt="", session_id="s-7"), ["--resume=s-7"]),
-        ("codex", Assignment(prompt="", session_id="s-7"), ["resume", "s-7", "-"]),
-        ("gemini", Assignment(prompt="", session_id="s-7"), ["-r", "s-7"]),
+        ("letta", RunAssignment(prompt="", conversation_id="conv-7"), ["--conv", "conv-7"]),
+        ("claude", RunAssignment(prompt="", session_id="s-7"), ["--resume=s-7"]),
+        ("codex", RunAssignment(prompt="", session_id="s-7"), ["resume", "s-7", "-"]),
+        ("gemini", RunAssignment(prompt="", session_id="s-7"), ["-r", "s-7"]),
     ],
 )
 def test_a_resumed_run_goes_on_in_its_session(
-    program: str, assignment: Assignment, words: list[str], tmp_path: Path
+    program: str, assignment: RunAssignment, words: list[str], tmp_path: Path
 ) -> None:
     _, report = run(program, replace(assignment, prompt="[[argv]]"), folder=tmp_path)
 
@@ -204,14 +211,14 @@ def test_a_resumed_run_goes_on_in_its_session(
 
 def test_a_model_that_is_not_to_be_had_is_replaced_once(tmp_path: Path) -> None:
     profile = replace(profile_of("letta"), fallback_model="anthropic/claude-haiku-4-5")
-    assignment = Assignment(prompt="hello [[unsupported-provider]]", model="nobody/nothing", agent_id=None)
+    assignment = RunAssignment(prompt="hello [[unsupported-provider]]", model="nobody/nothing", agent_id=None)
     _, refused = run(profile, assignment, folder=tmp_path)
     second = fallback_of(profile, assignment, refused)
 
     assert refused.failure is RunFailure.MODEL_UNSUPPORTED
     assert second is not None
     _, report = run(profile, second, folder=tmp_path)
-    assert (report.ended, report.model) == (Ended.SUCCEEDED, "anthropic/claude-haiku-4-5")
+    assert (report.ended, report.model) == (RunEnding.SUCCEEDED, "anthropic/claude-haiku-4-5")
     assert fallback_of(profile, second, refused) is None
 
 
@@ -237,7 +244,7 @@ def test_secrets_that_a_program_prints_are_hidden(program: str, variable: str, t
 def test_much_output_takes_little_memory(program: str, line: int, tmp_path: Path) -> None:
     peak, report = peak_of(program, f"hello [[flood bytes=12000000 line={line}]]", tmp_path)
 
-    assert (report, peak < 20_000_000) == (Ended.SUCCEEDED, True), peak
+    assert (report, peak < 20_000_000) == (RunEnding.SUCCEEDED, True), peak
 
 
 @pytest.mark.slow
@@ -246,10 +253,10 @@ def test_much_output_takes_little_memory(program: str, line: int, tmp_path: Path
 def test_100_mb_of_output_take_no_more_memory_than_a_little(program: str, line: int, tmp_path: Path) -> None:
     peak, report = peak_of(program, f"hello [[flood bytes=100000000 line={line}]]", tmp_path)
 
-    assert (report, peak < 20_000_000) == (Ended.SUCCEEDED, True), peak
+    assert (report, peak < 20_000_000) == (RunEnding.SUCCEEDED, True), peak
 
 
-def peak_of(program: str, prompt: str, folder: Path) -> tuple[int, Ended]:
+def peak_of(program: str, prompt: str, folder: Path) -> tuple[int, RunEnding]:
     """Most bytes in use at once while the output is read, and how the run ended."""
     run(program, "to have everything imported", folder=folder)
     tracemalloc.start()

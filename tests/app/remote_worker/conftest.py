@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ade import Ade, Status
-from ade.app.remote_worker.working import work_over_http
-from ade.core.accounts.permissions import Role
-from ade.core.records import Task
-from ade.queue.waiting import FinishWatch
+from ade.accounts.model import Role
+from ade.composition.remote_worker import work_over_http
 from ade.settings import load
-from ade.worker.shutdown import Handover
+from ade.tasks.completion import CompletionWatcher
+from ade.tasks.model import Task
+from ade.worker.supervisor import Handover
 from tests.http.conftest import House, house, small_house
 from tests.servers.plugin import server_pool
 from tests.worker.workshop import eventually
@@ -36,7 +36,7 @@ class Remote:
         self.house = house
         self.stop, self.hurry = asyncio.Event(), asyncio.Event()
         self.job: asyncio.Task[Handover] | None = None
-        self._watch = FinishWatch(house.stores)
+        self._watch = CompletionWatcher(house.stores)
 
     async def ended(self) -> Handover:
         self.stop.set()

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from ade import Ade, Backoff, read
-from ade.app.remote_worker import definitions, spawning
-from ade.core.records import Definition, Task
-from ade.queue.options import make_plan, parse_rate
+from ade.tasks.model import Definition, Task
+from ade.tasks.options import make_plan, parse_rate
+from ade.worker.remote import context_backend, worker
 
 _UNITS_MS = (1_000, 60_000, 3_600_000, 86_400_000)
 
@@ -18,7 +18,7 @@ _UNITS_MS = (1_000, 60_000, 3_600_000, 86_400_000)
 @given(st.integers(1, 10**6), st.integers(1, 999), st.sampled_from(_UNITS_MS))
 def test_a_rate_is_read_as_it_was_meant(count: int, times: int, unit_ms: int) -> None:
     definition = Definition(name="x", rate_count=count, rate_period_ms=times * unit_ms)
-    written = definitions.form_of(definition).rate
+    written = worker.definition_request_of(definition).rate
     assert written is not None
     assert parse_rate(written) == (count, times * unit_ms)
 
@@ -51,7 +51,7 @@ async def test_a_child_is_the_same_wherever_it_is_enqueued() -> None:
         window=(soon, soon + timedelta(hours=2)),
     )
     made = chosen.make_task("ada")
-    form = spawning.form_of(made)
+    form = context_backend.child_request_of(made)
     template = app.template_of(Definition(name="send"))
     theirs = make_plan(template, form.options()).template  # type: ignore[arg-type] # as the server reads them
     known = ("id", "args", "created_at", "updated_at", "status", "args_digest", "version", "run_after", "review")

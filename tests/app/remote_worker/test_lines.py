@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from ade.app.remote_worker.lines import LinesOverHttp, MachineClock
-from ade.worker.outputs import _IN_PLACE as NOT_STORED
-from ade.worker.outputs import OutputBuffer
+from ade.worker.output_buffer import _IN_PLACE as NOT_STORED
+from ade.worker.output_buffer import OutputBuffer
+from ade.worker.remote.connection import HttpOutputStore, LocalClock
 from tests.client.awkward import TASK, Story, problem_answer, story
 from tests.net.servers import answer
 
@@ -18,7 +18,7 @@ TAKEN = answer(b"", status="204 No Content")
 )
 async def test_lines_are_kept_for_a_server_or_a_token_that_comes_back(refused: tuple[int, str]) -> None:
     async with story(problem_answer(*refused), TAKEN) as told:
-        outputs = OutputBuffer(LinesOverHttp(told.client), MachineClock())
+        outputs = OutputBuffer(HttpOutputStore(told.client), LocalClock())
         for text in ("one", "two"):
             await outputs.add(TASK.id, "run", 1, text)
         await outputs.flush()
@@ -30,7 +30,7 @@ async def test_lines_are_kept_for_a_server_or_a_token_that_comes_back(refused: t
 async def test_what_was_taken_is_not_sent_again_because_of_what_was_not() -> None:
     no = problem_answer(422, "invalid_body")
     async with story(TAKEN, no, no, TAKEN) as told:
-        outputs = OutputBuffer(LinesOverHttp(told.client), MachineClock())
+        outputs = OutputBuffer(HttpOutputStore(told.client), LocalClock())
         for run, text in (("good", "one"), ("good", "two"), ("bad", "what nobody takes")):
             await outputs.add(TASK.id, run, 1, text)
         await outputs.flush()
@@ -40,7 +40,7 @@ async def test_what_was_taken_is_not_sent_again_because_of_what_was_not() -> Non
 
 async def test_long_lines_are_cut_and_much_text_goes_in_several_requests() -> None:
     async with story(TAKEN, TAKEN) as told:
-        outputs = OutputBuffer(LinesOverHttp(told.client), MachineClock())
+        outputs = OutputBuffer(HttpOutputStore(told.client), LocalClock())
         for _ in range(20):
             await outputs.add(TASK.id, "run", 1, "x" * 100_000)
         await outputs.flush()

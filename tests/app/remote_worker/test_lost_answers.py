@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from ade import Ade, Context, Retry, Status
-from ade.app.remote_worker.working import work_over_http
-from ade.core.accounts.permissions import Role
-from ade.net.pool import origin_of
+from ade.accounts.model import Role
+from ade.common.http.pool import origin_of
+from ade.composition.remote_worker import work_over_http
 from tests.app.remote_worker.conftest import PATIENCE_S, Remote, far_app
 from tests.http.conftest import House
 from tests.net.servers import Server, Visit, serving

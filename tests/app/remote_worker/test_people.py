@@ -1,14 +1,14 @@
 """Runs behind HTTP that wait for people, and those that the guard forbids."""
 
 from ade import Ade, Context, Status
-from ade.core.accounts.permissions import Role
-from ade.core.approvals.records import Decision
-from ade.core.approvals.rulebook import Rulebook
-from ade.core.approvals.voting import Ballot
-from ade.core.failure import FailureKind
-from ade.core.guard_rules import GuardRule, Occasion, Verdict
-from ade.governance import rulebook
-from ade.governance.approvals.voting import vote
+from ade.accounts.model import Role
+from ade.approvals import repository as approvals_repository
+from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
+from ade.approvals.model import Decision
+from ade.approvals.rulebook import Rulebook
+from ade.approvals.service import vote
+from ade.approvals.votes import VoteRequest
+from ade.failures import FailureKind
 from tests.app.remote_worker.conftest import Remote, at_work
 from tests.http.conftest import House
 
@@ -20,7 +20,7 @@ async def agreed(remote: Remote, task_id: str, step: str) -> None:
     gate = task.review.gate
     assert gate is not None
     assert gate.step == step
-    ballot = Ballot(voter="rita", decision=Decision.APPROVE, digest=gate.digest, reason="fine", via="test")
+    ballot = VoteRequest(voter="rita", decision=Decision.APPROVE, digest=gate.digest, reason="fine", via="test")
     await vote(remote.house.stores, task_id, ballot)
 
 
@@ -48,10 +48,10 @@ async def test_the_guard_judges_tools_behind_http_too(house: House, app: Ade) ->
         return "used"
 
     rules = (
-        GuardRule(do=Verdict.DENY, at=frozenset({Occasion.TOOL}), tool="rm", reason="never"),
-        GuardRule(do=Verdict.DEMAND, at=frozenset({Occasion.TOOL}), tool="edit", reason="look first"),
+        GuardRule(do=GuardRulesVerdict.DENY, at=frozenset({GuardOccasion.TOOL}), tool="rm", reason="never"),
+        GuardRule(do=GuardRulesVerdict.DEMAND, at=frozenset({GuardOccasion.TOOL}), tool="edit", reason="look first"),
     )
-    await rulebook.apply(house.stores, Rulebook(guard=rules), actor="root")
+    await approvals_repository.apply(house.stores, Rulebook(guard=rules), actor="root")
     await house.person("rita", Role.REVIEWER)
     async with at_work(house, app) as remote:
         assert await remote.result("use", {"tool": "ls"}) == "used"

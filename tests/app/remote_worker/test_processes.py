@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from ade.accounts.model import Role
 from ade.client.client import Client, connect
-from ade.core.accounts.permissions import Role
-from ade.core.lifecycle import Status
+from ade.tasks.lifecycle import Status
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 

@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 
 from ade import Ade, Context, LockTimeout, Preview, RateLimited, Retry, Status, SyncContext, TaskHandle, Unrecoverable
-from ade.core.accounts.permissions import Role
-from ade.core.errors import InvalidTask
-from ade.core.failure import FailureKind
-from ade.core.locks.records import DEFAULT_NAMESPACE
-from ade.ports import LockQuery
+from ade.accounts.model import Role
+from ade.errors import InvalidTask
+from ade.failures import FailureKind
+from ade.locks.model import DEFAULT_NAMESPACE
 from ade.settings import SettingsError
+from ade.stores.resource_ports import LockQuery
 from tests.app.remote_worker.computing import compute
 from tests.app.remote_worker.conftest import PATIENCE_S, at_work, far_app
 from tests.http.conftest import House
@@ -232,8 +232,8 @@ async def test_those_who_wait_for_a_lock_do_not_keep_it_from_being_given_back(
     small_house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many they are: each waits at the server, and there must still be a way for whoever has it."""
-    monkeypatch.setattr("ade.app.remote_worker.reach._LEAST_CONNECTIONS", 2)
-    monkeypatch.setattr("ade.app.remote_worker.locks._ROUND_S", 30.0)  # until a wait in line is asked for anew
+    monkeypatch.setattr("ade.worker.remote.connection._LEAST_CONNECTIONS", 2)
+    monkeypatch.setattr("ade.locks.holders.remote_run_locks._ROUND_S", 30.0)  # until a wait in line is asked for anew
     app, count = far_app(**{"worker.concurrency": 8}), 8
     in_line, entered = asyncio.Barrier(count), []
 

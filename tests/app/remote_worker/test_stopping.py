@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ade import Ade, Context, Status
-from ade.app.remote_worker.working import work_over_http
-from ade.core.accounts.permissions import Role
+from ade.accounts.model import Role
+from ade.composition.remote_worker import work_over_http
 from tests.app.remote_worker.conftest import PATIENCE_S, Remote, at_work, far_app
 from tests.http.conftest import House, open_house, store_url
 from tests.servers.ports import ReservedPort

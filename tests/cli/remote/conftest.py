@@ -9,12 +9,11 @@ from subprocess import Popen
 import msgspec
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.accounts.users import User
-from ade.core.web.routing import PROGRAMS
-from ade.governance.directory.tokens import create_token
-from ade.governance.directory.users import add_user, list_users
-from ade.ports import Stores
+from ade.accounts.model import Role, User
+from ade.accounts.tokens import create_token
+from ade.accounts.users import add_user, list_users
+from ade.server.routing import PROGRAMS
+from ade.stores.ports import Stores
 from tests.cli.conftest import STORE, Answer, Call, with_stores
 from tests.cli.processes import started
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from ade.core.accounts.permissions import Role
-from ade.core.locks.wishes import write
+from ade.accounts.model import Role
+from ade.locks.modes import write
 from tests.cli.processes import call, eventually, started
 from tests.cli.remote.conftest import Shop
 from tests.cli.remote.test_resources import same

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ade.core.web.forms.tasks import MOST_TOGETHER
+from ade.tasks.api.requests import MOST_TOGETHER
 from tests.cli.conftest import Answer, work
 from tests.cli.remote.conftest import Shop
 

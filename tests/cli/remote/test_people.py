@@ -4,12 +4,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ade.core.accounts.errors import NotAuthenticated
-from ade.governance.directory.login import check_password
-from ade.governance.directory.login_links import use_link
-from ade.governance.directory.sessions import Manner
-from ade.governance.directory.tokens import use_token
-from ade.ports import Stores
+from ade.accounts.model import NotAuthenticated
+from ade.accounts.sessions import SignInConditions, check_password, use_link
+from ade.accounts.tokens import use_token
+from ade.stores.ports import Stores
 from tests.cli.conftest import Answer, with_stores
 from tests.cli.remote.conftest import Shop
 
@@ -117,7 +115,7 @@ def test_a_link_leads_to_the_server_that_made_it(served: Shop) -> None:
     address, _, secret = answer.out.strip().partition("#")
 
     async def used(stores: Stores) -> str:
-        _, session = await use_link(stores, secret, Manner())
+        _, session = await use_link(stores, secret, SignInConditions())
         return session.account
 
     assert address == f"{served.url}/login"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ade.core.accounts.permissions import Role
+from ade.accounts.model import Role
 from tests.cli.conftest import work
 from tests.cli.remote.conftest import Shop
 

@@ -5,8 +5,8 @@ import signal
 
 import msgspec
 
-from ade.core.accounts.permissions import Role
-from ade.core.webhooks.judging import Answer
+from ade.accounts.model import Role
+from ade.webhooks.deliveries import DeliveryResponse
 from tests.cli.processes import ended, started
 from tests.cli.remote.conftest import Shop
 from tests.cli.test_upkeep import break_chain
@@ -90,7 +90,7 @@ def test_what_a_webhook_was_sent_is_seen_and_sent_again(served: Shop) -> None:
     served.local("webhooks", "create", URL, "--event", "task.*")
     webhook = the_id(served.local)
     assert served.remote("webhooks", "test", webhook).code == 0
-    delivery = sent(Answer(status=503, excerpt=b"busy", duration_ms=12), Answer(status=204))
+    delivery = sent(DeliveryResponse(status=503, excerpt=b"busy", duration_ms=12), DeliveryResponse(status=204))
 
     # The server tries to send the test too, at its own time.
     for call in (served.local, served.remote):

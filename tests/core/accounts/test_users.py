@@ -4,12 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.errors import InvalidAccount, InvalidToken
-from ade.core.accounts.permissions import FOR_PEOPLE, Permission, Role, permissions_of
-from ade.core.accounts.tokens import LONGEST_MS, Token, check_token
-from ade.core.accounts.users import User, check_user, directory_of, normal_id, normal_roles
-from ade.core.approvals.refusals import NotPermitted
+from ade.accounts.model import (
+    FOR_PEOPLE,
+    MAX_TOKEN_MS,
+    Caller,
+    InvalidAccount,
+    InvalidToken,
+    Permission,
+    Role,
+    Token,
+    User,
+    check_token,
+    check_user,
+    directory_of,
+    normal_id,
+    normal_roles,
+    permissions_of,
+)
+from ade.errors import NotPermitted
 
 
 @pytest.mark.parametrize("spelling", ["ada", "Ada", "ADA", "\uff41\uff44\uff41", "\uff21da"])
@@ -125,7 +137,7 @@ def test_a_token_may_never_do_more_than_its_account() -> None:
     [
         token(scopes=frozenset()),
         token(expires_at=100),
-        token(expires_at=100 + LONGEST_MS + 1),
+        token(expires_at=100 + MAX_TOKEN_MS + 1),
         token(label="x" * 101),
         token(label="two\nlines"),
     ],

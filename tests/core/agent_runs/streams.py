@@ -3,12 +3,10 @@
 import json
 from typing import Any
 
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.core.agent_runs.events import RunEvent
-from ade.core.agent_runs.lines import LONGEST_LINE, LONGEST_TEXT
-from ade.core.agent_runs.profiles import Profile, ProtocolName
-from ade.core.agent_runs.reader import OutputReader
-from ade.core.agent_runs.report import RunReport
+from ade.agents.profiles import BUILT_IN, Profile, ProtocolName
+from ade.agents.protocols.base import LONGEST_LINE, LONGEST_TEXT, RunEvent
+from ade.agents.protocols.reader import OutputReader
+from ade.agents.runs.outcome import RunReport
 
 RECORDS: dict[str, list[dict[str, Any]]] = {
     "letta": [

@@ -2,34 +2,38 @@
 
 import pytest
 
-from ade.core.agent_runs.budgets import Budget, Excess, Measure, excess_of, left_of, tightest
-from ade.core.agent_runs.events import Spent
+from ade.agents.protocols.base import UsageReported
+from ade.agents.runs.model import Budget, BudgetExcess, BudgetMeasure, excess_of, left_of, tightest
 from tests.core.agent_runs.streams import lines_of, read
 
 
 @pytest.mark.parametrize(
     ("budget", "spent", "measure"),
     [
-        (Budget(tokens=100), Spent(tokens=100), None),
-        (Budget(tokens=100), Spent(tokens=101), Measure.TOKENS),
-        (Budget(cost_usd=0.5), Spent(tokens=10**9, cost_usd=0.51), Measure.COST_USD),
-        (Budget(turns=0), Spent(turns=1), Measure.TURNS),
-        (Budget(turns=5), Spent(tokens=1), None),
-        (Budget(), Spent(tokens=10**12, cost_usd=1e9, turns=10**6), None),
+        (Budget(tokens=100), UsageReported(tokens=100), None),
+        (Budget(tokens=100), UsageReported(tokens=101), BudgetMeasure.TOKENS),
+        (Budget(cost_usd=0.5), UsageReported(tokens=10**9, cost_usd=0.51), BudgetMeasure.COST_USD),
+        (Budget(turns=0), UsageReported(turns=1), BudgetMeasure.TURNS),
+        (Budget(turns=5), UsageReported(tokens=1), None),
+        (Budget(), UsageReported(tokens=10**12, cost_usd=1e9, turns=10**6), None),
     ],
 )
-def test_all_of_a_budget_may_be_spent_and_no_more(budget: Budget, spent: Spent, measure: Measure | None) -> None:
+def test_all_of_a_budget_may_be_spent_and_no_more(
+    budget: Budget, spent: UsageReported, measure: BudgetMeasure | None
+) -> None:
     found = excess_of({"task": budget}, spent)
 
     assert (found and found.measure) == measure
 
 
 def test_an_excess_says_whose_budget_it_was() -> None:
-    found = excess_of({"task": Budget(tokens=500), "author": Budget(cost_usd=1.0)}, Spent(tokens=400, cost_usd=1.25))
+    found = excess_of(
+        {"task": Budget(tokens=500), "author": Budget(cost_usd=1.0)}, UsageReported(tokens=400, cost_usd=1.25)
+    )
 
-    assert found == Excess(whose="author", measure=Measure.COST_USD, limit=1.0, used=1.25)
+    assert found == BudgetExcess(whose="author", measure=BudgetMeasure.COST_USD, limit=1.0, used=1.25)
     assert found.message == "the budget of the author is $1.00, and the run has spent $1.25"
-    tokens = excess_of({"task": Budget(tokens=1_000)}, Spent(tokens=1_500))
+    tokens = excess_of({"task": Budget(tokens=1_000)}, UsageReported(tokens=1_500))
     assert tokens is not None
     assert tokens.message == "the budget of the task is 1,000 tokens, and the run has used 1,500"
 
@@ -37,8 +41,10 @@ def test_an_excess_says_whose_budget_it_was() -> None:
 def test_earlier_attempts_have_used_up_their_part() -> None:
     budget = Budget(tokens=100, cost_usd=1.0)
 
-    assert left_of(budget, Spent(tokens=30, turns=9), Spent(cost_usd=0.25)) == Budget(tokens=70, cost_usd=0.75)
-    assert left_of(budget, Spent(tokens=300)).tokens == 0
+    assert left_of(budget, UsageReported(tokens=30, turns=9), UsageReported(cost_usd=0.25)) == Budget(
+        tokens=70, cost_usd=0.75
+    )
+    assert left_of(budget, UsageReported(tokens=300)).tokens == 0
 
 
 def test_the_tightest_budget_is_the_least_of_each() -> None:
@@ -50,5 +56,5 @@ def test_a_run_is_caught_on_its_way_and_not_at_its_end() -> None:
     steps = [{"type": "assistant", "message": {"id": f"m{number}", "usage": usage}} for number in range(4)]
     events, _ = read("claude", lines_of(*steps))
 
-    found = [excess_of({"task": Budget(turns=2)}, event) for event in events if isinstance(event, Spent)]
+    found = [excess_of({"task": Budget(turns=2)}, event) for event in events if isinstance(event, UsageReported)]
     assert [excess is not None for excess in found] == [False, False, True, True]

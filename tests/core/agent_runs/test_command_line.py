@@ -5,54 +5,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.core.agent_runs.command_line import (
+from ade.agents.profiles import BUILT_IN, Profile, PromptChannel, ProtocolName
+from ade.agents.protocols.base import secrets_in, without_secrets
+from ade.agents.runs.command_line import (
     LONGEST_ARGUMENT,
-    Assignment,
-    Command,
+    CommandLine,
+    RunAssignment,
     command_of,
     environment_of,
     fallback_of,
 )
-from ade.core.agent_runs.failures import RunFailure
-from ade.core.agent_runs.profiles import Profile, PromptBy, ProtocolName
-from ade.core.agent_runs.redaction import secrets_in, without_secrets
-from ade.core.agent_runs.report import RunReport
-from ade.core.errors import InvalidArguments
+from ade.agents.runs.failures import RunFailure
+from ade.agents.runs.outcome import RunReport
+from ade.errors import InvalidArguments
 
 
 @pytest.mark.parametrize(
     ("program", "assignment", "argv"),
     [
-        ("letta", Assignment(prompt="p", model="m", max_turns=3), "letta -p --output-format stream-json --new-agent"
+        ("letta", RunAssignment(prompt="p", model="m", max_turns=3), "letta -p --output-format stream-json --new-agent"
          " --system general-purpose --tags type:general-purpose --no-memfs --model m --max-turns 3"),
-        ("letta", Assignment(prompt="p", model="m", agent_id="a", conversation_id="c"),
+        ("letta", RunAssignment(prompt="p", model="m", agent_id="a", conversation_id="c"),
          "letta -p --output-format stream-json --conv c"),
-        ("letta", Assignment(prompt="p", agent_id="a"), "letta -p --output-format stream-json --agent a --new"),
-        ("claude", Assignment(prompt="p", model="m", max_turns=3, max_cost_usd=0.5, session_id="s"),
+        ("letta", RunAssignment(prompt="p", agent_id="a"), "letta -p --output-format stream-json --agent a --new"),
+        ("claude", RunAssignment(prompt="p", model="m", max_turns=3, max_cost_usd=0.5, session_id="s"),
          "claude -p --output-format stream-json --verbose --model m --max-turns 3 --max-budget-usd 0.5 --resume=s"),
-        ("codex", Assignment(prompt="p", model="m", session_id="s"),
+        ("codex", RunAssignment(prompt="p", model="m", session_id="s"),
          "codex exec --json --skip-git-repo-check --model m resume s -"),
-        ("gemini", Assignment(prompt="p", session_id="s"), "gemini -o stream-json -r s --prompt=p"),
-        ("command", Assignment(prompt="p", model="m"), "cat"),
+        ("gemini", RunAssignment(prompt="p", session_id="s"), "gemini -o stream-json -r s --prompt=p"),
+        ("command", RunAssignment(prompt="p", model="m"), "cat"),
     ],
 )  # fmt: skip
-def test_each_program_is_called_in_its_own_way(program: str, assignment: Assignment, argv: str) -> None:
+def test_each_program_is_called_in_its_own_way(program: str, assignment: RunAssignment, argv: str) -> None:
     expected = None if program == "gemini" else b"p"
 
-    assert command_of(BUILT_IN[program], assignment) == Command(tuple(argv.split()), expected)
+    assert command_of(BUILT_IN[program], assignment) == CommandLine(tuple(argv.split()), expected)
 
 
 def test_a_prompt_that_is_too_long_for_an_argument_goes_by_stdin() -> None:
     prompt = "x" * (LONGEST_ARGUMENT + 1)
 
-    assert command_of(BUILT_IN["gemini"], Assignment(prompt=prompt)) == Command(
+    assert command_of(BUILT_IN["gemini"], RunAssignment(prompt=prompt)) == CommandLine(
         ("gemini", "-o", "stream-json"), prompt.encode()
     )
 
 
 def test_a_system_prompt_without_a_flag_stands_before_the_prompt() -> None:
-    assignment = Assignment(prompt="go", system_prompt="be kind")
+    assignment = RunAssignment(prompt="go", system_prompt="be kind")
 
     assert command_of(BUILT_IN["codex"], assignment).stdin == b"be kind\n\ngo"
     assert "--append-system-prompt=be kind" in command_of(BUILT_IN["claude"], assignment).argv
@@ -63,7 +62,7 @@ def test_a_system_prompt_without_a_flag_stands_before_the_prompt() -> None:
     program=st.sampled_from(sorted(BUILT_IN)),
 )
 def test_no_prompt_adds_a_word_to_a_command_line(prompt: str, program: str) -> None:
-    usual, command = (command_of(BUILT_IN[program], Assignment(prompt=each)) for each in ("p", prompt))
+    usual, command = (command_of(BUILT_IN[program], RunAssignment(prompt=each)) for each in ("p", prompt))
 
     assert len(command.argv) == len(usual.argv)
     assert command.stdin in (None, prompt.encode())
@@ -72,22 +71,22 @@ def test_no_prompt_adds_a_word_to_a_command_line(prompt: str, program: str) -> N
 
 @pytest.mark.parametrize("bad", ["--yolo", "-r", "a b", "a\0b", "a\n", "x" * 201, "{prompt}"])
 def test_an_id_or_a_model_that_is_none_is_refused(bad: str) -> None:
-    for assignment in (Assignment(prompt="p", session_id=bad), Assignment(prompt="p", model=bad)):
+    for assignment in (RunAssignment(prompt="p", session_id=bad), RunAssignment(prompt="p", model=bad)):
         with pytest.raises(InvalidArguments, match="is not valid"):
             command_of(BUILT_IN["codex"], assignment)
 
 
 def test_what_no_argument_can_hold_is_refused() -> None:
     with pytest.raises(InvalidArguments, match="no program can be given"):
-        command_of(BUILT_IN["gemini"], Assignment(prompt="a\0b"))
+        command_of(BUILT_IN["gemini"], RunAssignment(prompt="a\0b"))
     with pytest.raises(InvalidArguments, match="too long"):
-        command_of(BUILT_IN["claude"], Assignment(prompt="p", system_prompt="x" * 200_000))
+        command_of(BUILT_IN["claude"], RunAssignment(prompt="p", system_prompt="x" * 200_000))
 
 
 def test_braces_in_a_prompt_stand_for_themselves() -> None:
-    profile = Profile(name="a", command=("a",), protocol=ProtocolName.TEXT, prompt_by=PromptBy.ARGUMENT)
+    profile = Profile(name="a", command=("a",), protocol=ProtocolName.TEXT, prompt_by=PromptChannel.ARGUMENT)
 
-    assert command_of(profile, Assignment(prompt="{model} {x}", model="m")).argv == ("a", "{model} {x}")
+    assert command_of(profile, RunAssignment(prompt="{model} {x}", model="m")).argv == ("a", "{model} {x}")
 
 
 def test_only_names_that_may_pass_reach_the_program() -> None:
@@ -107,11 +106,13 @@ def test_a_task_is_told_what_it_may_not_set(name: str) -> None:
 
 def test_there_is_one_fallback_and_it_goes_to_a_new_agent() -> None:
     refused = RunReport(exit_code=1, failure=RunFailure.MODEL_UNSUPPORTED, error="no")
-    assignment = Assignment(prompt="p", model="m1", agent_id="a", session_id="s")
+    assignment = RunAssignment(prompt="p", model="m1", agent_id="a", session_id="s")
     profile = replace(BUILT_IN["letta"], fallback_model="m2")
 
-    assert fallback_of(profile, assignment, refused) == Assignment(prompt="p", model="m2")
-    assert fallback_of(BUILT_IN["letta"], assignment, refused, parent_model="m3") == Assignment(prompt="p", model="m3")
+    assert fallback_of(profile, assignment, refused) == RunAssignment(prompt="p", model="m2")
+    assert fallback_of(BUILT_IN["letta"], assignment, refused, parent_model="m3") == RunAssignment(
+        prompt="p", model="m3"
+    )
     assert fallback_of(BUILT_IN["letta"], assignment, refused) is None
     assert fallback_of(profile, replace(assignment, model="m2"), refused) is None
     assert fallback_of(profile, assignment, replace(refused, failure=RunFailure.REPORTED)) is None

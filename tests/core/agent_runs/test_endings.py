@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from ade.core.agent_runs.endings import duration_of, error_of, notification_of, report_of, spent_by
-from ade.core.agent_runs.events import Spent
-from ade.core.agent_runs.results import AgentProgress, AgentResult
-from ade.core.lifecycle import FINAL, Status
-from ade.core.records import Task
+from ade.agents.protocols.base import UsageReported
+from ade.agents.runs.messages import duration_of, error_of, notification_of, report_of, spent_by
+from ade.agents.runs.model import AgentProgress, AgentResult
+from ade.tasks.lifecycle import FINAL, Status
+from ade.tasks.model import Task
 from tests.core.tasks import NOW, failed_task, new_task
 
 counts = st.none() | st.integers(0, 10**9)
-spendings = st.builds(Spent, tokens=counts, turns=counts, cost_usd=st.none() | st.floats(0, 1000))
+spendings = st.builds(UsageReported, tokens=counts, turns=counts, cost_usd=st.none() | st.floats(0, 1000))
 
 
 def ended(status: Status, **fields: object) -> Task:
@@ -50,7 +50,7 @@ def test_why_it_did_not_complete() -> None:
 
 def test_progress_of_a_failed_run_tells_what_all_attempts_have_taken() -> None:
     progress = AgentProgress(
-        subagent_type="coder", tokens=5, earlier=Spent(tokens=70), tool_call_count=2, output_file="/t/2.log"
+        subagent_type="coder", tokens=5, earlier=UsageReported(tokens=70), tool_call_count=2, output_file="/t/2.log"
     )
     text = notification_of(ended(Status.CANCELLED, progress=Raw(msgspec.json.encode(progress))), None)
 
@@ -65,7 +65,7 @@ def test_progress_of_another_kind_is_left_out() -> None:
 
 
 @given(now=spendings, earlier=spendings)
-def test_what_was_spent_is_never_less_than_any_part_of_it(now: Spent, earlier: Spent) -> None:
+def test_what_was_spent_is_never_less_than_any_part_of_it(now: UsageReported, earlier: UsageReported) -> None:
     progress = AgentProgress(
         subagent_type="x", tokens=now.tokens, turns=now.turns, cost_usd=now.cost_usd, earlier=earlier
     )

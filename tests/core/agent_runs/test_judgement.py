@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.core.agent_runs.failures import RUN_FAILURES, RunFailure
-from ade.core.agent_runs.marks import RATE_LIMIT_MARKS, moment_in, pause_in, read_error
-from ade.core.agent_runs.reader import OutputReader
-from ade.core.agent_runs.report import LONGEST_WAIT_MS, Ended, RunReport, failed_outcome, wait_ms
-from ade.core.failure import FAILURES, FailureKind
+from ade.agents.profiles import BUILT_IN
+from ade.agents.protocols.reader import OutputReader
+from ade.agents.runs.failures import RATE_LIMIT_MARKS, RUN_FAILURES, RunFailure, moment_in, pause_in, read_error
+from ade.agents.runs.outcome import LONGEST_WAIT_MS, RunEnding, RunReport, failed_outcome, wait_ms
+from ade.failures import FAILURES, FailureKind
 from tests.core.agent_runs.streams import lines_of, read, stream_of
 
 NOW = 1_900_000_000_000
@@ -26,7 +25,7 @@ def test_an_error_line_of_letta_stays_an_error_whatever_follows() -> None:
 def test_an_error_line_of_codex_is_forgiven_when_the_turn_completes() -> None:
     _, report = read("codex", lines_of({"type": "error", "message": "429 Too Many Requests"}), stream_of("codex"))
 
-    assert report.ended is Ended.SUCCEEDED
+    assert report.ended is RunEnding.SUCCEEDED
 
 
 def test_a_turn_of_codex_that_fails_after_one_that_completed_is_a_failure_at_exit_code_0() -> None:
@@ -85,7 +84,7 @@ def test_a_run_that_ade_stopped_failed_of_that_unless_it_was_done() -> None:
         reader.feed(data)
         return reader.finish(code, stopped_for=RunFailure.TIMED_OUT, stop_message="longer than 1h")[1]
 
-    assert stopped(stream_of("claude"), 0).ended is Ended.SUCCEEDED
+    assert stopped(stream_of("claude"), 0).ended is RunEnding.SUCCEEDED
     half = stopped(stream_of("claude")[:-9], -15)
     assert (half.failure, half.error, half.session_id) == (RunFailure.TIMED_OUT, "longer than 1h", "s-1")
 

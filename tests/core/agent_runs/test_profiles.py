@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.core.agent_runs.command_line import Assignment, command_of
-from ade.core.agent_runs.failures import RunFailure
-from ade.core.agent_runs.profile_reading import profile_from_markdown, read_profiles
-from ade.core.agent_runs.profiles import PromptBy, ProtocolName
-from ade.core.errors import InvalidProfile
+from ade.agents.profile_documents import profile_from_markdown, read_profiles
+from ade.agents.profiles import BUILT_IN, PromptChannel, ProtocolName
+from ade.agents.runs.command_line import RunAssignment, command_of
+from ade.agents.runs.failures import RunFailure
+from ade.errors import InvalidProfile
 
 SETTINGS = """
 [coder]
@@ -81,9 +80,9 @@ def test_profiles_of_settings_begin_as_their_base() -> None:
 def test_a_program_that_nobody_knows_is_described_in_full() -> None:
     linter = read_profiles(tomllib.loads(SETTINGS))["linter"]
 
-    assert (linter.prompt_by, linter.protocol) == (PromptBy.ARGUMENT, ProtocolName.JSON)
+    assert (linter.prompt_by, linter.protocol) == (PromptChannel.ARGUMENT, ProtocolName.JSON)
     assert linter.exit_codes == {75: RunFailure.RATE_LIMITED, 64: RunFailure.BAD_REQUEST}
-    assert command_of(linter, Assignment(prompt="-v", model="m", agent_id="a-1")).argv == (
+    assert command_of(linter, RunAssignment(prompt="-v", model="m", agent_id="a-1")).argv == (
         *("lint", "--format=json", "--model", "m", "--agent", "a-1", "--", "-v"),
     )
 
@@ -138,7 +137,7 @@ def test_a_markdown_file_is_an_agent_type_of_its_own() -> None:
 
     assert (profile.name, profile.description) == ("code-reviewer", "Reviews code: finds bugs")
     assert profile.exit_codes == {75: RunFailure.RATE_LIMITED}
-    assert command_of(profile, Assignment(prompt="go")).argv == (
+    assert command_of(profile, RunAssignment(prompt="go")).argv == (
         *("letta", "-p", "--output-format", "stream-json", "--new-agent"),
         "--system-custom=You are a careful reviewer.\n\n- Read first: always.",
         *("--tags", "type:code-reviewer", "--no-memfs", "--model", "anthropic/claude-sonnet-4-5"),

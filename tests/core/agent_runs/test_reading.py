@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.core.agent_runs.events import Said, ToolCalled
-from ade.core.agent_runs.facts import LONGEST_ARGUMENTS, MOST_TOOL_CALLS
-from ade.core.agent_runs.failures import RunFailure
-from ade.core.agent_runs.profiles import ProtocolName
-from ade.core.agent_runs.reader import LONGEST_STDERR, OutputReader
-from ade.core.agent_runs.report import Ended
+from ade.agents.profiles import BUILT_IN, ProtocolName
+from ade.agents.protocols.base import TextEmitted, ToolCalled
+from ade.agents.protocols.reader import LONGEST_STDERR, OutputReader
+from ade.agents.runs.failures import RunFailure
+from ade.agents.runs.outcome import LONGEST_ARGUMENTS, MOST_TOOL_CALLS, RunEnding
 from tests.core.agent_runs.streams import PROGRAMS, RECORDS, lines_of, plain, read, stream_of
 
 PROTOCOLS = [*(BUILT_IN[program] for program in PROGRAMS), plain(ProtocolName.JSON), plain(ProtocolName.TEXT)]
@@ -60,7 +58,7 @@ def test_no_output_raises(profile: object, data: bytes, stderr: bytes, code: int
 
     json.dumps([report.result, report.error, report.stderr, str(events)]).encode()
     assert (report.failure is None) == (report.error is None)
-    assert report.ended is Ended.FAILED or code == 0
+    assert report.ended is RunEnding.FAILED or code == 0
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -70,7 +68,7 @@ def test_a_run_is_a_success_only_when_its_last_record_is_whole(program: str) -> 
         _, report = read(program, data[:end])
         is_between_records = end == 0 or b"\n" in data[end - 1 : end + 1]
         assert report.failure is (RunFailure.NO_RESULT if is_between_records else RunFailure.OUTPUT_CUT)
-    assert read(program, data[:-1])[1].ended is Ended.SUCCEEDED  # its line end alone is missing
+    assert read(program, data[:-1])[1].ended is RunEnding.SUCCEEDED  # its line end alone is missing
     assert read(program, data)[1].result == "Grüße 🙂"
 
 
@@ -87,7 +85,7 @@ def test_half_characters_that_programs_leave_over_do_not_lose_a_line() -> None:
     line = b'{"type":"result","subtype":"success","is_error":false,"result":"cut \\ud83d and \xe2\x82 here"}\n'
     _, report = read("claude", line)
 
-    assert (report.ended, report.result) == (Ended.SUCCEEDED, "cut ? and \ufffd here")
+    assert (report.ended, report.result) == (RunEnding.SUCCEEDED, "cut ? and \ufffd here")
 
 
 @pytest.mark.parametrize("depth", [100, 900, 940, 960, 970, 980, 990, 5_000])
@@ -96,15 +94,15 @@ def test_arguments_that_go_too_deep_do_no_harm(depth: int) -> None:
     line = b'{"type":"tool_use","tool_id":"t","tool_name":"x","parameters":%b}\n' % nested
     _, report = read("gemini", line, stream_of("gemini"))
 
-    assert (report.ended, report.tool_call_count in (0, 1)) == (Ended.SUCCEEDED, True)
+    assert (report.ended, report.tool_call_count in (0, 1)) == (RunEnding.SUCCEEDED, True)
 
 
 def test_a_line_that_is_too_long_is_passed_over_with_a_mark() -> None:
     long_line = lines_of({"type": "user", "padding": "x" * 5_000})
     events, report = read("claude", long_line, stream_of("claude"), longest_line=1_000)
 
-    assert (report.ended, report.long_lines) == (Ended.SUCCEEDED, 1)
-    marked = next(event for event in events if isinstance(event, Said))
+    assert (report.ended, report.long_lines) == (RunEnding.SUCCEEDED, 1)
+    marked = next(event for event in events if isinstance(event, TextEmitted))
     assert marked.text.startswith('{"type": "user"')
     assert marked.text.endswith("bytes cut ...]")
 
@@ -154,7 +152,7 @@ def test_what_agents_of_an_agent_say_is_not_its_answer_and_their_turns_are_not_i
 
     events, report = read("claude", lines_of(message(1), message(2, parent_tool_use_id="t1"), message(3)))
 
-    assert [event.text for event in events if isinstance(event, Said)] == ["1", "3"]
+    assert [event.text for event in events if isinstance(event, TextEmitted)] == ["1", "3"]
     assert (report.spent.turns, report.spent.tokens) == (2, 15)
 
 
@@ -175,7 +173,7 @@ def test_a_run_of_very_many_steps_takes_no_more_memory_than_one_of_many() -> Non
 
 def test_lines_may_end_as_they_do_on_windows() -> None:
     assert read(plain(ProtocolName.TEXT), b"one\r\ntwo\r\n")[1].result == "one\ntwo"
-    assert read("claude", stream_of("claude").replace(b"\n", b"\r\n"))[1].ended is Ended.SUCCEEDED
+    assert read("claude", stream_of("claude").replace(b"\n", b"\r\n"))[1].ended is RunEnding.SUCCEEDED
 
 
 def test_only_the_end_of_stderr_is_kept_and_no_half_of_a_secret() -> None:
@@ -199,7 +197,7 @@ def test_an_id_that_could_be_taken_for_a_flag_is_not_kept() -> None:
 def test_a_plain_command_answers_with_all_that_it_prints(lines: list[str]) -> None:
     _, report = read(plain(ProtocolName.TEXT), "\n".join(lines).encode())
 
-    assert (report.ended, report.result) == (Ended.SUCCEEDED, "\n".join(lines).removesuffix("\n"))
+    assert (report.ended, report.result) == (RunEnding.SUCCEEDED, "\n".join(lines).removesuffix("\n"))
 
 
 def test_a_plain_command_fails_by_its_exit_code() -> None:
@@ -216,7 +214,7 @@ JSON_ANSWER = {"session_id": "s-1", "response": "done", "stats": {"total_tokens"
 def test_one_json_object_is_read_on_one_line_or_many(indent: int | None) -> None:
     _, report = read(plain(ProtocolName.JSON), b"Loading...\n", json.dumps(JSON_ANSWER, indent=indent).encode())
 
-    assert (report.ended, report.result, report.session_id) == (Ended.SUCCEEDED, "done", "s-1")
+    assert (report.ended, report.result, report.session_id) == (RunEnding.SUCCEEDED, "done", "s-1")
     assert (report.spent.tokens, report.spent.turns) == (5, 2)
 
 

@@ -5,21 +5,21 @@ import html
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.agent_runs import telling
-from ade.core.agent_runs.telling import LONGEST_TOLD, Usage, notification
+from ade.agents.runs import messages
+from ade.agents.runs.messages import MAX_OUTPUT_TEXT, RunUsage, notification
 
 texts = st.text(max_size=200)
 counts = st.none() | st.integers(0, 10**12)
-usages = st.builds(Usage, total_tokens=counts, tool_uses=counts, duration_ms=counts)
+usages = st.builds(RunUsage, total_tokens=counts, tool_uses=counts, duration_ms=counts)
 
 
 def test_a_notification_in_full() -> None:
     text = notification(
         "task_7",
         is_completed=True,
-        summary=telling.summary_of("Fix the <login> test", is_completed=True),
-        result=telling.header("coder", "agent-1", "conv-2") + "\n\nDone & pushed.",
-        usage=Usage(total_tokens=1200, tool_uses=3, duration_ms=4500),
+        summary=messages.summary_of("Fix the <login> test", is_completed=True),
+        result=messages.header("coder", "agent-1", "conv-2") + "\n\nDone & pushed.",
+        usage=RunUsage(total_tokens=1200, tool_uses=3, duration_ms=4500),
         output_file="/var/ade/task_7.log",
     )
 
@@ -49,7 +49,7 @@ def test_a_notification_of_which_little_is_known() -> None:
 
 
 @given(summary=texts, result=texts, usage=usages, is_completed=st.booleans())
-def test_no_text_breaks_out_of_its_element(summary: str, result: str, usage: Usage, is_completed: bool) -> None:
+def test_no_text_breaks_out_of_its_element(summary: str, result: str, usage: RunUsage, is_completed: bool) -> None:
     text = notification("task_1", is_completed=is_completed, summary=summary, result=result, usage=usage)
 
     for element in ("task-notification", "task-id", "status", "summary", "result"):
@@ -59,10 +59,10 @@ def test_no_text_breaks_out_of_its_element(summary: str, result: str, usage: Usa
 
 
 @given(usage=usages)
-def test_each_line_of_usage_stands_there_if_it_is_known(usage: Usage) -> None:
+def test_each_line_of_usage_stands_there_if_it_is_known(usage: RunUsage) -> None:
     text = notification("task_1", is_completed=True, summary="", result="", usage=usage)
 
-    known = {name: value for name in Usage.__struct_fields__ if (value := getattr(usage, name)) is not None}
+    known = {name: value for name in RunUsage.__struct_fields__ if (value := getattr(usage, name)) is not None}
     assert ("<usage>" in text) == bool(known)
     if known:
         assert _between(text, "usage") == "\n".join(f"{name}: {value}" for name, value in known.items())
@@ -70,14 +70,14 @@ def test_each_line_of_usage_stands_there_if_it_is_known(usage: Usage) -> None:
 
 @given(text=st.text(alphabet="ab\n", max_size=50), times=st.integers(0, 3_000))
 def test_what_is_told_is_bounded(text: str, times: int) -> None:
-    told = telling.capped(text * times)
+    told = messages.capped(text * times)
 
-    assert len(told) <= LONGEST_TOLD
+    assert len(told) <= MAX_OUTPUT_TEXT
     assert told == text * times or "cut ...]" in told
 
 
 def test_what_was_cut_is_marked_between_the_beginning_and_the_end() -> None:
-    told = telling.foreground_result("subagent_type=coder", "a" * 40_000 + "the end", "/tmp/1.log")
+    told = messages.foreground_result("subagent_type=coder", "a" * 40_000 + "the end", "/tmp/1.log")
 
     assert told.startswith("subagent_type=coder\n\naaa")
     assert told.endswith("the end\nOutput file: /tmp/1.log")
@@ -86,35 +86,35 @@ def test_what_was_cut_is_marked_between_the_beginning_and_the_end() -> None:
 
 @given(texts, texts, texts)
 def test_a_header_is_one_line_and_leaves_out_what_is_empty(kind: str, agent_id: str, conversation_id: str) -> None:
-    assert len(telling.header(kind, agent_id, conversation_id).splitlines()) <= 1
-    assert telling.header("coder", "", None) == "subagent_type=coder"
-    assert telling.header("coder", None, "conv-1") == "subagent_type=coder conversation_id=conv-1"
+    assert len(messages.header(kind, agent_id, conversation_id).splitlines()) <= 1
+    assert messages.header("coder", "", None) == "subagent_type=coder"
+    assert messages.header("coder", None, "conv-1") == "subagent_type=coder conversation_id=conv-1"
 
 
 def test_transcripts_begin_and_end_in_a_fixed_form() -> None:
-    assert telling.transcript_start("Fix\nit", "coder") == "[Task started: Fix it]\n[subagent_type: coder]\n\n"
-    assert telling.transcript_success("subagent_type=coder", "ok") == "subagent_type=coder\n\nok\n\n[Task completed]\n"
-    assert telling.transcript_failure("no luck") == "[error] no luck\n\n[Task failed]\n"
+    assert messages.transcript_start("Fix\nit", "coder") == "[Task started: Fix it]\n[subagent_type: coder]\n\n"
+    assert messages.transcript_success("subagent_type=coder", "ok") == "subagent_type=coder\n\nok\n\n[Task completed]\n"
+    assert messages.transcript_failure("no luck") == "[error] no luck\n\n[Task failed]\n"
 
 
 def test_answers_of_the_task_tool() -> None:
-    assert telling.foreground_result("subagent_type=coder", "ok", "/t.log") == (
+    assert messages.foreground_result("subagent_type=coder", "ok", "/t.log") == (
         "subagent_type=coder\n\nok\nOutput file: /t.log"
     )
-    assert telling.foreground_error("no luck", "/t.log") == "Error: no luck\nOutput file: /t.log"
-    assert telling.foreground_error("no luck") == "Error: no luck"
-    assert telling.background_started("task_1", agent_id="agent-1", output_file="/t.log").splitlines()[:3] == [
+    assert messages.foreground_error("no luck", "/t.log") == "Error: no luck\nOutput file: /t.log"
+    assert messages.foreground_error("no luck") == "Error: no luck"
+    assert messages.background_started("task_1", agent_id="agent-1", output_file="/t.log").splitlines()[:3] == [
         "Task running in background with task ID: task_1",
         "Agent ID: agent-1",
         "Output file: /t.log",
     ]
-    assert "You will be notified" in telling.background_started("task_1")
+    assert "You will be notified" in messages.background_started("task_1")
 
 
 def test_output_is_told_with_its_error_after_it() -> None:
-    assert telling.output_told("") == "(no output yet)"
-    assert telling.output_told("half done", "no luck") == "half done\n[error] no luck"
-    assert telling.output_told("", "no luck") == "[error] no luck"
+    assert messages.output_text("") == "(no output yet)"
+    assert messages.output_text("half done", "no luck") == "half done\n[error] no luck"
+    assert messages.output_text("", "no luck") == "[error] no luck"
 
 
 def _between(text: str, element: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.approvals.canonical import MOST_EXACT, canonical, digest_of
-from ade.core.approvals.refusals import InvalidSubject
+from ade.approvals.digest import MOST_EXACT, canonical, digest_of
+from ade.approvals.errors import InvalidSubject
 
 values = st.recursive(
     st.none()

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from ade.core.accounts.errors import InvalidDelegation
-from ade.core.approvals.delegations import DEEPEST, Chain, Delegation, Subject, chains_to, check_delegation
-from ade.core.approvals.risk import RiskLevel
+from ade.accounts.model import InvalidDelegation
+from ade.approvals.model import DEEPEST, Chain, Delegation, Subject, chains_to, check_delegation
+from ade.approvals.risk import RiskLevel
 
 DAY = 86_400_000
 SUBJECT = Subject(name="deploy", tags=frozenset({"web"}), resource_types=frozenset({"repo"}), level=RiskLevel.HIGH)

@@ -7,12 +7,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from ade.core.approvals.delegations import Delegation, Subject
-from ade.core.approvals.gates import Standing, evaluate, still_stands
-from ade.core.approvals.people import Account, Directory
-from ade.core.approvals.policies import Policy, Recheck, Rule, Step, check_policy
-from ade.core.approvals.records import Decision, Gate, GateState, Vote
-from ade.core.approvals.refusals import InvalidPolicy
+from ade.accounts.model import Account, Directory
+from ade.approvals.errors import InvalidPolicy
+from ade.approvals.gates import GateStanding, evaluate, still_stands
+from ade.approvals.model import (
+    Decision,
+    Delegation,
+    Gate,
+    GateState,
+    Policy,
+    PolicyRule,
+    PolicyStep,
+    Recheck,
+    Subject,
+    Vote,
+    check_policy,
+)
 
 DAY = 86_400_000
 APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
@@ -23,7 +33,7 @@ PEOPLE = {
     "dan": Account(id="dan", roles=frozenset({"ops", "reviewer"})),
     "bot": Account(id="bot", roles=frozenset({"ops", "lead"}), is_human=False),
 }
-TWO_OPS = Policy(id="two ops", rules=(Rule(needed=2, roles=frozenset({"ops"})),))
+TWO_OPS = Policy(id="two ops", rules=(PolicyRule(needed=2, roles=frozenset({"ops"})),))
 
 
 def gate(policy: Policy = TWO_OPS, *conflicts: str, **more: object) -> Gate:
@@ -43,7 +53,7 @@ def judged(
     people: dict[str, Account] | None = None,
     delegations: Sequence[Delegation] = (),
     now: int = 100,
-) -> Standing:
+) -> GateStanding:
     asked = structs.replace(at or gate(), votes=tuple(votes))
     return evaluate(asked, Directory((people or PEOPLE).values()), delegations, now)
 
@@ -63,7 +73,7 @@ def test_it_is_open_until_all_rules_are_met() -> None:
 
 
 def test_one_person_fills_one_slot_of_several_rules() -> None:
-    ops, lead = (Rule(needed=1, roles=frozenset({role})) for role in ("ops", "lead"))
+    ops, lead = (PolicyRule(needed=1, roles=frozenset({role})) for role in ("ops", "lead"))
     both = Policy(id="both", rules=(ops, lead))
 
     assert state(vote(1, "cyd"), at=gate(both)) is GateState.OPEN
@@ -140,7 +150,7 @@ def test_no_answer_in_time_is_no_approval() -> None:
 
 
 def test_an_escalation_adds_people_and_approves_nothing() -> None:
-    policy = structs.replace(TWO_OPS, steps=(Step(after_ms=1_000, roles=frozenset({"lead"})),))
+    policy = structs.replace(TWO_OPS, steps=(PolicyStep(after_ms=1_000, roles=frozenset({"lead"})),))
 
     assert state(vote(1, "bob"), vote(2, "ada"), at=gate(policy), now=500) is GateState.OPEN
     assert state(vote(1, "bob"), vote(2, "ada", at=1_500), at=gate(policy), now=1_500) is GateState.APPROVED
@@ -158,7 +168,7 @@ def delegated(delegator: str, delegate: str) -> Delegation:
 
 
 def test_a_delegate_counts_in_the_place_of_who_is_away() -> None:
-    named = Policy(id="named", rules=(Rule(needed=1, users=frozenset({"ada"})),))
+    named = Policy(id="named", rules=(PolicyRule(needed=1, users=frozenset({"ada"})),))
     away = [delegated("ada", "bob")]
     by_bob = vote(1, "bob", chain=("ada", "bob"))
 
@@ -168,20 +178,20 @@ def test_a_delegate_counts_in_the_place_of_who_is_away() -> None:
 
 
 def test_two_slots_that_were_delegated_to_one_person_are_one_vote() -> None:
-    named = Policy(id="named", rules=(Rule(needed=2, users=frozenset({"ada", "cyd"})),))
+    named = Policy(id="named", rules=(PolicyRule(needed=2, users=frozenset({"ada", "cyd"})),))
     votes = [vote(1, "bob", chain=("ada", "bob")), vote(2, "bob", chain=("cyd", "bob"))]
 
     assert judged(votes, gate(named)).state is GateState.OPEN
 
 
 def test_nobody_answers_for_or_through_the_author() -> None:
-    named = Policy(id="named", rules=(Rule(needed=1, users=frozenset({"ada", "cyd"})),))
+    named = Policy(id="named", rules=(PolicyRule(needed=1, users=frozenset({"ada", "cyd"})),))
 
     assert judged([vote(1, "bob", chain=("ada", "bob"))], gate(named, "ada")).state is GateState.OPEN
 
 
 def test_a_role_does_not_travel_unless_the_policy_says_so() -> None:
-    leads = Policy(id="leads", rules=(Rule(needed=1, roles=frozenset({"lead"})),))
+    leads = Policy(id="leads", rules=(PolicyRule(needed=1, roles=frozenset({"lead"})),))
     by_bob = vote(1, "bob", chain=("ada", "bob"))
 
     assert judged([by_bob], gate(leads)).state is GateState.OPEN
@@ -216,14 +226,14 @@ class TestAtTheStart:
     "wrong",
     [
         {"rules": ()},
-        {"rules": (Rule(needed=0, roles=frozenset({"ops"})),)},
-        {"rules": (Rule(needed=1),)},
-        {"rules": (Rule(needed=2, users=frozenset({"ada"})),)},
+        {"rules": (PolicyRule(needed=0, roles=frozenset({"ops"})),)},
+        {"rules": (PolicyRule(needed=1),)},
+        {"rules": (PolicyRule(needed=2, users=frozenset({"ada"})),)},
         {"deny_threshold": 0},
         {"expires_after_ms": 0},
         {"valid_for_ms": 31 * DAY},
-        {"steps": (Step(after_ms=DAY, roles=frozenset({"lead"})),)},
-        {"steps": (Step(after_ms=5),)},
+        {"steps": (PolicyStep(after_ms=DAY, roles=frozenset({"lead"})),)},
+        {"steps": (PolicyStep(after_ms=5),)},
         {"id": ""},
     ],
 )
@@ -239,7 +249,7 @@ some_policies = st.builds(
     lambda rules, deny: Policy(id="p", rules=tuple(rules), deny_threshold=deny),
     st.lists(
         st.builds(
-            Rule,
+            PolicyRule,
             needed=st.integers(1, 2),
             users=st.frozensets(names, max_size=2),
             roles=st.frozensets(st.sampled_from(["ops", "lead"]), min_size=1),
@@ -257,7 +267,7 @@ def is_named(policy: Policy, who: str) -> bool:
 
 @given(some_policies, some_votes, st.frozensets(names, max_size=2))
 @example(
-    Policy(id="p", rules=(Rule(needed=1, roles=frozenset({"lead"})),)),
+    Policy(id="p", rules=(PolicyRule(needed=1, roles=frozenset({"lead"})),)),
     [("ada", Decision.APPROVE, "d1"), ("bob", Decision.REJECT, "d1")],
     frozenset(),
 )

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from ade.core.approvals.proof import Proof
-from ade.core.events import Event
+from ade.approvals.proof import ApprovalProof
+from ade.events.model import Event
 from tests.governance.approvals.scene import ONE, TWO, scene
 
 
 def faults(events: Sequence[Event]) -> list[str]:
-    proof = Proof()
+    proof = ApprovalProof()
     return [fault for event in events if (fault := proof.add(event)) is not None]
 
 
@@ -28,7 +28,7 @@ async def a_history() -> list[Event]:
 
 
 async def test_a_run_that_was_approved_is_proved() -> None:
-    proof = Proof()
+    proof = ApprovalProof()
     assert [fault for event in await a_history() if (fault := proof.add(event))] == []
     assert (proof.starts, proof.unknown) == (1, 0)
 
@@ -56,7 +56,7 @@ async def test_a_vote_about_another_digest_proves_nothing() -> None:
 
 
 async def test_a_log_that_begins_later_says_what_it_cannot_prove() -> None:
-    events, proof = await a_history(), Proof()
+    events, proof = await a_history(), ApprovalProof()
     from_there = events[[event.type for event in events].index("task.approved") :]
 
     assert [fault for event in from_there if (fault := proof.add(event))] == []
@@ -68,10 +68,10 @@ async def test_a_bypass_is_told_as_such_and_nothing_else_is_one() -> None:
         await here.people(ada="reviewer", bob="reviewer", root="admin")
         await here.rules(ONE)
         task = await here.asked()
-        from ade.governance.approvals import voting
+        from ade.approvals import service as approvals_service
 
         now = here.kit.clock.now()
-        await voting.break_glass(here.stores, task.id, "fire", actor="root", authenticated_at=now)
+        await approvals_service.break_glass(here.stores, task.id, "fire", actor="root", authenticated_at=now)
         await here.kit.drain()
         events = [event async for event in task.events()]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from ade.core.approvals.risk import RiskFacts, RiskLevel, Thresholds, assess, level_of, usual_quorum
+from ade.approvals.risk import RiskFacts, RiskLevel, Thresholds, assess, level_of, usual_quorum
 
 facts = st.builds(
     RiskFacts,

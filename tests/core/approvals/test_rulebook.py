@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.approvals.canonical import digest_of
-from ade.core.approvals.policies import Recheck
-from ade.core.approvals.refusals import InvalidRulebook
-from ade.core.approvals.risk import RiskLevel
-from ade.core.approvals.rulebook import Rulebook, criticalities_of
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.approvals.rulebook_writing import as_document
-from ade.core.guard_rules import Occasion, Verdict
+from ade.approvals.digest import digest_of
+from ade.approvals.errors import InvalidRulebook
+from ade.approvals.guard import GuardOccasion, GuardRulesVerdict
+from ade.approvals.model import Recheck
+from ade.approvals.risk import RiskLevel
+from ade.approvals.rulebook import Rulebook, criticalities_of
+from ade.approvals.rulebook_document import as_document, read_rulebook
 
 BOOK = """
 [criticality]
@@ -64,10 +63,10 @@ def test_everything_that_can_be_said_is_read() -> None:
     [entry] = book.policies
 
     assert (book.version, book.criticality) == (7, {"db:production": 90, "repo:*": 40})
-    assert (first.name, first.do, first.policy) == ("shell*", Verdict.DEMAND, "two-eyes")
+    assert (first.name, first.do, first.policy) == ("shell*", GuardRulesVerdict.DEMAND, "two-eyes")
     assert dict(first.when) == {"command": ("*rm -rf*",), "options.force": (True,), "nested.depth": (3, "three")}
-    assert first.at == {Occasion.RUN, Occasion.TOOL}
-    assert (second.resources, second.from_score, second.at) == (("db:*",), 50, frozenset(Occasion))
+    assert first.at == {GuardOccasion.RUN, GuardOccasion.TOOL}
+    assert (second.resources, second.from_score, second.at) == (("db:*",), 50, frozenset(GuardOccasion))
     assert entry.policy.rules[0].users == {"ada", "bob"}
     assert entry.policy.rules[0].roles == {"reviewer"}
     assert (entry.policy.expires_after_ms, entry.policy.valid_for_ms) == (5_400_000, 14_400_000)

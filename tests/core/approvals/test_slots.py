@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.approvals.slots import fill, slots_of
+from ade.approvals.gates import fill, slots_of
 
 needs = st.lists(st.integers(1, 2), min_size=1, max_size=3)
 people = st.dictionaries(st.sampled_from("abcde"), st.frozensets(st.integers(0, 2)), max_size=5)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.errors import InvalidFilter
-from ade.core.events import Event
-from ade.core.feeds.filters import EVERYTHING, MOST_VALUES, EventFilter, compile_filter, parse_filter
+from ade.errors import InvalidFilter
+from ade.events.filters import EVERYTHING, MOST_VALUES, EventFilter, compile_filter, parse_filter
+from ade.events.model import Event
 
 TASK = "01900000-0000-7000-8000-000000000001"
 OTHER = "01900000-0000-7000-8000-000000000002"

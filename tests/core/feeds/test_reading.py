@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.feeds.reading import Block, BlockReader
-from ade.core.feeds.sse import block, comment
+from ade.events.sse import SseBlock, SseParser, block, comment
 
 BLOCKS = st.lists(st.tuples(st.text(), st.text(), st.none() | st.integers(0, 10**9)), max_size=5)
 CUTS = st.lists(st.integers(1, 7), min_size=1, max_size=30)
@@ -21,8 +20,8 @@ def pieces(data: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
             at += size
 
 
-def read(data: bytes, sizes: Sequence[int] = (10**6,)) -> tuple[list[Block], str, int | None]:
-    reader = BlockReader()
+def read(data: bytes, sizes: Sequence[int] = (10**6,)) -> tuple[list[SseBlock], str, int | None]:
+    reader = SseParser()
     blocks = [block for piece in pieces(data, sizes) for block in reader.feed(piece)]
     return blocks, reader.last_id, reader.retry_ms
 
@@ -42,7 +41,7 @@ def test_what_was_written_is_read_in_whatever_pieces_it_comes(
         return lines(text.replace("\r", " ").replace("\n", " ").replace("\x00", " "))
 
     # One space after the colon belongs to the form, so that the name keeps its own.
-    assert blocks == [Block(lines(data), line(event) or "message") for data, event, _ in told]
+    assert blocks == [SseBlock(lines(data), line(event) or "message") for data, event, _ in told]
     ids = [str(seq) for _, _, seq in told if seq is not None]
     assert last_id == (ids[-1] if ids else "")
 
@@ -57,7 +56,7 @@ def test_where_it_is_cut_makes_no_difference(parts: list[bytes], sizes: list[int
 def test_all_ends_of_lines_count_and_a_mark_at_the_beginning_does_not() -> None:
     data = b"\xef\xbb\xbfdata: one\r\n\r\ndata: two\r\rdata: three\ndata\n\n"
     for sizes in ((1,), (2,), (3, 1), (100,)):
-        assert read(data, sizes)[0] == [Block("one"), Block("two"), Block("three\n")]
+        assert read(data, sizes)[0] == [SseBlock("one"), SseBlock("two"), SseBlock("three\n")]
 
 
 def test_a_block_without_data_moves_the_place_and_shows_nothing() -> None:
@@ -66,15 +65,15 @@ def test_a_block_without_data_moves_the_place_and_shows_nothing() -> None:
 
 
 def test_an_unfinished_block_was_never_there() -> None:
-    assert read(b"id: 1\ndata: a\n\nid: 2\ndata: b\n") == ([Block("a")], "1", None)
+    assert read(b"id: 1\ndata: a\n\nid: 2\ndata: b\n") == ([SseBlock("a")], "1", None)
 
 
 def test_strange_ids_and_times_are_left_aside() -> None:
-    assert read(b"id: 1\nid: 2\x003\nretry: soon\nretry: -1\ndata: a\n\n") == ([Block("a")], "1", None)
+    assert read(b"id: 1\nid: 2\x003\nretry: soon\nretry: -1\ndata: a\n\n") == ([SseBlock("a")], "1", None)
 
 
 @pytest.mark.parametrize("endless", [b"data: " + b"a" * 100, b"data: a\n" * 20, b":" * 100, b"x: y\n" * 30])
 def test_a_block_without_an_end_is_refused(endless: bytes) -> None:
-    reader = BlockReader(longest=64)
+    reader = SseParser(longest=64)
     with pytest.raises(ValueError, match="more than 64 bytes"):
         list(map(reader.feed, pieces(endless, [5])))

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.errors import InvalidFilter
-from ade.core.events import Event
-from ade.core.feeds.items import Batch, End, Entry, Gap, Heartbeat, item_text
-from ade.core.feeds.sse import LARGEST_SEQ, block, comment, event_block, start_after
+from ade.errors import InvalidFilter
+from ade.events.feed_items import EventBatch, FeedEnd, FeedEntry, FeedHeartbeat, Gap, item_text
+from ade.events.model import Event
+from ade.events.sse import LARGEST_SEQ, block, comment, event_block, start_after
 from tests.core.feeds.browser import Browser
 
 
@@ -68,14 +68,14 @@ def test_a_type_with_line_breaks_cannot_forge_a_field() -> None:
 
 def test_each_kind_of_item_has_its_text() -> None:
     browser = Browser()
-    first, second = (Entry(Event(seq=seq, type="alert", at=0)) for seq in (4, 5))
-    browser.feed(item_text(Batch([first, second])).decode())
+    first, second = (FeedEntry(Event(seq=seq, type="alert", at=0)) for seq in (4, 5))
+    browser.feed(item_text(EventBatch([first, second])).decode())
     browser.feed(item_text(Gap(5, 9)).decode())
     assert browser.last_event_id == "5"  # what is left of the gap is still to come
-    browser.feed(item_text(Heartbeat(12)).decode())
+    browser.feed(item_text(FeedHeartbeat(12)).decode())
     assert browser.last_event_id == "12"
-    browser.feed(item_text(Heartbeat(None)).decode())
-    browser.feed(item_text(End("shutdown"), retry_ms=1500).decode())
+    browser.feed(item_text(FeedHeartbeat(None)).decode())
+    browser.feed(item_text(FeedEnd("shutdown"), retry_ms=1500).decode())
     assert [name for name, _ in browser.shown] == ["alert", "alert", "gap", "end"]
     assert browser.shown[2][1] == '{"after":5,"until":9}'
     assert browser.shown[3][1] == '{"reason":"shutdown"}'
@@ -89,8 +89,8 @@ def test_the_text_of_an_event_is_made_once_for_all() -> None:
         made.append(event.seq)
         return b"x"
 
-    entry = Entry(Event(seq=3, type="alert", at=0), encode)
-    assert Batch([entry]).text + Batch([entry]).text == b"xx"
+    entry = FeedEntry(Event(seq=3, type="alert", at=0), encode)
+    assert EventBatch([entry]).text + EventBatch([entry]).text == b"xx"
     assert made == [3]
 
 

@@ -3,12 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.events import Event
-from ade.core.figures.counting import Counted, Counting
-from ade.core.figures.rollups import OTHER, Figures, Rollup
-from ade.core.lifecycle import Status
-from ade.core.locks.book import DEADLOCK
-from ade.core.records import Task
+from ade.events.model import Event
+from ade.events.rollups import OTHER, CounterDelta, EventCounter, Rollup, TaskCounters
+from ade.locks.rules import DEADLOCK
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 
 ENDS = ("task.succeeded", "task.failed", "task.cancelled", "task.retry_scheduled", "task.released", "task.stalled")
 
@@ -37,13 +36,13 @@ LOGS = st.lists(STEPS, max_size=6).map(
 )
 
 
-def count(counting: Counting, events: list[Event]) -> Counted:
-    counted = Counted({})
+def count(counting: EventCounter, events: list[Event]) -> CounterDelta:
+    counted = CounterDelta({})
     counting.count(events, counted)
     return counted
 
 
-def total(counted: list[Counted]) -> Rollup:
+def total(counted: list[CounterDelta]) -> Rollup:
     made = Rollup(100)
     for each in counted:
         for minute in each.minutes.values():
@@ -53,18 +52,18 @@ def total(counted: list[Counted]) -> Rollup:
 
 @given(LOGS, st.integers(1, 7))
 def test_pages_make_no_difference(log: list[Event], page: int) -> None:
-    paged = Counting()
+    paged = EventCounter()
     pages = [log[first : first + page] for first in range(0, len(log), page)]
     assert all(not paged.unknown(each) for each in pages[:1])
-    counted = Counted({})
+    counted = CounterDelta({})
     for each in pages:
         paged.count(each, counted)
-    assert total([counted]).groups == total([count(Counting(), log)]).groups
+    assert total([counted]).groups == total([count(EventCounter(), log)]).groups
 
 
 @given(LOGS)
 def test_every_run_has_its_wait_and_its_duration(log: list[Event]) -> None:
-    figures = total([count(Counting(), log)]).total()
+    figures = total([count(EventCounter(), log)]).total()
     claims = sum(event.type == "task.claimed" for event in log)
     measured = [event for event in log if event.type in ENDS[:4]]  # what was handed back or lost has no duration
     assert figures.wait.count == claims
@@ -76,24 +75,24 @@ def test_every_run_has_its_wait_and_its_duration(log: list[Event]) -> None:
 @given(LOGS, st.integers(0, 3))
 def test_counts_are_right_however_little_is_remembered(log: list[Event], most: int) -> None:
     """Then groups come from the records, and measures may be missing, but no count is."""
-    counting, counted = Counting(most), []
+    counting, counted = EventCounter(most), []
     for event in log:
         unknown = counting.unknown([event])
         records = [Task(id=each, name=f"n{int(each[1:]) % 2}", queue="q", status=Status.RUNNING) for each in unknown]
         counting.learn(unknown, records)
         counted.append(count(counting, [event]))
-    found, expected = total(counted), total([count(Counting(), log)])
+    found, expected = total(counted), total([count(EventCounter(), log)])
     assert found.groups.keys() == expected.groups.keys()
     for group, figures in expected.groups.items():
         assert _counts(found.of(group)) == _counts(figures)
 
 
-def _counts(figures: Figures) -> list[int]:
+def _counts(figures: TaskCounters) -> list[int]:
     return [figures.enqueued, figures.completed, figures.failed, figures.retried, figures.cancelled]
 
 
 def test_a_task_that_is_gone_counts_under_other() -> None:
-    counting = Counting()
+    counting = EventCounter()
     ended = _event("task.succeeded", 5, "gone", attempt=1, run_id="r")
     assert counting.unknown([ended]) == ["gone"]
     counting.learn(["gone"], [None])
@@ -103,13 +102,13 @@ def test_a_task_that_is_gone_counts_under_other() -> None:
 def test_as_many_groups_are_counted_apart_as_may_be_kept() -> None:
     """A round is one look at the log, however many pages it reads."""
     log = [_event("task.created", 1, f"t{n}", queue="q", name=f"n{n}", status="pending") for n in range(500)]
-    [minute] = count(Counting(), log).minutes.values()
+    [minute] = count(EventCounter(), log).minutes.values()
     assert len(minute.groups) == 500
     assert OTHER not in minute.groups
 
 
 def test_an_end_of_another_run_is_not_measured() -> None:
-    counting = Counting()
+    counting = EventCounter()
     log = life(0, [("task.stalled", 10)])
     late = _event("task.failed", 10_000_000, "t0", attempt=1, run_id="of somebody else")
     figures = total([count(counting, [*log, late])]).total()
@@ -117,7 +116,7 @@ def test_an_end_of_another_run_is_not_measured() -> None:
 
 
 def test_deadlocks_and_failed_messages_are_counted() -> None:
-    counting = Counting()
+    counting = EventCounter()
     message = "00000000-0000-8000-8000-000000000000"  # the version of its id says that it sends
     log = [
         Event(type=DEADLOCK, at=1),

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as open_parser
 
-from ade.core.figures.exposition import OPEN, PLAIN, Samples, chosen, written
-from ade.core.figures.families import FAMILIES, Family, Kind
-from ade.core.figures.histograms import Histogram
+from ade.events.exposition import FAMILIES, OPEN, PLAIN, MetricFamily, MetricKind, Samples, chosen, written
+from ade.events.rollups import Histogram
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 COUNT = st.integers(0, 10**12)
@@ -23,13 +22,13 @@ def measured(draw: st.DrawFn) -> dict[str, Samples]:
     return {name: draw(_samples(family)) for name, family in FAMILIES.items()}
 
 
-def _samples(family: Family) -> st.SearchStrategy[Samples]:
+def _samples(family: MetricFamily) -> st.SearchStrategy[Samples]:
     labels = st.tuples(*(LABEL for _ in family.labels))
     value: st.SearchStrategy[float | Histogram] = COUNT
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricKind.HISTOGRAM:
         counts = st.lists(COUNT, min_size=len(family.bounds) + 1, max_size=len(family.bounds) + 1)
         value = st.builds(Histogram, counts, COUNT)
-    elif family.kind is Kind.GAUGE:
+    elif family.kind is MetricKind.GAUGE:
         value = COUNT | st.floats(0, 1e12)
     return st.dictionaries(labels, value, max_size=2)
 
@@ -63,7 +62,7 @@ def test_what_was_measured_is_what_prometheus_reads(given: dict[str, Samples]) -
 def test_and_what_is_read_as_openmetrics(given: dict[str, Samples]) -> None:
     families = list(open_parser.text_string_to_metric_families(written(given, OPEN)))  # type: ignore[no-untyped-call]
     assert {family.name for family in families} == {
-        name.removesuffix("_total") if family.kind is Kind.COUNTER else name for name, family in FAMILIES.items()
+        name.removesuffix("_total") if family.kind is MetricKind.COUNTER else name for name, family in FAMILIES.items()
     }
     samples = [sample for family in families for sample in family.samples]
     for name in FAMILIES:
@@ -92,4 +91,4 @@ def test_names_are_those_that_were_promised() -> None:
         ade_tasks_completed_total ade_tasks_failed_total ade_workers_active_total ade_workers_dead_total
         ade_task_duration_ms ade_task_wait_ms ade_task_attempts"""
     assert set(promised.split()) <= FAMILIES.keys()
-    assert all(family.name.endswith("_total") for family in FAMILIES.values() if family.kind is Kind.COUNTER)
+    assert all(family.name.endswith("_total") for family in FAMILIES.values() if family.kind is MetricKind.COUNTER)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.figures.histograms import ATTEMPT_BOUNDS, MS_BOUNDS, Histogram, empty, quantile
+from ade.events.rollups import ATTEMPT_BOUNDS, MS_BOUNDS, Histogram, empty, quantile
 
 VALUES = st.lists(st.integers(0, 10_000_000), max_size=50)
 PARTS = st.floats(0, 1)

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.figures.rollups import COUNTS, OTHER, Entry, Rollup
+from ade.events.rollups import COUNTS, OTHER, Rollup, RollupEntry
 
 GROUPS = st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"))
 COUNTED = st.lists(st.tuples(GROUPS, st.sampled_from(COUNTS)), max_size=40)
@@ -41,7 +41,7 @@ def test_added_up_they_are_what_was_counted_in_all(
 @given(COUNTED)
 def test_they_are_kept_and_read_as_they_were(what: list[tuple[tuple[str, str], str]]) -> None:
     made = counted(5, what)
-    read = Rollup(5, msgspec.json.decode(msgspec.json.encode(made.entries()), type=list[Entry]))
+    read = Rollup(5, msgspec.json.decode(msgspec.json.encode(made.entries()), type=list[RollupEntry]))
     assert read.groups == made.groups
     assert list(read.groups) == list(made.groups), "who came first keeps its place"
 

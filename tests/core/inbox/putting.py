@@ -1,7 +1,7 @@
 """Items for stories, and a queue that remembers what it told."""
 
-from ade.core.inbox.items import ItemKind, ItemSource, NewItem
-from ade.core.inbox.runtime import QueueCallbacks, QueueRuntime
+from ade.agents.conversations.memory_inbox import QueueCallbacks, QueueRuntime
+from ade.agents.conversations.model import ItemKind, ItemSource, NewItem
 
 NOW = 1_700_000_000_000
 

@@ -3,24 +3,34 @@
 import msgspec
 import pytest
 
-from ade.core.errors import StaleLease
-from ade.core.inbox import verbs
-from ade.core.inbox.errors import InvalidInbox, InvalidInboxItem
-from ade.core.inbox.events import INBOX_EVENTS, events_of
-from ade.core.inbox.items import LARGEST_ITEM, NewItem, QueueItem
-from ade.core.inbox.leasing import Taker, confirm, give_back, remember, take
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.names import LARGEST_MEMORY
-from ade.core.inbox.notices import BlockedReason, ClearReason, ReturnReason
-from ade.core.inbox.state import Inbox, InboxChange, unused
-from ade.core.inbox.verbs import MOST_KEYS, AlreadyThere
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import (
+    INBOX_EVENTS,
+    BlockedReason,
+    ClearReason,
+    Inbox,
+    InboxChange,
+    ReturnReason,
+    events_of,
+    unused,
+)
+from ade.agents.conversations.model import (
+    LARGEST_ITEM,
+    LARGEST_MEMORY,
+    InboxLimits,
+    InvalidInboxItem,
+    NewItem,
+    StoredItem,
+)
+from ade.agents.conversations.rules import MOST_KEYS, BatchClaimant, DuplicateItem, confirm, give_back, remember, take
+from ade.errors import InvalidInbox, StaleLease
 from tests.core.inbox.putting import NOW, barrier, message, notification
 
 LIMITS = InboxLimits(max_items=2, hard_max_items=3)
 
 
-def put(inbox: Inbox, item: NewItem, limits: InboxLimits | None = None) -> InboxChange[verbs.Put]:
-    return verbs.enqueue(inbox, item, limits=limits or InboxLimits(), now=NOW)
+def put(inbox: Inbox, item: NewItem, limits: InboxLimits | None = None) -> InboxChange[conversations_rules.Put]:
+    return conversations_rules.enqueue(inbox, item, limits=limits or InboxLimits(), now=NOW)
 
 
 def nested(depth: int) -> object:
@@ -35,7 +45,7 @@ def keyed(key: str, text: str = "done") -> NewItem:
 
 
 def taken(inbox: Inbox) -> Inbox:
-    return take(inbox, Taker(lease_id="lease", holder="w", lease_ms=100, steady=0)).after
+    return take(inbox, BatchClaimant(lease_id="lease", holder="w", lease_ms=100, steady=0)).after
 
 
 class TestKeys:
@@ -43,16 +53,16 @@ class TestKeys:
         first = put(unused("c"), keyed("task-1"))
         second = put(first.after, keyed("task-1", "done, I say"))
 
-        assert isinstance(first.answer, QueueItem)
-        assert second.answer == AlreadyThere("task-1")
+        assert isinstance(first.answer, StoredItem)
+        assert second.answer == DuplicateItem("task-1")
         assert not second.is_written
         assert second.notices == ()
 
     def test_also_when_it_has_long_left(self) -> None:
-        inbox = verbs.try_dequeue(put(unused("c"), keyed("task-1")).after, None).after
+        inbox = conversations_rules.try_dequeue(put(unused("c"), keyed("task-1")).after, None).after
 
         assert inbox.items == ()
-        assert put(inbox, keyed("task-1")).answer == AlreadyThere("task-1")
+        assert put(inbox, keyed("task-1")).answer == DuplicateItem("task-1")
 
     def test_items_of_other_keys_and_without_one_come_as_often_as_they_like(self) -> None:
         inbox = unused("c")
@@ -66,19 +76,19 @@ class TestKeys:
         for _ in range(3):
             inbox = put(inbox, barrier(), LIMITS).after
         refused = put(inbox, keyed("task-1"), LIMITS)
-        emptied = verbs.clear(refused.after, ClearReason.CANCELLED).after
+        emptied = conversations_rules.clear(refused.after, ClearReason.CANCELLED).after
 
         assert refused.answer is None
-        assert isinstance(put(emptied, keyed("task-1"), LIMITS).answer, QueueItem)
+        assert isinstance(put(emptied, keyed("task-1"), LIMITS).answer, StoredItem)
 
     def test_only_the_newest_are_known(self) -> None:
         inbox = unused("c")
         for number in range(MOST_KEYS + 1):
-            inbox = verbs.try_dequeue(put(inbox, keyed(f"k{number}")).after, None).after
+            inbox = conversations_rules.try_dequeue(put(inbox, keyed(f"k{number}")).after, None).after
 
         assert len(inbox.keys) == MOST_KEYS
-        assert isinstance(put(inbox, keyed("k0")).answer, QueueItem)
-        assert put(inbox, keyed("k1")).answer == AlreadyThere("k1")
+        assert isinstance(put(inbox, keyed("k0")).answer, StoredItem)
+        assert put(inbox, keyed("k1")).answer == DuplicateItem("k1")
 
     @pytest.mark.parametrize("key", ["", "k" * 201])
     def test_a_key_is_short(self, key: str) -> None:
@@ -90,7 +100,7 @@ class TestLimits:
     def test_they_are_those_of_the_inbox_whoever_writes(self) -> None:
         inbox = put(unused("c"), message(), LIMITS).after
         for _ in range(3):
-            inbox = verbs.enqueue(inbox, message(), now=NOW).after
+            inbox = conversations_rules.enqueue(inbox, message(), now=NOW).after
 
         assert inbox.limits == LIMITS
         assert [item.id for item in inbox.items] == ["q-3", "q-4"]
@@ -100,11 +110,11 @@ class TestLimits:
 
 class TestMemory:
     def test_another_consumer_does_not_find_it(self) -> None:
-        inbox = verbs.bind(put(unused("c"), message()).after, "agent:coder").after
+        inbox = conversations_rules.bind(put(unused("c"), message()).after, "agent:coder").after
         inbox = remember(taken(inbox), "lease", {"session_id": "s1"}).after
 
-        assert verbs.bind(inbox, "agent:coder").after.memory == {"session_id": "s1"}
-        bound = verbs.bind(inbox, "agent:critic").after
+        assert conversations_rules.bind(inbox, "agent:coder").after.memory == {"session_id": "s1"}
+        bound = conversations_rules.bind(inbox, "agent:critic").after
         assert bound.memory == {}
         assert confirm(bound, "lease", {"session_id": "s2"}).after.memory == {}, "it is not its inbox any more"
 
@@ -112,10 +122,10 @@ class TestMemory:
         inbox = taken(put(unused("c"), message()).after)
         memory = {"session_id": "s1", "turn": {"first": 1}}
 
-        busy = verbs.reset(remember(inbox, "lease", memory).after)
+        busy = conversations_rules.reset(remember(inbox, "lease", memory).after)
         assert (busy.answer, busy.is_written) == (False, False)
         free = give_back(busy.after, "lease", ReturnReason.FAILED).after
-        done = verbs.reset(free)
+        done = conversations_rules.reset(free)
         kept = {"turn": {"first": 1, "is_reset": True}}  # what it learns is not wanted any more
         assert (done.answer, done.after.memory, done.after.returns) == (True, kept, 0)
 
@@ -167,17 +177,17 @@ class TestMemory:
 
 class TestNames:
     def test_somebody_feeds_on_it_until_somebody_else_does(self) -> None:
-        bound = verbs.bind(unused("c"), "agent:coder")
+        bound = conversations_rules.bind(unused("c"), "agent:coder")
         assert bound.after.consumer == "agent:coder"
-        assert not verbs.bind(bound.after, "agent:coder").is_written
-        assert verbs.bind(bound.after, None).after.consumer is None
+        assert not conversations_rules.bind(bound.after, "agent:coder").is_written
+        assert conversations_rules.bind(bound.after, None).after.consumer is None
 
     @pytest.mark.parametrize("name", ["", "a b", "a\n", "a{1}", "}", "x" * 201, "\ud800", "tab\t", "\u2028"])
     def test_names_that_no_store_should_have_to_keep(self, name: str) -> None:
         with pytest.raises(InvalidInbox, match="1 to 200 printable characters"):
             unused(name)
         with pytest.raises(InvalidInbox, match="consumer"):
-            verbs.bind(unused("c"), name)
+            conversations_rules.bind(unused("c"), name)
 
     @pytest.mark.parametrize("name", ["c", "conv-1:default/ä@x", "x" * 200])
     def test_names_as_agents_give_them(self, name: str) -> None:
@@ -216,14 +226,14 @@ class TestEvents:
         small = InboxLimits(max_items=2, hard_max_items=2)
         for _ in range(3):
             inbox = do(put(inbox, message(secret), small))
-        inbox = do(verbs.remove(inbox, "q-2"))
-        inbox = do(verbs.try_dequeue(inbox, BlockedReason.STREAMING))
-        inbox = do(take(inbox, Taker(lease_id="lease", holder="w", lease_ms=100, steady=0)))
+        inbox = do(conversations_rules.remove(inbox, "q-2"))
+        inbox = do(conversations_rules.try_dequeue(inbox, BlockedReason.STREAMING))
+        inbox = do(take(inbox, BatchClaimant(lease_id="lease", holder="w", lease_ms=100, steady=0)))
         inbox = do(give_back(inbox, "lease", ReturnReason.FAILED))
-        inbox = do(take(inbox, Taker(lease_id="lease 2", holder="w", lease_ms=100, steady=0)))
+        inbox = do(take(inbox, BatchClaimant(lease_id="lease 2", holder="w", lease_ms=100, steady=0)))
         inbox = do(confirm(inbox, "lease 2"))
         inbox = do(put(inbox, message(secret)))
-        do(verbs.clear(inbox, ClearReason.CANCELLED))
+        do(conversations_rules.clear(inbox, ClearReason.CANCELLED))
 
         assert {event.type for event in told} == INBOX_EVENTS
         assert secret not in str(told)

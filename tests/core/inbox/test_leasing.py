@@ -3,24 +3,24 @@
 import msgspec
 import pytest
 
-from ade.core.errors import StaleLease
-from ade.core.inbox import verbs
-from ade.core.inbox.items import DequeuedBatch, NewItem
-from ade.core.inbox.leasing import Taker, confirm, expire, give_back, give_up, renew, take, take_items
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import (
-    Blocked,
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import (
+    BatchConfirmed,
+    BatchDequeued,
+    BatchReturned,
     BlockedReason,
-    Cleared,
     ClearReason,
-    Confirmed,
-    Dequeued,
-    Dropped,
+    Inbox,
+    InboxBlocked,
+    InboxCleared,
+    ItemDropped,
     Notice,
-    Returned,
     ReturnReason,
+    batch_of,
 )
-from ade.core.inbox.state import Inbox, batch_of
+from ade.agents.conversations.model import InboxLimits, ItemBatch, NewItem
+from ade.agents.conversations.rules import BatchClaimant, confirm, expire, give_back, give_up, renew, take, take_items
+from ade.errors import StaleLease
 from tests.core.inbox.putting import NOW, barrier, message
 
 LEASE_MS = 30_000
@@ -30,15 +30,15 @@ BUSY, STREAMING = BlockedReason.RUNTIME_BUSY, BlockedReason.STREAMING
 def with_items(*items: NewItem, inbox: Inbox | None = None, limits: InboxLimits | None = None) -> Inbox:
     inbox = inbox or Inbox(id="conversation-1")
     for item in items:
-        inbox = verbs.enqueue(inbox, item, limits=limits or InboxLimits(), now=NOW).after
+        inbox = conversations_rules.enqueue(inbox, item, limits=limits or InboxLimits(), now=NOW).after
     return inbox
 
 
-def taker(name: str, steady: int = 0) -> Taker:
-    return Taker(lease_id=name, holder=f"worker of {name}", lease_ms=LEASE_MS, steady=steady)
+def taker(name: str, steady: int = 0) -> BatchClaimant:
+    return BatchClaimant(lease_id=name, holder=f"worker of {name}", lease_ms=LEASE_MS, steady=steady)
 
 
-def ids(batch: DequeuedBatch | None) -> list[str]:
+def ids(batch: ItemBatch | None) -> list[str]:
     return [] if batch is None else [item.id for item in batch.items]
 
 
@@ -54,7 +54,7 @@ class TestTaking:
         assert change.after.length == 1
         assert [item.id for item in change.after.taken] == ["q-1", "q-2"]
         assert [item.id for item in change.after.waiting] == ["q-3"]
-        assert change.notices == (Dequeued(batch_of(change.after)),)  # type: ignore[arg-type]  # there is one
+        assert change.notices == (BatchDequeued(batch_of(change.after)),)  # type: ignore[arg-type]  # there is one
         assert change.removed == change.added == ()
 
     def test_while_it_is_out_nobody_else_gets_any_and_hears_why_once(self) -> None:
@@ -64,26 +64,26 @@ class TestTaking:
         second = take(first.after, taker("c"))
 
         assert first.answer is second.answer is None
-        assert first.notices == (Blocked(BUSY, 1),)
+        assert first.notices == (InboxBlocked(BUSY, 1),)
         assert second.notices == ()
         assert not second.is_written
 
     def test_the_verbs_without_leases_keep_away_too(self) -> None:
         inbox = take(with_items(message(), barrier()), taker("a")).after
 
-        assert verbs.try_dequeue(inbox, None).notices == (Blocked(BUSY, 1),)
-        assert verbs.consume_items(inbox, 1).answer is None
+        assert conversations_rules.try_dequeue(inbox, None).notices == (InboxBlocked(BUSY, 1),)
+        assert conversations_rules.consume_items(inbox, 1).answer is None
 
     def test_a_reason_of_the_taker_goes_before_that(self) -> None:
         inbox = take(with_items(message(), barrier()), taker("a")).after
 
-        assert take(inbox, taker("b"), STREAMING).notices == (Blocked(STREAMING, 1),)
+        assert take(inbox, taker("b"), STREAMING).notices == (InboxBlocked(STREAMING, 1),)
 
     def test_a_reason_not_to_take_is_told_like_without_leases(self) -> None:
         change = take(with_items(message()), taker("a"), STREAMING)
 
         assert change.answer is None
-        assert change.notices == (Blocked(STREAMING, 1),)
+        assert change.notices == (InboxBlocked(STREAMING, 1),)
 
     def test_exactly_so_many_can_be_taken(self) -> None:
         inbox = with_items(message(), barrier(), message())
@@ -127,7 +127,7 @@ class TestConfirming:
         change = confirm(inbox, "a")
 
         assert ids(change.answer) == ["q-1"]
-        assert kinds(change.notices) == [Confirmed]
+        assert kinds(change.notices) == [BatchConfirmed]
         assert [item.id for item in change.removed] == ["q-1"]
         assert [item.id for item in change.after.items] == ["q-2"]
         assert change.after.lease is None
@@ -169,7 +169,7 @@ class TestReturning:
         change = take(inbox, taker("next", steady=LEASE_MS))
 
         assert ids(change.answer) == ["q-1"]
-        assert kinds(change.notices) == [Returned, Dequeued]
+        assert kinds(change.notices) == [BatchReturned, BatchDequeued]
         assert change.after.version == inbox.version + 1
         assert change.answer is not None
         assert change.answer.batch_id == "batch-2"
@@ -213,7 +213,7 @@ class TestReturning:
 
         assert change.after.items == inbox.items
         assert [item.content for item in change.after.waiting] == ["1", "2", "3"]
-        assert [notice.queue_len for notice in change.notices if isinstance(notice, Returned)] == [3]
+        assert [notice.queue_len for notice in change.notices if isinstance(notice, BatchReturned)] == [3]
 
     def test_no_limit_is_applied_to_what_comes_back(self) -> None:
         limits = InboxLimits(max_items=1, hard_max_items=1)
@@ -223,9 +223,9 @@ class TestReturning:
         inbox = give_back(inbox, "a", ReturnReason.FAILED).after
 
         assert inbox.length == 2
-        refused = verbs.enqueue(inbox, message(), limits=limits, now=NOW)
+        refused = conversations_rules.enqueue(inbox, message(), limits=limits, now=NOW)
         assert refused.answer is None
-        assert kinds(refused.notices) == [Dropped]
+        assert kinds(refused.notices) == [ItemDropped]
 
     def test_what_fails_again_and_again_does_not_let_the_inbox_grow_for_ever(self) -> None:
         limits = InboxLimits(max_items=2, hard_max_items=2)
@@ -252,7 +252,7 @@ class TestReturning:
 
         inbox = give_back(inbox, "a", ReturnReason.RELEASED).after
 
-        assert take(inbox, taker("b"), STREAMING).notices == (Blocked(STREAMING, 1),)
+        assert take(inbox, taker("b"), STREAMING).notices == (InboxBlocked(STREAMING, 1),)
 
 
 class TestGivingUp:
@@ -262,7 +262,7 @@ class TestGivingUp:
         change = give_up(inbox, "a", ClearReason.ERROR)
 
         assert [item.id for item in change.after.items] == ["q-2"]
-        assert change.notices == (Cleared(ClearReason.ERROR, 1, change.removed),)
+        assert change.notices == (InboxCleared(ClearReason.ERROR, 1, change.removed),)
 
     def test_for_an_error_it_counts_as_one_that_came_back(self) -> None:
         inbox = take(with_items(message(), barrier()), taker("a")).after
@@ -289,8 +289,8 @@ class TestWhatIsOutIsOut:
         limits = InboxLimits(max_items=1, hard_max_items=2)
         inbox = take(with_items(message(), limits=limits), taker("a")).after
 
-        second = verbs.enqueue(inbox, message(), limits=limits, now=NOW)
-        third = verbs.enqueue(second.after, message(), limits=limits, now=NOW)
+        second = conversations_rules.enqueue(inbox, message(), limits=limits, now=NOW)
+        third = conversations_rules.enqueue(second.after, message(), limits=limits, now=NOW)
 
         assert second.notices[-1].queue_len == 1  # type: ignore[union-attr]  # Enqueued has one
         assert [item.id for item in third.after.items] == ["q-1", "q-3"]
@@ -300,8 +300,8 @@ class TestWhatIsOutIsOut:
     def test_what_is_out_can_neither_be_removed_nor_cleared(self) -> None:
         inbox = take(with_items(message(), barrier()), taker("a")).after
 
-        assert verbs.remove(inbox, "q-1").answer is None
-        cleared = verbs.clear(inbox, ClearReason.CANCELLED)
+        assert conversations_rules.remove(inbox, "q-1").answer is None
+        cleared = conversations_rules.clear(inbox, ClearReason.CANCELLED)
 
         assert [item.id for item in cleared.answer] == ["q-2"]
         assert ids(confirm(cleared.after, "a").answer) == ["q-1"]
@@ -321,7 +321,7 @@ class TestKeeping:
             assert msgspec.json.decode(msgspec.json.encode(notice), type=Notice) == notice
 
     def test_to_clear_nothing_is_written_too_for_it_is_told(self) -> None:
-        change = verbs.clear(Inbox(id="conversation-1"), ClearReason.SHUTDOWN)
+        change = conversations_rules.clear(Inbox(id="conversation-1"), ClearReason.SHUTDOWN)
 
         assert change.is_written
-        assert kinds(change.notices) == [Cleared]
+        assert kinds(change.notices) == [InboxCleared]

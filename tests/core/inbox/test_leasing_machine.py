@@ -7,13 +7,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ade.core.errors import StaleLease
-from ade.core.inbox import verbs
-from ade.core.inbox.items import DequeuedBatch, NewItem, QueueItem
-from ade.core.inbox.leasing import Taker, confirm, expire, give_back, give_up, renew, take, take_items
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import BlockedReason, Cleared, ClearReason, Confirmed, Dropped, Removed, ReturnReason
-from ade.core.inbox.state import Inbox, InboxChange, Other
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import (
+    BatchConfirmed,
+    BlockedReason,
+    ClearReason,
+    Inbox,
+    InboxChange,
+    InboxCleared,
+    ItemDropped,
+    ItemRemoved,
+    Other,
+    ReturnReason,
+)
+from ade.agents.conversations.model import InboxLimits, ItemBatch, NewItem, StoredItem
+from ade.agents.conversations.rules import BatchClaimant, confirm, expire, give_back, give_up, renew, take, take_items
+from ade.errors import StaleLease
 from tests.core.inbox.putting import NOW
 from tests.core.inbox.test_runtime_machine import items
 
@@ -27,7 +36,7 @@ class LeasingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.inbox = Inbox(id="conversation-1")
-        self.rows: dict[int, QueueItem] = {}  # what a store would have that keeps items one by one
+        self.rows: dict[int, StoredItem] = {}  # what a store would have that keeps items one by one
         self.limits = InboxLimits()
         self.steady = 0
         self.numbers = itertools.count(1)
@@ -54,11 +63,11 @@ class LeasingMachine(RuleBasedStateMachine):
         self.inbox = msgspec.json.decode(msgspec.json.encode(change.after), type=Inbox)
         for notice in change.notices:
             match notice:
-                case Confirmed(batch):
+                case BatchConfirmed(batch):
                     self.confirmed += [item.seq for item in batch.items]
-                case Dropped(item) | Removed(item) if item.seq in self.put:
+                case ItemDropped(item) | ItemRemoved(item) if item.seq in self.put:
                     self.let_go.append(item.seq)
-                case Cleared(items=gone):
+                case InboxCleared(items=gone):
                     self.let_go += [item.seq for item in gone]
         return change.answer
 
@@ -68,9 +77,9 @@ class LeasingMachine(RuleBasedStateMachine):
     def enqueue(self, item: NewItem) -> None:
         before, hard = self.inbox.waiting, self.limits.hard_max_items
         is_full = len(before) >= hard or len(self.line) >= 2 * hard
-        queued = self.write(verbs.enqueue(self.inbox, item, limits=self.limits, now=NOW))
+        queued = self.write(conversations_rules.enqueue(self.inbox, item, limits=self.limits, now=NOW))
         assert (queued is None) == is_full
-        if not isinstance(queued, QueueItem):
+        if not isinstance(queued, StoredItem):
             return
         self.put.append(queued.seq)
         self.line.append(queued.seq)
@@ -84,24 +93,24 @@ class LeasingMachine(RuleBasedStateMachine):
         if not self.line:
             return
         seq = self.line[number % len(self.line)]
-        removed = self.write(verbs.remove(self.inbox, f"q-{seq}"))
+        removed = self.write(conversations_rules.remove(self.inbox, f"q-{seq}"))
         assert (removed is None) == (seq in self.line[: self.out])
         if removed is not None:
             self.line.remove(seq)
 
     @rule()
     def clear(self) -> None:
-        self.write(verbs.clear(self.inbox, ClearReason.CANCELLED))
+        self.write(conversations_rules.clear(self.inbox, ClearReason.CANCELLED))
         self.line = self.line[: self.out]
 
     # who takes
 
-    def taker(self) -> Taker:
+    def taker(self) -> BatchClaimant:
         lease_id = f"lease-{next(self.numbers)}"
         self.leases.append(lease_id)
-        return Taker(lease_id=lease_id, holder="worker", lease_ms=LEASE_MS, steady=self.steady)
+        return BatchClaimant(lease_id=lease_id, holder="worker", lease_ms=LEASE_MS, steady=self.steady)
 
-    def note(self, taker: Taker, batch: DequeuedBatch | None, *, may_have: bool) -> None:
+    def note(self, taker: BatchClaimant, batch: ItemBatch | None, *, may_have: bool) -> None:
         if self.out and self.until <= self.steady:
             self.out = 0
         if self.out or not self.line or not may_have:
@@ -120,8 +129,8 @@ class LeasingMachine(RuleBasedStateMachine):
         if batch is not None:
             self.joins_exactly_what_may_be_joined(batch.items)
 
-    def joins_exactly_what_may_be_joined(self, batch: tuple[QueueItem, ...]) -> None:
-        def may_follow(one: QueueItem, other: QueueItem) -> bool:
+    def joins_exactly_what_may_be_joined(self, batch: tuple[StoredItem, ...]) -> None:
+        def may_follow(one: StoredItem, other: StoredItem) -> bool:
             both = (one, other)
             return one.scope == other.scope and all(item.is_coalescable and not item.no_coalesce for item in both)
 
@@ -145,7 +154,7 @@ class LeasingMachine(RuleBasedStateMachine):
     def ask_once_more(self) -> None:
         if not self.out:
             return
-        same = Taker(lease_id=self.holder, holder="worker", lease_ms=LEASE_MS, steady=self.steady)
+        same = BatchClaimant(lease_id=self.holder, holder="worker", lease_ms=LEASE_MS, steady=self.steady)
         batch = self.write(take(self.inbox, same))
         assert batch is not None
         assert [item.seq for item in batch.items] == self.line[: self.out]

@@ -2,10 +2,18 @@
 
 import pytest
 
-from ade.core.inbox.errors import InvalidInboxItem
-from ade.core.inbox.items import BARRIERS, COALESCABLE, DequeuedBatch, ItemKind, ItemSource, NewItem, QueueItem
-from ade.core.inbox.notices import BlockedReason, ClearReason, DropReason
-from ade.core.inbox.runtime import QueueCallbacks, QueueRuntime
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, DropReason
+from ade.agents.conversations.memory_inbox import QueueCallbacks, QueueRuntime
+from ade.agents.conversations.model import (
+    BARRIERS,
+    COALESCABLE,
+    InvalidInboxItem,
+    ItemBatch,
+    ItemKind,
+    ItemSource,
+    NewItem,
+    StoredItem,
+)
 from tests.core.inbox.putting import NOW, ToldQueue, barrier, message, notification, of_kind
 
 STREAMING, APPROVALS = BlockedReason.STREAMING, BlockedReason.PENDING_APPROVALS
@@ -16,7 +24,7 @@ def queue() -> ToldQueue:
     return ToldQueue()
 
 
-def ids(batch: DequeuedBatch | None) -> list[str]:
+def ids(batch: ItemBatch | None) -> list[str]:
     return [] if batch is None else [item.id for item in batch.items]
 
 
@@ -30,7 +38,7 @@ class TestItems:
 
         item = queue.enqueue(given)
 
-        assert isinstance(item, QueueItem)
+        assert isinstance(item, StoredItem)
         assert (item.id, item.kind, item.source, item.enqueued_at) == ("q-1", "message", "user", NOW)
         assert (item.client_message_id, item.agent_id, item.conversation_id) == ("cm-7", "a", "c")
         assert (item.content, item.text) == ("hi", None)
@@ -90,7 +98,7 @@ class TestIds:
 
         item = queue.enqueue(message())
 
-        assert isinstance(item, QueueItem)
+        assert isinstance(item, StoredItem)
         assert item.id == "q-3"
 
 
@@ -402,7 +410,7 @@ class TestCallbacks:
         assert ids(queue.consume_items(1)) == ["q-1"]
 
     def test_a_callback_may_use_the_queue(self) -> None:
-        def answer(batch: DequeuedBatch) -> None:
+        def answer(batch: ItemBatch) -> None:
             if batch.batch_id == "batch-1":
                 used.enqueue(notification())
 

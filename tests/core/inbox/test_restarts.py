@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.inbox.restarts import (
+from ade.agents.conversations.rules import (
     FRESH,
     RestartLimits,
     Restarts,
@@ -14,7 +14,7 @@ from ade.core.inbox.restarts import (
     next_try,
     succeeded,
 )
-from ade.core.retry import Backoff
+from ade.failures import Backoff
 
 LIMITS = RestartLimits()
 AT_ONCE = RestartLimits(pause=Backoff(base_ms=0, cap_ms=0))

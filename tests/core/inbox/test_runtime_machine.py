@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ade.core.inbox.items import DequeuedBatch, ItemKind, NewItem, QueueItem
-from ade.core.inbox.notices import BlockedReason, ClearReason, DropReason
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, DropReason
+from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem, StoredItem
 from tests.core.inbox.putting import ToldQueue, message, of_kind
 
 SCOPES: list[tuple[str | None, str | None]] = [(None, None), ("a", "1"), ("a", "2"), ("b", "1"), ("a", None)]
@@ -100,7 +100,7 @@ class Line:
         self.line, self.last_reason, self.is_told = [], None, False
 
 
-def ids(batch: DequeuedBatch | None) -> list[str] | None:
+def ids(batch: ItemBatch | None) -> list[str] | None:
     if batch is None:
         return None
     assert batch.merged_count == len(batch.items) > 0
@@ -115,7 +115,7 @@ class RuntimeMachine(RuleBasedStateMachine):
     @rule(item=items())
     def enqueue(self, item: NewItem) -> None:
         queued = self.queue.enqueue(item)
-        assert (queued.id if isinstance(queued, QueueItem) else None) == self.line.enqueue(item)
+        assert (queued.id if isinstance(queued, StoredItem) else None) == self.line.enqueue(item)
 
     @rule(many=st.lists(items(), min_size=2, max_size=8))
     def enqueue_many(self, many: list[NewItem]) -> None:

@@ -4,18 +4,34 @@ import math
 
 import pytest
 
-from ade.core.inbox import verbs
-from ade.core.inbox.bridge import MOST_BUFFERED, BridgeKind, BridgeMessage, MessageBridge, item_of
-from ade.core.inbox.gating import LISTENER, TERMINAL, Condition, Priority, blocked_reason
-from ade.core.inbox.items import ItemKind, NewItem, QueueItem, numbered
-from ade.core.inbox.limits import MOST_ITEMS, InboxLimits, inbox_limits
-from ade.core.inbox.notices import BlockedReason, ClearReason, Notice, call_of, wire_event
-from ade.core.inbox.state import Inbox
-from ade.core.inbox.turns import MESSAGES_ONLY, envelope_of, merged_content, turn_length
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, Notice, call_of, wire_event
+from ade.agents.conversations.memory_inbox import (
+    LISTENER,
+    MOST_BUFFERED,
+    TERMINAL,
+    BridgeKind,
+    BridgeMessage,
+    Condition,
+    MessageBridge,
+    Priority,
+    blocked_reason,
+    item_of,
+)
+from ade.agents.conversations.model import (
+    MOST_ITEMS,
+    InboxLimits,
+    ItemKind,
+    NewItem,
+    StoredItem,
+    inbox_limits,
+    numbered,
+)
+from ade.agents.conversations.rules import MESSAGES_ONLY, envelope_of, merged_content, turn_length
 from tests.core.inbox.putting import NOW, ToldQueue, barrier, message, notification, of_kind
 
 
-def queued(*items: NewItem) -> list[QueueItem]:
+def queued(*items: NewItem) -> list[StoredItem]:
     return [numbered(item, seq, NOW) for seq, item in enumerate(items, start=1)]
 
 
@@ -137,13 +153,13 @@ class TestWire:
         limits = InboxLimits(max_items=2, hard_max_items=3)
         inbox, notices = Inbox(id="conversation-1"), list[Notice]()
         for item in (message(client_message_id="mine"), notification(), message()):
-            change = verbs.enqueue(inbox, item, limits=limits, now=NOW)
+            change = conversations_rules.enqueue(inbox, item, limits=limits, now=NOW)
             inbox, notices = change.after, [*notices, *change.notices]
         for later in (
-            verbs.try_dequeue(inbox, BlockedReason.STREAMING),
-            verbs.try_dequeue(inbox, None),
-            verbs.clear(inbox, ClearReason.ERROR),
-            verbs.remove(inbox, "q-2"),
+            conversations_rules.try_dequeue(inbox, BlockedReason.STREAMING),
+            conversations_rules.try_dequeue(inbox, None),
+            conversations_rules.clear(inbox, ClearReason.ERROR),
+            conversations_rules.remove(inbox, "q-2"),
         ):
             notices += later.notices
         return notices

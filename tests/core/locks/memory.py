@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ade.core.events import Event
-from ade.core.locks.asking import ask
-from ade.core.locks.book import Book
-from ade.core.locks.limits import Crowd
-from ade.core.locks.records import LockRequest, place_in_line
-from ade.core.locks.wishes import LockMode
+from ade.events.model import Event
+from ade.locks.model import LockLoad, LockRequest, place_in_line
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.locks.rules import LockTable
 
 Result = TypeVar("Result")
 READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE
@@ -37,15 +36,15 @@ class MemoryLocks:
     def newest(self) -> tuple[int, int]:
         return self._newest
 
-    def crowd(self, request: LockRequest) -> Crowd:
+    def crowd(self, request: LockRequest) -> LockLoad:
         """What there is already, the dead among them."""
         lines = (list(self.line(resource)) for resource in request.resources)
         owned = sum(one.owner == request.owner for one in self.requests.values())
-        return Crowd(max(map(len, lines)), owned, self.rates.get(request.owner, 0))
+        return LockLoad(max(map(len, lines)), owned, self.rates.get(request.owner, 0))
 
-    def do(self, verb: Callable[[Book], Result]) -> Result:
+    def do(self, verb: Callable[[LockTable], Result]) -> Result:
         """Carry the verb out and write what it decided."""
-        book = Book(self, now_us=self.now_us, steady_ms=self.steady_ms)
+        book = LockTable(self, now_us=self.now_us, steady_ms=self.steady_ms)
         result = verb(book)
         self.rates.update(book.rates)
         if not book.changed and not book.removed:
@@ -64,4 +63,6 @@ class MemoryLocks:
 
 def wanting(request_id: str, *wanted: tuple[str, LockMode], scope: str | None = None, priority: int = 5) -> LockRequest:
     """A request of an agent named after it."""
-    return ask(id=request_id, owner=f"agent-{request_id}", scope=scope or request_id, wanted=wanted, priority=priority)
+    return validate_request(
+        id=request_id, owner=f"agent-{request_id}", scope=scope or request_id, wanted=wanted, priority=priority
+    )

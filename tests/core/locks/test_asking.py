@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import InvalidLock
-from ade.core.locks.asking import NO_TTL, ask, leased, ttl_ms_of, wait_ms_of
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode, Wish, merged, read, wishes_of, write
+from ade.errors import InvalidLock
+from ade.locks.model import LockRequest
+from ade.locks.modes import LockMode, LockSpec, lock_specs_of, merged, read, write
+from ade.locks.requests import NO_TTL, leased, ttl_ms_of, validate_request, wait_ms_of
 
 NO_SPANS: list[Any] = [-1, math.nan, math.inf, -math.inf, 10**400, "30", True, [1]]
 
@@ -32,11 +32,11 @@ def test_spans_are_milliseconds_inside() -> None:
 @pytest.mark.parametrize("one", [5, None, ["repo:app"], ("repo:app", LockMode.SHARED), b"repo:app"])
 def test_a_resource_is_named_as_text_or_by_read_or_write(one: Any) -> None:
     with pytest.raises(InvalidLock, match="as text"):
-        wishes_of([one])
+        lock_specs_of([one])
 
 
-@pytest.mark.parametrize("wish", [read(5), Wish("", LockMode.SHARED), write("a{b}"), write("x" * 513)])  # type: ignore[arg-type]  # wrong on purpose
-def test_a_name_is_text_of_some_length_without_braces(wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [read(5), LockSpec("", LockMode.SHARED), write("a{b}"), write("x" * 513)])  # type: ignore[arg-type]  # wrong on purpose
+def test_a_name_is_text_of_some_length_without_braces(wish: LockSpec) -> None:
     with pytest.raises(InvalidLock, match="resource"):
         merged([wish])
 
@@ -44,7 +44,7 @@ def test_a_name_is_text_of_some_length_without_braces(wish: Wish) -> None:
 def test_a_mode_is_one_of_two() -> None:
     """One that only looks like a mode would conflict with nothing."""
     with pytest.raises(InvalidLock, match="read"):
-        merged([Wish("repo:app", "exclusive")])  # type: ignore[arg-type]  # wrong on purpose
+        merged([LockSpec("repo:app", "exclusive")])  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,13 @@ def test_a_mode_is_one_of_two() -> None:
 def test_names_and_purposes_are_text(wrong: dict[str, Any]) -> None:
     usual = {"id": "x", "owner": "ada", "scope": "x", "wanted": [write("repo:app")]}
     with pytest.raises(InvalidLock, match=next(iter(wrong))):
-        ask(**(usual | wrong))
+        validate_request(**(usual | wrong))
 
 
 def wanting(ttl: float | None) -> LockRequest:
-    return ask(id="r", owner="o", scope="s", wanted=[("db:main", LockMode.EXCLUSIVE)], ttl_ms=ttl_ms_of(ttl))
+    return validate_request(
+        id="r", owner="o", scope="s", wanted=[("db:main", LockMode.EXCLUSIVE)], ttl_ms=ttl_ms_of(ttl)
+    )
 
 
 def test_a_request_without_a_lease_gets_the_usual_one() -> None:

@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from ade.core.locks.deadlocks import Cure, GiveWay, LetPass, Waits, cure_of, is_against
-from ade.core.locks.records import LockRequest
-from ade.core.locks.verbs import acquire, give_way, let_pass, release, upgrade
-from ade.core.locks.wishes import LockMode
+from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder, Resolution, WaitGraph, is_against, resolution_of
+from ade.locks.model import LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.rules import abort_victim, acquire, let_pass, release, upgrade
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 
@@ -18,9 +18,9 @@ def take(locks: MemoryLocks, request_id: str, resource: str, mode: LockMode, *, 
     return answer is not None and answer.is_granted
 
 
-def cure_for(locks: MemoryLocks, scope: str) -> Cure | None:
-    ring = Waits(locks.requests.values()).ring_of(scope)
-    return None if ring is None else cure_of(ring, locks.requests)
+def cure_for(locks: MemoryLocks, scope: str) -> Resolution | None:
+    ring = WaitGraph(locks.requests.values()).ring_of(scope)
+    return None if ring is None else resolution_of(ring, locks.requests)
 
 
 def ring_of(locks: MemoryLocks, size: int) -> None:
@@ -39,14 +39,14 @@ def test_a_ring_is_found_by_everybody_in_it_and_the_same_one_gives_way(size: int
 
     cures = {cure_for(locks, f"agent-{number}") for number in range(size)}
 
-    assert cures == {GiveWay("wish-0")}, "the one with the worst priority"
+    assert cures == {DeadlockVictimChoice("wish-0")}, "the one with the worst priority"
 
 
 def test_once_one_gives_way_and_lets_go_the_others_go_on() -> None:
     locks = MemoryLocks()
     ring_of(locks, 3)
 
-    locks.do(lambda book: give_way(book, "wish-0", cycle=("agent-0", "agent-1", "agent-2")))
+    locks.do(lambda book: abort_victim(book, "wish-0", cycle=("agent-0", "agent-1", "agent-2")))
     locks.do(lambda book: release(book, "held-0"))
 
     assert locks.requests["wish-2"].is_granted
@@ -61,7 +61,7 @@ def test_one_may_have_to_go_past_several_in_line_and_nobody_gives_way() -> None:
         locks.do(lambda book, request=request: acquire(book, request, wait_ms=None))  # type: ignore[misc]  # bound now
     take(locks, "c-repo", "repo", WRITE, scope="c")  # free, but two stand before it who wait for c
 
-    assert {cure_for(locks, agent) for agent in ("a", "b", "c")} == {LetPass("c-repo", before="a")}
+    assert {cure_for(locks, agent) for agent in ("a", "b", "c")} == {QueueReorder("c-repo", before="a")}
     locks.do(lambda book: let_pass(book, "c-repo", before="a"))
     assert locks.requests["c-repo"].is_granted
 
@@ -74,7 +74,7 @@ def test_however_many_stand_before_it_who_hold_nothing_one_who_holds_something_g
 
     cure = cure_for(locks, "c")
 
-    assert cure == LetPass("c-repo", before="w-0")
+    assert cure == QueueReorder("c-repo", before="w-0")
     locks.do(lambda book: let_pass(book, "c-repo", before="w-0"))
     assert locks.requests["c-repo"].is_granted
 
@@ -90,11 +90,11 @@ def test_of_two_rings_in_one_the_one_who_holds_nothing_is_not_told_to_give_way()
     take(locks, "b-wish", "thing:a", WRITE, scope="b")
 
     for scope in ("w-0", "a"):
-        ring = Waits(locks.requests.values()).ring_of(scope)
+        ring = WaitGraph(locks.requests.values()).ring_of(scope)
         assert ring is not None
-        cure = cure_of(ring, locks.requests)
+        cure = resolution_of(ring, locks.requests)
         held = {one.scope for one in locks.requests.values() if one.is_granted}
-        assert isinstance(cure, LetPass) or locks.requests[cure.request_id].scope in held
+        assert isinstance(cure, QueueReorder) or locks.requests[cure.request_id].scope in held
 
 
 def in_line(locks: MemoryLocks, count: int, *resources: str) -> None:
@@ -112,7 +112,7 @@ def test_among_equals_who_holds_least_gives_way_and_then_the_youngest() -> None:
     take(locks, "p2", "thing:1", WRITE, scope="poor")
     take(locks, "r2", "thing:2", WRITE, scope="rich")
 
-    assert cure_for(locks, "rich") == GiveWay("p2")
+    assert cure_for(locks, "rich") == DeadlockVictimChoice("p2")
 
 
 def test_a_ring_through_the_order_of_a_line_is_opened_without_a_victim() -> None:
@@ -123,7 +123,7 @@ def test_a_ring_through_the_order_of_a_line_is_opened_without_a_victim() -> None
     take(locks, "c-repo", "repo", WRITE, scope="c")  # waits for a
     take(locks, "a-reads", "db", READ, scope="a")  # waits only because b stands before it
 
-    assert cure_for(locks, "a") == LetPass("a-reads", before="b-writes")
+    assert cure_for(locks, "a") == QueueReorder("a-reads", before="b-writes")
 
     locks.do(lambda book: let_pass(book, "a-reads", before="b-writes"))
     assert locks.requests["a-reads"].is_granted
@@ -140,7 +140,7 @@ def test_a_reader_that_wants_to_write_in_a_ring_is_found() -> None:
 
     cure = cure_for(locks, "a")
 
-    assert isinstance(cure, GiveWay)
+    assert isinstance(cure, DeadlockVictimChoice)
     assert cure.request_id in {"a-up", "b-repo"}
 
 
@@ -165,7 +165,7 @@ class Crowd:
         return False
 
     def is_in_a_ring(self) -> bool:
-        waits = Waits(self.locks.requests.values())
+        waits = WaitGraph(self.locks.requests.values())
         return any(waits.ring_of(scope) for scope in self._reached)
 
     def _take_one_more(self, agent: str) -> bool:
@@ -191,7 +191,7 @@ def test_waiting_is_no_deadlock() -> None:
 def rings_by_force(locks: MemoryLocks) -> set[str]:
     """The scopes that are in some ring, found by walking every edge there is."""
     following: dict[str, set[str]] = {}
-    for edge in Waits(locks.requests.values()).edges():
+    for edge in WaitGraph(locks.requests.values()).edges():
         following.setdefault(edge.scope, set()).add(edge.blocking_scope)
 
     def reaches(scope: str) -> bool:
@@ -213,7 +213,7 @@ def test_the_quick_search_finds_exactly_the_rings_there_are(seed: int) -> None:
         items = [(resource, dice.choice([READ, WRITE])) for resource in wanted]
         request = wanting(f"r{number}", *items, scope=f"s{dice.randrange(8)}", priority=dice.randrange(10))
         locks.do(partial(acquire, request=request, wait_ms=None))
-    waits = Waits(locks.requests.values())
+    waits = WaitGraph(locks.requests.values())
 
     assert {scope for scope in waits.scopes() if waits.ring_of(scope)} == rings_by_force(locks)
 
@@ -222,7 +222,7 @@ def test_a_thousand_who_wait_in_one_line_are_passed_once() -> None:
     locks = MemoryLocks()
     for number in range(1_000):
         take(locks, f"r{number}", "thing", WRITE, scope=f"agent-{number}")
-    waits = Waits(locks.requests.values())
+    waits = WaitGraph(locks.requests.values())
     looked_at = 0
 
     def counting(waiter: LockRequest, one: LockRequest, resource: str) -> bool:
@@ -231,6 +231,6 @@ def test_a_thousand_who_wait_in_one_line_are_passed_once() -> None:
         return is_against(waiter, one, resource)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ade.core.locks.deadlocks.is_against", counting)
+        patch.setattr("ade.locks.deadlocks.is_against", counting)
         assert waits.ring_of("agent-999") is None
     assert looked_at <= 2_000

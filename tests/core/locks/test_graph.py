@@ -6,9 +6,8 @@ from functools import partial
 
 import pytest
 
-from ade.core.locks.deadlocks import Edge, Waits
-from ade.core.locks.graph import nearest_edges, scopes_in_rings
-from ade.core.locks.verbs import acquire, upgrade
+from ade.locks.deadlocks import Edge, WaitGraph, nearest_edges, scopes_in_cycles
+from ade.locks.rules import acquire, upgrade
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 
@@ -43,11 +42,11 @@ def reached(edges: Iterable[Edge]) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("seed", range(60))
 def test_everybody_waits_for_the_same_ones_with_fewer_edges(seed: int) -> None:
     requests = crowd(seed).requests.values()
-    waits, nearest = Waits(requests), nearest_edges(requests)
+    waits, nearest = WaitGraph(requests), nearest_edges(requests)
 
     assert reached(nearest) == reached(waits.edges())
     assert {(edge.waiter, edge.blocker) for edge in nearest} <= {(edge.waiter, edge.blocker) for edge in waits.edges()}
-    assert {scope for scope in waits.scopes() if waits.ring_of(scope)} <= set(scopes_in_rings(nearest))
+    assert {scope for scope in waits.scopes() if waits.ring_of(scope)} <= set(scopes_in_cycles(nearest))
 
 
 def test_a_long_line_has_as_many_edges_as_waiters_and_nobody_in_it_is_suspected() -> None:
@@ -57,4 +56,4 @@ def test_a_long_line_has_as_many_edges_as_waiters_and_nobody_in_it_is_suspected(
     edges = nearest_edges(locks.requests.values())
 
     assert len(edges) == 299
-    assert scopes_in_rings(edges) == []
+    assert scopes_in_cycles(edges) == []

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ade.core.errors import LockLost, UpgradeDeadlock
-from ade.core.locks.records import FRONT, OVERTAKING, LockRequest, conflict, place_in_line
-from ade.core.locks.verbs import acquire, bury, downgrade, give_way, poll, release, renew, take_away, upgrade
-from ade.core.locks.wishes import LockMode
+from ade.errors import LockLost, UpgradeDeadlock
+from ade.locks.model import FRONT, OVERTAKING, LockRequest, conflict, place_in_line
+from ade.locks.modes import LockMode
+from ade.locks.rules import abort_victim, acquire, downgrade, force_release, poll, reap, release, renew, upgrade
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 RESOURCES = ("db:a", "db:b", "repo:c")
@@ -68,12 +68,12 @@ class LockMachine(RuleBasedStateMachine):
     @rule(number=pick)
     def take_by_force(self, number: int) -> None:
         if request := self.some(number):
-            self.locks.do(lambda book: take_away(book, request.id, reason="test", by="operator"))
+            self.locks.do(lambda book: force_release(book, request.id, reason="test", by="operator"))
 
     @rule(number=pick)
     def give_way(self, number: int) -> None:
         if request := self.some(number):
-            self.locks.do(lambda book: give_way(book, request.id, cycle=()))
+            self.locks.do(lambda book: abort_victim(book, request.id, cycle=()))
 
     @rule(ms=st.sampled_from([1, 1_000, 6_000, 16_000, 31_000]))
     def pass_time(self, ms: int) -> None:
@@ -86,7 +86,7 @@ class LockMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.locks.do(lambda book: bury(book, list(self.locks.requests)))
+        self.locks.do(lambda book: reap(book, list(self.locks.requests)))
 
     def alive(self) -> list[LockRequest]:
         steady = self.locks.steady_ms

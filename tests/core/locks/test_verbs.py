@@ -2,23 +2,22 @@
 
 import pytest
 
-from ade.core.errors import InvalidLock, LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
-from ade.core.locks.asking import WAITER_LEASE_MS, ask
-from ade.core.locks.limits import Crowd, LockLimits
-from ade.core.locks.records import LockState
-from ade.core.locks.verbs import (
+from ade.errors import InvalidLock, LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
+from ade.locks.model import LockLimits, LockLoad, LockState
+from ade.locks.modes import LockMode
+from ade.locks.requests import WAITER_LEASE_MS, validate_request
+from ade.locks.rules import (
+    abort_victim,
     acquire,
-    bury,
     downgrade,
-    give_way,
+    force_release,
     let_pass,
     poll,
+    reap,
     release,
     renew,
-    take_away,
     upgrade,
 )
-from ade.core.locks.wishes import LockMode
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 DB = "database:prod-db-01"
@@ -133,11 +132,11 @@ class TestTheLine:
 
     def test_only_so_many_may_wait(self, locks: MemoryLocks) -> None:
         take(locks, "a", (DB, WRITE))
-        crowd, limits = Crowd(waiting=3), LockLimits(waiters_per_resource=3)
+        crowd, limits = LockLoad(waiting=3), LockLimits(waiters_per_resource=3)
 
         with pytest.raises(TooManyLocks):
             locks.do(lambda b: acquire(b, wanting("b", (DB, WRITE)), wait_ms=None, crowd=crowd, limits=limits))
-        of_owner, owners = Crowd(of_owner=7), LockLimits(requests_per_owner=7)
+        of_owner, owners = LockLoad(of_owner=7), LockLimits(requests_per_owner=7)
         with pytest.raises(TooManyLocks):
             locks.do(lambda b: acquire(b, wanting("b", (REPO, READ)), wait_ms=None, crowd=of_owner, limits=owners))
 
@@ -146,7 +145,7 @@ class TestHowOftenOneMayAsk:
     LIMITS = LockLimits(acquires=2, acquires_per_ms=1_000)
 
     def ask(self, locks: MemoryLocks, name: str, wait_ms: int | None = None) -> object:
-        request = ask(id=name, owner="ada", scope=name, wanted=[(DB, WRITE)])
+        request = validate_request(id=name, owner="ada", scope=name, wanted=[(DB, WRITE)])
         crowd = locks.crowd(request)
         return locks.do(lambda book: acquire(book, request, wait_ms=wait_ms, crowd=crowd, limits=self.LIMITS))
 
@@ -192,7 +191,7 @@ class TestLeases:
         for _ in range(10):
             locks.pass_time(10_000)
             assert locks.do(lambda book: renew(book, "a")) is not None
-        locks.do(lambda book: bury(book, ["a"]))
+        locks.do(lambda book: reap(book, ["a"]))
 
         assert holding(locks) == {"a"}
         assert locks.requests["a"].heartbeats == 10
@@ -247,7 +246,7 @@ class TestSeveralAtOnce:
         assert holding(locks) == {"b"}
 
     def test_naming_one_twice_means_the_stricter_mode(self) -> None:
-        request = ask(id="x", owner="o", scope="s", wanted=[(DB, WRITE), (DB, READ)])
+        request = validate_request(id="x", owner="o", scope="s", wanted=[(DB, WRITE), (DB, READ)])
 
         assert [(item.resource, item.mode) for item in request.items] == [(DB, WRITE)]
 
@@ -256,12 +255,12 @@ class TestSeveralAtOnce:
     )
     def test_names_that_cannot_be_kept_are_refused(self, wanted: list[tuple[str, LockMode]]) -> None:
         with pytest.raises(InvalidLock):
-            ask(id="x", owner="o", scope="s", wanted=wanted)
+            validate_request(id="x", owner="o", scope="s", wanted=wanted)
 
     @pytest.mark.parametrize("ttl_ms", [0, 999, 3_600_001])
     def test_a_lease_is_neither_too_short_nor_too_long(self, ttl_ms: int) -> None:
         with pytest.raises(InvalidLock):
-            ask(id="x", owner="o", scope="s", wanted=[(DB, READ)], ttl_ms=ttl_ms)
+            validate_request(id="x", owner="o", scope="s", wanted=[(DB, READ)], ttl_ms=ttl_ms)
 
 
 class TestWideningAndNarrowing:
@@ -327,7 +326,7 @@ class TestOperators:
         take(locks, "a", (DB, WRITE))
         take(locks, "b", (DB, WRITE))
 
-        locks.do(lambda book: take_away(book, "a", reason="stuck since noon", by="ada"))
+        locks.do(lambda book: force_release(book, "a", reason="stuck since noon", by="ada"))
 
         assert holding(locks) == {"b"}
         lost = next(event for event in locks.events if event.type == "lock.lost")
@@ -337,7 +336,7 @@ class TestOperators:
         take(locks, "a", (DB, WRITE))
         take(locks, "b", (DB, WRITE))
         take(locks, "c", (DB, WRITE))
-        gone = locks.do(lambda book: give_way(book, "b", cycle=("a", "b")))
+        gone = locks.do(lambda book: abort_victim(book, "b", cycle=("a", "b")))
         assert gone is not None
         heard = locks.do(lambda book: poll(book, "b"))
         assert heard is not None

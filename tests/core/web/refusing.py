@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ade.core.web.problems import RequestRefused
+from ade.server.problems import RequestRefused
 
 
 def refused(call: Callable[[], object]) -> int | None:

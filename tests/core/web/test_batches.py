@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.errors import DependencyCycle, InvalidTask
-from ade.core.ids import uuid7
-from ade.core.records import Task
-from ade.core.task import admit
-from ade.core.web.batches import linked
+from ade.errors import DependencyCycle, InvalidTask
+from ade.tasks.api.requests import linked
+from ade.tasks.decisions import admit
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import Task
 
 NOW = 1_760_000_000_000
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ade.core.web.binding import base_url, hosts_of
-from ade.core.web.origins import LOOPBACK_HOSTS, check_host
+from ade.server.addresses import LOOPBACK_HOSTS, base_url, check_host, hosts_of
 from tests.core.web.refusing import refused
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.web.cookies import cookie_name, delete_cookie, read_cookie, set_cookie
+from ade.server.credentials import cookie_name, delete_cookie, read_cookie, set_cookie
 
 SECRET = "Q0zN2m3bW9nZ2VkIGJ5IG5vYm9keSBhdCBhbGwgLSBv"
 SAFE = "__Host-ade"

@@ -2,9 +2,8 @@
 
 import pytest
 
-from ade.core.web.addresses import counted_address
-from ade.core.web.credentials import Credentials, check_query, read_credentials
-from ade.core.web.origins import check_same_origin_write, origin_of
+from ade.server.addresses import check_same_origin_write, counted_address, origin_of
+from ade.server.credentials import Credentials, check_query, read_credentials
 from tests.core.web.refusing import refused
 
 SECRET = "Q0zN2m3bW9nZ2VkIGJ5IG5vYm9keSBhdCBhbGwgLSBv"

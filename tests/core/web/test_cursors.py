@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.web.cursors import read_cursor, write_cursor
-from ade.core.web.problems import RequestRefused
+from ade.server.pagination import read_cursor, write_cursor
+from ade.server.problems import RequestRefused
 
 FEW = settings(max_examples=50)
 positions = st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"), max_size=200)

@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.web.etags import (
-    ANY,
-    EntityTag,
-    check_write,
-    is_not_modified,
-    read_tags,
-    tag_of_content,
-    tag_of_version,
-)
-from ade.core.web.problems import RequestRefused
+from ade.server.etags import ANY, EntityTag, check_write, is_not_modified, read_tags, tag_of_content, tag_of_version
+from ade.server.problems import RequestRefused
 from tests.core.web.refusing import refused
 
 

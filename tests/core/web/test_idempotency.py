@@ -2,27 +2,29 @@
 
 import pytest
 
-from ade.core.web.idempotency import (
+from ade.server.idempotency import (
     MOST_BODY,
     RUNS_MS,
-    Answer,
-    KeptRequest,
-    Standing,
+    KeyStanding,
+    StoredRequest,
+    StoredResponse,
     again,
     fingerprint,
-    is_kept,
-    kept_answer,
+    is_storable,
     place_of,
     read_key,
     refusal,
     standing,
+    stored_response,
     task_key,
 )
-from ade.core.web.problems import RequestRefused
+from ade.server.problems import RequestRefused
 
 NOW = 1_000_000
-RUNNING = KeptRequest(fingerprint="f", holder="h", begun_at=NOW, runs_until=NOW + RUNS_MS)
-DONE = KeptRequest(fingerprint="f", holder="h", begun_at=NOW, runs_until=NOW + RUNS_MS, answer=Answer(status=201))
+RUNNING = StoredRequest(fingerprint="f", holder="h", begun_at=NOW, runs_until=NOW + RUNS_MS)
+DONE = StoredRequest(
+    fingerprint="f", holder="h", begun_at=NOW, runs_until=NOW + RUNS_MS, answer=StoredResponse(status=201)
+)
 
 
 @pytest.mark.parametrize(
@@ -66,42 +68,42 @@ def test_keys_of_two_accounts_are_two() -> None:
 @pytest.mark.parametrize(
     ("kept", "wanted", "steady", "expected"),
     [
-        (None, "f", NOW, Standing.FIRST),
-        (RUNNING, "f", NOW, Standing.RUNNING),
-        (RUNNING, "f", NOW + RUNS_MS - 1, Standing.RUNNING),
-        (RUNNING, "f", NOW + RUNS_MS, Standing.ABANDONED),
-        (RUNNING, "f", 5, Standing.ABANDONED),  # the steady clock began anew
-        (RUNNING, "g", NOW, Standing.OTHER),
-        (RUNNING, "g", NOW + RUNS_MS, Standing.OTHER),
-        (DONE, "f", NOW, Standing.REPEAT),
-        (DONE, "f", NOW + 10 * RUNS_MS, Standing.REPEAT),
-        (DONE, "g", NOW, Standing.OTHER),
+        (None, "f", NOW, KeyStanding.FIRST),
+        (RUNNING, "f", NOW, KeyStanding.RUNNING),
+        (RUNNING, "f", NOW + RUNS_MS - 1, KeyStanding.RUNNING),
+        (RUNNING, "f", NOW + RUNS_MS, KeyStanding.ABANDONED),
+        (RUNNING, "f", 5, KeyStanding.ABANDONED),  # the steady clock began anew
+        (RUNNING, "g", NOW, KeyStanding.OTHER),
+        (RUNNING, "g", NOW + RUNS_MS, KeyStanding.OTHER),
+        (DONE, "f", NOW, KeyStanding.REPEAT),
+        (DONE, "f", NOW + 10 * RUNS_MS, KeyStanding.REPEAT),
+        (DONE, "g", NOW, KeyStanding.OTHER),
     ],
 )
-def test_the_table(kept: KeptRequest | None, wanted: str, steady: int, expected: Standing) -> None:
+def test_the_table(kept: StoredRequest | None, wanted: str, steady: int, expected: KeyStanding) -> None:
     assert standing(kept, wanted, steady=steady) is expected
 
 
 def test_who_must_not_go_on_is_told_why() -> None:
-    assert refusal(Standing.OTHER).problem.status == 422
-    assert refusal(Standing.OTHER).problem.code == "idempotency_conflict"
-    assert refusal(Standing.RUNNING).problem.status == 409
+    assert refusal(KeyStanding.OTHER).problem.status == 422
+    assert refusal(KeyStanding.OTHER).problem.code == "idempotency_conflict"
+    assert refusal(KeyStanding.RUNNING).problem.status == 409
 
 
 def test_only_what_was_done_is_kept() -> None:
-    assert all(is_kept(status) for status in (200, 201, 202, 204, 303))
-    assert not any(is_kept(status) for status in (400, 401, 404, 409, 422, 429, 500, 503))
+    assert all(is_storable(status) for status in (200, 201, 202, 204, 303))
+    assert not any(is_storable(status) for status in (400, 401, 404, 409, 422, 429, 500, 503))
 
 
 def test_an_answer_is_kept_without_what_belongs_to_one_connection() -> None:
-    answer = Answer(status=201, headers={"Location": "/x", "Set-Cookie": "s", "Date": "d"}, body=b"{}")
+    answer = StoredResponse(status=201, headers={"Location": "/x", "Set-Cookie": "s", "Date": "d"}, body=b"{}")
 
-    assert kept_answer(answer) == Answer(status=201, headers={"location": "/x"}, body=b"{}")
-    assert again(kept_answer(answer)).headers == {"location": "/x", "idempotency-replayed": "true"}
+    assert stored_response(answer) == StoredResponse(status=201, headers={"location": "/x"}, body=b"{}")
+    assert again(stored_response(answer)).headers == {"location": "/x", "idempotency-replayed": "true"}
 
 
 def test_an_answer_too_large_to_be_kept_is_not_made_up() -> None:
-    large = kept_answer(Answer(status=201, headers={"Location": "/x"}, body=b"x" * (MOST_BODY + 1)))
+    large = stored_response(StoredResponse(status=201, headers={"Location": "/x"}, body=b"x" * (MOST_BODY + 1)))
 
     assert large.body is None
     with pytest.raises(RequestRefused) as refused:

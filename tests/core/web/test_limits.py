@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.web.bodies import check_media_type, choose_media_type, depth, read_json
-from ade.core.web.limits import RequestLimits, check_headers, check_length, check_parameters, check_size, check_target
-from ade.core.web.problems import RequestRefused
+from ade.server.problems import RequestRefused
+from ade.server.request_body import (
+    RequestLimits,
+    check_headers,
+    check_length,
+    check_media_type,
+    check_parameters,
+    check_size,
+    check_target,
+    choose_media_type,
+    depth,
+    read_json,
+)
 from tests.core.web.refusing import refused
 
 SMALL = RequestLimits(body_bytes=100, json_depth=5, target_chars=50, parameters=3, parameter_chars=10, headers=4)

@@ -2,13 +2,16 @@
 
 import pytest
 
-from ade.core.web.addresses import client_address, client_scheme, is_loopback, read_networks
-from ade.core.web.origins import (
+from ade.server.addresses import (
     LOOPBACK_HOSTS,
     check_host,
     check_same_origin_read,
     check_same_origin_write,
+    client_address,
+    client_scheme,
+    is_loopback,
     origin_of,
+    read_networks,
 )
 from tests.core.web.refusing import refused
 

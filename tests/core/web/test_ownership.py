@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.users import User, directory_of
-from ade.core.web.ownership import is_own
+from ade.accounts.authorization import is_own
+from ade.accounts.model import Caller, User, directory_of
 
 USERS = {
     user.id: user

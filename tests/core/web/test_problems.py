@@ -4,10 +4,13 @@ import json
 
 import pytest
 
-from ade.core import errors
-from ade.core.accounts.errors import NotAuthenticated, TooManyRequests
-from ade.core.errors import AdeError
-from ade.core.web.problems import (
+from ade import errors as ade_errors
+from ade.accounts.model import NotAuthenticated, TooManyRequests
+from ade.errors import AdeError
+from ade.server.problems import (
+    FAULTS,
+    STATUS_OF,
+    HttpFault,
     Problem,
     RequestRefused,
     problem_of_error,
@@ -17,7 +20,6 @@ from ade.core.web.problems import (
     retry_after,
     status_of,
 )
-from ade.core.web.statuses import FAULTS, STATUS_OF, Fault
 from tests.architecture.test_errors import all_errors
 
 
@@ -30,13 +32,13 @@ def test_every_error_has_a_status_of_its_own() -> None:
 
 
 def test_every_fault_has_a_line_and_those_that_share_a_code_share_the_status() -> None:
-    assert set(FAULTS) == set(Fault)
-    shared = {fault: FAULTS[fault][0] for fault in Fault if fault in STATUS_OF}
+    assert set(FAULTS) == set(HttpFault)
+    shared = {fault: FAULTS[fault][0] for fault in HttpFault if fault in STATUS_OF}
     assert shared == {fault: STATUS_OF[fault] for fault in shared}
 
 
 def test_an_error_becomes_a_problem() -> None:
-    problem = problem_of_error(errors.UnknownTask("no task 'x' exists")).with_instance("r-1")
+    problem = problem_of_error(ade_errors.UnknownTask("no task 'x' exists")).with_instance("r-1")
 
     assert json.loads(problem.body()) == {
         "type": "/problems/unknown_task",
@@ -55,7 +57,7 @@ def test_faults_of_the_server_tell_nothing_of_its_inside() -> None:
             problem = problem_of_error(error(secret))
             assert b"hunter2" not in problem.body()
             assert problem.detail
-    assert b"hunter2" not in problem_of_fault(Fault.INTERNAL, secret).body()
+    assert b"hunter2" not in problem_of_fault(HttpFault.INTERNAL, secret).body()
 
 
 def test_every_error_can_be_told() -> None:
@@ -72,7 +74,7 @@ def test_an_error_nobody_knows_is_a_fault_of_ours_and_an_heir_is_as_its_parent()
 
         code = "brand_new"
 
-    class Heir(errors.UnknownTask):
+    class Heir(ade_errors.UnknownTask):
         """A kind of task is missing."""
 
         code = "heir"
@@ -83,14 +85,14 @@ def test_an_error_nobody_knows_is_a_fault_of_ours_and_an_heir_is_as_its_parent()
 
 def test_members_for_programs_and_headers_for_clients() -> None:
     late = problem_of_error(TooManyRequests("too often", retry_after=2.2))
-    lock = problem_of_error(errors.LockRateLimited("too often", retry_after_ms=1500))
-    victim = problem_of_error(errors.DeadlockVictim("gave way", first_seq=7))
+    lock = problem_of_error(ade_errors.LockRateLimited("too often", retry_after_ms=1500))
+    victim = problem_of_error(ade_errors.DeadlockVictim("gave way", first_seq=7))
 
     assert (late.status, late.more, late.headers) == (429, {"retry_after": 2.2}, {"Retry-After": "3"})
     assert lock.headers == {"Retry-After": "2"}
     assert victim.members()["first_seq"] == 7
     assert "Bearer" in problem_of_error(NotAuthenticated()).headers["WWW-Authenticate"]
-    assert problem_of_error(errors.StoreUnavailable("at host x")).headers == {"Retry-After": "1"}
+    assert problem_of_error(ade_errors.StoreUnavailable("at host x")).headers == {"Retry-After": "1"}
 
 
 def test_no_member_takes_the_place_of_a_standard_one() -> None:
@@ -102,7 +104,7 @@ def test_no_member_takes_the_place_of_a_standard_one() -> None:
 
 
 def test_an_answer_can_be_read_whatever_was_asked_for() -> None:
-    problem = problem_of_error(errors.UnknownTask("no task '\udcff' exists"))
+    problem = problem_of_error(ade_errors.UnknownTask("no task '\udcff' exists"))
 
     assert json.loads(problem.body())["detail"] == "no task '?' exists"
 

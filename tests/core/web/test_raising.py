@@ -4,16 +4,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.accounts.errors import TooManyRequests
-from ade.core.errors import AdeError, DeadlockVictim, IdempotencyConflict, QueueFull, TaskCancelled
-from ade.core.web.etags import stale_precondition
-from ade.core.web.problems import RequestRefused, problem_of_error, problem_of_fault, refused_fields, status_of
-from ade.core.web.raising import ServerProblem, error_of, error_of_refusal, read_problem
-from ade.core.web.statuses import FAULTS, STATUS_OF, Fault
+from ade.accounts.model import TooManyRequests
+from ade.errors import AdeError, DeadlockVictim, IdempotencyConflict, QueueFull, TaskCancelled
+from ade.server.etags import stale_precondition
+from ade.server.problems import (
+    FAULTS,
+    STATUS_OF,
+    HttpFault,
+    RequestRefused,
+    ServerProblem,
+    error_of,
+    error_of_refusal,
+    problem_of_error,
+    problem_of_fault,
+    read_problem,
+    refused_fields,
+    status_of,
+)
 from tests.architecture.test_errors import all_errors
 
 _SERVER_FAULT = 500
-_ELSEWHERE = ("ade.cli.", "ade.agents.", "ade.http.")  # rooms that no operation enters
+_ELSEWHERE = (
+    "ade.cli.",
+    "ade.agents.background",
+    "ade.agents.runs",
+    "ade.agents.protocols",
+    "ade.server.",
+)  # no operation
 _ALL = sorted(all_errors(), key=lambda error: error.code)
 TOLD = [each for each in _ALL if status_of(each) < _SERVER_FAULT and not each.__module__.startswith(_ELSEWHERE)]
 OTHERS = [each for each in _ALL if each not in TOLD]
@@ -59,11 +76,11 @@ def test_what_helps_at_a_command_line_comes_with_it_and_apart(kind: type[AdeErro
     assert (sent(kind()).detail, sent(kind()).advice) == (kind().detail, kind.usual_advice)
 
 
-@pytest.mark.parametrize("fault", Fault)
-def test_every_refusal_of_http_has_an_error_too(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", HttpFault)
+def test_every_refusal_of_http_has_an_error_too(fault: HttpFault) -> None:
     error = error_of(problem_of_fault(fault, "because"))
     assert error.code == fault
-    if fault in STATUS_OF and fault is not Fault.INTERNAL:
+    if fault in STATUS_OF and fault is not HttpFault.INTERNAL:
         assert not isinstance(error, ServerProblem)
     else:
         assert isinstance(error, ServerProblem)
@@ -74,7 +91,7 @@ def test_a_refusal_without_a_server_is_the_same_error() -> None:
     error = error_of_refusal(stale_precondition(7))
     assert isinstance(error, ServerProblem)
     assert (error.code, error.status) == ("precondition_failed", 412)
-    assert isinstance(error_of_refusal(RequestRefused(Fault.IDEMPOTENCY_CONFLICT)), IdempotencyConflict)
+    assert isinstance(error_of_refusal(RequestRefused(HttpFault.IDEMPOTENCY_CONFLICT)), IdempotencyConflict)
     fields = error_of_refusal(refused_fields({"priority": "too large"}))
     assert isinstance(fields, ServerProblem)
     assert fields.problem is not None

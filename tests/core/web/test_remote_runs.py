@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.errors import PayloadTooLarge
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.outcome import Failed
-from ade.core.records import Task
-from ade.core.task import fail_run
-from ade.core.web.forms.work import FailRun, RunError
-from ade.core.web.remote_runs import GRACE_MS, end_of, failure_of, has_failed_so, is_late, run_ids
+from ade.errors import PayloadTooLarge
+from ade.tasks.decisions import fail_run
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed
+from ade.worker.api.requests import GRACE_MS, FailRun, RunError, end_of, failure_of, has_failed_so, is_late, run_ids
 
 NOW = 1_760_000_000_000
 texts = st.text(max_size=30)

@@ -5,24 +5,19 @@ from collections import Counter
 
 import pytest
 
-from ade.core.accounts.callers import Caller
-from ade.core.accounts.errors import NotAuthenticated
-from ade.core.accounts.permissions import FOR_PEOPLE, Permission, Role
-from ade.core.accounts.sessions import LoginSession
-from ade.core.accounts.users import User
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.web.access import Access
-from ade.core.web.origins import SAFE_METHODS
-from ade.core.web.rates import Traffic
-from ade.core.web.routes.table import ROUTE_OF, ROUTES
-from ade.core.web.routing import API, WIDE, Door, Route, Tag, access, check_access
+from ade.accounts.model import FOR_PEOPLE, Caller, LoginSession, NotAuthenticated, Permission, Role, User
+from ade.errors import NotPermitted
+from ade.server.addresses import SAFE_METHODS
+from ade.server.rate_limits import TrafficClass
+from ade.server.routes import ROUTE_OF, ROUTES
+from ade.server.routing import API, WIDE, AuthLevel, ETagUse, Route, RouteAccess, access, check_access
 
 # What everybody does about himself alone, so that no more than being known is needed.
 ABOUT_ONESELF = {
     "sign_in", "use_login_link", "confirm_session", "sign_out", "sign_out_everywhere", "change_own_password",
     "end_session", "create_own_token", "revoke_own_token",
 }  # fmt: skip
-NONE_ANSWERED = {Access.DENIED, Access.UNKNOWN}
+NONE_ANSWERED = {RouteAccess.DENIED, RouteAccess.UNKNOWN}
 
 
 def named(route: Route) -> str:
@@ -43,9 +38,9 @@ def test_every_line_is_whole(route: Route) -> None:
     assert route.summary[0].isupper()
     assert route.summary.endswith(".")
     assert route.needs <= set(Permission)
-    assert bool(route.needs) == (route.door is Door.PERMISSION)
+    assert bool(route.needs) == (route.door is AuthLevel.PERMISSION)
     assert route.others is None or route.others in Permission
-    assert route.traffic in Traffic
+    assert route.traffic in TrafficClass
     assert len(set(route.parameters)) == len(route.parameters)
 
 
@@ -54,37 +49,37 @@ def test_what_changes_something_takes_more_than_to_look(route: Route) -> None:
     assert route.method not in SAFE_METHODS
     assert route.path.startswith(API)
     if route.operation not in ABOUT_ONESELF:
-        assert route.door is Door.PERMISSION
-        assert access(route, Role.VIEWER) is Access.DENIED
-        assert access(route, None) is Access.UNKNOWN
+        assert route.door is AuthLevel.PERMISSION
+        assert access(route, Role.VIEWER) is RouteAccess.DENIED
+        assert access(route, None) is RouteAccess.UNKNOWN
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if not route.mutates], ids=named)
 def test_what_only_looks_takes_no_key_and_no_condition(route: Route) -> None:
     assert not route.takes_key
-    assert route.tag in (Tag.NONE, Tag.ANSWERED)
+    assert route.tag in (ETagUse.NONE, ETagUse.ANSWERED)
 
 
 def test_programs_never_vote_nor_administer() -> None:
     for route in ROUTES:
-        if route.door is Door.PERMISSION and (route.needs <= FOR_PEOPLE or route.traffic is Traffic.VOTE):
-            assert {access(route, role) for role in (Role.AGENT, Role.WORKER)} == {Access.DENIED}, route.operation
-    votes = {route.operation for route in ROUTES if route.traffic is Traffic.VOTE}
+        if route.door is AuthLevel.PERMISSION and (route.needs <= FOR_PEOPLE or route.traffic is TrafficClass.VOTE):
+            assert {access(route, role) for role in (Role.AGENT, Role.WORKER)} == {RouteAccess.DENIED}, route.operation
+    votes = {route.operation for route in ROUTES if route.traffic is TrafficClass.VOTE}
     assert votes >= {"respond_to_approval", "respond_to_approvals", "delegate_approval", "amend_approval"}
     assert all(ROUTE_OF[vote].needs == {Permission.VOTE} for vote in votes)
     for operation in ("revoke_approval", "create_delegation", "break_glass", "dismiss_request"):
-        assert access(ROUTE_OF[operation], Role.AGENT) is Access.DENIED
+        assert access(ROUTE_OF[operation], Role.AGENT) is RouteAccess.DENIED
 
 
 def test_an_admin_may_do_everything_and_nobody_nothing() -> None:
     for route in ROUTES:
-        assert access(route, Role.ADMIN) in (Access.ALLOWED, Access.OWN)
-        assert (access(route, Role.ADMIN) is Access.OWN) == (route.door in (Door.SELF, Door.SESSION))
-        assert (access(route, None) is Access.ALLOWED) == (route.door is Door.PUBLIC)
+        assert access(route, Role.ADMIN) in (RouteAccess.ALLOWED, RouteAccess.OWN)
+        assert (access(route, Role.ADMIN) is RouteAccess.OWN) == (route.door in (AuthLevel.SELF, AuthLevel.SESSION))
+        assert (access(route, None) is RouteAccess.ALLOWED) == (route.door is AuthLevel.PUBLIC)
 
 
 def test_what_is_public_is_a_short_list() -> None:
-    assert {route.operation for route in ROUTES if route.door is Door.PUBLIC} == {
+    assert {route.operation for route in ROUTES if route.door is AuthLevel.PUBLIC} == {
         "sign_in", "use_login_link", "get_liveness", "get_readiness", "get_openapi", "get_problem",
         "get_login_page", "get_login_script",
     }  # fmt: skip
@@ -110,32 +105,32 @@ def test_of_requests_with_a_password_not_even_a_hash_is_kept() -> None:
 @pytest.mark.parametrize(
     ("operation", "role", "expected"),
     [
-        ("list_tasks", Role.VIEWER, Access.ALLOWED),
-        ("cancel_task", Role.AGENT, Access.OWN),
-        ("cancel_task", Role.OPERATOR, Access.ALLOWED),
-        ("cancel_task", Role.REVIEWER, Access.DENIED),
-        ("run_bulk_action", Role.AGENT, Access.DENIED),
-        ("respond_to_approval", Role.REVIEWER, Access.ALLOWED),
-        ("respond_to_approval", Role.OPERATOR, Access.DENIED),
-        ("comment_on_approval", Role.AGENT, Access.ALLOWED),
-        ("claim_tasks", Role.WORKER, Access.ALLOWED),
-        ("claim_tasks", Role.AGENT, Access.DENIED),
-        ("acquire_locks", Role.AGENT, Access.ALLOWED),
-        ("force_release_lock", Role.AGENT, Access.DENIED),
-        ("break_glass", Role.OPERATOR, Access.DENIED),
-        ("list_tokens", Role.VIEWER, Access.OWN),
-        ("create_user", Role.OPERATOR, Access.DENIED),
-        ("get_me", Role.VIEWER, Access.OWN),
-        ("get_metrics", None, Access.UNKNOWN),
+        ("list_tasks", Role.VIEWER, RouteAccess.ALLOWED),
+        ("cancel_task", Role.AGENT, RouteAccess.OWN),
+        ("cancel_task", Role.OPERATOR, RouteAccess.ALLOWED),
+        ("cancel_task", Role.REVIEWER, RouteAccess.DENIED),
+        ("run_bulk_action", Role.AGENT, RouteAccess.DENIED),
+        ("respond_to_approval", Role.REVIEWER, RouteAccess.ALLOWED),
+        ("respond_to_approval", Role.OPERATOR, RouteAccess.DENIED),
+        ("comment_on_approval", Role.AGENT, RouteAccess.ALLOWED),
+        ("claim_tasks", Role.WORKER, RouteAccess.ALLOWED),
+        ("claim_tasks", Role.AGENT, RouteAccess.DENIED),
+        ("acquire_locks", Role.AGENT, RouteAccess.ALLOWED),
+        ("force_release_lock", Role.AGENT, RouteAccess.DENIED),
+        ("break_glass", Role.OPERATOR, RouteAccess.DENIED),
+        ("list_tokens", Role.VIEWER, RouteAccess.OWN),
+        ("create_user", Role.OPERATOR, RouteAccess.DENIED),
+        ("get_me", Role.VIEWER, RouteAccess.OWN),
+        ("get_metrics", None, RouteAccess.UNKNOWN),
     ],
 )
-def test_some_cells_of_the_matrix(operation: str, role: Role | None, expected: Access) -> None:
+def test_some_cells_of_the_matrix(operation: str, role: Role | None, expected: RouteAccess) -> None:
     assert access(ROUTE_OF[operation], role) is expected
 
 
 def test_every_role_is_of_use_and_every_permission_opens_something() -> None:
     for role in Role:
-        assert any(access(route, role) not in NONE_ANSWERED for route in ROUTES if route.door is Door.PERMISSION)
+        assert any(access(route, role) not in NONE_ANSWERED for route in ROUTES if route.door is AuthLevel.PERMISSION)
     assert {permission for route in ROUTES for permission in route.needs} == set(Permission)
 
 
@@ -148,9 +143,9 @@ def test_who_may_not_is_told_what_is_missing() -> None:
         check_access(vote, None)
     with pytest.raises(NotPermitted, match="bot has not the permission vote"):
         check_access(vote, bot)
-    assert check_access(vote, eve) is Access.ALLOWED
-    assert check_access(ROUTE_OF["get_me"], bot) is Access.OWN
-    assert check_access(ROUTE_OF["get_liveness"], None) is Access.ALLOWED
+    assert check_access(vote, eve) is RouteAccess.ALLOWED
+    assert check_access(ROUTE_OF["get_me"], bot) is RouteAccess.OWN
+    assert check_access(ROUTE_OF["get_liveness"], None) is RouteAccess.ALLOWED
 
 
 def test_a_token_is_not_enough_to_take_an_account_over() -> None:
@@ -160,8 +155,8 @@ def test_a_token_is_not_enough_to_take_an_account_over() -> None:
     for operation in ("change_own_password", "sign_out_everywhere"):
         with pytest.raises(NotPermitted, match="a token is not enough"):
             check_access(ROUTE_OF[operation], Caller(user=eve))
-        assert check_access(ROUTE_OF[operation], Caller(user=eve, session=session)) is Access.OWN
-        assert access(ROUTE_OF[operation], Role.AGENT) is Access.DENIED
+        assert check_access(ROUTE_OF[operation], Caller(user=eve, session=session)) is RouteAccess.OWN
+        assert access(ROUTE_OF[operation], Role.AGENT) is RouteAccess.DENIED
 
 
 def test_no_route_hides_one_that_comes_after_it() -> None:

@@ -4,11 +4,10 @@ import msgspec
 import pytest
 from msgspec import Raw, Struct, structs
 
-from ade.core.records import Task, Worker
-from ade.core.web.answers import Page
-from ade.core.web.hiding import hide
-from ade.core.web.seen import inside_of, seen
-from ade.core.web.wire import plan_of
+from ade.server.pagination import Page
+from ade.server.wire_direct import redacted, redaction_plan_of
+from ade.server.wire_format import mark_private, plan_of
+from ade.tasks.model import Task, Worker
 
 TASK = Task(id="t", name="greet", lease_until=7, waiting_on=3, args_digest="d", result=Raw(b"[1]"), created_at=5)
 WORKER = Worker(id="w", hostname="h", pid=1, started_at=2, version="0", heartbeat_until=9)
@@ -20,7 +19,7 @@ def over_the_wire(kind: object, record: object) -> object:
 
 
 def test_what_never_leaves_is_not_seen() -> None:
-    shown = seen(TASK)
+    shown = redacted(TASK)
     assert (shown.lease_until, shown.args_digest) == (None, None)
     assert structs.replace(shown, lease_until=7, args_digest="d") == TASK
     assert shown == over_the_wire(Task, TASK)
@@ -28,9 +27,9 @@ def test_what_never_leaves_is_not_seen() -> None:
 
 def test_inside_of_others_neither() -> None:
     page = Page(items=(TASK, TASK), next="x")
-    assert seen(page) == over_the_wire(Page[Task], page)
+    assert redacted(page) == over_the_wire(Page[Task], page)
     workers = Page(items=[WORKER])
-    assert seen(workers).items[0].heartbeat_until == 0
+    assert redacted(workers).items[0].heartbeat_until == 0
 
 
 class Kept(Struct, frozen=True):
@@ -48,12 +47,12 @@ class Needed(Struct, frozen=True):
 
 
 def test_hidden_fields_have_their_defaults_wherever_they_are() -> None:
-    hide(Kept, "secret")
+    mark_private(Kept, "secret")
     shelf = Shelf({"a": (Kept("x", "s"), Kept("y"))}, Kept("z", "s"))
-    assert seen(shelf) == Shelf({"a": (Kept("x"), Kept("y"))}, Kept("z")) == over_the_wire(Shelf, shelf)
+    assert redacted(shelf) == Shelf({"a": (Kept("x"), Kept("y"))}, Kept("z")) == over_the_wire(Shelf, shelf)
 
 
 def test_a_hidden_field_needs_a_default() -> None:
-    hide(Needed, "secret")
+    mark_private(Needed, "secret")
     with pytest.raises(TypeError, match=r"Needed\.secret is hidden"):
-        inside_of(Needed)
+        redaction_plan_of(Needed)

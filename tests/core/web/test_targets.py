@@ -6,11 +6,11 @@ from urllib.parse import parse_qsl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ade.core.lifecycle import Status
-from ade.core.web.forms.tasks import GetTask, ListTasks
-from ade.core.web.routes.table import ROUTE_OF
-from ade.core.web.targets import query_pairs, target_of
-from ade.http.router import Router
+from ade.server.endpoints import Router
+from ade.server.routes import ROUTE_OF
+from ade.server.routing import query_pairs, target_of
+from ade.tasks.api.requests import GetTask, ListTasks
+from ade.tasks.lifecycle import Status
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=50)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.admission import LAST_MOMENT
-from ade.core.web.times import read_time, write_time
+from ade.server.wire_format import read_time, write_time
+from ade.tasks.admission import LAST_MOMENT
 
 FEW = settings(max_examples=100)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.accounts.rates import RATES, Asking
-from ade.core.web.prefer import Preference, read_prefer, read_wait
-from ade.core.web.problems import RequestRefused
-from ade.core.web.rates import WEB_RATES, Limit, Traffic, check_rate, limit_of, rate_headers
+from ade.accounts.model import RATES, RateClass
+from ade.server.etags import Preference, read_prefer, read_wait
+from ade.server.problems import RequestRefused
+from ade.server.rate_limits import WEB_RATES, RateLimitRule, TrafficClass, check_rate, limit_of, rate_headers
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_wait_that_is_none_is_refused(text: str) -> None:
         read_wait(text)
 
 
-READS = Limit(name=Traffic.READ, count=600, period_ms=60_000)
+READS = RateLimitRule(name=TrafficClass.READ, count=600, period_ms=60_000)
 
 
 def test_who_is_let_through_learns_the_policy() -> None:
@@ -85,9 +85,9 @@ def test_who_is_refused_learns_when_to_come_again() -> None:
 
 
 def test_every_class_has_its_rate_but_probes() -> None:
-    assert set(Traffic) - set(WEB_RATES) == {Traffic.PROBE}
-    assert limit_of(Traffic.PROBE) is None
-    login = limit_of(Traffic.LOGIN)
+    assert set(TrafficClass) - set(WEB_RATES) == {TrafficClass.PROBE}
+    assert limit_of(TrafficClass.PROBE) is None
+    login = limit_of(TrafficClass.LOGIN)
     assert login is not None
-    assert (login.count, login.period_ms) == RATES[Asking.LOGIN]
-    assert login.key("ada") == f"{Asking.LOGIN}:ada"
+    assert (login.count, login.period_ms) == RATES[RateClass.LOGIN]
+    assert login.key("ada") == f"{RateClass.LOGIN}:ada"

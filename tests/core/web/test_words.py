@@ -9,19 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from ade.core.accounts.users import normal_id, normal_roles
-from ade.core.admission import check_name, check_queue_name
-from ade.core.agents import check_type
-from ade.core.capabilities import capabilities_of
-from ade.core.errors import AdeError, InvalidTask
-from ade.core.feeds.filters import parse_filter
-from ade.core.ids import is_task_id
-from ade.core.inbox.names import check_inbox_id
-from ade.core.locks.asking import check_namespace
-from ade.core.locks.wishes import is_lock_name
-from ade.core.rate import read_rate
-from ade.core.web.forms import words
-from ade.core.webhooks.matching import check_patterns
+from ade.accounts.model import normal_id, normal_roles
+from ade.agents.model import check_type
+from ade.common.rate_limit import read_rate
+from ade.errors import AdeError, InvalidTask
+from ade.events.filters import parse_filter
+from ade.locks.modes import is_lock_name
+from ade.locks.requests import check_namespace
+from ade.server import request_types
+from ade.tasks.admission import check_name, check_queue_name
+from ade.tasks.identifiers import check_inbox_id, is_task_id
+from ade.tasks.model import capabilities_of
+from ade.webhooks.model import check_patterns
 
 Check = Callable[[str], object]
 
@@ -41,19 +40,19 @@ def is_type(text: str) -> None:
 
 
 CHECKS: dict[str, tuple[Any, Check]] = {
-    "task name": (words.TaskName, check_name),
-    "queue": (words.QueueName, check_queue_name),
-    "namespace": (words.Namespace, check_namespace),
-    "task id": (words.TaskId, is_task_id),
-    "capability": (words.Capability, lambda text: capabilities_of([text], "it", InvalidTask)),
-    "type of an agent": (words.AgentType, is_type),
-    "rate": (words.RateText, lambda text: read_rate(text) is not None),
-    "type of event": (words.EventType, lambda text: parse_filter([("type", text)])),
-    "pattern of a webhook": (words.EventPattern, lambda text: check_patterns([text])),
-    "inbox": (words.InboxName, check_inbox_id),
-    "account": (words.AccountName, normal_id),
-    "role": (words.RoleName, lambda text: normal_roles([text])),
-    "lock": (words.LockName, is_lock_name),
+    "task name": (request_types.TaskName, check_name),
+    "queue": (request_types.QueueName, check_queue_name),
+    "namespace": (request_types.Namespace, check_namespace),
+    "task id": (request_types.TaskId, is_task_id),
+    "capability": (request_types.Capability, lambda text: capabilities_of([text], "it", InvalidTask)),
+    "type of an agent": (request_types.AgentType, is_type),
+    "rate": (request_types.RateText, lambda text: read_rate(text) is not None),
+    "type of event": (request_types.EventType, lambda text: parse_filter([("type", text)])),
+    "pattern of a webhook": (request_types.EventPattern, lambda text: check_patterns([text])),
+    "inbox": (request_types.InboxName, check_inbox_id),
+    "account": (request_types.AccountName, normal_id),
+    "role": (request_types.RoleName, lambda text: normal_roles([text])),
+    "lock": (request_types.LockName, is_lock_name),
 }
 
 
@@ -73,7 +72,7 @@ ASCII = st.text(st.characters(max_codepoint=0x7E, min_codepoint=0x20), max_size=
 def test_what_fits_is_taken(name: str, data: st.DataObject) -> None:
     kind, check = CHECKS[name]
     text = data.draw(st.from_regex(pattern_of(kind), fullmatch=True, alphabet=st.characters(codec="ascii")))
-    is_told_long = kind in (words.EventType, words.EventPattern) and len(text) > LONGEST
+    is_told_long = kind in (request_types.EventType, request_types.EventPattern) and len(text) > LONGEST
     assert is_told_long or accepts(check, text), text
 
 

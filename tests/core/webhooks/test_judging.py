@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.webhooks.judging import (
+from ade.webhooks.deliveries import (
     ATTEMPTS,
     DELAYS_MS,
     HOUR,
@@ -12,52 +12,52 @@ from ade.core.webhooks.judging import (
     MINUTE,
     SECOND,
     WEEK_MS,
-    Answer,
-    Health,
-    Step,
-    judge,
+    DeliveryResponse,
+    DeliveryStep,
+    WebhookHealth,
+    decide_delivery,
     retry_after_ms,
 )
 
 NOW = 1_760_000_000_000  # Thu, 09 Oct 2025 08:53:20 GMT
-WELL = Health()
+WELL = WebhookHealth()
 STATUSES = st.one_of(st.none(), st.integers(100, 599))
 
 
-def judged(answer: Answer, health: Health = WELL, attempt: int = 1) -> tuple[Step, int]:
-    judgement = judge(answer, health, attempt=attempt, now=NOW, dice=0.5)
+def judged(answer: DeliveryResponse, health: WebhookHealth = WELL, attempt: int = 1) -> tuple[DeliveryStep, int]:
+    judgement = decide_delivery(answer, health, attempt=attempt, now=NOW, dice=0.5)
     return judgement.step, judgement.delay_ms
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_every_2xx_is_good_even_in_the_last_attempt(status: int) -> None:
-    assert judged(Answer(status=status), attempt=ATTEMPTS) == (Step.DELIVERED, 0)
+    assert judged(DeliveryResponse(status=status), attempt=ATTEMPTS) == (DeliveryStep.DELIVERED, 0)
 
 
 def test_410_disables_at_once() -> None:
-    assert judged(Answer(status=410)) == (Step.DISABLE, 0)
+    assert judged(DeliveryResponse(status=410)) == (DeliveryStep.DISABLE, 0)
 
 
 @pytest.mark.parametrize("status", [100, 199, 301, 302, 307, 400, 401, 404, 409, 418, 422, 500, 501, 505, None])
 def test_all_else_is_tried_again_in_the_same_way(status: int | None) -> None:
-    assert judged(Answer(status=status, retry_after="7200")) == (Step.RETRY, 5 * SECOND)
+    assert judged(DeliveryResponse(status=status, retry_after="7200")) == (DeliveryStep.RETRY, 5 * SECOND)
 
 
 def test_the_schedule_is_that_of_standard_webhooks() -> None:
-    delays = [judged(Answer(status=500), attempt=attempt)[1] for attempt in range(1, ATTEMPTS)]
+    delays = [judged(DeliveryResponse(status=500), attempt=attempt)[1] for attempt in range(1, ATTEMPTS)]
 
     assert delays == list(DELAYS_MS)
     assert (ATTEMPTS, delays[0], delays[1], delays[-1]) == (10, 5 * SECOND, 5 * MINUTE, 24 * HOUR)
     assert sum(delays) == 75 * HOUR + 35 * MINUTE + 5 * SECOND
-    assert judged(Answer(status=500), attempt=ATTEMPTS) == (Step.GIVE_UP, 0)
+    assert judged(DeliveryResponse(status=500), attempt=ATTEMPTS) == (DeliveryStep.GIVE_UP, 0)
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_who_asks_for_patience_is_given_it(status: int) -> None:
-    assert judged(Answer(status=status, retry_after="120")) == (Step.RETRY, 120 * SECOND)
-    assert judged(Answer(status=status, retry_after="1")) == (Step.RETRY, 5 * SECOND)
-    assert judged(Answer(status=status, retry_after="999999999")) == (Step.RETRY, LONGEST_DELAY_MS)
-    assert judged(Answer(status=status, retry_after="120"), attempt=ATTEMPTS) == (Step.GIVE_UP, 0)
+    assert judged(DeliveryResponse(status=status, retry_after="120")) == (DeliveryStep.RETRY, 120 * SECOND)
+    assert judged(DeliveryResponse(status=status, retry_after="1")) == (DeliveryStep.RETRY, 5 * SECOND)
+    assert judged(DeliveryResponse(status=status, retry_after="999999999")) == (DeliveryStep.RETRY, LONGEST_DELAY_MS)
+    assert judged(DeliveryResponse(status=status, retry_after="120"), attempt=ATTEMPTS) == (DeliveryStep.GIVE_UP, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,22 +76,28 @@ def test_how_long_the_other_side_asks_to_wait(text: str, seconds: int) -> None:
 
 
 def test_a_week_of_nothing_but_failures_disables() -> None:
-    long_ago = Health(failing_since=NOW - WEEK_MS, failures=10)
+    long_ago = WebhookHealth(failing_since=NOW - WEEK_MS, failures=10)
 
-    assert judged(Answer(status=500), long_ago) == (Step.DISABLE, 0)
-    assert judged(Answer(error="no connection"), long_ago) == (Step.DISABLE, 0)
-    assert judged(Answer(status=200), long_ago) == (Step.DELIVERED, 0)
-    assert judged(Answer(status=500), Health(failing_since=NOW - WEEK_MS + 1, failures=99))[0] is Step.RETRY
-    assert judged(Answer(status=500), Health(failing_since=NOW - WEEK_MS, failures=2))[0] is Step.RETRY
+    assert judged(DeliveryResponse(status=500), long_ago) == (DeliveryStep.DISABLE, 0)
+    assert judged(DeliveryResponse(error="no connection"), long_ago) == (DeliveryStep.DISABLE, 0)
+    assert judged(DeliveryResponse(status=200), long_ago) == (DeliveryStep.DELIVERED, 0)
+    assert (
+        judged(DeliveryResponse(status=500), WebhookHealth(failing_since=NOW - WEEK_MS + 1, failures=99))[0]
+        is DeliveryStep.RETRY
+    )
+    assert (
+        judged(DeliveryResponse(status=500), WebhookHealth(failing_since=NOW - WEEK_MS, failures=2))[0]
+        is DeliveryStep.RETRY
+    )
 
 
 @given(st.lists(st.tuples(STATUSES, st.integers(0, WEEK_MS // 4)), max_size=30))
 @settings(max_examples=50)
 def test_one_good_answer_in_a_week_keeps_a_webhook_alive(history: list[tuple[int | None, int]]) -> None:
-    health, now, last_good = Health(), NOW, NOW
+    health, now, last_good = WebhookHealth(), NOW, NOW
     for status, pause in history:
         now += pause
-        answer = Answer(status=status)
+        answer = DeliveryResponse(status=status)
         health = health.after(answer, now=now)
         if answer.is_good:
             last_good = now
@@ -100,10 +106,10 @@ def test_one_good_answer_in_a_week_keeps_a_webhook_alive(history: list[tuple[int
 
 
 def test_good_answers_are_written_down_once_a_minute() -> None:
-    health = Health().after(Answer(status=200), now=NOW)
+    health = WebhookHealth().after(DeliveryResponse(status=200), now=NOW)
 
-    assert health.after(Answer(status=204), now=NOW + MINUTE - 1) is health
-    assert health.after(Answer(status=204), now=NOW + MINUTE).succeeded_at == NOW + MINUTE
+    assert health.after(DeliveryResponse(status=204), now=NOW + MINUTE - 1) is health
+    assert health.after(DeliveryResponse(status=204), now=NOW + MINUTE).succeeded_at == NOW + MINUTE
 
 
 @given(STATUSES, st.integers(1, 12), st.floats(0, 1, exclude_max=True), st.text(max_size=10))
@@ -111,9 +117,11 @@ def test_good_answers_are_written_down_once_a_minute() -> None:
 def test_a_delay_is_never_far_from_the_schedule(
     status: int | None, attempt: int, dice: float, retry_after: str
 ) -> None:
-    judgement = judge(Answer(status=status, retry_after=retry_after), WELL, attempt=attempt, now=NOW, dice=dice)
+    judgement = decide_delivery(
+        DeliveryResponse(status=status, retry_after=retry_after), WELL, attempt=attempt, now=NOW, dice=dice
+    )
 
-    assert (judgement.step is Step.RETRY) == (judgement.delay_ms > 0)
+    assert (judgement.step is DeliveryStep.RETRY) == (judgement.delay_ms > 0)
     assert judgement.delay_ms <= 1.1 * LONGEST_DELAY_MS
-    if judgement.step is Step.RETRY:
+    if judgement.step is DeliveryStep.RETRY:
         assert judgement.delay_ms >= 0.9 * DELAYS_MS[attempt - 1]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.events import Event
-from ade.core.webhooks.errors import InvalidWebhook
-from ade.core.webhooks.matching import check_patterns, matches
-from ade.core.webhooks.messages import FACTS, LARGEST_BODY, body_of
+from ade.errors import InvalidWebhook
+from ade.events.model import Event
+from ade.webhooks.deliveries import FACTS, LARGEST_BODY, body_of
+from ade.webhooks.model import check_patterns, matches
 
 TASK = "01900000-0000-7000-8000-000000000001"
 VALUES = st.recursive(

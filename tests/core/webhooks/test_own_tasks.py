@@ -2,10 +2,11 @@
 
 import pytest
 
-from ade.core.admission import check_task
-from ade.core.errors import InvalidTask
-from ade.core.records import SYSTEM, Task
-from ade.core.webhooks.names import DELIVER
+from ade.accounts.model import SYSTEM
+from ade.errors import InvalidTask
+from ade.tasks.admission import check_task
+from ade.tasks.identifiers import DELIVER
+from ade.tasks.model import Task
 
 ID = "01900000-0000-7000-8000-000000000001"
 

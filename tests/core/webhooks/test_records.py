@@ -4,26 +4,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.events import Event
-from ade.core.ids import is_task_id, uuid7
-from ade.core.task import admit
-from ade.core.webhooks.deliveries import (
+from ade.errors import InvalidWebhook
+from ade.events.model import Event
+from ade.tasks.decisions import admit
+from ade.tasks.identifiers import DELIVER, is_own, is_task_id, uuid7
+from ade.webhooks.deliveries import (
     LONGEST_EXCERPT,
-    MOST_ATTEMPTS_KEPT,
-    MOST_KEPT,
+    MAX_DELIVERIES,
+    MAX_STORED_ATTEMPTS,
     READ_BYTES,
+    DeliveryDecision,
+    DeliveryResponse,
+    DeliveryStep,
     attempted,
     cleaned,
     new_delivery,
     oldest_beyond,
+    orders_of,
+    replay_order,
     replayed,
 )
-from ade.core.webhooks.errors import InvalidWebhook
-from ade.core.webhooks.judging import Answer, Judgement, Step
-from ade.core.webhooks.names import DELIVER, is_own
-from ade.core.webhooks.orders import orders_of, replay_order
-from ade.core.webhooks.records import LONGEST_OVERLAP_MS, Secret, Webhook, check_webhook, disabled, enabled, rotated
-from ade.core.webhooks.signatures import secret_of
+from ade.webhooks.model import LONGEST_OVERLAP_MS, Secret, Webhook, check_webhook, disabled, enabled, rotated
+from ade.webhooks.signatures import secret_of
 
 NOW = 1_760_000_000_000
 FIRST, SECOND, THIRD, FOURTH = (secret_of(bytes([number]) * 32) for number in range(4))
@@ -131,15 +133,15 @@ def test_the_same_event_makes_the_same_task_and_another_one_does_not() -> None:
 def test_what_is_kept_of_a_delivery_has_bounds() -> None:
     delivery = new_delivery("w1", event(), now=NOW)
     for number in range(1, 40):
-        answer = cleaned(Answer(status=500, error="e" * 9_000, excerpt=b"x" * 9_000), [])
-        again = Judgement(step=Step.RETRY, reason="it answered 500", delay_ms=5)
+        answer = cleaned(DeliveryResponse(status=500, error="e" * 9_000, excerpt=b"x" * 9_000), [])
+        again = DeliveryDecision(step=DeliveryStep.RETRY, reason="it answered 500", delay_ms=5)
         delivery = attempted(delivery, answer, again, number=number, now=NOW)
 
-    assert [attempt.number for attempt in delivery.attempts] == list(range(40 - MOST_ATTEMPTS_KEPT, 40))
+    assert [attempt.number for attempt in delivery.attempts] == list(range(40 - MAX_STORED_ATTEMPTS, 40))
     assert {len(attempt.excerpt) for attempt in delivery.attempts} == {LONGEST_EXCERPT}
     assert {len(attempt.error) for attempt in delivery.attempts} == {LONGEST_EXCERPT}
     assert delivery.next_at == NOW + 5
-    many = [new_delivery("w1", event(seq), now=NOW) for seq in range(MOST_KEPT + 3)]
+    many = [new_delivery("w1", event(seq), now=NOW) for seq in range(MAX_DELIVERIES + 3)]
     assert {each.seq for each in oldest_beyond(many)} == {0, 1, 2}
 
 
@@ -148,7 +150,7 @@ def test_what_is_kept_of_a_delivery_has_bounds() -> None:
 def test_no_secret_comes_back_wherever_it_stands(place: int, secret: str) -> None:
     content = (b"." * place + secret.encode() + b"\r\n\x00" + b"." * READ_BYTES)[:READ_BYTES]
 
-    shown = cleaned(Answer(status=400, excerpt=content), [FIRST]).excerpt.decode()
+    shown = cleaned(DeliveryResponse(status=400, excerpt=content), [FIRST]).excerpt.decode()
 
     assert secret[-20:] not in shown
     assert secret[:20] not in shown
@@ -156,6 +158,6 @@ def test_no_secret_comes_back_wherever_it_stands(place: int, secret: str) -> Non
 
 
 def test_bytes_that_are_no_text_are_shown_all_the_same() -> None:
-    shown = cleaned(Answer(status=400, excerpt=b"\xff\xfe<b>\x1b[31m no\r\nno </b>"), []).excerpt.decode()
+    shown = cleaned(DeliveryResponse(status=400, excerpt=b"\xff\xfe<b>\x1b[31m no\r\nno </b>"), []).excerpt.decode()
 
     assert shown == "\ufffd\ufffd<b> [31m no  no </b>"

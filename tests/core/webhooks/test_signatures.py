@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.webhooks.errors import InvalidSignature, InvalidWebhook
-from ade.core.webhooks.signatures import SIGNATURE, TIMESTAMP, key_of, secret_of, signed_headers, verify
+from ade.errors import InvalidSignature, InvalidWebhook
+from ade.webhooks.signatures import SIGNATURE, TIMESTAMP, key_of, secret_of, signed_headers, verify
 
 OLD, NEW = secret_of(b"old key of at least 24 bytes"), secret_of(b"new key of at least 24 bytes")
 NOW = 1_674_087_231

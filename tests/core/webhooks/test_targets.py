@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.webhooks.addresses import PUBLIC, Reach, check_address, networks_of
-from ade.core.webhooks.errors import AddressRefused, InvalidWebhook
-from ade.core.webhooks.targets import Target, check_url, secrets_in_url
+from ade.errors import AddressRefused, InvalidWebhook
+from ade.webhooks.destinations import (
+    PUBLIC,
+    NetworkPolicy,
+    WebhookUrl,
+    check_address,
+    check_url,
+    networks_of,
+    secrets_in_url,
+)
 
-AT_HOME = Reach(allow_http=True, allowed=networks_of(["127.0.0.0/8", "::1/128", "10.1.0.0/16"]))
+AT_HOME = NetworkPolicy(allow_http=True, allowed=networks_of(["127.0.0.0/8", "::1/128", "10.1.0.0/16"]))
 
 INSIDE = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1"),
@@ -78,7 +85,7 @@ def test_networks_can_be_allowed_and_refused() -> None:
     for address in ("10.2.0.1", "169.254.169.254", "::ffff:127.0.0.1"):
         with pytest.raises(AddressRefused):
             check_address(address, AT_HOME)
-    own = Reach(allowed=networks_of(["0.0.0.0/0"]), refused=networks_of(["8.8.8.0/24"]))
+    own = NetworkPolicy(allowed=networks_of(["0.0.0.0/0"]), refused=networks_of(["8.8.8.0/24"]))
     with pytest.raises(AddressRefused, match="settings"):
         check_address("8.8.8.8", own)
     with pytest.raises(InvalidWebhook, match="no network"):
@@ -86,7 +93,7 @@ def test_networks_can_be_allowed_and_refused() -> None:
 
 
 def test_a_url_is_taken_apart_once() -> None:
-    assert check_url("https://Hooks.Example.org.:8443?a=b/c@d") == Target(
+    assert check_url("https://Hooks.Example.org.:8443?a=b/c@d") == WebhookUrl(
         scheme="https", host="hooks.example.org", port=8443, path="/?a=b/c@d"
     )
     target = check_url("HTTPS://example.org/a/b?c=%20&d=@")
@@ -146,7 +153,7 @@ def test_whatever_is_written_leads_outside_or_nowhere(rest: str) -> None:
 def test_at_home_more_is_allowed() -> None:
     assert check_url("http://localhost:8080/x", AT_HOME).origin == "http://localhost:8080"
     assert check_url("http://127.0.0.1/", AT_HOME).port == 80
-    assert check_url("https://example.org:444/", Reach(ports=frozenset({444}))).port == 444
+    assert check_url("https://example.org:444/", NetworkPolicy(ports=frozenset({444}))).port == 444
     with pytest.raises(InvalidWebhook, match="https, not with http"):
         check_url("http://example.org/", PUBLIC)
 

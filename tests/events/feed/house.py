@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from ade.core.events import Event
-from ade.core.feeds.filters import EVERYTHING, EventFilter
-from ade.core.feeds.items import Batch, Heartbeat, Item
-from ade.core.records import Queue
-from ade.events.feed import EventFeed, FeedOptions, Subscription
-from ade.ports import Stores
+from ade.events.feed import EventFeed
+from ade.events.feed_items import EventBatch, FeedHeartbeat, Item
+from ade.events.filters import EVERYTHING, EventFilter
+from ade.events.hub import FeedOptions, Subscription
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.tasks.model import Queue
 from tests.conformance.clock import StoryClock
 
 SMALL = FeedOptions(ring=4, pending=3, page=2, readers=2, heartbeat_s=15)
@@ -67,7 +68,7 @@ class House:
     async def join(self, *types: str) -> Subscription:
         """One who is live, and wants what happens from now on."""
         subscription = self.subscribe(*types)
-        assert await self.read(subscription) == [Heartbeat(self.feed.position)]
+        assert await self.read(subscription) == [FeedHeartbeat(self.feed.position)]
         assert subscription.is_live
         return subscription
 
@@ -82,4 +83,4 @@ async def settle() -> None:
 
 
 def seqs(items: Sequence[Item]) -> list[int]:
-    return [entry.seq for item in items if isinstance(item, Batch) for entry in item.entries]
+    return [entry.seq for item in items if isinstance(item, EventBatch) for entry in item.entries]

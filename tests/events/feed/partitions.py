@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ade.core.events import Event
+from ade.events.model import Event
 from tests.conformance.clock import StoryClock
 
 

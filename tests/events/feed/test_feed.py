@@ -4,15 +4,16 @@ import asyncio
 
 import pytest
 
-from ade.core.errors import StoreUnavailable
-from ade.core.events import Event
-from ade.core.feeds.filters import EventFilter
-from ade.core.feeds.items import Batch, End, Gap, Heartbeat
-from ade.core.records import Queue, Task
-from ade.events.feed import EventFeed, FeedOptions, kept_since
-from ade.ports import Stores
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
+from ade.errors import StoreUnavailable
+from ade.events.feed import EventFeed, available_since
+from ade.events.feed_items import EventBatch, FeedEnd, FeedHeartbeat, Gap
+from ade.events.filters import EventFilter
+from ade.events.hub import FeedOptions
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.tasks.enqueue import enqueue
+from ade.tasks.model import Queue, Task
+from ade.tasks.payloads import Payloads
 from tests.conformance.clock import StoryClock
 from tests.events.feed.house import KEPT_S, House, seqs, settle
 
@@ -26,7 +27,7 @@ async def test_a_subscriber_gets_what_happens_from_now_on(house: House) -> None:
     await house.happen("task.created", "task.claimed")
     await house.feed.step()
     subscription = house.subscribe()
-    assert await house.read(subscription) == [Heartbeat(2)]
+    assert await house.read(subscription) == [FeedHeartbeat(2)]
     await house.happen("task.succeeded")
     await house.feed.step()
     assert await house.read_seqs(subscription) == [3]
@@ -218,7 +219,7 @@ async def test_heartbeats_come_when_nothing_else_does(house: House, clock: Story
     clock.advance(10)
     assert house.feed.beat() == 1
     assert house.feed.beat() == 0
-    assert await house.read(quiet) == [Heartbeat(2)]  # it may go on behind an event that it did not want
+    assert await house.read(quiet) == [FeedHeartbeat(2)]  # it may go on behind an event that it did not want
     assert await house.read_seqs(busy) == [2]
 
 
@@ -227,9 +228,9 @@ async def test_before_the_log_was_read_there_are_heartbeats_without_a_place(hous
     subscription = house.subscribe()
     clock.advance(20)
     house.feed.beat()
-    assert await house.read(subscription) == [Heartbeat(None)]
+    assert await house.read(subscription) == [FeedHeartbeat(None)]
     await house.feed.step()
-    assert await house.read(subscription) == [Heartbeat(1)]
+    assert await house.read(subscription) == [FeedHeartbeat(1)]
     await house.happen("alert")
     await house.feed.step()
     assert await house.read_seqs(subscription) == [2]
@@ -242,10 +243,10 @@ async def test_everybody_gets_an_end_behind_what_waits(house: House) -> None:
     await house.feed.step()
     house.feed.close("shutdown")
     [batch, end] = await house.read(live)
-    assert isinstance(batch, Batch)
-    assert end == End("shutdown")
-    assert await house.read(late) == [End("shutdown")]
-    assert await house.read(house.subscribe(after=0)) == [End("shutdown")]
+    assert isinstance(batch, EventBatch)
+    assert end == FeedEnd("shutdown")
+    assert await house.read(late) == [FeedEnd("shutdown")]
+    assert await house.read(house.subscribe(after=0)) == [FeedEnd("shutdown")]
     assert [item async for item in live] == []
 
 
@@ -269,10 +270,10 @@ async def test_a_running_feed_hears_of_new_tasks_by_itself(stores: Stores, clock
         await settle()
         await enqueue(stores, Payloads(stores.blobs), [Task(id="01900000-0000-7000-8000-000000000001", name="work")])
         item = await asyncio.wait_for(waiting, 60)
-        assert isinstance(item, Batch)
+        assert isinstance(item, EventBatch)
         assert b"event: task.created\n" in item.text
         house.feed.close("shutdown")
-        assert [each async for each in subscription] == [End("shutdown")]
+        assert [each async for each in subscription] == [FeedEnd("shutdown")]
     await asyncio.wait_for(running, 60)
 
 
@@ -281,7 +282,7 @@ async def test_a_feed_that_is_cancelled_ends_all_subscriptions(house: House) -> 
     subscription = house.subscribe(after=0)
     await settle()
     running.cancel()
-    assert [item async for item in subscription] == [End("the event feed was stopped")]
+    assert [item async for item in subscription] == [FeedEnd("the event feed was stopped")]
     with pytest.raises(asyncio.CancelledError):
         await running
 
@@ -358,8 +359,8 @@ async def test_a_page_that_could_not_be_read_is_asked_for_again(house: House) ->
 
 
 def test_what_is_nearly_old_enough_to_be_trimmed_is_not_relied_on(clock: StoryClock) -> None:
-    assert kept_since(clock, 3_600)() == clock.now() - 3_540_000
-    assert kept_since(clock, 10)() == clock.now() - 5_000
+    assert available_since(clock, 3_600)() == clock.now() - 3_540_000
+    assert available_since(clock, 10)() == clock.now() - 5_000
 
 
 @pytest.mark.parametrize("wrong", [{"ring": 0}, {"heartbeat_s": -1}, {"pace_s": 2.0, "poll_s": 1.0}])
@@ -372,7 +373,7 @@ def test_wrong_options_are_refused_at_the_start(wrong: dict[str, float]) -> None
 async def test_whatever_keeps_the_log_from_being_read_the_feed_goes_on_afterwards(
     house: House, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    monkeypatch.setattr("ade.events.feed.feed._PATIENCE_S", 0.01)
+    monkeypatch.setattr("ade.events.feed._PATIENCE_S", 0.01)
     log = Flaky(house)
     log.fails, log.error = True, error
     feed = feed_on(log, house)
@@ -385,5 +386,5 @@ async def test_whatever_keeps_the_log_from_being_read_the_feed_goes_on_afterward
             item = await anext(subscription)
     feed.close("it is over")
     await running
-    assert isinstance(item, Batch)
+    assert isinstance(item, EventBatch)
     assert [event.type for event in item.events] == ["task.created"]

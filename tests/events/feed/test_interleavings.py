@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ade.core.events import Event
-from ade.core.feeds.filters import compile_filter
-from ade.core.feeds.items import Gap, Heartbeat, Item
-from ade.events.feed import FeedOptions, Subscription
+from ade.events.feed_items import FeedHeartbeat, Gap, Item
+from ade.events.filters import compile_filter
+from ade.events.hub import FeedOptions, Subscription
+from ade.events.model import Event
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.events.feed.house import KEPT_S, House, seqs
@@ -51,7 +51,7 @@ class Reader:
             for seq in seqs([item]):
                 assert seq > (self.last or 0), "an event came twice, or too late"
                 self.last = seq
-            if isinstance(item, Heartbeat) and item.seq is not None:
+            if isinstance(item, FeedHeartbeat) and item.seq is not None:
                 assert item.seq >= (self.last or 0)
                 self.last = item.seq
 

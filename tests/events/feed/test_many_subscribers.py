@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 
-from ade.core.events import Event
-from ade.core.feeds.filters import compile_filter
-from ade.core.feeds.items import End
-from ade.events.feed import EventFeed, FeedOptions, Subscription
-from ade.ports import Stores
+from ade.events.feed import EventFeed
+from ade.events.feed_items import FeedEnd
+from ade.events.filters import compile_filter
+from ade.events.hub import FeedOptions, Subscription
+from ade.events.model import Event
+from ade.stores.ports import Stores
 from tests.conformance.clock import StoryClock
 from tests.events.feed.house import House, seqs
 
@@ -80,6 +81,6 @@ async def test_a_thousand_subscribers_get_everything_they_want(stores: Stores, c
     for subscription, got in zip(subscriptions, taken, strict=True):
         matches = compile_filter(subscription.wanted)
         assert got == [event.seq for event in everything if matches(event)]
-        assert await anext(subscription) == End("shutdown")
+        assert await anext(subscription) == FeedEnd("shutdown")
     assert log.reads < SUBSCRIBERS
     assert len(house.feed) == 0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ade.core.feeds.items import Gap, Heartbeat, Item
-from ade.events.feed import FeedOptions
-from ade.events.feed.feed import _TOPICS
-from ade.ports import Stores
+from ade.events.feed import _TOPICS
+from ade.events.feed_items import FeedHeartbeat, Gap, Item
+from ade.events.hub import FeedOptions
+from ade.stores.ports import Stores
 from ade.stores.wakeups import TOPICS
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
@@ -34,7 +34,7 @@ async def test_a_slow_partition_is_waited_for(house: House, log: PartitionedLog)
     log.write(10)
     await house.feed.step()  # what is newest may not be told yet
     subscription = house.subscribe()
-    assert await house.read(subscription) == [Heartbeat(0)]
+    assert await house.read(subscription) == [FeedHeartbeat(0)]
     log.write(8)
     log.promise(9)
     await house.feed.step()

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from ade.wiring import open_audit, open_stores
+from ade.composition.stores import open_audit, open_stores
 
 
 async def main(url: str, audit_url: str | None) -> None:

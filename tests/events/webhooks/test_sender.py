@@ -14,21 +14,16 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Receiver
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from ade.core.webhooks.addresses import PUBLIC, REFUSED, Reach, networks_of
-from ade.core.webhooks.deliveries import READ_BYTES
-from ade.core.webhooks.judging import Answer, Step
-from ade.core.webhooks.orders import Order
-from ade.core.webhooks.targets import Target, check_url
-from ade.events.webhooks.resolving import Resolver
-from ade.events.webhooks.sender import HEAD_BYTES, HttpSender
-from ade.governance.webhooks.delivering import deliver
-from ade.governance.webhooks.keeping import create, rotate
-from ade.governance.webhooks.sending import Message, Sender
-from ade.wiring import open_stores
+from ade.composition.stores import open_stores
+from ade.webhooks.deliveries import READ_BYTES, DeliveryResponse, DeliveryStep, DeliveryTaskArguments
+from ade.webhooks.delivery import WebhookMessage, WebhookSender, deliver
+from ade.webhooks.destinations import PUBLIC, REFUSED, NetworkPolicy, WebhookUrl, check_url, networks_of
+from ade.webhooks.sender import HEAD_BYTES, DnsResolver, HttpSender
+from ade.webhooks.service import create, rotate
 from tests.net.servers import Server, Visit, answer, serving
 from tests.servers.certificates import MISSING_OPENSSL, make_certificate, openssl
 
-HOME = Reach(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))
+HOME = NetworkPolicy(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))
 NAME = "hooks.example.invalid"  # no name service knows it: who resolves once more finds nothing
 SOON = 1.5
 Behaviour = Callable[[Server, Visit], Awaitable[None]]
@@ -57,16 +52,18 @@ def saying(*parts: bytes, then_wait: bool = False) -> Behaviour:
     return behave
 
 
-def message(port: int, host: str = NAME, path: str = "/hook?key=s3cret", scheme: str = "http") -> Message:
-    target = Target(scheme=scheme, host=host, port=port, path=path)
-    return Message(target=target, headers={"content-type": "application/json", "webhook-id": "msg_1"}, body=b"{}")
+def message(port: int, host: str = NAME, path: str = "/hook?key=s3cret", scheme: str = "http") -> WebhookMessage:
+    target = WebhookUrl(scheme=scheme, host=host, port=port, path=path)
+    return WebhookMessage(
+        target=target, headers={"content-type": "application/json", "webhook-id": "msg_1"}, body=b"{}"
+    )
 
 
 def sender(*answers: Sequence[str], total_s: float = 20.0, connect_s: float = 10.0) -> HttpSender:
     return HttpSender(resolve=Names(*(answers or (["127.0.0.1"],))), total_s=total_s, connect_s=connect_s)
 
 
-async def sent(behave: Behaviour, **options: float) -> Answer:
+async def sent(behave: Behaviour, **options: float) -> DeliveryResponse:
     async with serving(behave) as server:
         return await sender(**options).send(message(server.port), HOME)
 
@@ -181,7 +178,7 @@ async def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.Monke
 async def test_numbers_that_only_some_programs_read_as_addresses_lead_nowhere(url: str) -> None:
     """The rules refuse such a URL. Should one come here all the same, it is a name, and the name's answer is judged."""
     host = url.removeprefix("http://").rstrip("/")
-    answered = await HttpSender(resolve=Resolver()).send(message(80, host=host), PUBLIC)
+    answered = await HttpSender(resolve=DnsResolver()).send(message(80, host=host), PUBLIC)
 
     assert answered.status is None
 
@@ -253,7 +250,7 @@ async def test_what_is_no_answer_is_told_without_the_secret_path(said: bytes) ->
 
 
 async def test_a_name_without_an_address_and_one_where_nobody_listens() -> None:
-    nowhere = await HttpSender(resolve=Resolver()).send(message(443), PUBLIC)
+    nowhere = await HttpSender(resolve=DnsResolver()).send(message(443), PUBLIC)
     nobody = await sender(["127.0.0.1"]).send(message(1), HOME)
 
     assert (nowhere.status, "leads to no address" in nowhere.error) == (None, True)
@@ -313,12 +310,14 @@ async def test_an_independent_reader_believes_what_was_sent_and_nothing_else() -
     async with serving(saying(answer())) as server:
         webhook = await create(stores, f"http://127.0.0.1:{server.port}/in", ["*"], actor="root", reach=HOME)
         webhook = await rotate(stores, webhook.id, actor="root")  # the old one signs too
-        one: Sender = sender()
+        one: WebhookSender = sender()
         seq = await stores.events.last_seq()
 
-        judgement = await deliver(stores, one, Order(webhook_id=webhook.id, seq=seq), attempt=1, dice=0.5, reach=HOME)
+        judgement = await deliver(
+            stores, one, DeliveryTaskArguments(webhook_id=webhook.id, seq=seq), attempt=1, dice=0.5, reach=HOME
+        )
 
-        assert judgement.step is Step.DELIVERED
+        assert judgement.step is DeliveryStep.DELIVERED
         head, _, body = server.asked[0].partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
     for secret in webhook.secrets:

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ade import Ade, Backoff, Context, TaskHandle
-from ade.core.outcome import Outcome
-from ade.core.records import Task
-from ade.queue.plans import Invocation
 from ade.settings import Settings
+from ade.tasks.enqueue import Invocation
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Outcome
 from tests.faults.campaign.trails import Trail
 
 GENEROUS, FEW = 50, 2  # attempts: kills use some up

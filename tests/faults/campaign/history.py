@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ade.core.events import FINAL_EVENTS, RECLAIMED, Event
-from ade.core.lifecycle import Status
+from ade.events.model import FINAL_EVENTS, RECLAIMED, Event
+from ade.tasks.lifecycle import Status
 
 ENDS_OF_RUNS = {
     "task.succeeded": Status.COMPLETED,

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 import apsw
 from msgspec import Struct
 
-from ade.core.errors import AuditBroken
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.events.audit import copy_events, verify
-from ade.ports import Stores, TaskQuery
-from ade.wiring import open_audit, open_stores
+from ade.composition.stores import open_audit, open_stores
+from ade.errors import AuditBroken
+from ade.events.audit_copy import copy_events, verify
+from ade.events.model import Event
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.faults.campaign.app import FEW, GENEROUS
 from tests.faults.campaign.history import Story
 from tests.faults.campaign.plan import SQLITE, Plan

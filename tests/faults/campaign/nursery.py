@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ade.worker.kinship import die_with_parent
+from ade.worker.watchdog import die_with_parent
 from tests.faults.campaign.plan import Plan
 from tests.faults.campaign.roles import ROLES, writer_name
 

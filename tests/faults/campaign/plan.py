@@ -4,7 +4,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ade.settings import EventSettings, LogSettings, Settings, StoreSettings, SweepSettings, WorkerSettings
+from ade.settings import Settings
+from ade.settings.sections import EventSettings, LogSettings, StoreSettings, SweepSettings, WorkerSettings
 
 SQLITE = "sqlite"
 CLUSTER = "cluster"

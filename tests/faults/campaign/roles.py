@@ -5,11 +5,11 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
-from ade.core.errors import IllegalTransition
-from ade.events.audit import copy_events
-from ade.ports import TaskQuery
-from ade.queue.deadletters import replay_all
-from ade.wiring import open_audit
+from ade.composition.stores import open_audit
+from ade.errors import IllegalTransition
+from ade.events.audit_copy import copy_events
+from ade.stores.ports import TaskQuery
+from ade.tasks.dead_letters import replay_all
 from tests.faults.campaign.app import CampaignApp, key_of
 from tests.faults.campaign.plan import Plan
 from tests.faults.campaign.trails import ACKNOWLEDGED, PAYMENTS, RUNS, Trail, acknowledgements

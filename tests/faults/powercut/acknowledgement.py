@@ -6,7 +6,7 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from ade.core.records import Task
+from ade.tasks.model import Task
 
 GONE = sys.maxsize  # the version of a task that was pruned
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import apsw
 from msgspec import Raw
 
-from ade.core.errors import AdeError
-from ade.core.records import Task
-from ade.queue.payloads import Payloads
+from ade.errors import AdeError
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.codec import read_task
 from ade.stores.sqlite.connection import connect
-from ade.stores.sqlite.invariants import broken_invariants
-from ade.stores.sqlite.places import Place
+from ade.stores.sqlite.files import DatabaseFiles
+from ade.stores.sqlite.maintenance import broken_invariants
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 from tests.faults.powercut.acknowledgement import TaskState
 from tests.faults.powercut.disk import Files
 
@@ -33,7 +33,7 @@ class Recovery:
 
     def __init__(self, folder: Path, database: str) -> None:
         self._folder = folder
-        self.place = Place(folder / database)
+        self.place = DatabaseFiles(folder / database)
         self.place.path.parent.mkdir(parents=True)
         self._blobs = str(self.place.blobs.relative_to(folder)) + "/"
         self._laid_out: dict[str, bytes] = {}

@@ -10,20 +10,20 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from ade.core.change import Change
-from ade.core.errors import StaleWrite
-from ade.core.failure import FailureKind, TaskError
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.outcome import Failed, Outcome, Released, Succeeded
-from ade.core.records import Definition, Task, Worker
-from ade.core.retry import Backoff
-from ade.core.task import admit, break_chain, cancel, discard, lose_lease, replay, settle
-from ade.ports import ClaimRequest, Stores, TaskQuery
-from ade.queue.payloads import Payloads
-from ade.settings import Settings, StoreSettings
+from ade.composition.stores import open_stores
+from ade.errors import StaleWrite
+from ade.failures import Backoff, FailureKind, TaskError
+from ade.settings import Settings
+from ade.settings.sections import StoreSettings
+from ade.stores.ports import ClaimRequest, Stores, TaskQuery
 from ade.stores.sqlite.connection import connect
-from ade.wiring import open_stores
+from ade.tasks.changes import Change
+from ade.tasks.decisions import admit, break_chain, cancel, discard, lose_lease, replay, settle
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Task, Worker
+from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded
+from ade.tasks.payloads import Payloads
 from tests.faults.powercut.acknowledgement import Acknowledgement, TaskState, encoded
 
 NAME = "work"

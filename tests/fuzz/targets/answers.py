@@ -9,46 +9,42 @@ from typing import Any
 
 import msgspec
 
-from ade.client.reading import read_answer
-from ade.client.reading import read_record as read_record_of
-from ade.client.repeating import Patience, pause_after_problem
-from ade.core.accounts.users import User
-from ade.core.agent_runs.built_in import BUILT_IN
-from ade.core.agent_runs.events import RunEvent
-from ade.core.agent_runs.hooks import Answer, Ruling, read_asked, reply_of
-from ade.core.agent_runs.json_fields import read_record
-from ade.core.agent_runs.marks import LONGEST_PAUSE_MS, RATE_LIMIT_MARKS, read_error
-from ade.core.agent_runs.profiles import Profile, ProtocolName
-from ade.core.agent_runs.reader import OutputReader
-from ade.core.agent_runs.report import RunReport
-from ade.core.errors import AdeError, InvalidArguments, ServerUnreachable
-from ade.core.events import Event
-from ade.core.feeds.reading import Block, BlockReader
-from ade.core.feeds.sse import block
-from ade.core.outcome import Succeeded
-from ade.core.records import OutputLine
-from ade.core.web.answers import Content, Tagged
-from ade.core.web.raising import ServerProblem, error_of, read_problem
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.wire import plan_of
-from ade.net.connecting import Connection, Incoming
-from ade.net.exchange import Head, HttpConnection, Request
-from ade.net.pool import Response
-from ade.operations.registry import shape_of
-from ade.worker.handed_in import read_outcome
+from ade.accounts.model import User
+from ade.agents.profiles import BUILT_IN, Profile, ProtocolName
+from ade.agents.protocols.base import RunEvent, read_record
+from ade.agents.protocols.reader import OutputReader
+from ade.agents.runs.failures import LONGEST_PAUSE_MS, RATE_LIMIT_MARKS, read_error
+from ade.agents.runs.model import HookAnswer, HookRuling, parse_tool_request, reply_of
+from ade.agents.runs.outcome import RunReport
+from ade.client.responses import read_answer
+from ade.client.responses import read_record as read_record_of
+from ade.client.transport import RetryLimits, pause_after_problem
+from ade.common.http.connection import ByteConnection, ClientRequest, HttpConnection, IncomingStream, ResponseHead
+from ade.common.http.pool import ClientResponse
+from ade.errors import AdeError, InvalidArguments, ServerUnreachable
+from ade.events.model import Event
+from ade.events.sse import SseBlock, SseParser, block
+from ade.server.pagination import RawContent, VersionedRecord
+from ade.server.problems import ServerProblem, error_of, read_problem
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTES
+from ade.server.wire_format import plan_of
+from ade.tasks.model import OutputLine
+from ade.tasks.outcomes import Succeeded
+from ade.worker.sweep import read_outcome
 from tests.core.agent_runs.streams import PROGRAMS, plain, stream_of
 from tests.fuzz.paper import PaperTransport, complete
 from tests.fuzz.samples import sample
 from tests.fuzz.table import header_of, let, pieces_of, target
 
 
-async def _asked(pieces: list[bytes]) -> tuple[Head, bytes] | str:
+async def _asked(pieces: list[bytes]) -> tuple[ResponseHead, bytes] | str:
     """What a client makes of these bytes of a server; of an error its sentence."""
-    incoming, transport = Incoming(), PaperTransport()
+    incoming, transport = IncomingStream(), PaperTransport()
     loop = asyncio.get_running_loop()
     writer = asyncio.StreamWriter(transport, asyncio.StreamReaderProtocol(incoming, loop=loop), incoming, loop)
-    http = HttpConnection(Connection(incoming, writer, "a:80"), "a", head_bytes=2_000)
-    http.send(Request(method="GET", target="/"))
+    http = HttpConnection(ByteConnection(incoming, writer, "a:80"), "a", head_bytes=2_000)
+    http.send(ClientRequest(method="GET", target="/"))
     for piece in pieces:
         incoming.feed_data(piece)
     incoming.feed_eof()
@@ -62,8 +58,8 @@ async def _asked(pieces: list[bytes]) -> tuple[Head, bytes] | str:
 
 
 @target(
-    "net.exchange",
-    "net.connecting",
+    "common.http.connection",
+    "common.http.connection",
     seeds=[
         b"\x00HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
         b"\x01HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
@@ -82,38 +78,38 @@ def answers_of_servers(data: bytes) -> None:
 @cache
 def _kinds() -> list[Any]:
     answers = [shape_of(route.operation).answer for route in ROUTES]
-    return [Tagged[User], *dict.fromkeys(kind for kind in answers if kind is not None)]
+    return [VersionedRecord[User], *dict.fromkeys(kind for kind in answers if kind is not None)]
 
 
 def _records() -> Iterator[bytes]:
     for index, kind in enumerate(_kinds()):
-        if index and kind is not Content:
+        if index and kind is not RawContent:
             yield bytes([index]) + json.dumps(sample(plan_of(kind).wire)).encode()
     yield b"\x00" + b'{"code": "task_not_found", "title": "t", "status": 404, "detail": "d", "retry_after": "x"}'
     yield b"\x00" + b'{"code": "too_many_requests", "retry_after": 1e999}'
 
 
 @target(
-    "client.reading",
-    "core.web.raising",
+    "client.responses",
+    "server.problems",
     seeds=_records,
     words=['{"', '":', "null", "[", '"code":', '"retry_after":', '"2026-01-31T12:00:00Z"', "1e999", "\\ud800"],
 )
 def records_of_servers(data: bytes) -> None:
     """A record, or one kind of error."""
     kinds, body = _kinds(), data[1:]
-    response = Response(status=200, headers=[("etag", '"12"'), ("content-type", header_of(body[:60]))], body=body)
+    response = ClientResponse(status=200, headers=[("etag", '"12"'), ("content-type", header_of(body[:60]))], body=body)
     let(lambda: read_answer(kinds[sum(data[:1]) % len(kinds)], response), ServerProblem)
     for status in (404, 429, 503):
         problem = read_problem(status, body, {"retry-after": header_of(body[:20])})
         assert isinstance(error_of(problem), AdeError)
-        pause = pause_after_problem(problem, Patience(), sent_before=True)
-        assert pause is None or 0 <= pause <= Patience().longest_pause_s
+        pause = pause_after_problem(problem, RetryLimits(), sent_before=True)
+        assert pause is None or 0 <= pause <= RetryLimits().longest_pause_s
 
 
 @target(
-    "core.feeds.reading",
-    "client.following",
+    "events.sse",
+    "client.responses",
     seeds=[
         b'\x00id: 5\nevent: task.failed\ndata: {"type": "task.failed", "at": "2026-01-31T12:00:00Z", "seq": 5}\n\n',
         b"\x01\xef\xbb\xbf: heartbeat\r\nid: 7\r\n\r\nretry: 3000\rdata\rdata:x\r\r",
@@ -131,12 +127,12 @@ def event_streams(data: bytes) -> None:
         let(lambda: read_record_of(Event, each.data), ServerProblem)  # noqa: B023
         let(lambda: read_record_of(OutputLine, each.data), ServerProblem)  # noqa: B023
     text = stream.decode("utf-8", "replace")
-    written = BlockReader().feed(block(data=text, event="a", seq=1))
-    assert written == [Block("\n".join(re.split("\r\n|\r|\n", text)), "a")]
+    written = SseParser().feed(block(data=text, event="a", seq=1))
+    assert written == [SseBlock("\n".join(re.split("\r\n|\r|\n", text)), "a")]
 
 
-def _blocks(pieces: list[bytes]) -> tuple[list[Block] | None, BlockReader]:
-    reader = BlockReader(longest=2_000)
+def _blocks(pieces: list[bytes]) -> tuple[list[SseBlock] | None, SseParser]:
+    reader = SseParser(longest=2_000)
     return let(lambda: [found for piece in pieces for found in reader.feed(piece)], ValueError), reader
 
 
@@ -153,14 +149,14 @@ def _outputs() -> Iterator[bytes]:
 
 
 @target(
-    "core.agent_runs.reader",
-    "core.agent_runs.lines",
-    "core.agent_runs.json_fields",
-    "core.agent_runs.claude",
-    "core.agent_runs.codex",
-    "core.agent_runs.gemini",
-    "core.agent_runs.letta",
-    "core.agent_runs.marks",
+    "agents.protocols.reader",
+    "agents.protocols.base",
+    "agents.protocols.base",
+    "agents.protocols.claude",
+    "agents.protocols.codex",
+    "agents.protocols.gemini",
+    "agents.protocols.letta",
+    "agents.runs.failures",
     seeds=_outputs,
     words=[
         *(
@@ -201,7 +197,7 @@ def _run(profile: Profile, pieces: list[bytes], stderr: bytes) -> tuple[list[Run
 
 
 @target(
-    "core.agent_runs.hooks",
+    "agents.runs.model",
     seeds=[
         '{"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t1"}',
         '{"hook_event_name": "BeforeTool", "tool_name": "x", "tool_input": {}}',
@@ -212,14 +208,14 @@ def _run(profile: Profile, pieces: list[bytes], stderr: bytes) -> tuple[list[Run
 def hook_calls(data: bytes) -> None:
     given = let(lambda: json.loads(data), ValueError, RecursionError)
     if isinstance(given, dict):
-        asked = let(lambda: read_asked(given), InvalidArguments)
+        asked = let(lambda: parse_tool_request(given), InvalidArguments)
         if asked is not None:
-            for answer in Answer:
-                json.dumps(reply_of(asked.program, Ruling(answer, "why"))._asdict())
+            for answer in HookAnswer:
+                json.dumps(reply_of(asked.program, HookRuling(answer, "why"))._asdict())
 
 
 @target(
-    "worker.handed_in",
+    "worker.sweep",
     seeds=[
         '{"result": {"a": 1}}',
         '{"error": {"type": "ValueError", "message": "no", "kind": "raised", "details": {}}, "retry_after_ms": 5}',

@@ -4,26 +4,45 @@ from ipaddress import ip_address
 
 import msgspec
 
-from ade.core.accounts.errors import UnsafeBind
-from ade.core.traces import read_trace, written_trace
-from ade.core.web.addresses import client_address, client_scheme, counted_address, is_loopback, read_networks
-from ade.core.web.binding import base_url, check_bind, hosts_of
-from ade.core.web.bodies import check_media_type, choose_media_type
-from ade.core.web.cookies import cookie_name, read_cookie, set_cookie
-from ade.core.web.credentials import check_query, read_credentials
-from ade.core.web.cursors import read_cursor, write_cursor
-from ade.core.web.etags import AnyTag, EntityTag, check_write, is_not_modified, read_tags
-from ade.core.web.idempotency import fingerprint, own_task_key, place_of, read_key
-from ade.core.web.origins import check_host, check_same_host, check_same_origin_write, host_of_target, origin_of
-from ade.core.web.prefer import LONGEST_WAIT_S, read_prefer, read_wait
-from ade.core.web.problems import RequestRefused
+from ade.accounts.model import UnsafeBind
+from ade.common.trace_context import read_trace, written_trace
+from ade.server.addresses import (
+    base_url,
+    check_bind,
+    check_host,
+    check_same_host,
+    check_same_origin_write,
+    client_address,
+    client_scheme,
+    counted_address,
+    host_of_target,
+    hosts_of,
+    is_loopback,
+    origin_of,
+    read_networks,
+)
+from ade.server.credentials import check_query, cookie_name, read_cookie, read_credentials, set_cookie
+from ade.server.etags import (
+    LONGEST_WAIT_S,
+    AnyTag,
+    EntityTag,
+    check_write,
+    is_not_modified,
+    read_prefer,
+    read_tags,
+    read_wait,
+)
+from ade.server.idempotency import fingerprint, own_task_key, place_of, read_key
+from ade.server.pagination import read_cursor, write_cursor
+from ade.server.problems import RequestRefused
+from ade.server.request_body import check_media_type, choose_media_type
 from tests.fuzz.table import header_of, headers_of, let, parts_of, target, text_of
 
 TOKEN = "ade_" + "a" * 43
 
 
 @target(
-    "core.web.cursors",
+    "server.pagination",
     seeds=lambda: (
         [f"{write_cursor('tasks', {}, at)}\n".encode() for at in (0, 12, "x" * 40)]
         + [write_cursor("tasks", {"queue": "q"}, 7).encode() + b"\nq", b"AQ"]
@@ -42,8 +61,8 @@ def cursors(data: bytes) -> None:
 
 
 @target(
-    "core.web.cookies",
-    "core.web.credentials",
+    "server.credentials",
+    "server.credentials",
     seeds=[
         f"authorization: Bearer {TOKEN}\nhost: localhost:8000",
         "cookie: ade-session-8000=" + "s" * 43 + "; other=1\nhost: localhost:8000",
@@ -68,7 +87,7 @@ def credentials(data: bytes) -> None:
 
 
 @target(
-    "core.web.etags",
+    "server.etags",
     seeds=['"12"', 'W/"12", "13"', "*", ',, "a" ,', '"' + "x" * 100 + '"'],
     words=['W/"', '"', ", ", "*", "\t"],
 )
@@ -86,7 +105,7 @@ def entity_tags(data: bytes) -> None:
 
 
 @target(
-    "core.web.prefer",
+    "server.etags",
     seeds=["wait=30, respond-async", 'wait="5"; a=b; c, foo', "respond-async", ";;;,,,"],
     words=["wait=", "respond-async", '"', "\\", ";", ", ", "="],
 )
@@ -100,7 +119,7 @@ def preferences(data: bytes) -> None:
 
 
 @target(
-    "core.web.idempotency",
+    "server.idempotency",
     seeds=["8e03978e-40d5-43dd-bc93-6894a57f9324", '"with quotes"', "a b", '""', "x" * 256],
     words=['"', "\\", " "],
 )
@@ -116,7 +135,7 @@ def idempotency_keys(data: bytes) -> None:
 
 
 @target(
-    "core.web.bodies",
+    "server.request_body",
     seeds=["application/json", "application/json; charset=utf-8", "text/*;q=0.5, */*;q=0.1", "application/JSON;q=2"],
     words=["application/json", "text/event-stream", "*/*", ";q=", "charset=", "utf-8", ", "],
 )
@@ -129,7 +148,7 @@ def media_types(data: bytes) -> None:
 
 
 @target(
-    "core.web.addresses",
+    "server.addresses",
     seeds=[
         "10.0.0.1\n10.0.0.0/8\nx-forwarded-for: 203.0.113.9, 10.0.0.2\nx-forwarded-proto: https",
         "::ffff:10.0.0.1\n10.0.0.0/8\nx-forwarded-for: [2001:db8::1]:443",
@@ -154,8 +173,8 @@ def forwarded_addresses(data: bytes) -> None:
 
 
 @target(
-    "core.web.origins",
-    "core.web.binding",
+    "server.addresses",
+    "server.addresses",
     seeds=[
         "localhost:8000\nhttp://localhost:8000\nhttp://localhost:8000/api",
         "[::1]:8000\nnull\n/api?a=://b",
@@ -181,7 +200,7 @@ def hosts_and_origins(data: bytes) -> None:
 
 
 @target(
-    "core.traces",
+    "common.trace_context",
     seeds=[
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-later",

@@ -12,16 +12,14 @@ import msgspec
 import uvicorn
 from uvicorn.server import ServerState
 
-from ade.core.web.bodies import depth, read_json
-from ade.core.web.limits import USUAL, RequestLimits
-from ade.core.web.problems import RequestRefused
-from ade.core.web.routes.table import ROUTES
-from ade.core.web.targets import query_pairs, target_of
-from ade.core.web.wire import body_plan_of
-from ade.http.endpoints import Endpoint
-from ade.http.messages import ClientGone, Receive, Request, Scope, Send
-from ade.http.protocol import Connection
-from ade.http.router import NotAllowed, Router
+from ade.server.endpoints import Endpoint, MethodNotAllowed, Router
+from ade.server.listener import LimitedConnection
+from ade.server.problems import RequestRefused
+from ade.server.request import ClientGone, HttpRequest, Receive, Scope, Send
+from ade.server.request_body import USUAL, RequestLimits, depth, read_json
+from ade.server.routes import ROUTES
+from ade.server.routing import query_pairs, target_of
+from ade.server.wire_format import body_plan_of
 from tests.fuzz.paper import PaperTransport, complete
 from tests.fuzz.samples import sample
 from tests.fuzz.table import let, passes, pieces_of, target
@@ -31,7 +29,7 @@ SMALL = RequestLimits(body_bytes=2_000)
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     """What ADE does with every request, before it looks for a route."""
-    request = Request(scope, receive, "1")
+    request = HttpRequest(scope, receive, "1")
     status = 200
     try:
         request.check(SMALL)
@@ -48,7 +46,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 def _config() -> uvicorn.Config:
     config = uvicorn.Config(
         _answer,
-        http=Connection,
+        http=LimitedConnection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -62,7 +60,7 @@ def _config() -> uvicorn.Config:
 async def _visited(pieces: list[bytes]) -> bytes:
     """What a connection answers to these bytes, and hangs up."""
     transport = PaperTransport()
-    connection = Connection(_config(), ServerState(), {}, _loop=asyncio.get_running_loop())
+    connection = LimitedConnection(_config(), ServerState(), {}, _loop=asyncio.get_running_loop())
     connection.head_bytes = 3_000
     connection.connection_made(transport)
     for piece in pieces:
@@ -98,9 +96,9 @@ def _statuses(written: bytes) -> list[int]:
 
 
 @target(
-    "http.protocol",
-    "http.messages",
-    "core.web.limits",
+    "server.listener",
+    "server.request",
+    "server.request_body",
     seeds=[
         b"\x00GET /api/v1/tasks?limit=5 HTTP/1.1\r\nHost: a\r\n\r\n",
         b"\x01POST /api/v1/tasks HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -140,7 +138,7 @@ def _endpoints(part: str) -> list[Endpoint]:
     return [each for each in found if getattr(each.shape, part) is not None]
 
 
-def _request(target_text: str, body: bytes = b"") -> Request:
+def _request(target_text: str, body: bytes = b"") -> HttpRequest:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body}
 
@@ -153,7 +151,7 @@ def _request(target_text: str, body: bytes = b"") -> Request:
         "headers": [(b"host", b"a"), (b"content-type", b"application/json")],
         "scheme": "http",
     }
-    return Request(scope, receive, "1")
+    return HttpRequest(scope, receive, "1")
 
 
 def _addresses() -> Iterator[bytes]:
@@ -164,10 +162,10 @@ def _addresses() -> Iterator[bytes]:
     yield b"DELETE /api/v1/agents/a/b/%ff%00"
 
 
-@target("http.router", "core.web.targets", seeds=_addresses, words=["/api/v1/", "%2f", "%ff", "..", "//", "HEAD "])
+@target("server.endpoints", "server.routing", seeds=_addresses, words=["/api/v1/", "%2f", "%ff", "..", "//", "HEAD "])
 def paths(data: bytes) -> None:
     method, _, path = data.decode("latin-1").partition(" ")
-    found = let(lambda: _router().find(method, path), RequestRefused, NotAllowed)
+    found = let(lambda: _router().find(method, path), RequestRefused, MethodNotAllowed)
     if found is not None:
         route, values = found.endpoint.route, found.values
         assert len(values) == len(route.parameters)
@@ -184,7 +182,7 @@ def _queries() -> Iterator[bytes]:
 
 
 @target(
-    "http.endpoints",
+    "server.endpoints",
     seeds=_queries,
     words=["limit=", "cursor=", "&", ",", "%2C", "true", "nan", "inf", "2026-01-31T12:00:00Z", "since=", "status="],
 )
@@ -209,8 +207,8 @@ def _bodies() -> Iterator[bytes]:
 
 
 @target(
-    "core.web.wire",
-    "http.telling",
+    "server.wire_format",
+    "server.endpoints",
     seeds=_bodies,
     words=['{"', '":', "[", "]", "}", "null", "true", "NaN", "1e400", "\\ud800", "\\u0000", '"2026-01-31T12:00:00Z"'],
 )
@@ -227,7 +225,7 @@ def bodies(data: bytes) -> None:
 
 
 @target(
-    "core.web.bodies",
+    "server.request_body",
     seeds=['{"a": [1, 2.5e3, "\\u00e9", null, true]}', '{"a": 1, "a": 2}', "[[[[]]]]", '"\\ud83d\\ude42"', "1e400"],
     words=["{", "[", '"', "\\", "\\u", "d800", "0000", "NaN", "-Infinity", "e+999", '"]"', '\\"'],
 )

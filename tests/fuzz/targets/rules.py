@@ -10,18 +10,16 @@ from pathlib import Path
 
 import msgspec
 
-from ade.core.agent_runs.command_line import Assignment, command_of
-from ade.core.agent_runs.profile_reading import profile_from_markdown, read_profiles
-from ade.core.agent_runs.profiles import Profile
-from ade.core.agent_runs.redaction import HIDDEN, secrets_in, without_secrets
-from ade.core.approvals.canonical import MOST_EXACT, canonical
-from ade.core.approvals.refusals import InvalidRulebook, InvalidSubject
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.approvals.rulebook_writing import as_document
-from ade.core.approvals.subjects import read_preview
-from ade.core.errors import InvalidArguments, InvalidProfile
-from ade.core.guard import Case, Occasion, rule_on
-from ade.core.patterns import folded, parts_of, path_pattern, readings, text_pattern
+from ade.agents.profile_documents import profile_from_markdown, read_profiles
+from ade.agents.profiles import Profile
+from ade.agents.protocols.base import HIDDEN, secrets_in, without_secrets
+from ade.agents.runs.command_line import RunAssignment, command_of
+from ade.approvals.digest import MOST_EXACT, canonical, read_preview
+from ade.approvals.errors import InvalidRulebook, InvalidSubject
+from ade.approvals.guard import GuardCase, GuardOccasion, rule_on
+from ade.approvals.rulebook_document import as_document, read_rulebook
+from ade.common.patterns import folded, parts_of, path_pattern, readings, text_pattern
+from ade.errors import InvalidArguments, InvalidProfile
 from ade.settings import SettingsError, load
 from tests.fuzz.table import let, target, text_of
 
@@ -52,8 +50,8 @@ def _json_of(data: bytes) -> object:
 
 
 @target(
-    "core.approvals.rulebook_reading",
-    "core.approvals.tables",
+    "approvals.rulebook_document",
+    "approvals.rulebook_document",
     seeds=lambda: [json.dumps(_RULES).encode(), *(json.dumps({key: _RULES[key]}).encode() for key in _RULES)],
     words=[
         '"guard":',
@@ -77,13 +75,13 @@ def rulebooks(data: bytes) -> None:
     document = json.loads(msgspec.json.encode(as_document(book)))
     assert read_rulebook(document) == book
     for arguments in ({"command": "rm  -rf /"}, {"path": ["/etc/passwd", {"a": 1.5}]}):
-        for occasion in Occasion:
-            ruling = rule_on(book, Case(name="mail.send", tool="Bash", arguments=arguments, tags=["x"]), occasion)
+        for occasion in GuardOccasion:
+            ruling = rule_on(book, GuardCase(name="mail.send", tool="Bash", arguments=arguments, tags=["x"]), occasion)
             assert "could not be judged" not in ruling.reason
 
 
 @target(
-    "core.patterns",
+    "common.patterns",
     seeds=[
         "*rm -rf*\nrm   -RF /",
         "/etc/**/*.env\n/etc/a/../b/.env",
@@ -105,8 +103,8 @@ def patterns(data: bytes) -> None:
     path_pattern(pattern[:1_000]).matches(parts, is_absolute=is_absolute)
     ruling = rule_on(
         read_rulebook({"guard": [{"do": "deny", "reason": "no", "when": {"*": ["a*b"]}, "paths": ["/etc/**"]}]}),
-        Case(name="a", arguments={"text": text, "list": text.split(" ")}),
-        Occasion.TOOL,
+        GuardCase(name="a", arguments={"text": text, "list": text.split(" ")}),
+        GuardOccasion.TOOL,
     )
     assert "could not be judged" not in ruling.reason
 
@@ -122,8 +120,8 @@ def _matches(pattern: str, text: str) -> bool:
 
 
 @target(
-    "core.approvals.canonical",
-    "core.approvals.subjects",
+    "approvals.digest",
+    "approvals.digest",
     seeds=[
         '{"b": [1, 2.5e-7, 1e21, true, null], "a": "é\\n"}',
         '{"changes": [1], "versions": {"a": "1"}}',
@@ -166,9 +164,9 @@ Look at it.
 
 
 @target(
-    "core.agent_runs.front_matter",
-    "core.agent_runs.profile_reading",
-    "core.agent_runs.command_line",
+    "agents.profile_documents",
+    "agents.profile_documents",
+    "agents.runs.command_line",
     seeds=[
         _MARKDOWN,
         _MARKDOWN.replace("Look at it.", ""),
@@ -208,13 +206,13 @@ def profiles(data: bytes) -> None:
 def _check_profile(profile: Profile) -> None:
     msgspec.json.encode(profile)
     assert all(1 <= code <= 255 for code in profile.exit_codes)
-    command = let(lambda: command_of(profile, Assignment(prompt="do it", model="m")), InvalidArguments)
+    command = let(lambda: command_of(profile, RunAssignment(prompt="do it", model="m")), InvalidArguments)
     for word in () if command is None else command.argv:
         assert b"\0" not in os.fsencode(word)
 
 
 @target(
-    "core.agent_runs.redaction",
+    "agents.protocols.base",
     seeds=[
         "hush-hush\nthe key is hush-hush, sk-abcdefghijklmnop1234 and Bearer abcdefghijklmnop1234",
         "postgres://u:pass99word@h/d\nAKIAABCDEFGHIJKLMNOP ghp_abcdefghijklmnopqrstuv",

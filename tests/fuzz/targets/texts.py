@@ -4,30 +4,34 @@ import math
 import unicodedata
 from urllib.parse import urlsplit
 
-from ade.cli.arguments import parse_pairs
-from ade.cli.times import moment_ms, seconds_of
-from ade.core.accounts.errors import InvalidAccount
-from ade.core.accounts.users import normal_id, normal_roles
-from ade.core.admission import LAST_MOMENT, check_name, check_queue_name
-from ade.core.capabilities import are_met, as_text, capabilities_of
-from ade.core.durations import read_duration, written_duration
-from ade.core.errors import InvalidArguments, InvalidFilter, InvalidLock, InvalidSchedule, InvalidTask, InvalidUrl
-from ade.core.events import Event
-from ade.core.feeds.filters import compile_filter, parse_filter
-from ade.core.feeds.sse import parse_seq, start_after
-from ade.core.ids import is_task_id
-from ade.core.inbox.errors import InvalidInbox
-from ade.core.inbox.names import check_inbox_id
-from ade.core.locks.wishes import check_lock_name
-from ade.core.rate import read_rate
-from ade.core.schedule import next_fire_ms
-from ade.core.traces import check_trace
-from ade.core.urls import without_password
-from ade.core.web.rates import read_rates
-from ade.core.web.times import read_time, write_time
-from ade.net.pool import origin_of
-from ade.queue.options import parse_rate
-from ade.stores.redis.urls import parse_url
+from ade.accounts.model import InvalidAccount, normal_id, normal_roles
+from ade.cli.parameters import moment_ms, seconds_of
+from ade.common.http.pool import origin_of
+from ade.common.rate_limit import read_rate
+from ade.common.text import read_duration, without_password, written_duration
+from ade.common.trace_context import check_trace
+from ade.errors import (
+    InvalidArguments,
+    InvalidFilter,
+    InvalidInbox,
+    InvalidLock,
+    InvalidSchedule,
+    InvalidTask,
+    InvalidUrl,
+)
+from ade.events.filters import compile_filter, parse_filter
+from ade.events.model import Event
+from ade.events.sse import parse_seq, start_after
+from ade.locks.modes import check_lock_name
+from ade.server.rate_limits import read_rates
+from ade.server.wire_format import read_time, write_time
+from ade.stores.redis.client.options import parse_url
+from ade.tasks.admission import LAST_MOMENT, check_name, check_queue_name
+from ade.tasks.commands.options import parse_pairs
+from ade.tasks.cron import next_fire_ms
+from ade.tasks.identifiers import check_inbox_id, is_task_id
+from ade.tasks.model import are_met, as_text, capabilities_of
+from ade.tasks.options import parse_rate
 from tests.fuzz.table import let, parts_of, passes, target, text_of
 
 NOW = 1_790_000_000_000
@@ -35,12 +39,12 @@ TASK_ID = "0190a6c4-7c1e-7d9b-8f2a-0123456789ab"
 
 
 @target(
-    "core.web.times",
-    "core.durations",
-    "core.rate",
-    "core.web.rates",
-    "queue.options",
-    "cli.times",
+    "server.wire_format",
+    "common.text",
+    "common.rate_limit",
+    "server.rate_limits",
+    "tasks.options",
+    "cli.parameters",
     seeds=["2026-01-31T12:00:00Z", "2026-01-31t13:00:00.250+01:00", "1h30m", "90s", "100/m", "5 / 30 s", "2d", "1.5h"],
     words=["2026-", "T", "Z", "+23:59", "0001-01-01", "9999-12-31", "ms", "h", "d", "w", "/", "e308", "inf"],
 )
@@ -63,7 +67,7 @@ def times_and_rates(data: bytes) -> None:
 
 
 @target(
-    "core.schedule",
+    "tasks.cron",
     seeds=["*/5 9-17 * * 1-5\nEurope/Berlin", "0 0 31 2 *\nUTC", "0 0 L * *\nAsia/Tokyo", "0 0 29 2 MON#5\n../UTC"],
     words=["*", "*/", "L", "W", "#", "-", ",", "MON", "JAN", "Europe/", "UTC", "America/New_York", "0 0 * * *"],
 )
@@ -77,8 +81,8 @@ def schedules(data: bytes) -> None:
 
 
 @target(
-    "core.feeds.filters",
-    "core.feeds.sse",
+    "events.filters",
+    "events.sse",
     seeds=["type=task.*,lock.granted\nqueue=mail\n12", f"task={TASK_ID}\ninbox=conv-1\n0", "type=*\nname=a b\n-1"],
     words=["type=", "task=", "queue=", "name=", "inbox=", ".*", ",", TASK_ID],
 )
@@ -95,9 +99,9 @@ def event_filters(data: bytes) -> None:
 
 
 @target(
-    "core.accounts.users",
-    "core.locks.wishes",
-    "core.ids",
+    "accounts.model",
+    "locks.modes",
+    "tasks.identifiers",
     seeds=["ann", "Ännchen", "db:orders", TASK_ID, "mail.fast", "gpu", "ﬁx", "conv-1", "ade:deliver"],
     words=[":", "{", "}", "/", "..", "\u200b", "İ", "ß", "ǰ", "\u0345"],
 )
@@ -126,9 +130,9 @@ def names(data: bytes) -> None:
 
 
 @target(
-    "stores.redis.urls",
-    "net.pool",
-    "core.urls",
+    "stores.redis.client.options",
+    "common.http.pool",
+    "common.text",
     seeds=[
         "redis://user:secret99@host:6379/0",
         "rediss://:secret99@[::1]/1?ca=/a.pem",
@@ -167,7 +171,7 @@ def addresses_of_servers(data: bytes) -> None:
 
 
 @target(
-    "cli.arguments",
+    "tasks.commands.options",
     seeds=["width=400", 'tags:=["a", 1.5, null]', "zip=00501", "a:=1e400", "=x"],
     words=["=", ":=", "{", "[", '"', "\\ud800", "true", "1e999", "width", "zip"],
 )

@@ -5,11 +5,10 @@ from base64 import b64encode
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from ade.core.webhooks.addresses import check_address, networks_of
-from ade.core.webhooks.errors import AddressRefused, InvalidSignature, InvalidWebhook
-from ade.core.webhooks.matching import check_known, check_patterns, matches
-from ade.core.webhooks.signatures import SECRET_PREFIX, key_of, signed_headers, verify
-from ade.core.webhooks.targets import check_url, origin_of, secrets_in_url
+from ade.errors import AddressRefused, InvalidSignature, InvalidWebhook
+from ade.webhooks.destinations import check_address, check_url, networks_of, origin_of, secrets_in_url
+from ade.webhooks.model import check_known, check_patterns, matches
+from ade.webhooks.signatures import SECRET_PREFIX, key_of, signed_headers, verify
 from tests.fuzz.table import header_of, headers_of, let, parts_of, passes, target, text_of
 
 SECRET = SECRET_PREFIX + b64encode(b"k" * 32).decode()
@@ -17,7 +16,7 @@ SENT = signed_headers("msg_1", 1_790_000_000, b"{}", [SECRET])
 
 
 @target(
-    "core.webhooks.targets",
+    "webhooks.destinations",
     seeds=[
         "https://example.org/hook?a=b",
         "https://[2606:4700::1111]:8443/",
@@ -72,7 +71,7 @@ def _check_host(host: str) -> None:
 
 
 @target(
-    "core.webhooks.addresses",
+    "webhooks.destinations",
     seeds=[
         "93.184.216.34\n10.0.0.0/8",
         "::ffff:127.0.0.1\n::/0",
@@ -90,7 +89,7 @@ def webhook_addresses(data: bytes) -> None:
 
 
 @target(
-    "core.webhooks.signatures",
+    "webhooks.signatures",
     seeds=["\n".join(f"{name}: {value}" for name, value in SENT.items()), f"webhook-id: a\n{SECRET}", SECRET],
     words=["webhook-id: ", "webhook-timestamp: ", "webhook-signature: ", "v1,", "v1a,", " ", "=", SECRET_PREFIX],
 )
@@ -107,7 +106,7 @@ def webhook_signatures(data: bytes) -> None:
 
 
 @target(
-    "core.webhooks.matching",
+    "webhooks.model",
     seeds=["task.failed\ntask.*", "*", "task.*\nlock.granted", "nothing.at_all"],
     words=["*", ".*", ".", "task", "failed", "_"],
 )

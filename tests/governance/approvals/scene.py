@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from ade.accounts.model import User
+from ade.accounts.users import UserChanges, add_user, change_user
 from ade.app.ade import Ade
 from ade.app.handle import TaskHandle
-from ade.core.accounts.users import User
-from ade.core.approvals.records import Decision, Gate
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.approvals.subjects import Preview
-from ade.core.approvals.voting import Ballot
-from ade.core.records import Task
-from ade.governance import rulebook
-from ade.governance.approvals import voting
-from ade.governance.directory.users import UserChanges, add_user, change_user
+from ade.approvals import repository as approvals_repository
+from ade.approvals import service as approvals_service
+from ade.approvals.digest import Preview
+from ade.approvals.model import Decision, Gate
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.votes import VoteRequest
+from ade.tasks.model import Task
 from ade.testing import TestKit, harness
 
 APPROVE, REJECT, CHANGES = Decision.APPROVE, Decision.REJECT, Decision.REQUEST_CHANGES
@@ -37,7 +37,7 @@ class Scene:
             await add_user(self.stores, User(id=name, roles=frozenset(given.split())))
 
     async def rules(self, *policies: Mapping[str, Any], **more: Any) -> None:
-        await rulebook.apply(self.stores, read_rulebook({"policy": list(policies), **more}), actor="root")
+        await approvals_repository.apply(self.stores, read_rulebook({"policy": list(policies), **more}), actor="root")
 
     async def change(self, account: str, **fields: Any) -> None:
         await change_user(self.stores, account, UserChanges(**fields))
@@ -56,7 +56,9 @@ class Scene:
 
     async def vote(self, handle: TaskHandle[Any], voter: str, decision: Decision = APPROVE, **more: Any) -> Task:
         known = {"digest": (await self.gate(handle)).digest, "reason": "because"}
-        return await voting.vote(self.stores, handle.id, Ballot(voter=voter, decision=decision, **(known | more)))
+        return await approvals_service.vote(
+            self.stores, handle.id, VoteRequest(voter=voter, decision=decision, **(known | more))
+        )
 
     async def types(self, handle: TaskHandle[Any]) -> list[str]:
         return [event.type async for event in handle.events()]

@@ -9,14 +9,14 @@ import pytest
 
 from ade.app.ade import Ade
 from ade.app.functions import TaskFunction
-from ade.core.approvals.refusals import Denied
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.failure import FailureKind
-from ade.core.lifecycle import Status
-from ade.governance import rulebook
-from ade.ports import TaskQuery
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
+from ade.approvals import repository as approvals_repository
+from ade.approvals.errors import Denied
+from ade.approvals.rulebook_document import read_rulebook
+from ade.failures import FailureKind
+from ade.stores.ports import TaskQuery
+from ade.tasks.enqueue import enqueue
+from ade.tasks.lifecycle import Status
+from ade.tasks.payloads import Payloads
 from ade.testing import TestKit, harness
 from ade.worker.context import Context
 from tests.governance.approvals.scene import Scene
@@ -35,7 +35,7 @@ class Office(Scene):
         self.wipe: TaskFunction[[str], None]
 
     async def guarded(self, *rules: dict[str, Any]) -> None:
-        await rulebook.apply(self.stores, read_rulebook({"guard": list(rules)}), actor="root")
+        await approvals_repository.apply(self.stores, read_rulebook({"guard": list(rules)}), actor="root")
 
     async def names(self) -> list[str]:
         return [task.name for task in (await self.stores.tasks.find(TaskQuery(limit=50))).tasks]

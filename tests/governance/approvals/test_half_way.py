@@ -6,15 +6,15 @@ from typing import Any, cast
 import pytest
 from msgspec import Raw
 
-from ade.core.errors import StoreUnavailable
-from ade.core.lifecycle import Status
-from ade.core.outcome import Succeeded
-from ade.core.records import Task
-from ade.core.task import settle
-from ade.governance.approvals import submitting
-from ade.ports import ClaimRequest, Stores, TaskQuery, TaskStore
-from ade.queue import tasks as use_cases
-from ade.queue.payloads import Payloads
+from ade.approvals import submission
+from ade.errors import StoreUnavailable
+from ade.stores.ports import ClaimRequest, Stores, TaskQuery, TaskStore
+from ade.tasks import service as tasks_service
+from ade.tasks.decisions import settle
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Succeeded
+from ade.tasks.payloads import Payloads
 from tests.governance.approvals.scene import ONE, Scene
 from tests.worker.workshop import Replaced, plain
 
@@ -46,7 +46,7 @@ async def previews(shop: Scene) -> list[Status]:
 async def test_whoever_submits_may_die_at_any_point(shop: Scene, method: str, before: bool) -> None:
     task, payloads = await draft(shop), Payloads(shop.stores.blobs)
     with pytest.raises(StoreUnavailable):
-        await submitting.submit(dying_at(shop.stores, method, before=before), payloads, task.id, actor="ada")
+        await submission.submit(dying_at(shop.stores, method, before=before), payloads, task.id, actor="ada")
     await shop.kit.advance(1)
     await shop.kit.drain()
 
@@ -61,7 +61,7 @@ async def test_whoever_submits_may_die_at_any_point(shop: Scene, method: str, be
 async def test_whoever_was_to_submit_and_died_before_has_changed_nothing(shop: Scene) -> None:
     task, payloads = await draft(shop), Payloads(shop.stores.blobs)
     with pytest.raises(StoreUnavailable):
-        await submitting.submit(dying_at(shop.stores, "commit", before=True), payloads, task.id, actor="ada")
+        await submission.submit(dying_at(shop.stores, "commit", before=True), payloads, task.id, actor="ada")
     await shop.kit.drain()
 
     assert await shop.app.handle(task.id).status() is Status.DRAFT
@@ -71,7 +71,7 @@ async def test_whoever_was_to_submit_and_died_before_has_changed_nothing(shop: S
 async def test_a_preview_that_was_made_and_never_shown_is_shown(shop: Scene) -> None:
     """As by a worker that only says how its run ended."""
     task, payloads = await draft(shop), Payloads(shop.stores.blobs)
-    await submitting.submit(shop.stores, payloads, task.id, actor="ada")
+    await submission.submit(shop.stores, payloads, task.id, actor="ada")
     request = ClaimRequest(worker_id="w", run_ids=["r" * 32], names=frozenset({"deploy:preview"}))
     [preview] = await shop.stores.tasks.claim(request)
     seen = Succeeded(Raw(b'{"changes": ["all"]}'))
@@ -84,10 +84,10 @@ async def test_a_preview_that_was_made_and_never_shown_is_shown(shop: Scene) -> 
 
 async def test_a_preview_that_ends_badly_sends_the_task_back(shop: Scene) -> None:
     task, payloads = await draft(shop), Payloads(shop.stores.blobs)
-    submitted = await submitting.submit(shop.stores, payloads, task.id, actor="ada")
+    submitted = await submission.submit(shop.stores, payloads, task.id, actor="ada")
     assert submitted.review is not None
     assert submitted.review.preview_id is not None
-    await use_cases.cancel(shop.stores, submitted.review.preview_id, "no time")
+    await tasks_service.cancel(shop.stores, submitted.review.preview_id, "no time")
     await shop.kit.advance(1)
 
     found = await shop.app.handle(task.id).get()
@@ -99,13 +99,13 @@ async def test_a_preview_that_ends_badly_sends_the_task_back(shop: Scene) -> Non
 async def test_a_preview_that_comes_too_late_counts_for_nothing(shop: Scene) -> None:
     """The task has been sent back, edited and submitted again since."""
     task, payloads = await draft(shop), Payloads(shop.stores.blobs)
-    submitted = await submitting.submit(shop.stores, payloads, task.id, actor="ada")
+    submitted = await submission.submit(shop.stores, payloads, task.id, actor="ada")
     assert submitted.review is not None
     late = submitted.review.preview_id
-    await submitting.send_back(shop.stores, task.id, late, "somebody thought again")
-    await use_cases.edit(shop.stores, payloads, task.id, actor="ada", args=Raw(b'{"what": "another"}'))
-    await submitting.submit(shop.stores, payloads, task.id, actor="ada")
-    await submitting.assess(shop.stores, Payloads(shop.stores.blobs), task.id, Raw(b'{"changes": []}'), preview_id=late)
+    await submission.send_back(shop.stores, task.id, late, "somebody thought again")
+    await tasks_service.edit(shop.stores, payloads, task.id, actor="ada", args=Raw(b'{"what": "another"}'))
+    await submission.submit(shop.stores, payloads, task.id, actor="ada")
+    await submission.assess(shop.stores, Payloads(shop.stores.blobs), task.id, Raw(b'{"changes": []}'), preview_id=late)
 
     assert await shop.app.handle(task.id).status() is Status.SUBMITTED
     await shop.kit.drain()

@@ -6,25 +6,29 @@ import threading
 import pytest
 from msgspec import Raw, json
 
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.guard import Case, Occasion, Verdict, rule_on
-from ade.governance.approvals import judging
-from ade.governance.approvals.judging import LARGE, judge
+from ade.approvals import guard_service
+from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
+from ade.approvals.guard_service import LARGE, apply_guard
+from ade.approvals.rulebook_document import read_rulebook
 
 BOOK = read_rulebook({"guard": [{"do": "deny", "when": {"*": ["*rm -rf*"]}, "reason": "never"}]})
 
 
-def _case(size: int, last: str) -> Case:
-    return Case(name="greet", arguments=Raw(json.encode({"words": ["x" * 10] * (size // 10), "last": last})))
+def _case(size: int, last: str) -> GuardCase:
+    return GuardCase(name="greet", arguments=Raw(json.encode({"words": ["x" * 10] * (size // 10), "last": last})))
 
 
 @pytest.mark.parametrize("size", [0, 10 * LARGE])
 async def test_what_is_large_is_judged_as_what_is_small(size: int) -> None:
-    assert (await judge(BOOK, _case(size, "rm -rf /"), Occasion.RUN)).verdict is Verdict.DENY
-    assert (await judge(BOOK, _case(size, "ls"), Occasion.RUN)).verdict is Verdict.ALLOW
-    assert (await judge(BOOK, Case(name="greet", arguments=Raw(b"x" * size)), Occasion.RUN)).verdict is Verdict.DENY
+    assert (await apply_guard(BOOK, _case(size, "rm -rf /"), GuardOccasion.RUN)).verdict is GuardRulesVerdict.DENY
+    assert (await apply_guard(BOOK, _case(size, "ls"), GuardOccasion.RUN)).verdict is GuardRulesVerdict.ALLOW
+    assert (
+        await apply_guard(BOOK, GuardCase(name="greet", arguments=Raw(b"x" * size)), GuardOccasion.RUN)
+    ).verdict is GuardRulesVerdict.DENY
     given = {"words": ["x" * 10] * (size // 10), "odd": object()}
-    assert (await judge(BOOK, Case(name="greet", arguments=given), Occasion.RUN)).verdict is Verdict.DENY
+    assert (
+        await apply_guard(BOOK, GuardCase(name="greet", arguments=given), GuardOccasion.RUN)
+    ).verdict is GuardRulesVerdict.DENY
 
 
 async def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,9 +43,9 @@ async def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         at_once -= 1
         return rule_on(*asked)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(judging, "rule_on", slow)
-    jobs = [asyncio.ensure_future(judge(BOOK, _case(2 * LARGE, "ls"), Occasion.RUN)) for _ in range(3)]
+    monkeypatch.setattr(guard_service, "rule_on", slow)
+    jobs = [asyncio.ensure_future(apply_guard(BOOK, _case(2 * LARGE, "ls"), GuardOccasion.RUN)) for _ in range(3)]
     await asyncio.sleep(0)
     goes_round.set()
-    assert [ruling.verdict for ruling in await asyncio.gather(*jobs)] == [Verdict.ALLOW] * 3
+    assert [ruling.verdict for ruling in await asyncio.gather(*jobs)] == [GuardRulesVerdict.ALLOW] * 3
     assert most == 1

@@ -9,20 +9,21 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from ade.core.accounts.users import User
-from ade.core.approvals.records import GateState, Review
-from ade.core.approvals.refusals import GateClosed
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.approvals.voting import Ballot
-from ade.core.ids import uuid7
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.governance import rulebook
-from ade.governance.approvals import submitting, voting
-from ade.governance.directory.users import add_user
-from ade.ports import Stores
-from ade.queue.enqueue import enqueue
-from ade.queue.payloads import Payloads
+from ade.accounts.model import User
+from ade.accounts.users import add_user
+from ade.approvals import repository as approvals_repository
+from ade.approvals import service as approvals_service
+from ade.approvals import submission
+from ade.approvals.errors import GateClosed
+from ade.approvals.model import GateState, Review
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.votes import VoteRequest
+from ade.stores.ports import Stores
+from ade.tasks.enqueue import enqueue
+from ade.tasks.identifiers import uuid7
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
 from tests.conformance.backends import BACKENDS
 from tests.governance.approvals.scene import APPROVE, REJECT
 
@@ -30,14 +31,14 @@ VOTERS = [f"reviewer{number}" for number in range(20)]
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import asyncio, sys
-from ade.core.approvals.records import Decision
-from ade.core.approvals.voting import Ballot
-from ade.governance.approvals.voting import vote
-from ade.wiring import open_stores
+from ade.approvals.model import Decision
+from ade.approvals.votes import VoteRequest
+from ade.approvals.service import vote
+from ade.composition.stores import open_stores
 
 async def main(url, task_id, digest, *voters):
     stores = await open_stores(url)
-    ballots = [Ballot(voter=voter, decision=Decision.APPROVE, digest=digest) for voter in voters]
+    ballots = [VoteRequest(voter=voter, decision=Decision.APPROVE, digest=digest) for voter in voters]
     await asyncio.gather(*(vote(stores, task_id, ballot) for ballot in ballots))
     await stores.close()
 
@@ -59,7 +60,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 async def asked(stores: Stores, needed: int, **policy: object) -> Task:
     """A task at a gate that needs so many."""
     ours = {"id": "ours", "names": ["deploy"], "rules": [{"needed": needed, "roles": ["reviewer"]}], **policy}
-    await rulebook.apply(stores, read_rulebook({"policy": [ours]}), actor="root")
+    await approvals_repository.apply(stores, read_rulebook({"policy": [ours]}), actor="root")
     payloads = Payloads(stores.blobs)
     draft = Task(
         id=uuid7(stores.clock.now(), b"0123456789"),
@@ -70,7 +71,7 @@ async def asked(stores: Stores, needed: int, **policy: object) -> Task:
         review=Review(),
     )
     await enqueue(stores, payloads, [draft])
-    return await submitting.submit(stores, payloads, draft.id)
+    return await submission.submit(stores, payloads, draft.id)
 
 
 async def votes_told(stores: Stores, task: Task) -> list[str | None]:
@@ -88,8 +89,8 @@ async def now(stores: Stores, task: Task) -> Task:
 
 async def test_the_same_click_a_hundred_times_is_one_vote(stores: Stores) -> None:
     task = await asked(stores, 2)
-    ballot = Ballot(voter=VOTERS[0], decision=APPROVE, digest=task.digest or "")
-    answers = await asyncio.gather(*(voting.vote(stores, task.id, ballot) for _ in range(100)))
+    ballot = VoteRequest(voter=VOTERS[0], decision=APPROVE, digest=task.digest or "")
+    answers = await asyncio.gather(*(approvals_service.vote(stores, task.id, ballot) for _ in range(100)))
 
     found = await now(stores, task)
     assert {answer.version for answer in answers} == {found.version}
@@ -99,8 +100,8 @@ async def test_the_same_click_a_hundred_times_is_one_vote(stores: Stores) -> Non
 
 async def test_the_last_vote_a_hundred_times_lets_the_task_through_once(stores: Stores) -> None:
     task = await asked(stores, 1)
-    ballot = Ballot(voter=VOTERS[0], decision=APPROVE, digest=task.digest or "")
-    answers = await asyncio.gather(*(voting.vote(stores, task.id, ballot) for _ in range(100)))
+    ballot = VoteRequest(voter=VOTERS[0], decision=APPROVE, digest=task.digest or "")
+    answers = await asyncio.gather(*(approvals_service.vote(stores, task.id, ballot) for _ in range(100)))
 
     assert {answer.status for answer in answers} == {Status.PENDING}
     kinds = [event.type for event in await stores.events.read(0, 1_000, task_id=task.id)]
@@ -109,8 +110,8 @@ async def test_the_last_vote_a_hundred_times_lets_the_task_through_once(stores: 
 
 async def test_of_twenty_people_at_once_all_are_heard(stores: Stores) -> None:
     task = await asked(stores, 20)
-    ballots = [Ballot(voter=voter, decision=APPROVE, digest=task.digest or "") for voter in VOTERS]
-    await asyncio.gather(*(voting.vote(stores, task.id, ballot) for ballot in ballots))
+    ballots = [VoteRequest(voter=voter, decision=APPROVE, digest=task.digest or "") for voter in VOTERS]
+    await asyncio.gather(*(approvals_service.vote(stores, task.id, ballot) for ballot in ballots))
 
     found = await now(stores, task)
     assert sorted(vote.voter for vote in found.review.gate.votes) == sorted(VOTERS)  # type: ignore[union-attr]
@@ -122,11 +123,11 @@ async def test_of_twenty_people_at_once_all_are_heard(stores: Stores) -> None:
 async def test_yes_and_no_at_once_are_decided_once_and_never_again(stores: Stores) -> None:
     task = await asked(stores, 5)
     ballots = [
-        Ballot(voter=voter, decision=REJECT if number == 7 else APPROVE, digest=task.digest or "")
+        VoteRequest(voter=voter, decision=REJECT if number == 7 else APPROVE, digest=task.digest or "")
         for number, voter in enumerate(VOTERS)
     ]
     answers = await asyncio.gather(
-        *(voting.vote(stores, task.id, ballot) for ballot in ballots), return_exceptions=True
+        *(approvals_service.vote(stores, task.id, ballot) for ballot in ballots), return_exceptions=True
     )
 
     found = await now(stores, task)

@@ -2,14 +2,13 @@
 
 import pytest
 
-from ade.core.accounts.errors import InvalidDelegation, UnknownAccount
-from ade.core.accounts.users import User
-from ade.core.approvals.delegations import Delegation
-from ade.core.approvals.refusals import ConflictOfInterest, GateClosed, NotEligible, UnknownApproval
-from ade.core.lifecycle import Status
-from ade.governance import delegations
-from ade.governance.approvals.delegating import delegate_approval
-from ade.governance.directory.users import add_user
+from ade.accounts.model import InvalidDelegation, UnknownAccount, User
+from ade.accounts.users import add_user
+from ade.approvals import delegations
+from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, UnknownApproval
+from ade.approvals.model import Delegation
+from ade.approvals.service import delegate_approval
+from ade.tasks.lifecycle import Status
 from tests.governance.approvals.scene import APPROVE, Scene
 
 CY = {"id": "cy", "names": ["deploy"], "rules": [{"needed": 1, "users": ["cy"]}]}

@@ -8,24 +8,23 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from ade.accounts.model import User
+from ade.accounts.users import add_user
 from ade.app.ade import Ade
 from ade.app.functions import TaskFunction
-from ade.core.accounts.users import User
-from ade.core.approvals.refusals import NotPermitted
-from ade.core.approvals.rulebook_reading import read_rulebook
-from ade.core.errors import IllegalTransition, UnknownName
-from ade.core.lifecycle import Status
-from ade.core.outcome import Succeeded
-from ade.core.records import Task
-from ade.core.task import lose_lease, settle
-from ade.governance import rulebook
-from ade.governance.approvals.rolling_back import prepare_rollbacks
-from ade.governance.directory.users import add_user
-from ade.ports import ClaimRequest, TaskQuery
-from ade.queue.payloads import Payloads
-from ade.queue.tasks import replay
+from ade.approvals import repository as approvals_repository
+from ade.approvals.rollback import prepare_rollbacks
+from ade.approvals.rulebook_document import read_rulebook
+from ade.errors import IllegalTransition, NotPermitted, UnknownName
+from ade.stores.ports import ClaimRequest, TaskQuery
+from ade.tasks.decisions import lose_lease, settle
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Succeeded
+from ade.tasks.payloads import Payloads
+from ade.tasks.service import replay
 from ade.testing import TestKit, harness
-from ade.worker.handed_in import settle_handed_in
+from ade.worker.sweep import settle_reported
 
 LEASE_S = 30
 
@@ -133,7 +132,7 @@ async def test_a_worker_that_died_in_its_last_attempt_is_undone(farm: Farm) -> N
 async def test_a_failure_that_a_worker_in_another_language_hands_in_is_undone(farm: Farm) -> None:
     task = await farm.move.with_options(rollback="automatic").enqueue("it", True)
     said = b'{"error": {"kind": "raised", "type": "Broken", "message": "it broke"}}'
-    await settle_handed_in(farm.stores, Payloads(farm.stores.blobs), [(await farm.claimed(), said)])
+    await settle_reported(farm.stores, Payloads(farm.stores.blobs), [(await farm.claimed(), said)])
     await farm.kit.drain()
 
     assert (await task.status(), farm.done) == (Status.FAILED, ["moved it back"])
@@ -188,7 +187,7 @@ async def test_a_second_life_has_a_rollback_of_its_own(farm: Farm) -> None:
 
 
 async def test_a_rollback_is_not_held_up_by_the_guard(farm: Farm) -> None:
-    await rulebook.apply(
+    await approvals_repository.apply(
         farm.stores, read_rulebook({"guard": [{"do": "deny", "name": "*:rollback", "reason": "no"}]}), actor="root"
     )
     await farm.move.with_options(rollback="automatic").enqueue("it", True)
@@ -200,7 +199,7 @@ async def test_a_rollback_is_not_held_up_by_the_guard(farm: Farm) -> None:
 async def test_what_the_guard_denied_before_it_began_needs_no_undoing(farm: Farm) -> None:
     task = await farm.move.with_options(rollback="automatic").enqueue("cow", False)
     rules = {"guard": [{"name": "move", "at": ["run"], "do": "deny", "reason": "not today"}]}
-    await rulebook.apply(farm.stores, read_rulebook(rules), actor=None)
+    await approvals_repository.apply(farm.stores, read_rulebook(rules), actor=None)
     await farm.kit.drain()
 
     assert (await task.status()) is Status.FAILED

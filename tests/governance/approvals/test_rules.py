@@ -5,28 +5,26 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.accounts.errors import InvalidDelegation
-from ade.core.accounts.users import User
-from ade.core.approvals.delegations import Delegation
-from ade.core.approvals.proof import Proof
-from ade.core.approvals.records import GateState
-from ade.core.approvals.refusals import (
+from ade.accounts.model import InvalidDelegation, User
+from ade.accounts.users import add_user
+from ade.approvals import delegations
+from ade.approvals import service as approvals_service
+from ade.approvals.errors import (
     ConflictOfInterest,
     DigestMismatch,
     GateClosed,
     InvalidRulebook,
     NotEligible,
-    NotPermitted,
     ReauthenticationNeeded,
 )
-from ade.core.approvals.voting import Ballot
-from ade.core.errors import InvalidTask
-from ade.core.lifecycle import Status
-from ade.governance import delegations, runtime
-from ade.governance.approvals import amending, voting
-from ade.governance.directory.users import add_user
-from ade.insight.approvals import inbox
-from ade.queue import tasks
+from ade.approvals.model import Delegation, GateState
+from ade.approvals.proof import ApprovalProof
+from ade.approvals.views import inbox
+from ade.approvals.votes import VoteRequest
+from ade.errors import InvalidTask, NotPermitted
+from ade.settings import runtime
+from ade.tasks import service as tasks_service
+from ade.tasks.lifecycle import Status
 from tests.governance.approvals.scene import APPROVE, CHANGES, ONE, REJECT, TWO, Scene, scene
 
 HOUR, DAY = 3_600, 86_400
@@ -53,7 +51,7 @@ class TestWhoMayNotApprove:
 
     async def test_whoever_edited_it(self, here: Scene) -> None:
         draft = await here.app.draft("deploy", {"what": "shop"}, author="ada")
-        await tasks.edit(here.stores, here.kit._opened.payloads, draft.id, actor="bob", description="better")
+        await tasks_service.edit(here.stores, here.kit._opened.payloads, draft.id, actor="bob", description="better")
         await draft.submit(by="ada")
         await here.kit.drain()
 
@@ -205,7 +203,7 @@ class TestChangeAfterApproval:
         task = await here.asked()
         before = await here.gate(task)
         await here.vote(task, "bob", CHANGES)
-        await tasks.edit(here.stores, here.kit._opened.payloads, task.id, actor="ada", args=_args("bank"))
+        await tasks_service.edit(here.stores, here.kit._opened.payloads, task.id, actor="ada", args=_args("bank"))
         await task.submit(by="ada")
         await here.kit.drain()
         after = await here.gate(task)
@@ -219,7 +217,7 @@ class TestChangeAfterApproval:
 async def test_last_pusher(here: Scene) -> None:
     task = await here.asked()
     await here.vote(task, "bob", CHANGES)
-    await tasks.edit(here.stores, here.kit._opened.payloads, task.id, actor="cyd", description="as asked")
+    await tasks_service.edit(here.stores, here.kit._opened.payloads, task.id, actor="cyd", description="as asked")
     await task.submit(by="cyd")
     await here.kit.drain()
 
@@ -319,10 +317,12 @@ class TestRequestChanges:
         await here.vote(task, "bob", CHANGES)
 
         with pytest.raises(NotPermitted):
-            await voting.dismiss(here.stores, task.id, "bob", "no need", actor="cyd")
+            await approvals_service.dismiss(here.stores, task.id, "bob", "no need", actor="cyd")
         with pytest.raises(NotPermitted):
-            await voting.dismiss(here.stores, task.id, "bob", "no need", actor="al")
-        assert (await voting.dismiss(here.stores, task.id, "bob", "away", actor="root")).status is Status.REVIEWING
+            await approvals_service.dismiss(here.stores, task.id, "bob", "no need", actor="al")
+        assert (
+            await approvals_service.dismiss(here.stores, task.id, "bob", "away", actor="root")
+        ).status is Status.REVIEWING
 
 
 async def test_change_of_vote(here: Scene) -> None:
@@ -346,8 +346,8 @@ class TestAfterTheDecision:
         task = await here.asked(start="by_hand")
         await here.vote(task, "bob")
         with pytest.raises(NotPermitted):
-            await voting.revoke(here.stores, task.id, "hm", actor="cyd")
-        after = await voting.revoke(here.stores, task.id, "found a fault", actor="bob")
+            await approvals_service.revoke(here.stores, task.id, "hm", actor="cyd")
+        after = await approvals_service.revoke(here.stores, task.id, "found a fault", actor="bob")
 
         assert after.status is Status.REVIEWING
         assert after.review is not None
@@ -402,12 +402,12 @@ async def test_bypass(here: Scene) -> None:
     task = await here.asked()
     now = here.kit.clock.now()
     with pytest.raises(NotPermitted):
-        await voting.break_glass(here.stores, task.id, "fire", actor="bob", authenticated_at=now)
+        await approvals_service.break_glass(here.stores, task.id, "fire", actor="bob", authenticated_at=now)
     with pytest.raises(ReauthenticationNeeded):
-        await voting.break_glass(here.stores, task.id, "fire", actor="root")
+        await approvals_service.break_glass(here.stores, task.id, "fire", actor="root")
     with pytest.raises(InvalidTask):
-        await voting.break_glass(here.stores, task.id, " ", actor="root", authenticated_at=now)
-    await voting.break_glass(here.stores, task.id, "fire", actor="root", authenticated_at=now)
+        await approvals_service.break_glass(here.stores, task.id, " ", actor="root", authenticated_at=now)
+    await approvals_service.break_glass(here.stores, task.id, "fire", actor="root", authenticated_at=now)
     await here.kit.drain()
 
     assert here.deployed == ["shop"]
@@ -418,8 +418,8 @@ async def test_bypass(here: Scene) -> None:
     assert review is not None
     assert review.bypass is not None
     [later] = [gate for gate in review.gates if gate.step == "after the fact"]
-    ballot = Ballot(voter="bob", decision=APPROVE, digest=later.digest, reason="was right")
-    await voting.vote(here.stores, task.id, ballot, gate_id=later.id)
+    ballot = VoteRequest(voter="bob", decision=APPROVE, digest=later.digest, reason="was right")
+    await approvals_service.vote(here.stores, task.id, ballot, gate_id=later.id)
     assert (await task.status()) is Status.COMPLETED
 
 
@@ -429,7 +429,7 @@ async def test_an_approval_is_for_one_generation(here: Scene) -> None:
     await here.vote(task, "bob")
     await here.kit.drain()
     assert (await task.status()) is Status.FAILED
-    await tasks.replay(here.stores, here.kit._opened.payloads, task.id)
+    await tasks_service.replay(here.stores, here.kit._opened.payloads, task.id)
     await here.kit.drain()
 
     assert here.deployed == ["shop"]  # by the first run, which failed then
@@ -497,30 +497,32 @@ class TestBatch:
     async def test_each_has_its_own_answer(self, here: Scene) -> None:
         one, two = await here.asked("one"), await here.asked("two", author="bob")
         seen = [(one.id, (await here.gate(one)).digest), (two.id, (await here.gate(two)).digest), (one.id, "x")]
-        answers = await voting.batch(here.stores, seen, Ballot(voter="bob", decision=APPROVE, digest=""))
+        answers = await approvals_service.batch(
+            here.stores, seen, VoteRequest(voter="bob", decision=APPROVE, digest="")
+        )
 
         assert [answer.code for answer in answers] == ["", "conflict_of_interest", "gate_closed"]
 
     async def test_at_most_fifty_and_only_while_the_feature_is_on(self, here: Scene) -> None:
-        ballot = Ballot(voter="bob", decision=APPROVE, digest="")
+        ballot = VoteRequest(voter="bob", decision=APPROVE, digest="")
         with pytest.raises(InvalidTask):
-            await voting.batch(here.stores, [("x", "y")] * 51, ballot)
+            await approvals_service.batch(here.stores, [("x", "y")] * 51, ballot)
         await runtime.switch(here.stores, "batch_approvals", False, actor="root")
         with pytest.raises(NotPermitted):
-            await voting.batch(here.stores, [("x", "y")], ballot)
+            await approvals_service.batch(here.stores, [("x", "y")], ballot)
 
     async def test_a_high_risk_is_looked_at_by_itself(self, here: Scene) -> None:
         await here.rules(ONE, criticality={"*": 100})
         task = await here.asked(resources=[f"db:{number}" for number in range(16)])
-        ballot = Ballot(voter="bob", decision=APPROVE, digest="", authenticated_at=here.kit.clock.now())
-        [answer] = await voting.batch(here.stores, [(task.id, (await here.gate(task)).digest)], ballot)
+        ballot = VoteRequest(voter="bob", decision=APPROVE, digest="", authenticated_at=here.kit.clock.now())
+        [answer] = await approvals_service.batch(here.stores, [(task.id, (await here.gate(task)).digest)], ballot)
         assert answer.code == "not_permitted"
 
 
 async def test_comments(here: Scene) -> None:
     task = await here.asked()
-    await voting.comment(here.stores, task.id, "what about the cache?", actor="bob")
-    after = await voting.comment(here.stores, task.id, "what about it?", actor="ada")
+    await approvals_service.comment(here.stores, task.id, "what about the cache?", actor="bob")
+    after = await approvals_service.comment(here.stores, task.id, "what about it?", actor="ada")
 
     assert after.review is not None
     assert [(said.by, said.text) for said in after.review.comments][1] == ("ada", "what about it?")
@@ -534,11 +536,14 @@ async def test_audit(here: Scene) -> None:
     await here.vote(task, "bob")
     await here.vote(task, "cyd")
     await here.kit.drain()
-    events, proof = await here.stores.events.read(0, 1_000), Proof()
+    events, proof = await here.stores.events.read(0, 1_000), ApprovalProof()
 
     assert [fault for event in events if (fault := proof.add(event))] == []
     assert proof.starts == 1
-    forged, without = [event for event in events if event.actor != "cyd" or event.type != "approval.approved"], Proof()
+    forged, without = (
+        [event for event in events if event.actor != "cyd" or event.type != "approval.approved"],
+        ApprovalProof(),
+    )
     assert [fault for event in forged if (fault := without.add(event))] != []  # one vote is missing
 
 
@@ -577,8 +582,8 @@ class TestHumanInboxVerbs:
     async def test_an_amended_task_is_another_one_and_others_must_answer(self, here: Scene) -> None:
         task = await here.asked()
         before = await here.gate(task)
-        ballot = Ballot(voter="bob", decision=CHANGES, digest=before.digest)
-        await amending.amend(here.stores, here.kit._opened.payloads, task.id, ballot, args=_args("bank"))
+        ballot = VoteRequest(voter="bob", decision=CHANGES, digest=before.digest)
+        await approvals_service.amend(here.stores, here.kit._opened.payloads, task.id, ballot, args=_args("bank"))
         await here.kit.drain()
 
         assert (await here.gate(task)).digest != before.digest
@@ -592,14 +597,14 @@ class TestHumanInboxVerbs:
         task = await here.asked()
         digest, payloads = (await here.gate(task)).digest, here.kit._opened.payloads
         for voter, seen in (("ada", digest), ("bob", "0" * 64)):
-            ballot = Ballot(voter=voter, decision=CHANGES, digest=seen)
+            ballot = VoteRequest(voter=voter, decision=CHANGES, digest=seen)
             with pytest.raises((ConflictOfInterest, DigestMismatch)):
-                await amending.amend(here.stores, payloads, task.id, ballot, args=_args("bank"))
+                await approvals_service.amend(here.stores, payloads, task.id, ballot, args=_args("bank"))
         assert (await here.gate(task)).votes == ()
 
     async def test_an_answer_can_be_put_off(self, here: Scene) -> None:
         task = await here.asked()
-        await amending.snooze(here.stores, task.id, "bob", here.kit.clock.now() + HOUR * 1000)
+        await approvals_service.snooze(here.stores, task.id, "bob", here.kit.clock.now() + HOUR * 1000)
 
         assert await inbox(here.stores, "bob") == []
         assert len(await inbox(here.stores, "cyd")) == 1
@@ -610,4 +615,4 @@ class TestHumanInboxVerbs:
         task = await here.asked()
         for until in (0, here.kit.clock.now() + 8 * DAY * 1000):
             with pytest.raises(InvalidTask):
-                await amending.snooze(here.stores, task.id, "bob", until)
+                await approvals_service.snooze(here.stores, task.id, "bob", until)

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
-from ade.core.approvals.records import GateState
-from ade.core.approvals.refusals import ApprovalNotGood, ConflictOfInterest, NotPermitted
-from ade.core.approvals.voting import Ballot
-from ade.core.change import Change, Guard
-from ade.core.lifecycle import Status, Verb
-from ade.core.records import Task
-from ade.governance import runtime
-from ade.governance.approvals import voting
-from ade.governance.approvals.tending import tend_reviews
-from ade.ports import TaskQuery
-from ade.queue.payloads import Payloads
-from ade.queue.tasks import replay
+from ade.approvals import service as approvals_service
+from ade.approvals.errors import ApprovalNotGood, ConflictOfInterest
+from ade.approvals.model import GateState
+from ade.approvals.service import sweep_reviews
+from ade.approvals.votes import VoteRequest
+from ade.errors import NotPermitted
+from ade.settings import runtime
+from ade.stores.ports import TaskQuery
+from ade.tasks.changes import Change, ChangePrecondition
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+from ade.tasks.service import replay
 from tests.governance.approvals.scene import APPROVE, ONE, REJECT, TWO, Scene
 
 HOUR = 3_600.0
@@ -29,7 +30,12 @@ async def overwrite(shop: Scene, task: Task, **fields: Any) -> None:
     after = structs.replace(task, version=task.version + 1, **fields)
     names = frozenset(fields)
     forged = Change(
-        verb=Verb.REVIEW, before=task, after=after, fields=names, guard=Guard(version=task.version), events=()
+        verb=Verb.REVIEW,
+        before=task,
+        after=after,
+        fields=names,
+        guard=ChangePrecondition(version=task.version),
+        events=(),
     )
     await shop.stores.tasks.commit(forged)
 
@@ -119,7 +125,7 @@ async def test_two_sweepers_take_each_step_once(shop: Scene) -> None:
     payloads = Payloads(shop.stores.blobs)
     for _ in range(2):
         shop.kit.clock.advance(600)
-        await asyncio.gather(*(tend_reviews(shop.stores, payloads) for _ in range(4)))
+        await asyncio.gather(*(sweep_reviews(shop.stores, payloads) for _ in range(4)))
 
     told = [event.payload["step"] async for event in task.events() if event.type == "approval.escalated"]
     assert told == [0, 1]
@@ -180,16 +186,16 @@ async def test_what_was_bypassed_is_judged_afterwards_by_others(shop: Scene) -> 
     await shop.rules(TWO)
     task = await shop.asked()
     now = shop.kit.clock.now()
-    await voting.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
+    await approvals_service.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
     await shop.kit.drain()
     [later, _] = (await task.get()).review.gates  # type: ignore[union-attr]  # it has one
 
-    def ballot(voter: str) -> Ballot:
-        return Ballot(voter=voter, decision=REJECT, digest=later.digest)
+    def ballot(voter: str) -> VoteRequest:
+        return VoteRequest(voter=voter, decision=REJECT, digest=later.digest)
 
     with pytest.raises(ConflictOfInterest):
-        await voting.vote(shop.stores, task.id, ballot("root"), gate_id=later.id)
-    judged = await voting.vote(shop.stores, task.id, ballot("bob"), gate_id=later.id)
+        await approvals_service.vote(shop.stores, task.id, ballot("root"), gate_id=later.id)
+    judged = await approvals_service.vote(shop.stores, task.id, ballot("bob"), gate_id=later.id)
     assert judged.review is not None
     assert judged.review.gates[0].state is GateState.REJECTED
     assert (judged.status, shop.deployed) == (Status.COMPLETED, ["shop"])
@@ -199,7 +205,7 @@ async def test_the_glass_is_broken_for_one_digest_alone(shop: Scene) -> None:
     await shop.rules(ONE)
     task = await shop.asked()
     now = shop.kit.clock.now()
-    bypassed = await voting.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
+    bypassed = await approvals_service.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
     await overwrite(shop, bypassed, args=Raw(b'{"what": "something else"}'))
     await shop.kit.drain()
 
@@ -217,12 +223,12 @@ async def test_what_was_bypassed_and_found_wrong_does_not_run_again(shop: Scene)
 
     task = await blunder.with_options(approval="one", author="ada").enqueue()
     now, payloads = shop.kit.clock.now(), Payloads(shop.stores.blobs)
-    await voting.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
+    await approvals_service.break_glass(shop.stores, task.id, "fire", actor="root", authenticated_at=now)
     await shop.kit.drain()
     assert await task.status() is Status.FAILED
     [later, _] = (await task.get()).review.gates  # type: ignore[union-attr]  # it has one
-    ballot = Ballot(voter="bob", decision=REJECT, digest=later.digest)
-    await voting.vote(shop.stores, task.id, ballot, gate_id=later.id)
+    ballot = VoteRequest(voter="bob", decision=REJECT, digest=later.digest)
+    await approvals_service.vote(shop.stores, task.id, ballot, gate_id=later.id)
     await replay(shop.stores, payloads, task.id)
     await shop.kit.drain()
 

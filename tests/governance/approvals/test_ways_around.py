@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from ade.core.accounts.users import User
-from ade.core.approvals.proof import Proof
-from ade.core.approvals.refusals import ConflictOfInterest, DigestMismatch
-from ade.core.approvals.voting import Ballot
-from ade.core.errors import InvalidTask
-from ade.core.lifecycle import Status
-from ade.governance import runtime
-from ade.governance.approvals import amending, voting
-from ade.governance.directory.users import add_user
-from ade.ports import TaskQuery
-from ade.queue import tasks
+from ade.accounts.model import User
+from ade.accounts.users import add_user
+from ade.approvals import service as approvals_service
+from ade.approvals.errors import ConflictOfInterest, DigestMismatch
+from ade.approvals.proof import ApprovalProof
+from ade.approvals.votes import VoteRequest
+from ade.errors import InvalidTask
+from ade.settings import runtime
+from ade.stores.ports import TaskQuery
+from ade.tasks import service as tasks_service
+from ade.tasks.lifecycle import Status
 from ade.worker.context import Context
 from tests.governance.approvals.scene import CHANGES, ONE, REJECT, Scene, scene
 
@@ -86,7 +86,9 @@ async def test_whoever_replays_with_other_arguments_has_a_hand_in_it(here: Scene
     task = await here.asked(max_attempts=1)
     await here.vote(task, "bob")
     await here.kit.drain()
-    await tasks.replay(here.stores, here.kit._opened.payloads, task.id, args=Raw(b'{"what":"evil"}'), actor="cyd")
+    await tasks_service.replay(
+        here.stores, here.kit._opened.payloads, task.id, args=Raw(b'{"what":"evil"}'), actor="cyd"
+    )
     await here.kit.drain()
 
     with pytest.raises(ConflictOfInterest):
@@ -169,7 +171,7 @@ async def test_an_answer_is_about_one_gate(here: Scene) -> None:
     task = await here.asked(start="by_hand")
     before = (await here.gate(task)).digest
     await here.vote(task, "bob")
-    await voting.revoke(here.stores, task.id, "wait", actor="bob")
+    await approvals_service.revoke(here.stores, task.id, "wait", actor="bob")
 
     with pytest.raises(DigestMismatch):
         await here.vote(task, "bob", digest=before)
@@ -181,7 +183,7 @@ async def test_whatever_people_are_shown_is_in_the_digest(here: Scene, field: st
     task = await here.asked()
     before = (await here.gate(task)).digest
     await here.vote(task, "bob", CHANGES)
-    await tasks.edit(here.stores, here.kit._opened.payloads, task.id, actor="ada", **{field: other[field]})
+    await tasks_service.edit(here.stores, here.kit._opened.payloads, task.id, actor="ada", **{field: other[field]})
     await task.submit(by="ada")
     await here.kit.drain()
 
@@ -217,12 +219,12 @@ async def test_the_audit_knows_an_automatic_approval_of_a_replay(here: Scene) ->
     task = await here.app.enqueue("plain", {"what": "x"}, approval="easy")
     await here.kit.drain()
     here.fails = False
-    await tasks.replay(here.stores, here.kit._opened.payloads, task.id)
+    await tasks_service.replay(here.stores, here.kit._opened.payloads, task.id)
     await here.kit.drain()
     await here.kit.drain()
 
     assert here.deployed == ["x", "x"]
-    proof = Proof()
+    proof = ApprovalProof()
     assert [fault for event in await here.stores.events.read(0, 1_000) if (fault := proof.add(event))] == []
     assert proof.starts == 2
 
@@ -336,14 +338,14 @@ async def test_a_no_after_the_fact_undoes_nothing_by_itself(here: Scene) -> None
     task = await here.app.enqueue("halves", author="ada", rollback="automatic", approval="easy")
     await here.rules(EASY, guard=[{"name": "halves", "at": ["run"], "do": "deny", "reason": "no"}])
     now = here.kit.clock.now()
-    await voting.break_glass(here.stores, task.id, "fire", actor="root", authenticated_at=now)
+    await approvals_service.break_glass(here.stores, task.id, "fire", actor="root", authenticated_at=now)
     await here.kit.drain()
     assert (await task.status()) is Status.FAILED
     review = (await task.get()).review
     assert review is not None
     [later] = [gate for gate in review.gates if gate.step == "after the fact"]
-    ballot = Ballot(voter="bob", decision=REJECT, digest=later.digest)
-    await voting.vote(here.stores, task.id, ballot, gate_id=later.id)
+    ballot = VoteRequest(voter="bob", decision=REJECT, digest=later.digest)
+    await approvals_service.vote(here.stores, task.id, ballot, gate_id=later.id)
     await here.kit.drain()
 
     assert done == []
@@ -368,15 +370,15 @@ async def test_what_went_back_unchanged_can_still_be_dismissed(here: Scene) -> N
     await here.kit.drain()
     assert (await task.status()) is Status.DRAFT
 
-    await voting.dismiss(here.stores, task.id, "bob", "he is away", actor="root")
+    await approvals_service.dismiss(here.stores, task.id, "bob", "he is away", actor="root")
     assert (await task.status()) is Status.REVIEWING
 
 
 async def test_an_amendment_must_change_something_that_matters(here: Scene) -> None:
     task = await here.asked()
-    ballot = Ballot(voter="bob", decision=CHANGES, digest=(await here.gate(task)).digest)
+    ballot = VoteRequest(voter="bob", decision=CHANGES, digest=(await here.gate(task)).digest)
     with pytest.raises(InvalidTask):
-        await amending.amend(here.stores, here.kit._opened.payloads, task.id, ballot, priority=0)
+        await approvals_service.amend(here.stores, here.kit._opened.payloads, task.id, ballot, priority=0)
     assert (await here.gate(task)).votes == ()
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.accounts.users import User
-from ade.governance.directory.passwords import Cost
-from ade.governance.directory.users import add_user
-from ade.ports import Stores
+from ade.accounts.model import User
+from ade.accounts.passwords import HashCost
+from ade.accounts.users import add_user
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 
-CHEAP = Cost(n=2, r=1, p=1)  # these passwords protect nothing
+CHEAP = HashCost(n=2, r=1, p=1)  # these passwords protect nothing
 PASSWORD = "correct horse battery staple"
 
 Hire = Callable[..., Awaitable[User]]

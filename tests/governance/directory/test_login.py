@@ -3,12 +3,10 @@
 import pytest
 from msgspec import structs
 
-from ade.core.accounts.errors import NotAuthenticated, TooManyRequests
-from ade.core.accounts.permissions import Permission
-from ade.core.accounts.sessions import IDLE_MS, LONGEST_MS
-from ade.governance.directory import passwords
-from ade.governance.directory.login import check_password
-from ade.governance.directory.sessions import (
+from ade.accounts import passwords
+from ade.accounts.model import IDLE_MS, MAX_SESSION_MS, NotAuthenticated, Permission, TooManyRequests
+from ade.accounts.sessions import (
+    check_password,
     end_all,
     end_session,
     list_sessions,
@@ -16,9 +14,8 @@ from ade.governance.directory.sessions import (
     sign_in,
     use_session,
 )
-from ade.governance.directory.shelves import USERS
-from ade.governance.directory.users import UserChanges, change_user, set_password
-from ade.ports import Stores
+from ade.accounts.users import USERS, UserChanges, change_user, set_password
+from ade.stores.ports import Stores
 from tests.conformance.clock import StoryClock
 from tests.governance.directory.conftest import CHEAP, PASSWORD, Hire, everything, told
 from tests.governance.meanwhile import meanwhile
@@ -62,10 +59,10 @@ async def test_a_wrong_password_and_an_unknown_name_look_alike(stores: Stores, n
 async def test_an_unknown_name_takes_the_same_work_and_the_same_limit(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worked: list[passwords.Cost] = []
+    worked: list[passwords.HashCost] = []
     hashing = passwords._scrypt
 
-    def counted(password: str, salt: bytes, cost: passwords.Cost) -> bytes:
+    def counted(password: str, salt: bytes, cost: passwords.HashCost) -> bytes:
         worked.append(cost)
         return hashing(password, salt, CHEAP)
 
@@ -96,12 +93,12 @@ async def test_guessing_is_slowed_down_for_one_account_alone(stores: Stores, clo
 
 
 async def test_the_cost_of_a_hash_is_its_own(stores: Stores) -> None:
-    known = await passwords.hashed(PASSWORD, passwords.Cost(n=4, r=2, p=2))
+    known = await passwords.hashed(PASSWORD, passwords.HashCost(n=4, r=2, p=2))
 
     assert known.startswith("scrypt$4$2$2$")
     assert await passwords.matches(PASSWORD, known)
     assert not await passwords.matches(PASSWORD + "x", known)
-    assert known != await passwords.hashed(PASSWORD, passwords.Cost(n=4, r=2, p=2))
+    assert known != await passwords.hashed(PASSWORD, passwords.HashCost(n=4, r=2, p=2))
 
 
 async def test_a_session_ends_when_it_is_not_used(stores: Stores, clock: StoryClock) -> None:
@@ -119,7 +116,7 @@ async def test_a_session_ends_after_a_day_however_much_it_is_used(stores: Stores
     secret = await open_for(stores, "bob")
     step = 30 * 60
 
-    for _ in range(LONGEST_MS // 1000 // step - 1):
+    for _ in range(MAX_SESSION_MS // 1000 // step - 1):
         clock.advance(step)
         assert not await is_over(stores, secret)
     clock.advance(step)

@@ -4,23 +4,37 @@ import asyncio
 
 import pytest
 
-from ade.core.accounts.errors import InvalidAccount, NotAuthenticated, UnknownAccount, WeakPassword
-from ade.core.accounts.login_links import LASTS_MS, link_address
-from ade.core.accounts.permissions import Permission
-from ade.core.accounts.sessions import FRESH_MS
-from ade.core.accounts.users import User
-from ade.core.approvals.refusals import ReauthenticationNeeded
-from ade.governance.authenticating import local_caller
-from ade.governance.directory.login_links import create_link, first_admin, use_link
-from ade.governance.directory.own_password import change_own_password
-from ade.governance.directory.sessions import Manner, end_all, list_sessions, sign_in, use_session
-from ade.governance.directory.users import UserChanges, add_user, change_user, list_users, set_password
-from ade.ports import Stores
+from ade.accounts.authentication import local_caller
+from ade.accounts.model import (
+    FRESH_MS,
+    LASTS_MS,
+    InvalidAccount,
+    NotAuthenticated,
+    Permission,
+    UnknownAccount,
+    User,
+    WeakPassword,
+    link_address,
+)
+from ade.accounts.sessions import (
+    SignInConditions,
+    change_own_password,
+    create_link,
+    end_all,
+    first_admin,
+    list_sessions,
+    sign_in,
+    use_link,
+    use_session,
+)
+from ade.accounts.users import UserChanges, add_user, change_user, list_users, set_password
+from ade.approvals.errors import ReauthenticationNeeded
+from ade.stores.ports import Stores
 from tests.conformance.clock import StoryClock
 from tests.governance.directory.conftest import CHEAP, PASSWORD, Hire, everything, told
 from tests.governance.meanwhile import meanwhile
 
-HERE = Manner(ip="10.0.0.7", user_agent="a browser", idle_ms=600_000, lasts_ms=3_600_000)
+HERE = SignInConditions(ip="10.0.0.7", user_agent="a browser", idle_ms=600_000, lasts_ms=3_600_000)
 
 
 async def refused(stores: Stores, secret: str) -> bool:

@@ -3,14 +3,19 @@
 import pytest
 from msgspec import structs
 
-from ade.core.accounts.errors import InvalidToken, NotAuthenticated, TooManyRequests, UnknownAccount, UnknownToken
-from ade.core.accounts.permissions import Permission
-from ade.core.accounts.rates import RATES, Asking
-from ade.governance.directory.rates import take
-from ade.governance.directory.shelves import USERS
-from ade.governance.directory.tokens import create_token, list_tokens, revoke_token, use_token
-from ade.governance.directory.users import UserChanges, change_user
-from ade.ports import Stores
+from ade.accounts.model import (
+    RATES,
+    InvalidToken,
+    NotAuthenticated,
+    Permission,
+    RateClass,
+    TooManyRequests,
+    UnknownAccount,
+    UnknownToken,
+)
+from ade.accounts.tokens import create_token, list_tokens, revoke_token, use_token
+from ade.accounts.users import USERS, UserChanges, change_user, take
+from ade.stores.ports import Stores
 from tests.conformance.clock import StoryClock
 from tests.governance.directory.conftest import Hire, everything, told
 from tests.governance.meanwhile import meanwhile
@@ -190,15 +195,15 @@ async def test_no_secret_of_a_token_is_ever_told_or_kept(stores: Stores) -> None
 
 
 async def test_each_account_and_each_kind_of_request_is_counted_apart(stores: Stores, clock: StoryClock) -> None:
-    count, period_ms = RATES[Asking.VOTE]
+    count, period_ms = RATES[RateClass.VOTE]
     for _ in range(count):
-        await take(stores, "ada", Asking.VOTE)
+        await take(stores, "ada", RateClass.VOTE)
 
     with pytest.raises(TooManyRequests, match="ada may do this 60 times") as refused:
-        await take(stores, "ada", Asking.VOTE)
+        await take(stores, "ada", RateClass.VOTE)
 
     assert refused.value.retry_after == pytest.approx(period_ms / count / 1000, abs=0.01)
-    await take(stores, "bot", Asking.VOTE)
-    await take(stores, "ada", Asking.READ)
+    await take(stores, "bot", RateClass.VOTE)
+    await take(stores, "ada", RateClass.READ)
     clock.advance(refused.value.retry_after)
-    await take(stores, "ada", Asking.VOTE)
+    await take(stores, "ada", RateClass.VOTE)

@@ -4,19 +4,9 @@ import asyncio
 
 import pytest
 
-from ade.core.accounts.errors import AccountExists, InvalidAccount, LastAdmin, UnknownAccount, WeakPassword
-from ade.core.accounts.permissions import Permission
-from ade.core.accounts.users import User
-from ade.governance.directory.users import (
-    UserChanges,
-    add_user,
-    change_user,
-    get_user,
-    list_users,
-    load_directory,
-    set_password,
-)
-from ade.ports import Stores
+from ade.accounts.model import AccountExists, InvalidAccount, LastAdmin, Permission, UnknownAccount, User, WeakPassword
+from ade.accounts.users import UserChanges, add_user, change_user, get_user, list_users, load_directory, set_password
+from ade.stores.ports import Stores
 from tests.conformance.clock import StoryClock
 from tests.governance.directory.conftest import CHEAP, PASSWORD, Hire, everything, told
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.governance.locks.keeper import LockKeeper
-from ade.ports import Stores
+from ade.locks.client import LockClient
+from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 
 
@@ -18,8 +18,8 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-async def keeper(stores: Stores) -> AsyncIterator[LockKeeper]:
+async def keeper(stores: Stores) -> AsyncIterator[LockClient]:
     """One for all agents of this process."""
-    made = LockKeeper(stores)
+    made = LockClient(stores)
     yield made
     await made.close()

@@ -9,25 +9,26 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import DeadlockVictim, LockLost, LockTimeout, StaleToken, StoreUnavailable, UpgradeDeadlock
-from ade.core.locks.asking import ask
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode, Wish, read, wishes_of, write
-from ade.governance.locks.fences import Fence
-from ade.governance.locks.held import HeldLock
-from ade.governance.locks.keeper import LockKeeper
-from ade.governance.runtime import set_value
-from ade.ports import LockQuery, LockStore, Stores
+from ade.errors import DeadlockVictim, LockLost, LockTimeout, StaleToken, StoreUnavailable, UpgradeDeadlock
+from ade.locks.client import LockClient
+from ade.locks.held_lock import Fence, HeldLock
+from ade.locks.model import LockLimits, LockRequest
+from ade.locks.modes import LockMode, LockSpec, lock_specs_of, read, write
+from ade.locks.requests import validate_request
+from ade.settings.runtime import set_value
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import LockQuery, LockStore
 from tests.stalls import undisturbed
 
 DB, REPO = "database:prod-db-01", "repo:app"
 
 
-def wanting(*wanted: str | Wish, scope: str = "", priority: int = 5, ttl_ms: int = 30_000) -> LockRequest:
+def wanting(*wanted: str | LockSpec, scope: str = "", priority: int = 5, ttl_ms: int = 30_000) -> LockRequest:
     request_id = os.urandom(16).hex()
     owner = scope or request_id
-    return ask(id=request_id, owner=owner, scope=owner, wanted=wishes_of(wanted), priority=priority, ttl_ms=ttl_ms)
+    return validate_request(
+        id=request_id, owner=owner, scope=owner, wanted=lock_specs_of(wanted), priority=priority, ttl_ms=ttl_ms
+    )
 
 
 async def waiting_for(stores: Stores, resource: str, count: int) -> None:
@@ -45,7 +46,7 @@ async def both(*actions: "asyncio.Task[HeldLock]") -> Iterable[HeldLock | BaseEx
     return await asyncio.gather(*actions, return_exceptions=True)
 
 
-async def test_twenty_agents_have_it_one_after_the_other(keeper: LockKeeper) -> None:
+async def test_twenty_agents_have_it_one_after_the_other(keeper: LockClient) -> None:
     inside, most, order = 0, 0, []
 
     async def agent(number: int) -> None:
@@ -65,7 +66,7 @@ async def test_twenty_agents_have_it_one_after_the_other(keeper: LockKeeper) -> 
     assert order == sorted(set(order)), "tokens rise from holder to holder"
 
 
-async def test_readers_come_in_together(keeper: LockKeeper) -> None:
+async def test_readers_come_in_together(keeper: LockClient) -> None:
     first = await keeper.acquire(wanting(read(DB)), wait_ms=0)
     second = await keeper.acquire(wanting(read(DB)), wait_ms=0)
 
@@ -75,7 +76,7 @@ async def test_readers_come_in_together(keeper: LockKeeper) -> None:
     assert not second.is_lost
 
 
-async def test_whoever_gives_up_leaves_the_line(stores: Stores, keeper: LockKeeper) -> None:
+async def test_whoever_gives_up_leaves_the_line(stores: Stores, keeper: LockClient) -> None:
     held = await keeper.acquire(wanting(DB), wait_ms=0)
     impatient = asyncio.create_task(keeper.acquire(wanting(DB), wait_ms=None))
     await waiting_for(stores, DB, 1)
@@ -88,7 +89,7 @@ async def test_whoever_gives_up_leaves_the_line(stores: Stores, keeper: LockKeep
 
 
 @pytest.mark.realtime
-async def test_nobody_waits_longer_than_it_wants_to(keeper: LockKeeper) -> None:
+async def test_nobody_waits_longer_than_it_wants_to(keeper: LockClient) -> None:
     await keeper.acquire(wanting(DB), wait_ms=0)
 
     async with asyncio.timeout(60):
@@ -97,7 +98,7 @@ async def test_nobody_waits_longer_than_it_wants_to(keeper: LockKeeper) -> None:
 
 
 @pytest.mark.realtime
-async def test_a_lock_is_kept_beyond_its_first_lease(stores: Stores, keeper: LockKeeper) -> None:
+async def test_a_lock_is_kept_beyond_its_first_lease(stores: Stores, keeper: LockClient) -> None:
     async def story() -> None:
         held = await keeper.acquire(wanting(f"database:{os.urandom(4).hex()}", ttl_ms=1_000), wait_ms=0)
         await asyncio.sleep(1.5)
@@ -109,7 +110,7 @@ async def test_a_lock_is_kept_beyond_its_first_lease(stores: Stores, keeper: Loc
 
 
 @pytest.mark.realtime
-async def test_one_that_was_taken_away_is_known_to_be_lost(stores: Stores, keeper: LockKeeper) -> None:
+async def test_one_that_was_taken_away_is_known_to_be_lost(stores: Stores, keeper: LockClient) -> None:
     await set_value(stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
     held = await keeper.acquire(wanting(DB), wait_ms=0)
     lost = asyncio.Event()
@@ -133,7 +134,7 @@ async def test_no_answer_is_needed_to_know_that_it_is_lost(stores: Stores) -> No
             return never
 
     async def story() -> None:
-        keeper = LockKeeper(stores)
+        keeper = LockClient(stores)
         held = await keeper.acquire(wanting(f"database:{os.urandom(4).hex()}", ttl_ms=1_000), wait_ms=0)
         lost = asyncio.Event()
         held.when_lost(lost.set)
@@ -148,7 +149,7 @@ async def test_no_answer_is_needed_to_know_that_it_is_lost(stores: Stores) -> No
 
 
 class TestWidening:
-    async def test_a_reader_waits_for_the_others_and_then_writes(self, stores: Stores, keeper: LockKeeper) -> None:
+    async def test_a_reader_waits_for_the_others_and_then_writes(self, stores: Stores, keeper: LockClient) -> None:
         held = await keeper.acquire(wanting(read(DB)), wait_ms=0)
         other = await keeper.acquire(wanting(read(DB)), wait_ms=0)
         token = held.token()
@@ -163,7 +164,7 @@ class TestWidening:
         assert held.mode(DB) is LockMode.EXCLUSIVE
         assert held.token() > token
 
-    async def test_a_writer_that_reads_on_lets_readers_in(self, keeper: LockKeeper) -> None:
+    async def test_a_writer_that_reads_on_lets_readers_in(self, keeper: LockClient) -> None:
         held = await keeper.acquire(wanting(write(DB)), wait_ms=0)
         await keeper.downgrade(held, DB)
 
@@ -174,7 +175,7 @@ class TestWidening:
 @pytest.mark.realtime
 class TestRings:
     @pytest.mark.parametrize("size", [2, 3, 5])
-    async def test_agents_in_a_ring_are_set_free(self, keeper: LockKeeper, size: int) -> None:
+    async def test_agents_in_a_ring_are_set_free(self, keeper: LockClient, size: int) -> None:
         async def agent(number: int) -> str:
             scope = f"agent-{number}"
             mine = await keeper.acquire(wanting(f"thing:{number}", scope=scope), wait_ms=None)
@@ -197,7 +198,7 @@ class TestRings:
 
     async def test_rings_across_keepers_are_found_too(self, stores: Stores) -> None:
         """Each keeper could be a process of its own: they meet only in the store."""
-        one, two = LockKeeper(stores), LockKeeper(stores)
+        one, two = LockClient(stores), LockClient(stores)
         a = await one.acquire(wanting(DB, scope="a"), wait_ms=0)
         b = await two.acquire(wanting(REPO, scope="b"), wait_ms=0)
         crossing = [
@@ -228,7 +229,7 @@ class TestFences:
 
 
 async def test_a_store_that_is_away_is_told_and_nothing_is_held(stores: Stores) -> None:
-    keeper = LockKeeper(stores)
+    keeper = LockClient(stores)
     await stores.close()
 
     with pytest.raises(StoreUnavailable):
@@ -255,7 +256,7 @@ class SlowToAnswer:
 
 async def test_one_who_is_let_in_before_it_knows_that_it_has_to_wait_has_the_lock(stores: Stores) -> None:
     slow: Any = SlowToAnswer(stores.locks)
-    keeper = LockKeeper(replace(stores, locks=slow))
+    keeper = LockClient(replace(stores, locks=slow))
     held = await keeper.acquire(wanting(DB), wait_ms=0)
     other = asyncio.create_task(keeper.acquire(wanting(DB), wait_ms=None))  # so that somebody listens already
     await waiting_for(stores, DB, 1)
@@ -271,7 +272,7 @@ async def test_one_who_is_let_in_before_it_knows_that_it_has_to_wait_has_the_loc
     await keeper.close()
 
 
-async def test_threads_without_a_loop_have_it_one_after_the_other(stores: Stores, keeper: LockKeeper) -> None:
+async def test_threads_without_a_loop_have_it_one_after_the_other(stores: Stores, keeper: LockClient) -> None:
     loop, tokens = asyncio.get_running_loop(), list[int]()
 
     def agent() -> None:
@@ -288,7 +289,7 @@ async def test_threads_without_a_loop_have_it_one_after_the_other(stores: Stores
     assert await stores.locks.find(LockQuery()) == []
 
 
-async def test_what_a_thread_holds_is_renewed(stores: Stores, keeper: LockKeeper) -> None:
+async def test_what_a_thread_holds_is_renewed(stores: Stores, keeper: LockClient) -> None:
     await set_value(stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
     await keeper.learn()
     held = await asyncio.to_thread(keeper.acquire_blocking, wanting(DB), wait_ms=0)
@@ -305,14 +306,14 @@ async def test_what_a_thread_holds_is_renewed(stores: Stores, keeper: LockKeeper
     await asyncio.to_thread(keeper.release_blocking, held)
 
 
-async def test_a_thread_that_must_not_wait_is_told_so(keeper: LockKeeper) -> None:
+async def test_a_thread_that_must_not_wait_is_told_so(keeper: LockClient) -> None:
     held = await keeper.acquire(wanting(DB), wait_ms=0)
     with pytest.raises(LockTimeout):
         await asyncio.to_thread(keeper.acquire_blocking, wanting(DB), wait_ms=0)
     await keeper.release(held)
 
 
-async def test_who_waits_when_the_store_is_closed_is_told_so(stores: Stores, keeper: LockKeeper) -> None:
+async def test_who_waits_when_the_store_is_closed_is_told_so(stores: Stores, keeper: LockClient) -> None:
     held = await keeper.acquire(wanting(DB), wait_ms=0)
     waiting = asyncio.create_task(keeper.acquire(wanting(DB), wait_ms=None))
     await waiting_for(stores, DB, 1)
@@ -325,7 +326,7 @@ async def test_who_waits_when_the_store_is_closed_is_told_so(stores: Stores, kee
     assert held.id not in [one.id for one in await stores.locks.find(LockQuery())]
 
 
-async def test_a_grant_whose_answer_was_lost_is_had_for_a_whole_lease(stores: Stores, keeper: LockKeeper) -> None:
+async def test_a_grant_whose_answer_was_lost_is_had_for_a_whole_lease(stores: Stores, keeper: LockClient) -> None:
     request = wanting(DB, ttl_ms=60_000)
     await stores.locks.acquire(request, wait_ms=0, limits=LockLimits())
     before = stores.clock.steady()

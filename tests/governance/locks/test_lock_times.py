@@ -8,35 +8,35 @@ from typing import Any
 
 import pytest
 
-from ade.core.documents import Document
-from ade.core.errors import InvalidLock
-from ade.core.locks.asking import ask
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode
-from ade.governance.locks.held import HeldLock
-from ade.governance.locks.keeper import LockKeeper
-from ade.governance.runtime import set_value
-from ade.ports import Stores
+from ade.errors import InvalidLock
+from ade.locks.client import LockClient
+from ade.locks.held_lock import HeldLock
+from ade.locks.model import LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.settings.runtime import set_value
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import Document
 
 DB = "database:main"
 
 
 def wanting(ttl_ms: int | None = None) -> LockRequest:
     name = os.urandom(8).hex()
-    return ask(id=name, owner=name, scope=name, wanted=[(DB, LockMode.EXCLUSIVE)], ttl_ms=ttl_ms)
+    return validate_request(id=name, owner=name, scope=name, wanted=[(DB, LockMode.EXCLUSIVE)], ttl_ms=ttl_ms)
 
 
-async def lease_of(keeper: LockKeeper, request: LockRequest) -> int:
+async def lease_of(keeper: LockClient, request: LockRequest) -> int:
     held = await keeper.acquire(request, wait_ms=0)
     await keeper.release(held)
     return held.grant.ttl_ms
 
 
-def a_second_goes_by(keeper: LockKeeper) -> None:
+def a_second_goes_by(keeper: LockClient) -> None:
     keeper._runtime._read_at -= 1.0
 
 
-async def test_a_lock_that_names_no_lease_gets_the_default_of_the_store(stores: Stores, keeper: LockKeeper) -> None:
+async def test_a_lock_that_names_no_lease_gets_the_default_of_the_store(stores: Stores, keeper: LockClient) -> None:
     assert await lease_of(keeper, wanting()) == 30_000
     await set_value(stores, "lock.default_ttl_s", 12.5, actor="ada")
     a_second_goes_by(keeper)
@@ -45,7 +45,7 @@ async def test_a_lock_that_names_no_lease_gets_the_default_of_the_store(stores: 
     assert await lease_of(keeper, wanting(20_000)) == 20_000
 
 
-async def test_a_longer_lease_than_the_store_allows_is_refused(stores: Stores, keeper: LockKeeper) -> None:
+async def test_a_longer_lease_than_the_store_allows_is_refused(stores: Stores, keeper: LockClient) -> None:
     await set_value(stores, "lock.max_ttl_s", 60, actor="ada")
 
     with pytest.raises(InvalidLock, match="at most 60 s"):
@@ -57,7 +57,7 @@ async def test_a_longer_lease_than_the_store_allows_is_refused(stores: Stores, k
     assert await lease_of(keeper, wanting(60_000)) == 60_000
 
 
-async def test_the_locks_of_a_task_are_leased_for_as_long_as_allowed(stores: Stores, keeper: LockKeeper) -> None:
+async def test_the_locks_of_a_task_are_leased_for_as_long_as_allowed(stores: Stores, keeper: LockClient) -> None:
     """A worker's own lease may be longer than that of any lock; its tasks run all the same."""
     await set_value(stores, "lock.max_ttl_s", 40, actor="ada")
 
@@ -67,7 +67,7 @@ async def test_the_locks_of_a_task_are_leased_for_as_long_as_allowed(stores: Sto
     assert held.grant.ttl_ms == 40_000
 
 
-async def test_threads_know_the_settings_too(stores: Stores, keeper: LockKeeper) -> None:
+async def test_threads_know_the_settings_too(stores: Stores, keeper: LockClient) -> None:
     assert not keeper.is_up_to_date
     await set_value(stores, "lock.default_ttl_s", 15, actor="ada")
     async with asyncio.timeout(60):
@@ -82,7 +82,7 @@ async def test_threads_know_the_settings_too(stores: Stores, keeper: LockKeeper)
     assert not await asyncio.to_thread(lambda: keeper.is_up_to_date)
 
 
-async def test_a_lock_is_renewed_at_every_heartbeat_however_long_its_lease(stores: Stores, keeper: LockKeeper) -> None:
+async def test_a_lock_is_renewed_at_every_heartbeat_however_long_its_lease(stores: Stores, keeper: LockClient) -> None:
     await set_value(stores, "lock.heartbeat_interval_s", 0.1, actor="ada")
     held = await keeper.acquire(wanting(3_600_000), wait_ms=0)
 
@@ -104,7 +104,7 @@ async def test_locks_do_not_read_the_settings_each_time(stores: Stores) -> None:
             return await stores.documents.list_documents(kind)
 
     counting: Any = Counting()
-    keeper = LockKeeper(replace(stores, documents=counting))
+    keeper = LockClient(replace(stores, documents=counting))
     await keeper.learn()
     keeper._runtime._read_at += 60.0  # for a minute nothing is too old
     for _ in range(50):

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import DeadlockVictim, LockTimeout
-from ade.core.locks.asking import ask
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode
-from ade.governance.locks.waiting import WaitingRoom
-from ade.ports import LockQuery, LockStore
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.errors import DeadlockVictim, LockTimeout
+from ade.locks.model import LockLimits, LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.locks.waiters import LockWaiters
+from ade.stores.resource_ports import LockQuery, LockStore
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 
 MANY = LockLimits(waiters_per_resource=100_000)
@@ -62,7 +61,7 @@ async def looks() -> AsyncIterator[Looks]:
     await stores.close()
 
 
-def room(looks: Looks, passing: Passing, *, finds_rings: bool = True) -> WaitingRoom:
+def room(looks: Looks, passing: Passing, *, finds_rings: bool = True) -> LockWaiters:
     def time() -> float:
         return looks.clock.steady() / 1000
 
@@ -70,11 +69,11 @@ def room(looks: Looks, passing: Passing, *, finds_rings: bool = True) -> Waiting
         return finds_rings
 
     store: Any = looks
-    return WaitingRoom(store, finds_rings=does, dice=lambda: 1.0, time=time, rest=passing)
+    return LockWaiters(store, finds_rings=does, dice=lambda: 1.0, time=time, rest=passing)
 
 
 async def asked(looks: Looks, scope: str, resource: str, *, wait_ms: int | None = None) -> LockRequest:
-    request = ask(
+    request = validate_request(
         id=f"{scope}-{resource}", owner=scope, scope=scope, wanted=[(resource, LockMode.EXCLUSIVE)], ttl_ms=3_600_000
     )
     answer = await looks.acquire(request, wait_ms=wait_ms, limits=MANY)
@@ -93,7 +92,7 @@ def pauses(looks: Looks) -> list[float]:
     return [later - earlier for earlier, later in pairwise(looks.at)]
 
 
-async def sent_home(waiting_room: WaitingRoom, waiting: "list[asyncio.Task[LockRequest]]") -> None:
+async def sent_home(waiting_room: LockWaiters, waiting: "list[asyncio.Task[LockRequest]]") -> None:
     assert not any(one.done() for one in waiting)
     await waiting_room.close()
     for one in waiting:

@@ -5,21 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.records import Task
-from ade.core.webhooks.addresses import Reach
-from ade.core.webhooks.judging import Answer
-from ade.core.webhooks.records import Webhook
-from ade.governance.webhooks.keeping import create
-from ade.governance.webhooks.sending import Message
-from ade.ports import Stores, TaskQuery
-from ade.queue.enqueue import enqueue
-from ade.queue.ids import fresh_id
-from ade.queue.payloads import Payloads
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.enqueue import enqueue, fresh_id
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+from ade.webhooks.deliveries import DeliveryResponse
+from ade.webhooks.delivery import WebhookMessage
+from ade.webhooks.destinations import NetworkPolicy
+from ade.webhooks.model import Webhook
+from ade.webhooks.service import create
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 
 URL = "https://hooks.example.org/s3cret-path"
-OK, BROKEN, GONE = Answer(status=204), Answer(status=500, excerpt=b"no luck"), Answer(status=410)
+OK, BROKEN, GONE = (
+    DeliveryResponse(status=204),
+    DeliveryResponse(status=500, excerpt=b"no luck"),
+    DeliveryResponse(status=410),
+)
 
 
 @pytest.fixture
@@ -50,11 +53,11 @@ async def webhook(stores: Stores) -> Webhook:
 class Network:
     """Keeps what was sent to it, and answers in turn; the last answer again and again."""
 
-    def __init__(self, *answers: Answer | Exception) -> None:
+    def __init__(self, *answers: DeliveryResponse | Exception) -> None:
         self.answers = list(answers or (OK,))
-        self.sent: list[Message] = []
+        self.sent: list[WebhookMessage] = []
 
-    async def send(self, message: Message, reach: Reach) -> Answer:
+    async def send(self, message: WebhookMessage, reach: NetworkPolicy) -> DeliveryResponse:
         self.sent.append(message)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):

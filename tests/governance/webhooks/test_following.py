@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ade.core.errors import StoreUnavailable
-from ade.core.webhooks.errors import InvalidWebhook
-from ade.core.webhooks.names import CURSOR
-from ade.core.webhooks.records import Webhook
-from ade.governance.webhooks.following import follow
-from ade.governance.webhooks.keeping import WebhookChanges, change, create, disable, enable, send_test
-from ade.ports import ClaimRequest, EventLog, Stores
-from ade.queue.payloads import Payloads
+from ade.errors import InvalidWebhook, StoreUnavailable
+from ade.stores.ports import ClaimRequest, EventLog, Stores
+from ade.tasks.identifiers import CURSOR
+from ade.tasks.payloads import Payloads
+from ade.webhooks.delivery import follow
+from ade.webhooks.model import Webhook
+from ade.webhooks.service import WebhookChanges, change, create, disable, enable, send_test
 from tests.governance.webhooks.conftest import URL, happen, orders
 
 

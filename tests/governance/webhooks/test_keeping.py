@@ -2,13 +2,13 @@
 
 import pytest
 
-from ade.core.errors import StaleWrite
-from ade.core.webhooks.addresses import Reach, networks_of
-from ade.core.webhooks.errors import InvalidWebhook, UnknownWebhook
-from ade.core.webhooks.judging import Health
-from ade.core.webhooks.records import MOST_WEBHOOKS, Webhook
-from ade.core.webhooks.signatures import SECRET_PREFIX, key_of, secret_of
-from ade.governance.webhooks.keeping import (
+from ade.errors import InvalidWebhook, StaleWrite, UnknownWebhook
+from ade.stores.ports import Stores
+from ade.webhooks.deliveries import WebhookHealth
+from ade.webhooks.destinations import NetworkPolicy, networks_of
+from ade.webhooks.model import MOST_WEBHOOKS, Webhook
+from ade.webhooks.service import (
+    HEALTH,
     WebhookChanges,
     change,
     create,
@@ -19,8 +19,7 @@ from ade.governance.webhooks.keeping import (
     remove,
     rotate,
 )
-from ade.governance.webhooks.shelves import HEALTH
-from ade.ports import Stores
+from ade.webhooks.signatures import SECRET_PREFIX, key_of, secret_of
 from tests.conformance.clock import StoryClock
 from tests.governance.meanwhile import meanwhile
 from tests.governance.webhooks.conftest import URL, told
@@ -54,7 +53,7 @@ async def test_what_cannot_be_is_not_stored(stores: Stores) -> None:
 
     assert await list_webhooks(stores) == []
     assert await told(stores) == []
-    at_home = Reach(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))
+    at_home = NetworkPolicy(allow_http=True, allowed=networks_of(["127.0.0.0/8"]))
     await create(stores, "http://127.0.0.1:8080/", ["*"], actor="root", reach=at_home)
 
 
@@ -127,7 +126,7 @@ async def test_no_secret_and_no_path_is_ever_in_the_log(stores: Stores, webhook:
 
 
 async def test_it_is_silenced_and_woken_once(stores: Stores, webhook: Webhook, clock: StoryClock) -> None:
-    await stores.documents.write([HEALTH.put(webhook.id, Health(failing_since=1, failures=99), seen=0)])
+    await stores.documents.write([HEALTH.put(webhook.id, WebhookHealth(failing_since=1, failures=99), seen=0)])
     await disable(stores, webhook.id, "too loud", actor="root")
     silent = await disable(stores, webhook.id, "again", actor="root")
 
@@ -145,7 +144,7 @@ async def test_what_may_not_be_reached_any_more_is_not_woken(stores: Stores, web
 
     await change(stores, webhook.id, WebhookChanges(url="https://8.8.8.8/"), actor="root")
     with pytest.raises(InvalidWebhook, match="settings"):
-        await enable(stores, webhook.id, actor="root", reach=Reach(refused=networks_of(["8.8.8.0/24"])))
+        await enable(stores, webhook.id, actor="root", reach=NetworkPolicy(refused=networks_of(["8.8.8.0/24"])))
 
 
 async def test_it_is_removed_once_even_if_somebody_changes_it_meanwhile(stores: Stores, webhook: Webhook) -> None:

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
-from ade.core.audit import AuditHead, first_break
-from ade.core.errors import StoreError, StoreReadOnly, StoreUnavailable
-from ade.core.events import Event
-from ade.stores.postgres.audit import PostgresAudit
-from ade.stores.postgres.driver import address_of
+from ade.errors import StoreError, StoreReadOnly, StoreUnavailable
+from ade.events.audit_chain import AuditHead, first_break
+from ade.events.model import Event
+from ade.stores.postgres.audit import PostgresAudit, address_of
 from tests.servers.proxy import Proxy
 from tests.servers.waiting import until
 from tests.stores.postgres.server import PASSWORD, PostgresServer

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from ade.core.errors import DriverMissing, InvalidUrl
-from ade.stores.postgres.driver import address_of
-from ade.wiring import open_audit
+from ade.composition.stores import open_audit
+from ade.errors import DriverMissing, InvalidUrl
+from ade.stores.postgres.audit import address_of
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ade.stores.redis.link import Link
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.scripts import Script
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.scripts import LuaScript
 
-COUNT = Script(
+COUNT = LuaScript(
     "count",
     """#!lua
 -- Counts every request once, however often it is sent.
@@ -31,8 +31,8 @@ PATIENT = RedisOptions(command_timeout_s=40, connect_timeout_s=40, confirm_timeo
 
 
 @asynccontextmanager
-async def linked(url: str, options: RedisOptions = QUICK) -> AsyncIterator[Link]:
-    link = Link.to(url, options)
+async def linked(url: str, options: RedisOptions = QUICK) -> AsyncIterator[RedisClient]:
+    link = RedisClient.to(url, options)
     try:
         # As the start-up checks do: every partition has a key that is always there.
         for partition, names in enumerate(link.names):
@@ -42,11 +42,11 @@ async def linked(url: str, options: RedisOptions = QUICK) -> AsyncIterator[Link]
         await link.close()
 
 
-async def count(link: Link, request: str, partition: int = 0, *, confirm: bool = False) -> int:
+async def count(link: RedisClient, request: str, partition: int = 0, *, confirm: bool = False) -> int:
     return int(await link.run_script(COUNT, partition, {"id": request}, confirm=confirm))
 
 
-async def counted(link: Link, partition: int = 0) -> int:
+async def counted(link: RedisClient, partition: int = 0) -> int:
     """How many requests were counted."""
     [number] = await link.ask(partition, ("GET", f"{link.names[partition].prefix}count"))
     return int(number or 0)
@@ -55,7 +55,7 @@ async def counted(link: Link, partition: int = 0) -> int:
 class Load:
     """Callers that count one request after the other on all partitions until they are told to stop."""
 
-    def __init__(self, link: Link, callers: int = 6) -> None:
+    def __init__(self, link: RedisClient, callers: int = 6) -> None:
         self._link = link
         self._stopping = False
         self._numbers = itertools.count()
@@ -88,5 +88,5 @@ class Load:
         return self.answered
 
 
-async def counted_everywhere(link: Link) -> int:
+async def counted_everywhere(link: RedisClient) -> int:
     return sum([await counted(link, partition) for partition in range(link.partitions)])

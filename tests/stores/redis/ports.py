@@ -3,26 +3,24 @@
 import os
 from typing import Any
 
-from ade.core.ids import uuid7
-from ade.core.outcome import Succeeded
-from ade.core.records import OutputLine, Task, Worker
-from ade.core.task import admit, settle
-from ade.ports import ClaimRequest
+from ade.stores.ports import ClaimRequest
 from ade.stores.redis.blobs import RedisBlobs
-from ade.stores.redis.effects import RedisEffects
-from ade.stores.redis.link import Link
-from ade.stores.redis.outputs import RedisOutputs
-from ade.stores.redis.places import Partitions
+from ade.stores.redis.client.client import RedisClient, Timing, timing_of
+from ade.stores.redis.effects import RedisEffects, RedisOutputs
+from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.queues import RedisQueues
 from ade.stores.redis.schedules import RedisSchedules
 from ade.stores.redis.tasks import RedisTasks
-from ade.stores.redis.timing import Timing, timing_of
 from ade.stores.redis.workers import RedisWorkers
+from ade.tasks.decisions import admit, settle
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import OutputLine, Task, Worker
+from ade.tasks.outcomes import Succeeded
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import raw
 
 
-class RepeatingLink(Link):
+class RepeatingLink(RedisClient):
     """Keeps what it was asked to send, so that it can arrive once more as after a lost answer."""
 
     loses_answers = False

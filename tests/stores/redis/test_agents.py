@@ -5,20 +5,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.agents import EVENT_OF_STATUS, Agent, AgentStatus, registration
-from ade.core.errors import StoreCorrupt
-from ade.core.events import Event
-from ade.ports import AGENT
+from ade.agents.model import EVENT_OF_STATUS, Agent, AgentStatus, registration
+from ade.errors import StoreCorrupt
+from ade.events.model import Event
+from ade.stores.ports import AGENT
 from ade.stores.redis.agents import RedisAgents
-from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.client.client import RedisClient, Timing, timing_of
+from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.invariants import broken_invariants
-from ade.stores.redis.link import Link
-from ade.stores.redis.log import RedisEvents
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.survey import Survey
-from ade.stores.redis.timing import Timing, timing_of
-from ade.stores.redis.urls import parse_url
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.scan import PartitionScan
+from ade.stores.redis.wakeups import RedisWakeups
 from tests.conformance.clock import StoryClock
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
@@ -34,7 +32,7 @@ class Office:
     def __init__(self, link: RepeatingLink) -> None:
         self.link = link
         self.clock = StoryClock()
-        self.hints = RedisHints(link)
+        self.hints = RedisWakeups(link)
         self.store = self.at(timing_of(self.clock))
         self.log = RedisEvents(link, Partitions(link), timing_of(self.clock))
         self.units = f"{link.names[0].prefix}agent:units:coder"
@@ -114,7 +112,7 @@ async def test_units_of_an_agent_that_is_not_known_are_found_and_taken_away(offi
     await office.link.ask(0, ("DEL", f"{office.link.names[0].prefix}agents"))
 
     [sentence] = await broken_invariants(office.link, Partitions(office.link))
-    await Survey(office.link, 0, dict, mend=True).everything()
+    await PartitionScan(office.link, 0, dict, mend=True).everything()
 
     assert sentence == "every_unit_has_its_agent: there are units of agent coder, which is not known"
     assert await broken_invariants(office.link, Partitions(office.link)) == []
@@ -133,8 +131,8 @@ async def test_a_key_of_a_wrong_type_is_named_and_nothing_is_written(office: Off
 
 
 async def test_another_process_hears_of_a_unit_that_is_free(office: Office) -> None:
-    other = Link(office.link.place, OPTIONS)
-    hints = RedisHints(other)
+    other = RedisClient(office.link.place, OPTIONS)
+    hints = RedisWakeups(other)
     try:
         await hints.wait(AGENT, hints.generation(AGENT), 5)  # the subscription is there
         await office.store.register(CODER)

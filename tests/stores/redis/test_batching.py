@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ade.stores.redis.batching import Batcher
+from ade.stores.redis.client.batcher import Batcher
 
 
 class Server:

@@ -16,7 +16,7 @@ import pytest
 from ade import Ade, Status
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
-from ade.core.errors import (
+from ade.errors import (
     IdempotencyConflict,
     InvalidArguments,
     QueueFull,
@@ -26,13 +26,14 @@ from ade.core.errors import (
     UnknownDependency,
     WouldBlock,
 )
-from ade.core.records import Queue
-from ade.settings import RedisSettings, Settings, StoreSettings
-from ade.stores.redis import direct
-from ade.stores.redis.link import Link
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.redis.client import sync_client
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.store import open_redis
 from ade.stores.redis.tasks import RedisTasks
+from ade.tasks.model import Queue
 from tests.servers.binaries import Binary
 from tests.servers.plugin import tls_or_skip
 from tests.servers.pool import Pool
@@ -60,7 +61,7 @@ def path(server: Server) -> Iterator[Proxy]:
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread whose answer is late closes every connection that is idle. Here none is late because of the machine."""
-    monkeypatch.setattr(direct, "_ANSWER_S", 40.0)
+    monkeypatch.setattr(sync_client, "_ANSWER_S", 40.0)
 
 
 class Program:
@@ -83,7 +84,7 @@ class Program:
     def __exit__(self, *_: object) -> None:
         self.ade.close().wait()
 
-    def lines(self) -> direct.Direct:
+    def lines(self) -> sync_client.SyncClient:
         """The connections of threads."""
         opened = self.ade.opened
         assert opened is not None
@@ -279,10 +280,10 @@ def test_it_gets_in_as_the_url_says(server_binary: Binary, options: Options, mon
 def test_where_servers_change_places_or_replicas_confirm_it_is_not_offered() -> None:
     strong = RedisOptions(durability="strong")
 
-    assert Link.to("redis://localhost").direct is not None
-    assert Link.to("redis://localhost", strong).direct is None
-    assert Link.to("redis+cluster://localhost").direct is None
-    assert Link.to("redis+sentinel://localhost/main").direct is None
+    assert RedisClient.to("redis://localhost").direct is not None
+    assert RedisClient.to("redis://localhost", strong).direct is None
+    assert RedisClient.to("redis+cluster://localhost").direct is None
+    assert RedisClient.to("redis+sentinel://localhost/main").direct is None
 
 
 # When something is amiss.
@@ -310,7 +311,7 @@ def test_a_closed_connection_is_not_noticed(program: Program, path: Proxy) -> No
 def test_a_silent_path_is_waited_for_and_used_again(
     hasty: Program, path: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "_RESTING_S", 0.0)
+    monkeypatch.setattr(sync_client, "_RESTING_S", 0.0)
     path.blackhole()
     waiting = Background(lambda: hasty.work.enqueue("a").wait())
     until(lambda: path.connections > 2, "another try")
@@ -383,15 +384,15 @@ def test_a_line_that_was_opened_while_all_were_closed_is_not_used(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would let the thread go that waits for an answer on it."""
-    lines, open_line = program.lines(), direct.DirectLine.open
+    lines, open_line = program.lines(), sync_client.SyncConnection.open
 
-    def slow_to_open(*where: Any) -> direct.DirectLine:
+    def slow_to_open(*where: Any) -> sync_client.SyncConnection:
         opened = open_line(*where)
         lines.close()
         return opened
 
-    monkeypatch.setattr(direct.DirectLine, "open", slow_to_open)
-    with pytest.raises(direct.NotAnswered):
+    monkeypatch.setattr(sync_client.SyncConnection, "open", slow_to_open)
+    with pytest.raises(sync_client.NotAnswered):
         lines._new_line()
     assert not lines._lines
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from ade.core.errors import StoreUnsupported
-from ade.stores.redis.checks import ServerFacts, check_servers
-from ade.stores.redis.checks import _check_version as check_version
-from ade.stores.redis.link import Link
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
+from ade.errors import StoreUnsupported
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.maintenance import ServerFacts, check_servers
+from ade.stores.redis.maintenance import _check_version as check_version
+from ade.stores.redis.store import open_redis
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import DURABLE, Options, Server, User
@@ -17,7 +17,7 @@ VOLATILE = RedisOptions(patience_s=2, command_timeout_s=1, confirm_timeout_ms=10
 
 
 async def checked(url: str, options: RedisOptions = STRICT) -> list[ServerFacts]:
-    link = Link.to(url, options)
+    link = RedisClient.to(url, options)
     try:
         return list(await check_servers(link))
     finally:

@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.records import Definition
-from ade.ports import ClaimRequest
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.urls import parse_url
+from ade.stores.ports import ClaimRequest
+from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.tasks.model import Definition
 from tests.conformance.clock import StoryClock
 from tests.servers.pool import Pool
 from tests.stores.redis.ports import Ports, RepeatingLink

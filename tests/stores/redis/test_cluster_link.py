@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from redis.crc import key_slot
 
-from ade.core.errors import StoreUnavailable
-from ade.stores.redis.options import RedisOptions
+from ade.errors import StoreUnavailable
+from ade.stores.redis.client.options import RedisOptions
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster, Node
 from tests.servers.plugin import binary_or_skip

@@ -5,20 +5,18 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import Raw
 
-from ade.core.documents import Document, DocumentWrite
-from ade.core.errors import NotConfirmed, StaleWrite, StoreCorrupt
-from ade.core.events import Event
-from ade.ports import RULES
+from ade.errors import NotConfirmed, StaleWrite, StoreCorrupt
+from ade.events.model import Event
+from ade.stores.ports import RULES
+from ade.stores.redis.client.client import RedisClient, timing_of
+from ade.stores.redis.client.options import RedisOptions, parse_url
 from ade.stores.redis.documents import RedisDocuments
-from ade.stores.redis.hints import RedisHints
+from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.invariants import broken_invariants
-from ade.stores.redis.link import Link
-from ade.stores.redis.log import RedisEvents
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.survey import Survey
-from ade.stores.redis.timing import timing_of
-from ade.stores.redis.urls import parse_url
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.scan import PartitionScan
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.stores.resource_ports import Document, DocumentWrite
 from tests.conformance.clock import StoryClock
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
@@ -33,7 +31,7 @@ class Shelf:
     def __init__(self, link: RepeatingLink) -> None:
         self.link = link
         self.clock = StoryClock()
-        self.hints = RedisHints(link)
+        self.hints = RedisWakeups(link)
         timing = timing_of(self.clock)
         self.store = RedisDocuments(link, timing, self.hints)
         self.log = RedisEvents(link, Partitions(link), timing)
@@ -127,7 +125,7 @@ async def test_ends_that_were_lost_or_made_up_are_found_and_put_right(shelf: She
     )
 
     broken = await shelf.broken()
-    await Survey(shelf.link, 0, dict, mend=True).everything()
+    await PartitionScan(shelf.link, 0, dict, mend=True).everything()
 
     assert sorted(broken) == [
         "every_document_is_whole: the end of the session s1 is not where it belongs",
@@ -168,8 +166,8 @@ async def test_the_server_forgets_a_rate_that_is_all_free(shelf: Shelf) -> None:
 
 
 async def test_another_process_hears_that_rules_have_changed(shelf: Shelf) -> None:
-    other = Link(shelf.link.place, OPTIONS)
-    hints = RedisHints(other)
+    other = RedisClient(shelf.link.place, OPTIONS)
+    hints = RedisWakeups(other)
     try:
         await hints.wait(RULES, hints.generation(RULES), 5)  # the subscription is there
         seen = hints.generation(RULES)

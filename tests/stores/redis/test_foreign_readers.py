@@ -8,7 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from ade import Ade, Status
-from ade.settings import RedisSettings, Settings, StoreSettings
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
 from tests.servers.pool import POOL
 from tests.servers.server import DURABLE
 

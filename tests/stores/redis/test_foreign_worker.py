@@ -17,17 +17,17 @@ import pytest
 from msgspec import Raw
 
 from ade import Ade, Backoff, Status
-from ade.core.failure import FailureKind
-from ade.core.outcome import Failed
-from ade.core.records import Task
-from ade.queue.payloads import Payloads
-from ade.settings import RedisSettings, Settings, StoreSettings
-from ade.stores.redis.link import Link
+from ade.failures import FailureKind
+from ade.settings import Settings
+from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.scripts import main as export_scripts
 from ade.stores.redis.scripts import script, script_names
 from ade.stores.redis.tasks import RedisTasks
-from ade.worker.handed_in import read_outcome
-from ade.worker.sweep import settle_ripe
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed
+from ade.tasks.payloads import Payloads
+from ade.worker.sweep import read_outcome, settle_due
 from tests.architecture.repository import ROOT
 from tests.cli.processes import call
 from tests.servers.pool import POOL
@@ -78,7 +78,7 @@ async def finished(url: str, scripts: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-async def link_of(ade: Ade) -> Link:
+async def link_of(ade: Ade) -> RedisClient:
     tasks = (await ade.open()).stores.tasks
     assert isinstance(tasks, RedisTasks)
     return tasks._link
@@ -118,7 +118,7 @@ async def hand_in(ade: Ade, record: dict[str, Any], outcome: str | dict[str, Any
 
 async def settled(ade: Ade) -> int:
     opened = await ade.open()
-    return await settle_ripe(opened.stores, payloads=opened.payloads)
+    return await settle_due(opened.stores, payloads=opened.payloads)
 
 
 async def ended(ade: Ade, outcome: str | dict[str, Any], **options: Any) -> Task:

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import Raw
 
-from ade.core.documents import DocumentWrite
-from ade.core.errors import StoreUnsupported
-from ade.ports import DONE, RULES, STOP, WORK
-from ade.stores.redis import hints as module
-from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import Link
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
+from ade.errors import StoreUnsupported
+from ade.stores.ports import DONE, RULES, STOP, WORK
+from ade.stores.redis import wakeups
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.store import open_redis
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.stores.resource_ports import DocumentWrite
 from ade.stores.wakeups import TOPICS
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
@@ -32,15 +32,15 @@ def server(server_binary: Binary, server_pool: Pool) -> Server:
     return server_pool.standalone(server_binary.kind)
 
 
-async def listening(url: str) -> RedisHints:
+async def listening(url: str) -> RedisWakeups:
     """Hints that have subscribed already; they count that as a ring."""
-    hints = RedisHints(Link.to(url, QUICK))
+    hints = RedisWakeups(RedisClient.to(url, QUICK))
     for topic in TOPICS:
         await heard(hints, topic, hints.generation(topic) if topic == WORK else 0)
     return hints
 
 
-async def closed(hints: RedisHints) -> None:
+async def closed(hints: RedisWakeups) -> None:
     hints.close()
     await hints._link.close()
 
@@ -51,7 +51,7 @@ def messages(server: Server) -> int:
     return calls
 
 
-async def heard(hints: RedisHints, topic: str, seen: int, within_s: float = 60) -> float:
+async def heard(hints: RedisWakeups, topic: str, seen: int, within_s: float = 60) -> float:
     """How long it took until the topic was rung."""
     began = time.monotonic()
     await hints.wait(topic, seen, within_s)
@@ -60,7 +60,7 @@ async def heard(hints: RedisHints, topic: str, seen: int, within_s: float = 60) 
 
 
 @pytest.fixture
-async def pair(server: Server) -> AsyncIterator[list[RedisHints]]:
+async def pair(server: Server) -> AsyncIterator[list[RedisWakeups]]:
     """Two processes' worth of hints."""
     hints = [await listening(server.url) for _ in range(2)]
     yield hints
@@ -68,7 +68,7 @@ async def pair(server: Server) -> AsyncIterator[list[RedisHints]]:
         await closed(each)
 
 
-async def test_who_waits_is_woken_by_another_process(pair: list[RedisHints]) -> None:
+async def test_who_waits_is_woken_by_another_process(pair: list[RedisWakeups]) -> None:
     here, there = pair
     seen = there.generation(WORK)
     waiting = asyncio.create_task(heard(there, WORK, seen))
@@ -77,7 +77,7 @@ async def test_who_waits_is_woken_by_another_process(pair: list[RedisHints]) -> 
     assert await waiting < 30
 
 
-async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[RedisHints]) -> None:
+async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[RedisWakeups]) -> None:
     here, there = pair
     work, done = there.generation(WORK), there.generation(DONE)
     here.ring(DONE)
@@ -86,7 +86,7 @@ async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list
     assert there.generation(WORK) == work
 
 
-async def test_what_was_rung_here_is_known_here_at_once(pair: list[RedisHints]) -> None:
+async def test_what_was_rung_here_is_known_here_at_once(pair: list[RedisWakeups]) -> None:
     here, _ = pair
     seen = here.generation(STOP)
 
@@ -95,7 +95,7 @@ async def test_what_was_rung_here_is_known_here_at_once(pair: list[RedisHints]) 
     assert here.generation(STOP) > seen
 
 
-async def test_scripts_and_foreign_programs_ring_with_the_bare_word(pair: list[RedisHints], server: Server) -> None:
+async def test_scripts_and_foreign_programs_ring_with_the_bare_word(pair: list[RedisWakeups], server: Server) -> None:
     here, _ = pair
     seen = here.generation(WORK)
     server.command("PUBLISH", "ade:hints", "no such topic")
@@ -104,7 +104,7 @@ async def test_scripts_and_foreign_programs_ring_with_the_bare_word(pair: list[R
     assert await heard(here, WORK, seen) < 30
 
 
-async def test_many_rings_become_few_messages(pair: list[RedisHints], server: Server) -> None:
+async def test_many_rings_become_few_messages(pair: list[RedisWakeups], server: Server) -> None:
     here, there = pair
     seen = there.generation(WORK)
     before = server.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"]
@@ -127,7 +127,9 @@ async def test_a_ring_after_new_tasks_is_other_news(server: Server) -> None:
     await stores.close()
 
 
-async def test_the_ring_of_a_write_is_told_once_and_the_next_one_again(pair: list[RedisHints], server: Server) -> None:
+async def test_the_ring_of_a_write_is_told_once_and_the_next_one_again(
+    pair: list[RedisWakeups], server: Server
+) -> None:
     here, there = pair
     before, seen = messages(server), there.generation(WORK)
     here.published(WORK)
@@ -138,7 +140,7 @@ async def test_the_ring_of_a_write_is_told_once_and_the_next_one_again(pair: lis
     assert messages(server) == before + 1
 
 
-async def test_who_follows_is_called_by_another_process(pair: list[RedisHints], server: Server) -> None:
+async def test_who_follows_is_called_by_another_process(pair: list[RedisWakeups], server: Server) -> None:
     here, _ = pair
     called = asyncio.Event()
     unfollow = here.follow(WORK, called.set)
@@ -151,7 +153,7 @@ async def test_who_follows_is_called_by_another_process(pair: list[RedisHints], 
 
 async def test_who_follows_rules_alone_is_not_woken_by_work(server: Server) -> None:
     """All who enqueue follow the rules, and need not hear of each other's tasks."""
-    hints, called = RedisHints(Link.to(server.url, QUICK)), asyncio.Event()
+    hints, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
     hints.follow(RULES, called.set)
     await asyncio.wait_for(called.wait(), 60)  # the subscription counts as a ring
     called.clear()
@@ -166,7 +168,7 @@ async def test_who_follows_rules_alone_is_not_woken_by_work(server: Server) -> N
 
 
 async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(server: Server) -> None:
-    hints, called = RedisHints(Link.to(server.url, QUICK)), asyncio.Event()
+    hints, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
     hints.follow(RULES, called.set)
     await asyncio.wait_for(called.wait(), 60)
 
@@ -180,7 +182,7 @@ async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(server: S
 
 async def test_changed_rules_are_told_by_scripts_on_their_own_channel(server: Server) -> None:
     stores = await open_redis(server.url, RedisOptions(allow_volatile=True))
-    there, called = RedisHints(Link.to(server.url, QUICK)), asyncio.Event()
+    there, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
     there.follow(RULES, called.set)
     await asyncio.wait_for(called.wait(), 60)
     called.clear()
@@ -194,7 +196,7 @@ async def test_changed_rules_are_told_by_scripts_on_their_own_channel(server: Se
 
 async def test_a_loop_that_attends_hears_by_itself(server: Server) -> None:
     """No other thread is involved, and when it attends no more the subscription is made elsewhere."""
-    hints = RedisHints(Link.to(server.url, QUICK))
+    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
     attending = asyncio.create_task(hints.attend())
     await asyncio.sleep(0)
     for topic in TOPICS:
@@ -216,7 +218,7 @@ async def test_a_loop_that_attends_hears_by_itself(server: Server) -> None:
 
 async def test_who_waits_on_is_heard_for_when_nobody_attends_any_more(server: Server) -> None:
     """As the one who waits for a result in the process of a worker that has just ended."""
-    hints = RedisHints(Link.to(server.url, QUICK))
+    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
     attending = asyncio.create_task(hints.attend())
     await asyncio.sleep(0)
     await heard(hints, DONE, 0)
@@ -231,7 +233,7 @@ async def test_who_waits_on_is_heard_for_when_nobody_attends_any_more(server: Se
 
 
 async def test_who_ends_with_the_one_who_attends_is_not_heard_for(server: Server) -> None:
-    hints = RedisHints(Link.to(server.url, QUICK))
+    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
     attending = asyncio.create_task(hints.attend())
     await asyncio.sleep(0)
     await heard(hints, STOP, 0)
@@ -246,7 +248,7 @@ async def test_who_ends_with_the_one_who_attends_is_not_heard_for(server: Server
     await closed(hints)
 
 
-async def test_an_attending_loop_takes_over_from_the_thread(pair: list[RedisHints], server: Server) -> None:
+async def test_an_attending_loop_takes_over_from_the_thread(pair: list[RedisWakeups], server: Server) -> None:
     here, _ = pair
     attending = asyncio.create_task(here.attend())
     await heard(here, DONE, here.generation(DONE))
@@ -256,7 +258,7 @@ async def test_an_attending_loop_takes_over_from_the_thread(pair: list[RedisHint
     await asyncio.gather(attending, return_exceptions=True)
 
 
-async def test_any_thread_rings_and_any_loop_waits(pair: list[RedisHints]) -> None:
+async def test_any_thread_rings_and_any_loop_waits(pair: list[RedisWakeups]) -> None:
     here, there = pair
     seen = there.generation(WORK)
     waiting = asyncio.create_task(asyncio.to_thread(asyncio.run, heard(there, WORK, seen)))
@@ -265,7 +267,7 @@ async def test_any_thread_rings_and_any_loop_waits(pair: list[RedisHints]) -> No
     assert await waiting < 30
 
 
-async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[RedisHints]) -> None:
+async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[RedisWakeups]) -> None:
     here, _ = pair
     await here.wait(WORK, here.generation(WORK), 0.01)
     waiting = asyncio.create_task(heard(here, WORK, here.generation(WORK)))
@@ -279,7 +281,7 @@ async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[Re
 
 async def test_the_first_subscription_counts_as_a_ring(server: Server) -> None:
     """What happened between looking and subscribing is looked for again."""
-    hints = RedisHints(Link.to(server.url, QUICK))
+    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
 
     assert await heard(hints, WORK, hints.generation(WORK)) < 30
     await closed(hints)
@@ -300,8 +302,8 @@ async def test_a_cut_connection_is_made_again_and_counts_as_a_ring(server: Serve
 
 @pytest.mark.faults
 async def test_a_line_that_has_gone_silent_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PING_EVERY_S", 0.2)
-    monkeypatch.setattr(module, "DEAF_AFTER_S", 0.6)
+    monkeypatch.setattr(wakeups, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(wakeups, "DEAF_AFTER_S", 0.6)
     with Proxy(server.port) as path:
         hints = await listening(path.url(server.url))
         seen, connections = hints.generation(WORK), path.connections
@@ -315,8 +317,8 @@ async def test_a_line_that_has_gone_silent_is_noticed(server: Server, monkeypatc
 
 @pytest.mark.faults
 async def test_a_quiet_line_is_left_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PING_EVERY_S", 0.05)
-    monkeypatch.setattr(module, "DEAF_AFTER_S", 1.0)
+    monkeypatch.setattr(wakeups, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(wakeups, "DEAF_AFTER_S", 1.0)
     with Proxy(server.port) as path:
         hints = await listening(path.url(server.url))
 
@@ -340,7 +342,7 @@ async def test_in_a_cluster_every_node_hears(server_binary: Binary, server_pool:
 
 
 async def test_a_server_that_is_away_is_in_nobodys_way() -> None:
-    hints = RedisHints(Link.to("redis://127.0.0.1:1", QUICK))
+    hints = RedisWakeups(RedisClient.to("redis://127.0.0.1:1", QUICK))
     began = time.monotonic()
     hints.ring(WORK)
 
@@ -351,7 +353,7 @@ async def test_a_server_that_is_away_is_in_nobodys_way() -> None:
 
 
 async def test_after_a_fork_nobody_waits_and_rings_are_not_sent(
-    pair: list[RedisHints], monkeypatch: pytest.MonkeyPatch
+    pair: list[RedisWakeups], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as child:
         child.setattr("os.getpid", lambda: -1)

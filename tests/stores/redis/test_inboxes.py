@@ -5,25 +5,20 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import NotConfirmed, StaleWrite, StoreCorrupt, StoreFull
-from ade.core.inbox import leasing, verbs
-from ade.core.inbox.items import NewItem
-from ade.core.inbox.leasing import Taker
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import ClearReason
-from ade.core.inbox.state import InboxChange
-from ade.ports import INBOX
-from ade.stores.redis.hints import RedisHints
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.inbox import ClearReason, InboxChange
+from ade.agents.conversations.model import InboxLimits, NewItem
+from ade.agents.conversations.rules import BatchClaimant
+from ade.errors import NotConfirmed, StaleWrite, StoreCorrupt, StoreFull
+from ade.stores.ports import INBOX
+from ade.stores.redis.client.client import RedisClient, timing_of
+from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.inboxes import RedisInboxes
 from ade.stores.redis.invariants import broken_invariants
-from ade.stores.redis.link import Link
-from ade.stores.redis.log import RedisEvents
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.spreading import spread
-from ade.stores.redis.survey import Survey
-from ade.stores.redis.timing import timing_of
-from ade.stores.redis.urls import parse_url
+from ade.stores.redis.partitions import Partitions, partition_of_key
+from ade.stores.redis.scan import PartitionScan
+from ade.stores.redis.wakeups import RedisWakeups
 from tests.conformance.clock import StoryClock
 from tests.core.inbox.putting import message, notification
 from tests.servers.binaries import Binary
@@ -40,24 +35,26 @@ class Post:
     def __init__(self, link: RepeatingLink) -> None:
         self.link = link
         self.clock = StoryClock()
-        self.hints = RedisHints(link)
+        self.hints = RedisWakeups(link)
         timing = timing_of(self.clock)
         self.store = RedisInboxes(link, timing, self.hints, self.clock)
         self.log = RedisEvents(link, Partitions(link), timing)
         self.prefix = link.names[0].prefix
 
     async def putting(self, inbox_id: str, new: NewItem) -> InboxChange[Any]:
-        return verbs.enqueue(await self.store.load(inbox_id), new, limits=InboxLimits(), now=self.clock.now())
+        return conversations_rules.enqueue(
+            await self.store.load(inbox_id), new, limits=InboxLimits(), now=self.clock.now()
+        )
 
     async def put(self, inbox_id: str = "c", new: NewItem | None = None) -> None:
         await self.store.write(await self.putting(inbox_id, new or message()))
 
     async def take(self, lease_id: str, inbox_id: str = "c") -> None:
-        taker = Taker(lease_id=lease_id, holder="w", lease_ms=30_000, steady=self.clock.steady())
-        await self.store.write(leasing.take(await self.store.load(inbox_id), taker))
+        taker = BatchClaimant(lease_id=lease_id, holder="w", lease_ms=30_000, steady=self.clock.steady())
+        await self.store.write(conversations_rules.take(await self.store.load(inbox_id), taker))
 
     async def bind(self, inbox_id: str = "c") -> None:
-        await self.store.write(verbs.bind(await self.store.load(inbox_id), CODER))
+        await self.store.write(conversations_rules.bind(await self.store.load(inbox_id), CODER))
 
     async def ids(self, inbox_id: str = "c") -> list[str]:
         return [item.id for item in (await self.store.load(inbox_id)).items]
@@ -87,7 +84,7 @@ async def test_a_call_whose_answer_was_lost_does_no_harm_when_it_comes_again(pos
     await post.put()
     await post.put(new=notification())
     await post.take("l1")
-    await post.store.write(leasing.confirm(await post.store.load("c"), "l1"))
+    await post.store.write(conversations_rules.confirm(await post.store.load("c"), "l1"))
 
     assert (await post.store.load("c")).version == 4
     assert await post.told() == [
@@ -136,7 +133,7 @@ async def test_places_that_were_lost_or_made_up_are_found_and_put_right(post: Po
     await post.link.ask(0, ("DEL", *lost), ("ZADD", f"{post.prefix}inbox:fed:nobody", 1, "c"))
 
     broken = await post.broken()
-    await Survey(post.link, 0, dict, mend=True).everything()
+    await PartitionScan(post.link, 0, dict, mend=True).everything()
 
     assert sorted(broken) == [
         "every_inbox_is_whole: the inbox c is not fed on by nobody",
@@ -171,7 +168,7 @@ async def test_items_that_cannot_be_read_can_be_cleared_all_the_same(post: Post)
 
     with pytest.raises(StoreCorrupt, match="ade inbox clear c"):
         await post.store.load("c")
-    await post.store.write(verbs.discard(await post.store.outline("c"), ClearReason.ERROR))
+    await post.store.write(conversations_rules.discard(await post.store.outline("c"), ClearReason.ERROR))
     assert (await post.store.load("c")).items == ()
     assert await post.broken() == []
 
@@ -205,7 +202,7 @@ async def test_without_memory_no_message_is_taken_in_but_batches_may_end(post: P
         with pytest.raises(StoreFull):
             await post.put()
         await post.put(new=notification())
-        await post.store.write(leasing.confirm(await post.store.load("c"), "l1"))
+        await post.store.write(conversations_rules.confirm(await post.store.load("c"), "l1"))
     finally:
         await post.link.ask(0, ("CONFIG", "SET", "maxmemory", limit))
 
@@ -222,8 +219,10 @@ async def test_an_inbox_is_whole_in_one_partition_of_a_cluster(server_binary: Bi
     for partition in range(4):
         prefix = post.link.names[partition].prefix
         [records] = await post.link.ask(partition, ("ZRANGE", f"{prefix}inbox:all", 0, -1))
-        assert [each.decode() for each in records] == sorted(name for name in names if spread(name, 4) == partition)
-    assert len({spread(name, 4) for name in names}) == 4
+        assert [each.decode() for each in records] == sorted(
+            name for name in names if partition_of_key(name, 4) == partition
+        )
+    assert len({partition_of_key(name, 4) for name in names}) == 4
     assert sorted(await post.store.ready(frozenset({CODER}), 100)) == sorted(names)
     assert [one.id for one in await post.store.list_inboxes("", 5)] == sorted(names)[:5]
     assert await post.broken() == []
@@ -231,8 +230,8 @@ async def test_an_inbox_is_whole_in_one_partition_of_a_cluster(server_binary: Bi
 
 
 async def test_another_process_hears_of_what_is_written(post: Post) -> None:
-    other = Link(post.link.place, OPTIONS)
-    hints = RedisHints(other)
+    other = RedisClient(post.link.place, OPTIONS)
+    hints = RedisWakeups(other)
     try:
         await hints.wait(INBOX, hints.generation(INBOX), 5)  # the subscription is there
         seen = hints.generation(INBOX)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ade.core.records import Task
-from ade.stores.redis import survey
+from ade.stores.redis import scan
+from ade.tasks.model import Task
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster
 from tests.servers.pool import Pool
@@ -262,11 +262,11 @@ async def test_edges_between_partitions_are_known_on_both_sides(server_binary: B
 
 
 def test_every_invariant_is_tried() -> None:
-    folder = Path(survey.__file__).parent
+    folder = Path(scan.__file__).parent
     parts = [*folder.glob("lua/lib/checks.lua"), folder / "lua/reconcile.lua", *folder.glob("*.py")]
     text = "\n".join(path.read_text() for path in parts)
     named = set(re.findall(r"(?:check|note)\(\s*['\"]([a-z_]+)['\"]", text))
-    named |= {invariant for _, invariant in survey._BESIDE.values()}
+    named |= {invariant for _, invariant in scan._BESIDE.values()}
     named |= set(re.findall(r"(?:append\(\s*|return \[)\(\s*\"([a-z_]+)\",", text))
 
     assert named == set(MEDDLING)

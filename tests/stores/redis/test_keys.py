@@ -8,25 +8,25 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ade.agents.inboxes import DurableInbox
-from ade.core.agents import Agent
-from ade.core.documents import DocumentWrite
-from ade.core.errors import NotConfirmed, StoreUnavailable
-from ade.core.inbox.items import ItemKind, NewItem
-from ade.core.locks.asking import ask
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.wishes import LockMode
-from ade.core.records import OutputLine, Queue, Schedule
-from ade.ports import Stores
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.model import ItemKind, NewItem
+from ade.agents.model import Agent
+from ade.errors import NotConfirmed, StoreUnavailable
+from ade.locks.model import LockLimits
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.stores.ports import Stores
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import LENGTH, NEEDS, STATE_FIELDS
 from ade.stores.redis.keys import ANY, KEYS, families_of
-from ade.stores.redis.link import Link
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.scripts import LUA
+from ade.stores.redis.store import open_redis
 from ade.stores.redis.tasks import RedisTasks
-from ade.stores.redis.tokens import new_token
-from ade.stores.redis.upkeep import RedisUpkeep
+from ade.stores.resource_ports import DocumentWrite
+from ade.tasks.model import OutputLine, Queue, Schedule
 from docs.generators.redis_store import state_places
 from tests.architecture.repository import SOURCE
 from tests.conformance.clock import StoryClock
@@ -42,7 +42,7 @@ class Place(Scene):
     def __init__(self, stores: Stores, clock: StoryClock) -> None:
         super().__init__(stores, clock)
         assert isinstance(stores.tasks, RedisTasks)
-        self.link: Link = stores.tasks._link
+        self.link: RedisClient = stores.tasks._link
 
     async def command(self, *words: object, partition: int = 0) -> Any:
         return (await self.link.ask(partition, words))[0]
@@ -133,7 +133,7 @@ async def locks(scene: Place) -> None:
     limits = LockLimits(acquires=10, acquires_per_ms=1_000)
     for holder in ("first", "second", "third"):
         wanted = [("db:main", LockMode.EXCLUSIVE)]
-        request = ask(id=holder, owner=holder, scope=holder, wanted=wanted, unattended=holder == "second")
+        request = validate_request(id=holder, owner=holder, scope=holder, wanted=wanted, unattended=holder == "second")
         await scene.stores.locks.acquire(request, wait_ms=None, limits=limits)
     await scene.stores.locks.release("default", ["first"])
 
@@ -165,7 +165,7 @@ async def damage(scene: Place) -> None:
     vanished = await scene.add("report", priority=0)
     await scene.command("DEL", f"{prefix}task:{vanished.id}")
     await scene.command("SET", f"{prefix}queue:broken", "of a wrong type")
-    assert isinstance(scene.stores.upkeep, RedisUpkeep)
+    assert isinstance(scene.stores.upkeep, RedisMaintenance)
     await scene.stores.upkeep.reconcile()
 
 
@@ -196,7 +196,7 @@ async def keys_of_strong_durability() -> set[str]:
     return seen
 
 
-class DumbLink(Link):
+class DumbLink(RedisClient):
     """Cannot tell other partitions anything, as after a crash at that point."""
 
     async def run(self, name: str, partition: int, request: dict[str, Any], **options: Any) -> Any:
@@ -207,7 +207,7 @@ class DumbLink(Link):
 
 async def keys_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     clock = StoryClock()
-    monkeypatch.setattr("ade.stores.redis.opening.Link", DumbLink)
+    monkeypatch.setattr("ade.stores.redis.store.RedisClient", DumbLink)
     options = RedisOptions(allow_volatile=True, partitions=4)
     scene = Place(await open_redis(POOL.cluster("valkey").url, options, clock), clock)
     queues: dict[int, str] = {}

@@ -10,18 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from ade.core.errors import (
-    NotConfirmed,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-    StoreUnsupported,
-)
-from ade.stores.redis.link import Link
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.scripts import Script
-from ade.stores.redis.wire import Line
+from ade.errors import NotConfirmed, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnsupported
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.connection import RedisConnection
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.scripts import LuaScript
 from tests.servers.binaries import Binary
 from tests.servers.plugin import tls_or_skip
 from tests.servers.pool import Pool
@@ -43,12 +36,12 @@ def path(server: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-async def link(server: Server, path: Proxy) -> AsyncIterator[Link]:
+async def link(server: Server, path: Proxy) -> AsyncIterator[RedisClient]:
     async with linked(path.url(server.url)) as link:
         yield link
 
 
-async def test_answers_are_as_the_server_gave_them(link: Link) -> None:
+async def test_answers_are_as_the_server_gave_them(link: RedisClient) -> None:
     answers = await link.ask(
         0, ("HSET", "h", "a", 1, "b", "two"), ("HGETALL", "h"), ("GET", "nothing"), ("ZADD", "z", 5, "m")
     )
@@ -56,7 +49,7 @@ async def test_answers_are_as_the_server_gave_them(link: Link) -> None:
     assert answers == [2, [b"a", b"1", b"b", b"two"], None, 1]
 
 
-async def test_a_script_the_server_has_forgotten_is_sent_whole(link: Link, server: Server) -> None:
+async def test_a_script_the_server_has_forgotten_is_sent_whole(link: RedisClient, server: Server) -> None:
     assert await count(link, "first") == 1
 
     server.command("SCRIPT", "FLUSH")
@@ -65,7 +58,7 @@ async def test_a_script_the_server_has_forgotten_is_sent_whole(link: Link, serve
 
 
 async def test_a_reply_lost_after_the_work_was_done_does_not_do_it_twice(
-    link: Link, path: Proxy, server: Server
+    link: RedisClient, path: Proxy, server: Server
 ) -> None:
     await count(link, "before")
     path.drop_replies(1, containing="EVALSHA")
@@ -78,7 +71,7 @@ async def test_a_reply_lost_after_the_work_was_done_does_not_do_it_twice(
     assert int(runs) >= 3  # more only if the machine was slow: then it is asked once more
 
 
-async def test_a_late_answer_is_never_taken_for_that_of_another_command(link: Link, path: Proxy) -> None:
+async def test_a_late_answer_is_never_taken_for_that_of_another_command(link: RedisClient, path: Proxy) -> None:
     await link.ask(0, ("SET", "slow", "late"), ("SET", "other", "right"))
     path.delay(700)
     with pytest.raises(StoreUnavailable):
@@ -88,7 +81,7 @@ async def test_a_late_answer_is_never_taken_for_that_of_another_command(link: Li
     assert await link.ask(0, ("GET", "other")) == [b"right"]
 
 
-async def test_a_call_into_a_black_hole_ends_with_its_patience_and_says_where(link: Link, path: Proxy) -> None:
+async def test_a_call_into_a_black_hole_ends_with_its_patience_and_says_where(link: RedisClient, path: Proxy) -> None:
     await count(link, "before")
     path.blackhole()
 
@@ -102,7 +95,7 @@ async def test_a_call_into_a_black_hole_ends_with_its_patience_and_says_where(li
 
 
 async def test_work_goes_on_when_the_path_is_back_even_if_it_has_forgotten_all_connections(
-    link: Link, path: Proxy
+    link: RedisClient, path: Proxy
 ) -> None:
     await asyncio.gather(*(count(link, f"before-{number}") for number in range(10)))
     path.blackhole()
@@ -118,7 +111,7 @@ async def test_work_goes_on_when_the_path_is_back_even_if_it_has_forgotten_all_c
     assert await counted(link) == 20
 
 
-async def test_connections_killed_in_a_loop_lose_nothing(link: Link, server: Server) -> None:
+async def test_connections_killed_in_a_loop_lose_nothing(link: RedisClient, server: Server) -> None:
     load = Load(link)
     for _ in range(20):
         server.command("CLIENT", "KILL", "TYPE", "normal")
@@ -135,7 +128,7 @@ async def test_many_calls_share_few_connections(server: Server, path: Proxy) -> 
     assert path.connections <= 4
 
 
-async def test_a_caller_that_gives_up_leaves_no_answer_behind_for_the_next(link: Link, path: Proxy) -> None:
+async def test_a_caller_that_gives_up_leaves_no_answer_behind_for_the_next(link: RedisClient, path: Proxy) -> None:
     await link.ask(0, ("SET", "a", "of a"), ("SET", "b", "of b"))
     path.delay(100)
     hasty = asyncio.create_task(link.ask(0, ("GET", "a")))
@@ -180,7 +173,7 @@ async def test_a_server_that_stands_still_is_waited_for(server_binary: Binary) -
 
 async def test_a_full_server_says_so(server_binary: Binary) -> None:
     with Server(server_binary, Options(maxmemory="1")) as server:
-        link = Link.to(server.url, QUICK)
+        link = RedisClient.to(server.url, QUICK)
         with pytest.raises(StoreFull, match="memory of"):
             await link.run_script(COUNT, 0, {"id": "x"})
         with pytest.raises(StoreFull):
@@ -190,12 +183,12 @@ async def test_a_full_server_says_so(server_binary: Binary) -> None:
 
 async def test_a_crowded_server_is_waited_for(server_binary: Binary) -> None:
     with Server(server_binary, PLAIN.plus(maxclients="10")) as crowded:
-        link = Link.to(crowded.url, RedisOptions(patience_s=60))
+        link = RedisClient.to(crowded.url, RedisOptions(patience_s=60))
         await link.ask(0, ("PING",))
         crowded.command("CLIENT", "KILL", "TYPE", "normal")
-        crowd = [await Line.open("127.0.0.1", crowded.port, timeout_s=30) for _ in range(10)]
+        crowd = [await RedisConnection.open("127.0.0.1", crowded.port, timeout_s=30) for _ in range(10)]
         waiting = asyncio.create_task(link.ask(0, ("PING",)))
-        turned_away = await Line.open("127.0.0.1", crowded.port, timeout_s=30)
+        turned_away = await RedisConnection.open("127.0.0.1", crowded.port, timeout_s=30)
         assert "max number of clients" in str(await turned_away.listen(30))
         assert not waiting.done()
 
@@ -206,18 +199,18 @@ async def test_a_crowded_server_is_waited_for(server_binary: Binary) -> None:
         await link.close()
 
 
-async def test_a_key_of_the_wrong_type_is_damage(link: Link) -> None:
+async def test_a_key_of_the_wrong_type_is_damage(link: RedisClient) -> None:
     await link.ask(0, ("SET", "ade:seen", "not a set"))
 
     with pytest.raises(StoreCorrupt, match="wrong type"):
         await count(link, "x")
 
 
-async def test_any_other_refusal_is_an_error_of_the_store(link: Link) -> None:
+async def test_any_other_refusal_is_an_error_of_the_store(link: RedisClient) -> None:
     with pytest.raises(StoreError, match="unknown command"):
         await link.ask(0, ("NO-SUCH-COMMAND",))
     with pytest.raises(StoreError):
-        await link.run_script(Script("broken", "#!lua\nthis is not Lua"), 0, {})
+        await link.run_script(LuaScript("broken", "#!lua\nthis is not Lua"), 0, {})
 
     assert await count(link, "still works") == 1
 
@@ -226,7 +219,7 @@ async def test_who_may_not_enter_is_told_at_once_and_no_password_is_repeated(ser
     users = (User("ade", "s3cret", "~ade:* &ade:* +@all -config"),)
     with Server(server_binary, Options(users=users)) as server:
         for entry in ("", "ade:wr0ng@", ":wr0ng@"):
-            link = Link.to(f"redis://{entry}{server.address}", QUICK)
+            link = RedisClient.to(f"redis://{entry}{server.address}", QUICK)
             with pytest.raises(StoreUnsupported, match="does not let us in") as refusal:
                 await link.ask(0, ("PING",))
             assert "wr0ng" not in str(refusal.value) + repr(link.place)
@@ -244,12 +237,12 @@ async def test_an_encrypted_line_needs_a_certificate_that_is_trusted(server_bina
         async with linked(server.url) as link:
             assert await count(link, "x") == 1
 
-        stranger = Link.to(server.url.partition("?")[0], QUICK)
+        stranger = RedisClient.to(server.url.partition("?")[0], QUICK)
         with pytest.raises(StoreUnsupported, match="not trusted"):
             await stranger.ask(0, ("PING",))
         await stranger.close()
 
-        careless = Link.to(server.url.partition("?")[0] + "?insecure=1", QUICK)
+        careless = RedisClient.to(server.url.partition("?")[0] + "?insecure=1", QUICK)
         assert await careless.ask(0, ("PING",)) == [b"PONG"]
         await careless.close()
 
@@ -257,7 +250,7 @@ async def test_an_encrypted_line_needs_a_certificate_that_is_trusted(server_bina
 # Replicas.
 
 
-ADD_ONCE = Script("add_once", "#!lua\nreturn redis.call('SADD', KEYS[1] .. ':ids', cmsgpack.unpack(ARGV[1]).id)")
+ADD_ONCE = LuaScript("add_once", "#!lua\nreturn redis.call('SADD', KEYS[1] .. ':ids', cmsgpack.unpack(ARGV[1]).id)")
 
 
 async def test_what_a_replica_has_is_confirmed_and_what_it_has_not_is_accepted(server_binary: Binary) -> None:
@@ -283,7 +276,7 @@ async def test_what_a_replica_has_is_confirmed_and_what_it_has_not_is_accepted(s
             assert await patient.run_script(ADD_ONCE, 0, {"id": "third"}, confirm=True) == 0
 
 
-async def _replicated(link: Link) -> None:
+async def _replicated(link: RedisClient) -> None:
     """Wait until the replica follows."""
     async with asyncio.timeout(60):
         while (await link.ask(0, ("INCR", "tries"), ("WAIT", 1, 100)))[1] != 1:
@@ -293,8 +286,8 @@ async def _replicated(link: Link) -> None:
 # Threads, loops and processes.
 
 
-async def test_a_thread_without_a_loop_calls_too(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ade.stores.redis.link.script", lambda name: COUNT)
+async def test_a_thread_without_a_loop_calls_too(link: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ade.stores.redis.client.client.script", lambda name: COUNT)
     threads = [asyncio.to_thread(link.run_blocking, "count", 0, {"id": f"{number}"}) for number in range(20)]
 
     assert sorted(await asyncio.gather(*threads)) == list(range(1, 21))
@@ -303,9 +296,9 @@ async def test_a_thread_without_a_loop_calls_too(link: Link, monkeypatch: pytest
 
 @pytest.mark.faults
 async def test_a_blocking_call_gives_up_within_a_heartbeat(
-    link: Link, path: Proxy, monkeypatch: pytest.MonkeyPatch
+    link: RedisClient, path: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ade.stores.redis.link.script", lambda name: COUNT)
+    monkeypatch.setattr("ade.stores.redis.client.client.script", lambda name: COUNT)
     link.run_blocking("count", 0, {"id": "before"})
     path.blackhole()
 
@@ -331,7 +324,7 @@ async def test_every_loop_has_connections_of_its_own_and_ended_loops_are_forgott
     gc.collect()
 
 
-async def test_after_a_fork_the_link_is_refused(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_fork_the_link_is_refused(link: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: -1)
         with pytest.raises(StoreUnsupported, match="fork"):
@@ -343,8 +336,8 @@ async def test_after_a_fork_the_link_is_refused(link: Link, monkeypatch: pytest.
 
 
 async def test_a_closed_link_refuses_and_leaves_no_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ade.stores.redis.link.script", lambda name: COUNT)
-    link = Link.to(server.url, QUICK)
+    monkeypatch.setattr("ade.stores.redis.client.client.script", lambda name: COUNT)
+    link = RedisClient.to(server.url, QUICK)
     await link.ask(0, ("PING",))
     await asyncio.to_thread(link.run_blocking, "count", 0, {"id": "x"})
     await link.close()

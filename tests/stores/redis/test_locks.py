@@ -7,22 +7,19 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import StoreCorrupt
-from ade.core.locks.asking import ask
-from ade.core.locks.deadlocks import GiveWay
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.records import LockRequest
-from ade.core.locks.wishes import LockMode
-from ade.ports import LOCK, LockQuery
-from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import BLOCKING_PATIENCE_S, Link
+from ade.errors import StoreCorrupt
+from ade.locks.deadlocks import DeadlockVictimChoice
+from ade.locks.model import LockLimits, LockRequest
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.stores.ports import LOCK
+from ade.stores.redis.client.client import BLOCKING_PATIENCE_S, RedisClient, timing_of
+from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.locks import RedisLocks
-from ade.stores.redis.log import RedisEvents
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.spreading import spread
-from ade.stores.redis.timing import timing_of
-from ade.stores.redis.urls import parse_url
+from ade.stores.redis.partitions import Partitions, partition_of_key
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.stores.resource_ports import LockQuery
 from tests.conformance.clock import StoryClock
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster
@@ -42,7 +39,7 @@ class Books:
     def __init__(self, link: RepeatingLink, clock: StoryClock | None) -> None:
         self.link = link
         self.clock = clock
-        self.hints = RedisHints(link)
+        self.hints = RedisWakeups(link)
         self.store = RedisLocks(link, timing_of(clock), self.hints)
         self.log = RedisEvents(link, Partitions(link), timing_of(clock))
 
@@ -55,7 +52,7 @@ class Books:
         wait_ms: int | None = None,
         limits: LockLimits = MANY,
     ) -> LockRequest | None:
-        request = ask(id=who, owner="all", scope=who, wanted=[(DB, mode)], namespace=namespace)
+        request = validate_request(id=who, owner="all", scope=who, wanted=[(DB, mode)], namespace=namespace)
         return await self.store.acquire(request, wait_ms=wait_ms, limits=limits)
 
     async def commands(self) -> int:
@@ -134,7 +131,7 @@ async def test_a_call_whose_answer_was_lost_does_no_harm_when_it_comes_again(boo
     waiter = await books.ask("cy")
     renewed = await books.store.renew("default", ["ada"])
     upgrade = await books.store.upgrade("default", "ada", DB, upgrade_id="up", wait_ms=None)
-    victim = await books.store.cure("default", GiveWay("cy"), ("a",))
+    victim = await books.store.cure("default", DeadlockVictimChoice("cy"), ("a",))
     taken = await books.store.take_away("default", "bob", reason="stuck", by="operator")
     shared = await books.store.downgrade("default", "ada", DB)
     released = await books.store.release("default", ["ada"])
@@ -184,7 +181,7 @@ async def test_leases_keep_what_was_left_of_them_when_the_servers_clock_goes_bac
         return {"now": now, "steady": now}
 
     earlier = RedisLocks(timeless.link, an_hour_ago, timeless.hints)
-    request = ask(id="bob", owner="all", scope="bob", wanted=[(DB, WRITE)])
+    request = validate_request(id="bob", owner="all", scope="bob", wanted=[(DB, WRITE)])
     waiter = await earlier.acquire(request, wait_ms=None, limits=MANY)
 
     assert waiter is not None
@@ -240,10 +237,12 @@ async def test_the_rate_of_who_asks_no_more_is_forgotten_by_itself(books: Books)
 
 async def test_what_is_found_by_an_index_does_not_cost_what_else_there_is(books: Books) -> None:
     for number in range(300):
-        request = ask(id=f"r{number:03}", owner=f"o{number % 3}", scope="s", wanted=[(f"db:{number}", WRITE)])
+        request = validate_request(
+            id=f"r{number:03}", owner=f"o{number % 3}", scope="s", wanted=[(f"db:{number}", WRITE)]
+        )
         await books.store.acquire(request, wait_ms=None, limits=MANY)
     await books.store.acquire(
-        ask(id="x", owner="o0", scope="s", wanted=[("repo:app", WRITE)]), wait_ms=None, limits=MANY
+        validate_request(id="x", owner="o0", scope="s", wanted=[("repo:app", WRITE)]), wait_ms=None, limits=MANY
     )
     before = await books.commands()
 
@@ -266,8 +265,8 @@ async def test_an_end_without_a_request_is_forgotten_by_the_sweep(books: Books) 
 
 
 async def test_another_process_hears_of_a_hand_over_and_of_nothing_else(books: Books) -> None:
-    other = Link(books.link.place, OPTIONS)
-    hints = RedisHints(other)
+    other = RedisClient(books.link.place, OPTIONS)
+    hints = RedisWakeups(other)
     try:
         await hints.wait(LOCK, hints.generation(LOCK), 5)  # the subscription is there
         seen = hints.generation(LOCK)
@@ -293,7 +292,7 @@ async def test_namespaces_are_spread_over_the_partitions_of_a_cluster(server_bin
         for name in names:
             await books.ask(f"holder-of-{name}", namespace=name)
 
-        places = {spread(name, link.partitions) for name in names}
+        places = {partition_of_key(name, link.partitions) for name in names}
         keys = [link.ask(place, ("EXISTS", f"{link.names[place].prefix}lock:marks")) for place in places]
         assert len(places) > 1
         assert list(itertools.chain.from_iterable([await key for key in keys])) == [1] * len(places)

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.records import Task
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
+from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.scripts import script
+from ade.stores.redis.store import open_redis
+from ade.tasks.model import Task
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.pool import Pool

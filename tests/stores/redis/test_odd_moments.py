@@ -7,25 +7,23 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import StoreUnsupported, UnknownDependency
-from ade.core.events import ALERT, Event
-from ade.core.failure import FailureKind, TaskError
-from ade.core.lifecycle import Status
-from ade.core.outcome import Failed, Succeeded
-from ade.core.records import AfterFailure, Definition, Task
-from ade.core.task import cancel, edit, replay, settle
-from ade.ports import ClaimRequest
+from ade.errors import StoreUnsupported, UnknownDependency
+from ade.events.model import ALERT, Event
+from ade.failures import FailureKind, TaskError
+from ade.stores.ports import ClaimRequest
 from ade.stores.redis.blobs import RedisBlobs
+from ade.stores.redis.claims import LimitUsage
+from ade.stores.redis.client.options import RedisOptions, parse_url
 from ade.stores.redis.codec import packed_event
-from ade.stores.redis.duties import take_duty
-from ade.stores.redis.limiting import Usage
-from ade.stores.redis.log import RedisEvents
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.sweeps import RedisSweeps
+from ade.stores.redis.event_log import RedisEvents
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.store import open_redis
+from ade.stores.redis.sweeps import RedisSweeps, claim_job
 from ade.stores.redis.tasks import RedisTasks
-from ade.stores.redis.urls import parse_url
+from ade.tasks.decisions import cancel, edit, replay, settle
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure, Definition, Task
+from ade.tasks.outcomes import Failed, Succeeded
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene, raw
 from tests.servers.plugin import binary_or_skip
@@ -78,11 +76,11 @@ def sweeps_of(ports: Ports) -> RedisSweeps:
 
 
 async def test_a_duty_goes_on_although_its_performer_died_before_the_clock_went_back(ports: Ports) -> None:
-    assert await take_duty(ports.link, ports.timing, "settle", "p1", 10_000)
+    assert await claim_job(ports.link, ports.timing, "settle", "p1", 10_000)
     ports.clock.advance(-HOUR_S)
 
-    assert await take_duty(ports.link, ports.timing, "settle", "p2", 10_000)
-    assert not await take_duty(ports.link, ports.timing, "settle", "p1", 10_000)
+    assert await claim_job(ports.link, ports.timing, "settle", "p2", 10_000)
+    assert not await claim_job(ports.link, ports.timing, "settle", "p1", 10_000)
 
 
 async def test_a_lease_from_before_the_clock_went_back_ends_when_it_would_have(ports: Ports) -> None:
@@ -198,15 +196,15 @@ async def test_who_was_too_slow_with_the_lock_on_limits_starts_nothing_beyond_th
 ) -> None:
     await spread.workers.register(spread.worker(), [Definition(name="send", concurrency=1)], LEASE_MS)
     await spread.tasks.add([spread.task(queue=spread.queue_in(each)) for each in range(2)])
-    read, quick = Usage.read, []
+    read, quick = LimitUsage.read, []
 
-    async def slowly(usage: Usage) -> None:
+    async def slowly(usage: LimitUsage) -> None:
         await read(usage)
-        monkeypatch.setattr(Usage, "read", read)
+        monkeypatch.setattr(LimitUsage, "read", read)
         spread.clock.advance(6)  # the process was stopped, and another has the lock now
         quick.extend(await claim(spread))
 
-    monkeypatch.setattr(Usage, "read", slowly)
+    monkeypatch.setattr(LimitUsage, "read", slowly)
     late = await claim(spread)
 
     assert (len(quick), late) == (1, [])

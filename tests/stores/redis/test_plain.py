@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from ade.core.change import Change
-from ade.core.errors import StaleLease
-from ade.core.lifecycle import Status
-from ade.core.records import Task
-from ade.stores.redis.link import Link
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.scripts import Script, state_places
+from ade.errors import StaleLease
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.scripts import LuaScript, state_places
+from ade.stores.redis.store import open_redis
+from ade.tasks.changes import Change
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.pool import Pool
@@ -66,13 +66,13 @@ async def life_of_one(server: Server, scene: Scene) -> list[dict[str, Any]]:
 
 async def test_plain_tasks_take_the_short_way(server: Server, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, Any] = {}
-    run_script = Link.run_script
+    run_script = RedisClient.run_script
 
-    async def remembered(link: Link, known: Script, *words: Any, **more: Any) -> Any:
+    async def remembered(link: RedisClient, known: LuaScript, *words: Any, **more: Any) -> Any:
         answers[known.name] = await run_script(link, known, *words, **more)
         return answers[known.name]
 
-    monkeypatch.setattr(Link, "run_script", remembered)
+    monkeypatch.setattr(RedisClient, "run_script", remembered)
     server.command("CONFIG", "RESETSTAT")
     await life_of_one(server, scene)
 
@@ -86,8 +86,8 @@ async def test_a_plain_task_has_the_same_states_as_any_other(
     server: Server, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = await life_of_one(server, scene)
-    monkeypatch.setattr("ade.stores.redis.adding.is_plain", never)
-    monkeypatch.setattr("ade.stores.redis.committing.is_plain_end", never)
+    monkeypatch.setattr("ade.stores.redis.inserts.is_plain", never)
+    monkeypatch.setattr("ade.stores.redis.commits.is_plain_end", never)
     server.command("SADD", "ade:queue:lines", "default:send")  # a line that a claim must look along
     usual = await life_of_one(server, scene)
 

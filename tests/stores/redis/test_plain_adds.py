@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from ade.core.errors import StoreCorrupt
-from ade.core.records import Task
-from ade.stores.redis.adding import Adding
+from ade.errors import StoreCorrupt
+from ade.stores.redis.client.options import RedisOptions, parse_url
 from ade.stores.redis.codec import SEQ
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.urls import parse_url
+from ade.stores.redis.inserts import RedisInserts
+from ade.stores.redis.store import open_redis
+from ade.tasks.model import Task
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene, raw
 from tests.servers.pool import Pool
@@ -87,7 +86,7 @@ async def test_both_ways_leave_the_same_behind(server: Server, monkeypatch: pyte
         for portion in (tasks[:12], tasks[12:], tasks[10:14]):  # the last ones are known already
             await ports.tasks.add(portion)
         if ports is short:
-            monkeypatch.setattr(Adding, "_add_plain", _never)
+            monkeypatch.setattr(RedisInserts, "_add_plain", _never)
 
     assert calls(short) == ["add_plain", "add_plain", "add_plain", "add"]
     assert calls(long) == ["add", "add", "add"]

@@ -4,13 +4,12 @@ import asyncio
 
 import pytest
 
-from ade.core.errors import StoreCorrupt, StoreUnavailable
-from ade.stores.redis.link import Link
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.reach import Reach
-from ade.stores.redis.slots import key_slot
+from ade.errors import StoreCorrupt, StoreUnavailable
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.client.topology import key_slot
+from ade.stores.redis.partitions import Partitions, ReachablePartitions
+from ade.stores.redis.store import open_redis
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.cluster import Cluster
@@ -18,8 +17,8 @@ from tests.servers.plugin import binary_or_skip
 from tests.servers.server import PLAIN
 
 
-def link() -> Link:
-    return Link.to("redis://127.0.0.1:1", RedisOptions())
+def link() -> RedisClient:
+    return RedisClient.to("redis://127.0.0.1:1", RedisOptions())
 
 
 async def test_those_that_answer_are_heard_and_the_others_left_out_for_a_while() -> None:
@@ -31,7 +30,7 @@ async def test_those_that_answer_are_heard_and_the_others_left_out_for_a_while()
             raise StoreUnavailable("away")
         return f"from {partition}"
 
-    reach = Reach(link())
+    reach = ReachablePartitions(link())
 
     assert await reach.each([0, 1, 2], ask) == {0: "from 0", 2: "from 2"}
     assert await reach.each([0, 1, 2], ask) == {0: "from 0", 2: "from 2"}
@@ -43,7 +42,7 @@ async def test_when_nobody_answers_the_caller_is_told() -> None:
         raise StoreUnavailable("away")
 
     with pytest.raises(StoreUnavailable):
-        await Reach(link()).each([0, 1], ask)
+        await ReachablePartitions(link()).each([0, 1], ask)
 
 
 async def test_an_answer_that_is_an_error_is_no_absence() -> None:
@@ -51,7 +50,7 @@ async def test_an_answer_that_is_an_error_is_no_absence() -> None:
         raise StoreCorrupt("spoiled")
 
     with pytest.raises(StoreCorrupt):
-        await Reach(link()).each([0, 1], ask)
+        await ReachablePartitions(link()).each([0, 1], ask)
 
 
 @pytest.mark.faults
@@ -60,7 +59,7 @@ async def test_tasks_of_other_nodes_are_claimed_and_finished_while_one_node_is_d
     with Cluster(binary_or_skip("valkey"), options) as cluster:
         stores = await open_redis(cluster.url, RedisOptions(allow_volatile=True, patience_s=3), None)
         scene = Scene(stores, StoryClock())
-        linked = Link.to(cluster.url, RedisOptions())
+        linked = RedisClient.to(cluster.url, RedisOptions())
         places = Partitions(linked)
         tasks = [scene.task(queue=f"queue-{number}", created_at=0, run_after=0) for number in range(30)]
         await stores.tasks.add(tasks)

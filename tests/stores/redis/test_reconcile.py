@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.errors import StaleLease
-from ade.core.records import Definition, Task
-from ade.stores.redis.reconcile import symptoms
+from ade.errors import StaleLease
+from ade.stores.redis.repair import health_check
+from ade.tasks.model import Definition, Task
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
@@ -143,7 +143,7 @@ async def test_claims_after_a_lost_group_take_nothing_twice(settled: Village) ->
 
     assert not running & {task.id for task in taken}
     settled.running += taken
-    assert await symptoms(settled.upkeep._link, settled.upkeep._places) != []
+    assert await health_check(settled.upkeep._link, settled.upkeep._places) != []
     await settled.upkeep.checkpoint()
     await _comes_to_its_end(settled)
 
@@ -238,12 +238,12 @@ async def test_pruned_tasks_are_not_called_lost(settled: Village) -> None:
 
 async def test_symptoms_are_seen_at_a_glance(settled: Village) -> None:
     upkeep = settled.upkeep
-    assert await symptoms(upkeep._link, upkeep._places) == []
+    assert await health_check(upkeep._link, upkeep._places) == []
 
     for key in ("queue:leases", "task:all", "queue:depth", "queue:tasks:default:8"):
         settled.lose(key)
 
-    assert len(await symptoms(upkeep._link, upkeep._places)) == 4
+    assert len(await health_check(upkeep._link, upkeep._places)) == 4
     await upkeep.checkpoint()
     await _comes_to_its_end(settled)
 
@@ -301,7 +301,7 @@ async def test_a_busy_store_raises_no_false_alarm(settled: Village) -> None:
     async def look() -> None:
         while not stop.is_set():
             found.extend(await settled.upkeep.check_invariants())
-            found.extend(await symptoms(settled.upkeep._link, settled.upkeep._places))
+            found.extend(await health_check(settled.upkeep._link, settled.upkeep._places))
 
     await asyncio.gather(live(), look(), look())
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ade.core.errors import StoreUnavailable
-from ade.stores.redis.link import Link
-from ade.stores.redis.options import RedisOptions
+from ade.errors import StoreUnavailable
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import RedisOptions
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.sentinel import Sentinels
@@ -30,7 +30,7 @@ async def test_one_sentinel_that_answers_is_enough(watched: Sentinels) -> None:
 
 
 async def test_a_service_nobody_watches_is_named(watched: Sentinels) -> None:
-    link = Link.to(watched.url.replace("mymaster", "other"), RedisOptions(patience_s=0.5))
+    link = RedisClient.to(watched.url.replace("mymaster", "other"), RedisOptions(patience_s=0.5))
 
     with pytest.raises(StoreUnavailable, match=r"other.*watches no service"):
         await link.ask(0, ("PING",))

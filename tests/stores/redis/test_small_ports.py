@@ -5,18 +5,17 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import structs
 
-from ade.core.errors import StoreCorrupt, StoreFull
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import Definition, Queue, Schedule
-from ade.ports import Tally
-from ade.stores.redis.duties import take_duty
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.outputs import MOST_LINES
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.timing import timing_of
-from ade.stores.redis.urls import parse_url
+from ade.errors import StoreCorrupt, StoreFull
+from ade.events.model import Event
+from ade.stores.ports import StatusCount
+from ade.stores.redis.client.client import timing_of
+from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.stores.redis.effects import MOST_LINES
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.sweeps import claim_job
 from ade.stores.redis.workers import FORGET_AFTER_MS, RedisWorkers
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Queue, Schedule
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import raw
 from tests.servers.binaries import Binary
@@ -215,7 +214,7 @@ async def test_who_waits_for_work_hears_of_a_configured_queue_once(server: Serve
 async def test_a_name_may_contain_what_separates_the_counters(ports: Ports) -> None:
     await ports.tasks.add([ports.task(name="mail:send:now")])
 
-    assert await ports.queues.tallies() == [Tally(ports.queue_in(0), "mail:send:now", Status.PENDING, 1)]
+    assert await ports.queues.tallies() == [StatusCount(ports.queue_in(0), "mail:send:now", Status.PENDING, 1)]
 
 
 async def test_limits_reach_every_partition_and_go_again(spread: Ports) -> None:
@@ -285,8 +284,8 @@ async def test_without_a_given_clock_the_servers_time_counts(server: Server, por
     [known] = await workers.list_workers()
 
     assert abs(known.heartbeat_until - LEASE_MS - seconds * 1000) < 10_000
-    assert await take_duty(ports.link, timing_of(None), "sweep", "p1", 60_000)
-    assert not await take_duty(ports.link, timing_of(None), "sweep", "p2", 60_000)
+    assert await claim_job(ports.link, timing_of(None), "sweep", "p1", 60_000)
+    assert not await claim_job(ports.link, timing_of(None), "sweep", "p2", 60_000)
 
 
 async def test_on_a_full_server_running_work_still_ends_and_people_can_look(server: Server, ports: Ports) -> None:
@@ -297,7 +296,7 @@ async def test_on_a_full_server_running_work_still_ends_and_people_can_look(serv
         await ports.effects.finish("pay/1", str(running.run_id), raw("1"))
         assert ports.workers.renew(ports.worker(), {str(running.run_id): running.id}, lease_ms=LEASE_MS).gone == {}
         assert await ports.effects.is_live(str(running.run_id))
-        assert await take_duty(ports.link, ports.timing, "prune", "p1", 10_000)
+        assert await claim_job(ports.link, ports.timing, "prune", "p1", 10_000)
         await ports.queues.configure(Queue(name="a", paused=True))
         assert [tally.count for tally in await ports.queues.tallies()] == [1]
         assert await ports.outputs.read_output(running.id, 0, 10) == []

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import StoreError
-from ade.stores.redis import upkeep as upkeep_module
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.upkeep import IDLE_MS, RESULTS_KEPT_MS, RedisUpkeep
+from ade.errors import StoreError
+from ade.stores.redis import maintenance
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.maintenance import IDLE_MS, RESULTS_KEPT_MS, RedisMaintenance
+from ade.stores.redis.store import open_redis
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.binaries import Binary
@@ -93,7 +93,7 @@ async def test_what_was_switched_off_since_the_start_is_a_reason_to_worry(
 
 
 async def test_a_group_that_lags_is_named(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "_MUCH_LAG", 2)
+    monkeypatch.setattr(maintenance, "_MUCH_LAG", 2)
     settled.command("XGROUP", "CREATE", "ade:queue:results", "billing", "0", "MKSTREAM")
     await settled.run_out()
 
@@ -103,7 +103,7 @@ async def test_a_group_that_lags_is_named(settled: Village, monkeypatch: pytest.
 
 
 async def test_many_entries_are_named(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "_MANY_ENTRIES", 0)
+    monkeypatch.setattr(maintenance, "_MANY_ENTRIES", 0)
 
     warnings = (await settled.upkeep.health()).warnings
 
@@ -157,7 +157,7 @@ async def test_streams_and_consumers_that_nobody_uses_are_forgotten(
 
     await settled.upkeep.checkpoint()
     assert settled.keys_like("queue:tasks:*") == streams, "they were used today"
-    monkeypatch.setattr(upkeep_module, "IDLE_MS", -1_000_000)
+    monkeypatch.setattr(maintenance, "IDLE_MS", -1_000_000)
     await settled.upkeep.checkpoint()
 
     assert settled.keys_like("queue:tasks:*") == []
@@ -168,7 +168,7 @@ async def test_streams_and_consumers_that_nobody_uses_are_forgotten(
 
 
 async def test_who_has_something_pending_is_not_forgotten(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "IDLE_MS", -1_000_000)
+    monkeypatch.setattr(maintenance, "IDLE_MS", -1_000_000)
 
     await settled.upkeep.checkpoint()
 
@@ -213,7 +213,7 @@ async def test_a_backup_is_the_server_s_own_business(settled: Village, tmp_path:
 
 async def test_a_cluster_has_the_same_health(server_binary: Binary, server_pool: Pool) -> None:
     async with village(server_pool.cluster(server_binary.kind)) as built:
-        assert isinstance(built.upkeep, RedisUpkeep)
+        assert isinstance(built.upkeep, RedisMaintenance)
         facts = (await built.upkeep.health()).facts
         await built.upkeep.checkpoint()
 

@@ -2,54 +2,53 @@
 
 import pytest
 
-from ade.core.errors import InvalidUrl
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.urls import Address, Kind, Login, Tls, parse_url
+from ade.errors import InvalidUrl
+from ade.stores.redis.client.options import RedisAddress, RedisLogin, RedisOptions, TlsOptions, TopologyKind, parse_url
 
 
 def test_one_server_needs_no_more_than_a_host() -> None:
     place = parse_url("redis://localhost")
 
-    assert (place.kind, place.addresses, place.db) == (Kind.SERVER, (Address("localhost", 6379),), 0)
-    assert (place.login, place.tls) == (Login(), None)
+    assert (place.kind, place.addresses, place.db) == (TopologyKind.SERVER, (RedisAddress("localhost", 6379),), 0)
+    assert (place.login, place.tls) == (RedisLogin(), None)
 
 
 def test_user_password_and_database_are_percent_decoded() -> None:
     place = parse_url("redis://us%3Aer:p%40ss%2Fw%25rd@10.0.0.1:7000/3")
 
-    assert (place.login, place.db) == (Login("us:er", "p@ss/w%rd"), 3)
-    assert place.addresses == (Address("10.0.0.1", 7000),)
+    assert (place.login, place.db) == (RedisLogin("us:er", "p@ss/w%rd"), 3)
+    assert place.addresses == (RedisAddress("10.0.0.1", 7000),)
 
 
 def test_a_password_may_stand_without_a_user() -> None:
-    assert parse_url("redis://:secret@localhost/0").login == Login(None, "secret")
+    assert parse_url("redis://:secret@localhost/0").login == RedisLogin(None, "secret")
 
 
 def test_an_ipv6_address_stands_in_brackets() -> None:
     place = parse_url("redis+cluster://[::1]:7000,[fe80::2]")
 
-    assert place.addresses == (Address("::1", 7000), Address("fe80::2", 6379))
+    assert place.addresses == (RedisAddress("::1", 7000), RedisAddress("fe80::2", 6379))
     assert str(place.addresses[0]) == "[::1]:7000"
 
 
 def test_an_encrypted_line_names_its_files() -> None:
-    assert parse_url("rediss://h").tls == Tls()
-    assert parse_url("rediss://h?ca=/a%20b.pem&cert=/c.pem&key=/k.pem").tls == Tls(
+    assert parse_url("rediss://h").tls == TlsOptions()
+    assert parse_url("rediss://h?ca=/a%20b.pem&cert=/c.pem&key=/k.pem").tls == TlsOptions(
         ca="/a b.pem", cert="/c.pem", key="/k.pem"
     )
-    assert parse_url("rediss://h?insecure=1").tls == Tls(insecure=True)
-    assert parse_url("rediss://h?ssl_ca_certs=/a.pem").tls == Tls(ca="/a.pem")
-    assert parse_url("redis+cluster://h?tls=1").tls == Tls()
+    assert parse_url("rediss://h?insecure=1").tls == TlsOptions(insecure=True)
+    assert parse_url("rediss://h?ssl_ca_certs=/a.pem").tls == TlsOptions(ca="/a.pem")
+    assert parse_url("redis+cluster://h?tls=1").tls == TlsOptions()
     assert parse_url("redis+sentinel://h/s?tls=0").tls is None
 
 
 def test_sentinels_name_a_service_and_may_have_a_password_of_their_own() -> None:
     place = parse_url("redis+sentinel://u:pw@a,b:1,c/my%2Fmaster/2?sentinel_username=w&sentinel_password=x%26y")
 
-    assert place.kind is Kind.SENTINEL
-    assert place.addresses == (Address("a", 26379), Address("b", 1), Address("c", 26379))
+    assert place.kind is TopologyKind.SENTINEL
+    assert place.addresses == (RedisAddress("a", 26379), RedisAddress("b", 1), RedisAddress("c", 26379))
     assert (place.service, place.db) == ("my/master", 2)
-    assert (place.login, place.sentinel_login) == (Login("u", "pw"), Login("w", "x&y"))
+    assert (place.login, place.sentinel_login) == (RedisLogin("u", "pw"), RedisLogin("w", "x&y"))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ import errno
 
 import pytest
 
-from ade.stores.redis.wire import Line, ServerError
+from ade.stores.redis.client.connection import RedisConnection, ServerError
 from tests.servers.pool import POOL
 from tests.servers.proxy import Proxy
 
 
-async def line() -> Line:
+async def line() -> RedisConnection:
     server = POOL.standalone("valkey")
-    return await Line.open("127.0.0.1", server.port, timeout_s=5)
+    return await RedisConnection.open("127.0.0.1", server.port, timeout_s=5)
 
 
 async def test_answers_come_in_the_order_of_the_commands_and_errors_stand_among_them() -> None:
@@ -40,7 +40,7 @@ async def test_large_answers_arrive_whole() -> None:
 
 async def test_what_the_server_says_by_itself_is_heard() -> None:
     server = POOL.standalone("valkey")
-    opened = await Line.open("127.0.0.1", server.port, timeout_s=5)
+    opened = await RedisConnection.open("127.0.0.1", server.port, timeout_s=5)
     await opened.exchange([("SUBSCRIBE", "news")])
     assert await opened.listen(0.01) is None
 
@@ -53,7 +53,7 @@ async def test_what_the_server_says_by_itself_is_heard() -> None:
 async def test_a_line_that_is_cut_says_so_to_who_waits_and_to_who_comes_later() -> None:
     server = POOL.standalone("valkey")
     with Proxy(server.port) as proxy:
-        opened = await Line.open("127.0.0.1", proxy.port, timeout_s=5)
+        opened = await RedisConnection.open("127.0.0.1", proxy.port, timeout_s=5)
         proxy.blackhole()
         waiting = asyncio.create_task(opened.exchange([("PING",)]))
         await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_a_line_that_is_cut_says_so_to_who_waits_and_to_who_comes_later() 
 
 async def test_a_server_that_is_not_there_is_an_error_of_the_system() -> None:
     with pytest.raises(ConnectionRefusedError):
-        await Line.open("127.0.0.1", 1, timeout_s=5)
+        await RedisConnection.open("127.0.0.1", 1, timeout_s=5)
 
 
 async def test_somebody_who_speaks_otherwise_is_not_understood() -> None:
@@ -79,7 +79,7 @@ async def test_somebody_who_speaks_otherwise_is_not_understood() -> None:
         writer.close()
 
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
-    opened = await Line.open("127.0.0.1", server.sockets[0].getsockname()[1], timeout_s=5)
+    opened = await RedisConnection.open("127.0.0.1", server.sockets[0].getsockname()[1], timeout_s=5)
 
     with pytest.raises(ConnectionError):
         await opened.exchange([("PING",)])

@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ade.core.locks.asking import ask
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.wishes import LockMode
-from ade.core.records import Definition, Schedule, Task
-from ade.core.task import lose_lease
-from ade.stores.redis.opening import open_redis
-from ade.stores.redis.options import RedisOptions
-from ade.stores.redis.upkeep import RedisUpkeep
+from ade.locks.model import LockLimits
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.maintenance import RedisMaintenance
+from ade.stores.redis.store import open_redis
+from ade.tasks.decisions import lose_lease
+from ade.tasks.model import Definition, Schedule, Task
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import LEASE_MS, Scene, raw
 from tests.servers.cluster import Cluster
@@ -22,7 +22,7 @@ OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
 class Village:
     """A scene on a real server, with tasks in all places."""
 
-    def __init__(self, server: Server | Cluster, scene: Scene, upkeep: RedisUpkeep) -> None:
+    def __init__(self, server: Server | Cluster, scene: Scene, upkeep: RedisMaintenance) -> None:
         self.server = server
         self.scene = scene
         self.upkeep = upkeep
@@ -76,7 +76,7 @@ class Village:
         await scene.release(released)
         assert parked.id != parent.id
         for holder in ("first", "second"):  # and who waits for it
-            wanted = ask(id=holder, owner=holder, scope=holder, wanted=[("db:main", LockMode.EXCLUSIVE)])
+            wanted = validate_request(id=holder, owner=holder, scope=holder, wanted=[("db:main", LockMode.EXCLUSIVE)])
             await scene.stores.locks.acquire(wanted, wait_ms=None, limits=LockLimits())
 
     async def _end_some(self) -> None:
@@ -130,7 +130,7 @@ async def village(server: Server | Cluster) -> AsyncIterator[Village]:
     clock = StoryClock()
     stores = await open_redis(server.url, OPTIONS, clock)
     try:
-        assert isinstance(stores.upkeep, RedisUpkeep)
+        assert isinstance(stores.upkeep, RedisMaintenance)
         built = Village(server, Scene(stores, clock), stores.upkeep)
         await built.settle_in()
         yield built

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import Clock, Stores
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.stores.ports import Clock, Stores
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

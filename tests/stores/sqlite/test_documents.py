@@ -6,8 +6,8 @@ from typing import Any
 import apsw
 from msgspec import Raw
 
-from ade.core.documents import DocumentWrite
-from ade.core.events import Event
+from ade.events.model import Event
+from ade.stores.resource_ports import DocumentWrite
 from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.writer import Writer
 from tests.conformance.scene import Scene

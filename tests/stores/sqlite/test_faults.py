@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import TaskQuery
+from ade.stores.ports import TaskQuery
 from tests.conformance.clock import StoryClock
 from tests.stores.sqlite.conftest import OpenStore
 from tests.stores.sqlite.processes import answer_of, command, on_small_disk, with_failing_syncs

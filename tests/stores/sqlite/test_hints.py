@@ -8,30 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from ade.ports import DONE, RULES, STOP, WORK
-from ade.stores.sqlite.hints import FileHints
-from ade.stores.wakeups import LocalHints
+from ade.stores.ports import DONE, RULES, STOP, WORK
+from ade.stores.sqlite.wakeups import FileWakeups
+from ade.stores.wakeups import LocalWakeups
 
 
 @pytest.fixture(params=["inotify", "polling"])
-def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FileHints]]:
+def pair(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[FileWakeups]]:
     """Two processes' worth of hints on one folder."""
     if request.param == "polling":
-        monkeypatch.setattr("ade.stores.sqlite.hints._inotify_on", lambda folder: None)
-    hints = [FileHints(tmp_path / "hints"), FileHints(tmp_path / "hints")]
+        monkeypatch.setattr("ade.stores.sqlite.wakeups._inotify_on", lambda folder: None)
+    hints = [FileWakeups(tmp_path / "hints"), FileWakeups(tmp_path / "hints")]
     yield hints
     for one in hints:
         one.close()
 
 
-async def woken(hints: LocalHints, topic: str, seen: int) -> float:
+async def woken(hints: LocalWakeups, topic: str, seen: int) -> float:
     """How long the wait took."""
     began = time.monotonic()
     await hints.wait(topic, seen, 60)
     return time.monotonic() - began
 
 
-async def test_who_waits_is_woken_by_another_process(pair: list[FileHints]) -> None:
+async def test_who_waits_is_woken_by_another_process(pair: list[FileWakeups]) -> None:
     here, there = pair
     waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
     await asyncio.sleep(0)
@@ -41,7 +43,7 @@ async def test_who_waits_is_woken_by_another_process(pair: list[FileHints]) -> N
     assert await waiting < 30
 
 
-async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[FileHints]) -> None:
+async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list[FileWakeups]) -> None:
     here, there = pair
     seen = there.generation(DONE)
     waiting = asyncio.create_task(woken(there, WORK, there.generation(WORK)))
@@ -54,7 +56,7 @@ async def test_a_hint_of_one_topic_wakes_nobody_who_waits_for_another(pair: list
     assert await waiting < 30
 
 
-async def test_what_was_rung_before_the_wait_is_not_waited_for(pair: list[FileHints]) -> None:
+async def test_what_was_rung_before_the_wait_is_not_waited_for(pair: list[FileWakeups]) -> None:
     here, _ = pair
     seen = here.generation(STOP)
     here.ring(STOP)
@@ -62,13 +64,13 @@ async def test_what_was_rung_before_the_wait_is_not_waited_for(pair: list[FileHi
     assert await woken(here, STOP, seen) < 30
 
 
-async def test_a_wait_ends_by_itself(pair: list[FileHints]) -> None:
+async def test_a_wait_ends_by_itself(pair: list[FileWakeups]) -> None:
     here, _ = pair
 
     await here.wait(WORK, here.generation(WORK), 0.01)
 
 
-async def test_all_who_wait_are_woken(pair: list[FileHints]) -> None:
+async def test_all_who_wait_are_woken(pair: list[FileWakeups]) -> None:
     here, there = pair
     waiting = [asyncio.create_task(woken(hints, WORK, hints.generation(WORK))) for hints in (here, there, there, here)]
     await asyncio.sleep(0)
@@ -78,7 +80,7 @@ async def test_all_who_wait_are_woken(pair: list[FileHints]) -> None:
     assert max(await asyncio.gather(*waiting)) < 30
 
 
-async def test_a_closed_store_lets_everybody_go(pair: list[FileHints]) -> None:
+async def test_a_closed_store_lets_everybody_go(pair: list[FileWakeups]) -> None:
     here, _ = pair
     waiting = asyncio.create_task(woken(here, WORK, here.generation(WORK)))
     await asyncio.sleep(0)
@@ -88,7 +90,7 @@ async def test_a_closed_store_lets_everybody_go(pair: list[FileHints]) -> None:
     assert await waiting < 30
 
 
-async def test_who_follows_rules_alone_is_not_woken_by_work(pair: list[FileHints]) -> None:
+async def test_who_follows_rules_alone_is_not_woken_by_work(pair: list[FileWakeups]) -> None:
     """All who enqueue follow the rules, and need not hear of each other's tasks."""
     here, there = pair
     called = asyncio.Event()
@@ -103,7 +105,7 @@ async def test_who_follows_rules_alone_is_not_woken_by_work(pair: list[FileHints
     assert is_heard == (there._descriptor is None)  # without inotify all files are looked at
 
 
-async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(pair: list[FileHints]) -> None:
+async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(pair: list[FileWakeups]) -> None:
     here, there = pair
     there.follow(RULES, lambda: None)
     await there.wait(WORK, there.generation(WORK), 1)  # to hear of more may count as a ring
@@ -115,13 +117,13 @@ async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(pair: lis
     assert await waiting < 30
 
 
-async def test_who_comes_and_goes_rings_for_nobody(pair: list[FileHints], tmp_path: Path) -> None:
+async def test_who_comes_and_goes_rings_for_nobody(pair: list[FileWakeups], tmp_path: Path) -> None:
     """Programs that enqueue come and go all the time, and each ring for the rules makes everybody read them anew."""
     here, there = pair
     called = asyncio.Event()
     there.follow(RULES, called.set)
     before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "hints").iterdir()}
-    passing = FileHints(tmp_path / "hints")
+    passing = FileWakeups(tmp_path / "hints")
     passing.follow(RULES, lambda: None)
 
     await asyncio.to_thread(passing.close)
@@ -134,7 +136,7 @@ async def test_who_comes_and_goes_rings_for_nobody(pair: list[FileHints], tmp_pa
 
 
 async def test_a_forked_process_that_closes_keeps_its_parent_neither_deaf_nor_busy(tmp_path: Path) -> None:
-    hints, called = FileHints(tmp_path / "hints"), asyncio.Event()
+    hints, called = FileWakeups(tmp_path / "hints"), asyncio.Event()
     hints.follow(RULES, called.set)
     os.eventfd_write(hints._end, 1)  # as `close` does there, where the thread is not
     os.utime(tmp_path / "hints" / RULES)
@@ -148,10 +150,10 @@ async def test_a_forked_process_that_closes_keeps_its_parent_neither_deaf_nor_bu
 
 
 async def test_a_watch_that_the_system_refused_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = FileHints(tmp_path / "hints"), FileHints(tmp_path / "hints")
+    here, there = FileWakeups(tmp_path / "hints"), FileWakeups(tmp_path / "hints")
     there.follow(RULES, lambda: None)
     with monkeypatch.context() as refusing:
-        refusing.setattr("ade.stores.sqlite.hints._add_watch", lambda descriptor, path: False)
+        refusing.setattr("ade.stores.sqlite.wakeups._add_watch", lambda descriptor, path: False)
         seen = there.generation(WORK)
         await there.wait(WORK, seen, 0)
         assert there.generation(WORK) == seen  # or who waits again and again would do nothing else
@@ -166,7 +168,7 @@ async def test_a_watch_that_the_system_refused_is_tried_again(tmp_path: Path, mo
 
 
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
-    hints = LocalHints()
+    hints = LocalWakeups()
     waiting = asyncio.create_task(woken(hints, WORK, hints.generation(WORK)))
     await asyncio.sleep(0)
     waiting.cancel()

@@ -7,18 +7,17 @@ from typing import Any
 import apsw
 import pytest
 
-from ade.agents.inboxes import DurableInbox
-from ade.core.errors import DiskFull, StoreCorrupt
-from ade.core.inbox import leasing, verbs
-from ade.core.inbox.leasing import Taker
-from ade.core.inbox.limits import InboxLimits
-from ade.core.inbox.notices import ClearReason
-from ade.core.inbox.state import Inbox, unused
-from ade.ports import Stores
+from ade.agents.conversations import rules as conversations_rules
+from ade.agents.conversations.durable_inbox import DurableInbox
+from ade.agents.conversations.inbox import ClearReason, Inbox, unused
+from ade.agents.conversations.model import InboxLimits
+from ade.agents.conversations.rules import BatchClaimant
+from ade.errors import DiskFull, StoreCorrupt
+from ade.stores.ports import Stores
 from ade.stores.sqlite.inboxes import SqliteInboxes
-from ade.stores.sqlite.looking import open_to_look
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
-from ade.stores.sqlite.transactions import NoGuard
+from ade.stores.sqlite.read_only_store import open_read_only_store
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.transactions import NoWriteChecks
 from ade.stores.sqlite.writer import Writer
 from tests.conformance.scene import Scene
 from tests.core.inbox.putting import message, notification
@@ -31,7 +30,7 @@ def parts(stores: Stores) -> tuple[Any, Any]:
 
 async def put(scene: Scene, store: Any, inbox_id: str = "c", **about: Any) -> Inbox:
     inbox = await store.load(inbox_id)
-    change = verbs.enqueue(inbox, message(**about), limits=InboxLimits(), now=scene.clock.now())
+    change = conversations_rules.enqueue(inbox, message(**about), limits=InboxLimits(), now=scene.clock.now())
     await store.write(change)
     return change.after
 
@@ -50,13 +49,13 @@ class RepeatingWriter:
 async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:
     writer, readers = parts(scene.stores)
     repeating: Any = RepeatingWriter(writer)
-    store = SqliteInboxes(repeating, readers, scene.clock, scene.stores.hints, NoGuard())
+    store = SqliteInboxes(repeating, readers, scene.clock, scene.stores.hints, NoWriteChecks())
 
     await put(scene, store)
     await put(scene, store)
-    taker = Taker(lease_id="l1", holder="w", lease_ms=100, steady=scene.clock.steady())
-    await store.write(leasing.take(await store.load("c"), taker))
-    await store.write(leasing.confirm(await store.load("c"), "l1"))
+    taker = BatchClaimant(lease_id="l1", holder="w", lease_ms=100, steady=scene.clock.steady())
+    await store.write(conversations_rules.take(await store.load("c"), taker))
+    await store.write(conversations_rules.confirm(await store.load("c"), "l1"))
 
     assert (await store.load("c")).version == 4
     assert [event.type for event in await scene.stores.events.read(0, 10)] == [
@@ -112,7 +111,7 @@ async def test_items_that_cannot_be_read_can_be_cleared_all_the_same(scene: Scen
     assert len((await scene.stores.inboxes.load("d")).items) == 1
 
 
-class FullDisk(NoGuard):
+class FullDisk(NoWriteChecks):
     def before_admission(self) -> None:
         raise DiskFull("no room")
 
@@ -123,22 +122,24 @@ async def test_a_full_disk_takes_no_messages_but_what_tells_of_work_under_way(sc
 
     with pytest.raises(DiskFull):
         await put(scene, store)
-    told = verbs.enqueue(await store.load("c"), notification(), limits=InboxLimits(), now=scene.clock.now())
+    told = conversations_rules.enqueue(
+        await store.load("c"), notification(), limits=InboxLimits(), now=scene.clock.now()
+    )
     await store.write(told)
 
-    taker = Taker(lease_id="l1", holder="w", lease_ms=100, steady=scene.clock.steady())
-    await store.write(leasing.take(await store.load("c"), taker))
-    await store.write(leasing.confirm(await store.load("c"), "l1"))
+    taker = BatchClaimant(lease_id="l1", holder="w", lease_ms=100, steady=scene.clock.steady())
+    await store.write(conversations_rules.take(await store.load("c"), taker))
+    await store.write(conversations_rules.confirm(await store.load("c"), "l1"))
     assert (await store.load("c")).items == ()
 
 
 async def test_inboxes_are_seen_by_whoever_only_looks(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'seen.db'}"
     stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
-    written = verbs.enqueue(unused("c"), message(), limits=InboxLimits(), now=stores.clock.now())
+    written = conversations_rules.enqueue(unused("c"), message(), limits=InboxLimits(), now=stores.clock.now())
     await stores.inboxes.write(written)
 
-    looking = open_to_look(url)
+    looking = open_read_only_store(url)
 
     assert looking is not None
     assert await looking.inboxes.load("c") == written.after

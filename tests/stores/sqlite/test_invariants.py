@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ade.stores.sqlite import invariants
+from ade.stores.sqlite import maintenance
 from tests.conformance.scene import Scene
 
 MEDDLING = {
@@ -43,5 +43,5 @@ async def test_what_does_not_fit_is_noticed(scene: Scene, path: Path, invariant:
 
 
 def test_every_invariant_is_tried() -> None:
-    folder = Path(invariants.__file__).parent / "sql" / "invariants"
+    folder = Path(maintenance.__file__).parent / "sql" / "invariants"
     assert {file.stem for file in folder.glob("*.sql")} == set(MEDDLING)

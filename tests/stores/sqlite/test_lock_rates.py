@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.core.locks.asking import ask
-from ade.core.locks.limits import LockLimits
-from ade.core.locks.wishes import LockMode
-from ade.ports import Stores
+from ade.locks.model import LockLimits
+from ade.locks.modes import LockMode
+from ade.locks.requests import validate_request
+from ade.stores.ports import Stores
 from ade.stores.sqlite.locks import SqliteLocks
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 
 LIMITS = LockLimits(acquires=2, acquires_per_ms=10_000)
@@ -36,7 +36,7 @@ async def rates(stores: Stores) -> list[str]:
 
 async def test_the_sweep_forgets_who_has_not_asked_for_a_while(stores: Stores, clock: StoryClock) -> None:
     for owner in ("ada", "bob"):
-        request = ask(id=owner, owner=owner, scope=owner, wanted=[(f"repo:{owner}", LockMode.EXCLUSIVE)])
+        request = validate_request(id=owner, owner=owner, scope=owner, wanted=[(f"repo:{owner}", LockMode.EXCLUSIVE)])
         await stores.locks.acquire(request, wait_ms=0, limits=LIMITS)
         clock.advance(40)
     assert await rates(stores) == ["ada", "bob"]

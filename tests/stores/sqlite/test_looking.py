@@ -7,11 +7,11 @@ import apsw
 import pytest
 from msgspec import Raw
 
-from ade.core.documents import DocumentWrite
-from ade.core.errors import StoreReadOnly
-from ade.ports import TaskQuery
-from ade.stores.sqlite.looking import open_to_look
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.errors import StoreReadOnly
+from ade.stores.ports import TaskQuery
+from ade.stores.resource_ports import DocumentWrite
+from ade.stores.sqlite.read_only_store import open_read_only_store
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.core.tasks import new_task
 
 
@@ -24,7 +24,7 @@ async def kept(folder: Path) -> str:
 
 
 async def test_it_shows_the_same_tasks_as_the_store_itself(tmp_path: Path) -> None:
-    look = open_to_look(await kept(tmp_path))
+    look = open_read_only_store(await kept(tmp_path))
     assert look is not None
 
     page = await look.tasks.find(TaskQuery())
@@ -39,7 +39,7 @@ async def test_it_shows_documents(tmp_path: Path) -> None:
     stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
     await stores.documents.write([DocumentWrite(kind="user", id="ada", body=Raw(b"{}"))])
     await stores.close()
-    look = open_to_look(url)
+    look = open_read_only_store(url)
     assert look is not None
 
     with pytest.raises(StopIteration) as fetched:
@@ -55,7 +55,7 @@ async def test_it_shows_documents(tmp_path: Path) -> None:
 
 
 async def test_it_refuses_to_write(tmp_path: Path) -> None:
-    look = open_to_look(await kept(tmp_path))
+    look = open_read_only_store(await kept(tmp_path))
     assert look is not None
 
     with pytest.raises(StoreReadOnly, match="opened to be looked at"):
@@ -65,7 +65,7 @@ async def test_it_refuses_to_write(tmp_path: Path) -> None:
 
 async def test_it_sees_what_is_written_after_it_was_opened(tmp_path: Path) -> None:
     url = await kept(tmp_path)
-    look = open_to_look(url)
+    look = open_read_only_store(url)
     assert look is not None
     stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
     await stores.tasks.add([new_task(id="later")])
@@ -93,10 +93,10 @@ async def test_a_file_that_must_first_be_brought_up_to_date_is_left_to_the_full_
     connection.execute(statement)
     connection.close()
 
-    assert open_to_look(url) is None
+    assert open_read_only_store(url) is None
 
 
 async def test_a_file_that_is_no_database_is_left_to_the_full_opening(tmp_path: Path) -> None:
     (tmp_path / "ade.db").write_bytes(os.urandom(8192))
 
-    assert open_to_look(f"sqlite:///{tmp_path / 'ade.db'}") is None
+    assert open_read_only_store(f"sqlite:///{tmp_path / 'ade.db'}") is None

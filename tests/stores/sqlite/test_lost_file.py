@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.errors import DiskFull, QueueFull, StoreUnavailable
-from ade.core.records import Queue
+from ade.errors import DiskFull, QueueFull, StoreUnavailable
 from ade.stores.sqlite.connection import connect
+from ade.tasks.model import Queue
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
@@ -98,12 +98,12 @@ async def test_a_ballast_is_kept_and_when_given_up_no_new_work_is_taken_until_it
     ballast = path.with_name("ade.db.ballast")
     assert ballast.stat().st_size == 1 << 20
     ballast.unlink()  # as another process does on a full disk
-    monkeypatch.setattr("ade.stores.sqlite.guard._LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr("ade.stores.sqlite.places._free_bytes", lambda folder: 1 << 20)
+    monkeypatch.setattr("ade.stores.sqlite.files._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("ade.stores.sqlite.files._free_bytes", lambda folder: 1 << 20)
 
     with pytest.raises(DiskFull, match="ballast"):
         await scene.add()
-    monkeypatch.setattr("ade.stores.sqlite.places._free_bytes", lambda folder: 2 << 20)
+    monkeypatch.setattr("ade.stores.sqlite.files._free_bytes", lambda folder: 2 << 20)
 
     await scene.add()
     assert ballast.exists()

@@ -9,19 +9,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ade.core.agents import Agent, AgentStatus
-from ade.core.errors import (
-    StoreCorrupt,
-    StoreError,
-    StoreForeign,
-    StoreReadOnly,
-    StoreTooNew,
-    StoreUnsupported,
-)
-from ade.ports import ClaimRequest
-from ade.stores.sqlite.connection import APPLICATION_ID, connect
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
-from ade.stores.sqlite.statements import migrations
+from ade.agents.model import Agent, AgentStatus
+from ade.errors import StoreCorrupt, StoreError, StoreForeign, StoreReadOnly, StoreTooNew, StoreUnsupported
+from ade.stores.ports import ClaimRequest
+from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene

@@ -4,12 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ade.core.errors import (
-    InvalidUrl,
-    StoreUnsupported,
-)
+from ade.errors import InvalidUrl, StoreUnsupported
 from ade.stores.sqlite.connection import check_library
-from ade.stores.sqlite.places import file_system_of, place_of
+from ade.stores.sqlite.files import file_system_of, place_of
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
@@ -89,7 +86,7 @@ async def test_a_network_file_system_is_refused(
 ) -> None:
     mounts = path.with_name("mounts")
     mounts.write_text(f"1 0 0:1 / {path.parent} rw - {kind} server:/x rw\n")
-    monkeypatch.setattr("ade.stores.sqlite.places._MOUNTS", mounts)
+    monkeypatch.setattr("ade.stores.sqlite.files._MOUNTS", mounts)
 
     with pytest.raises(StoreUnsupported, match=kind):
         await open_store()
@@ -102,7 +99,7 @@ async def test_who_insists_gets_a_journal_that_needs_no_shared_memory(
 ) -> None:
     mounts = path.with_name("mounts")
     mounts.write_text(f"1 0 0:1 / {path.parent} rw - nfs server:/x rw\n")
-    monkeypatch.setattr("ade.stores.sqlite.places._MOUNTS", mounts)
+    monkeypatch.setattr("ade.stores.sqlite.files._MOUNTS", mounts)
     stores = await open_store(clock, allow_network_fs=True)
     scene = Scene(stores, clock)
     running = await scene.start()

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from ade.stores.sqlite.connection import connect
-from ade.stores.sqlite.finding import _CONDITIONS, _LEADING, _statement
-from ade.stores.sqlite.statements import sql
+from ade.stores.sqlite.connection import connect, sql
+from ade.stores.sqlite.tasks import _CONDITIONS, _LEADING, _statement
 
 BY_ID = "sqlite_autoindex_task_1 (id=?)"
 BY_SEQ = "INTEGER PRIMARY KEY (rowid=?)"

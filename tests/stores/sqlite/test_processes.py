@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ade.core.errors import StoreUnavailable
-from ade.core.lifecycle import Status
-from ade.ports import WORK
+from ade.errors import StoreUnavailable
+from ade.stores.ports import WORK
 from ade.stores.sqlite.tasks import SqliteTasks
+from ade.tasks.lifecycle import Status
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ade.core.errors import StoreUnavailable
+from ade.errors import StoreUnavailable
 from ade.stores.sqlite.connection import connect
 from ade.stores.sqlite.readers import FileReaders
 

@@ -5,11 +5,10 @@ from importlib.resources import files
 
 import apsw
 
-from ade.core.lifecycle import CLAIMABLE, FINAL, Status
-from ade.core.records import Task
 from ade.stores.sqlite.codec import COLUMN_FIELDS, DETAIL_FIELDS, OUTCOME_FIELDS, PROGRESS_FIELDS
-from ade.stores.sqlite.connection import APPLICATION_ID, connect
-from ade.stores.sqlite.statements import migrations, sql
+from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations, sql
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
+from ade.tasks.model import Task
 
 SCHEMA = (files("ade.stores.sqlite") / "schema.sql").read_text(encoding="utf-8")
 SQL = files("ade.stores.sqlite") / "sql"

@@ -9,9 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ade.core.errors import StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
-from ade.ports import Stores
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.errors import StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
+from ade.stores.ports import Stores
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore

@@ -1,20 +1,27 @@
-"""Calls of the section `accounts`. Generated from the operations by `python -m docs.generate`."""
+"""Calls about accounts. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ade.client.section import Section
+from ade.client.transport import Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ade.calls.call import Call
-    from ade.core.accounts.permissions import Permission
-    from ade.core.accounts.tokens import Token
-    from ade.core.web.answers import Page, Tagged
-    from ade.insight.accounts import CreatedLoginLink, CreatedToken, EndedSessions, Me, SessionView, SignedIn, UserView
+    from ade.accounts.model import Permission, Token
+    from ade.accounts.views import (
+        CreatedLoginLink,
+        CreatedToken,
+        CurrentAccount,
+        EndedSessions,
+        SessionView,
+        SignedIn,
+        UserView,
+    )
+    from ade.common.calls import Call
+    from ade.server.pagination import Page, VersionedRecord
 
 
 class AccountsCalls(Section):
@@ -23,9 +30,9 @@ class AccountsCalls(Section):
         cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[UserView]]:
         """Accounts of people and programs."""
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.accounts import ListUsers
-        from ade.insight.accounts import UserView
+        from ade.accounts.api import ListUsers
+        from ade.accounts.views import UserView
+        from ade.server.pagination import Page
 
         query = ListUsers(is_active=is_active, is_human=is_human, role=role, cursor=cursor, limit=limit)
         return self._call("list_users", Page[UserView], query=query)
@@ -33,58 +40,60 @@ class AccountsCalls(Section):
     def create_user(
         self, *, id: str, display_name: str = "", roles: Sequence[str] = (), person: str = "", is_human: bool = True,
         owner: str = "", password: str | None = None,
-    ) -> Call[Tagged[UserView]]:
+    ) -> Call[VersionedRecord[UserView]]:
         """Make an account."""
-        from ade.core.web.answers import Tagged
-        from ade.core.web.forms.accounts import NewUser
-        from ade.insight.accounts import UserView
+        from ade.accounts.api import NewUser
+        from ade.accounts.views import UserView
+        from ade.server.pagination import VersionedRecord
 
         body = NewUser(
             id=id, display_name=display_name, roles=list(roles), person=person, is_human=is_human, owner=owner,
             password=password,
         )
-        return self._call("create_user", Tagged[UserView], body=body)
+        return self._call("create_user", VersionedRecord[UserView], body=body)
 
-    def get_user(self, account: str) -> Call[Tagged[UserView]]:
+    def get_user(self, account: str) -> Call[VersionedRecord[UserView]]:
         """One account."""
-        from ade.core.web.answers import Tagged
-        from ade.insight.accounts import UserView
+        from ade.accounts.views import UserView
+        from ade.server.pagination import VersionedRecord
 
-        return self._call("get_user", Tagged[UserView], account)
+        return self._call("get_user", VersionedRecord[UserView], account)
 
     def change_user(
         self, account: str, *, display_name: str | None = None, roles: list[str] | None = None,
         more_roles: Sequence[str] = (), fewer_roles: Sequence[str] = (), person: str | None = None,
         owner: str | None = None, is_active: bool | None = None, if_match: int | None, request_key: str | None = None,
-    ) -> Call[Tagged[UserView]]:
+    ) -> Call[VersionedRecord[UserView]]:
         """Change name, roles, owner or whether it is active."""
-        from ade.core.web.answers import Tagged
-        from ade.core.web.forms.accounts import ChangeUser
-        from ade.insight.accounts import UserView
+        from ade.accounts.api import ChangeUser
+        from ade.accounts.views import UserView
+        from ade.server.pagination import VersionedRecord
 
         body = ChangeUser(
             display_name=display_name, roles=roles, more_roles=list(more_roles), fewer_roles=list(fewer_roles),
             person=person, owner=owner, is_active=is_active,
         )
-        return self._call("change_user", Tagged[UserView], account, body=body, if_match=if_match, key=request_key)
+        return self._call(
+            "change_user", VersionedRecord[UserView], account, body=body, if_match=if_match, key=request_key,
+        )
 
     def set_user_password(self, account: str, *, password: str | None = None, remove: bool = False) -> Call[UserView]:
         """Give a new password."""
-        from ade.core.web.forms.accounts import SetPassword
-        from ade.insight.accounts import UserView
+        from ade.accounts.api import SetPassword
+        from ade.accounts.views import UserView
 
         body = SetPassword(password=password, remove=remove)
         return self._call("set_user_password", UserView, account, body=body)
 
     def end_user_sessions(self, account: str) -> Call[EndedSessions]:
         """End all its sessions."""
-        from ade.insight.accounts import EndedSessions
+        from ade.accounts.views import EndedSessions
 
         return self._call("end_user_sessions", EndedSessions, account)
 
     def create_login_link(self, account: str) -> Call[CreatedLoginLink]:
         """Let a person sign in once."""
-        from ade.insight.accounts import CreatedLoginLink
+        from ade.accounts.views import CreatedLoginLink
 
         return self._call("create_login_link", CreatedLoginLink, account)
 
@@ -92,9 +101,9 @@ class AccountsCalls(Section):
         self, *, account: str | None = None, cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[Token]]:
         """Access tokens, without their secrets."""
-        from ade.core.accounts.tokens import Token
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.accounts import ListTokens
+        from ade.accounts.api import ListTokens
+        from ade.accounts.model import Token
+        from ade.server.pagination import Page
 
         query = ListTokens(account=account, cursor=cursor, limit=limit)
         return self._call("list_tokens", Page[Token], query=query)
@@ -104,61 +113,61 @@ class AccountsCalls(Section):
         label: str = "",
     ) -> Call[CreatedToken]:
         """Make an access token; its secret is shown this once."""
-        from ade.core.web.forms.accounts import NewToken
-        from ade.insight.accounts import CreatedToken
+        from ade.accounts.api import NewToken
+        from ade.accounts.views import CreatedToken
 
         body = NewToken(account=account, scopes=scopes, seconds=seconds, label=label)
         return self._call("create_token", CreatedToken, body=body)
 
     def get_token(self, token_id: str) -> Call[Token]:
         """One access token."""
-        from ade.core.accounts.tokens import Token
+        from ade.accounts.model import Token
 
         return self._call("get_token", Token, token_id)
 
     def revoke_token(self, token_id: str) -> Call[Token]:
         """Revoke an access token."""
-        from ade.core.accounts.tokens import Token
+        from ade.accounts.model import Token
 
         return self._call("revoke_token", Token, token_id)
 
-    def get_me(self) -> Call[Me]:
+    def get_me(self) -> Call[CurrentAccount]:
         """Who one is, and what one may do."""
-        from ade.insight.accounts import Me
+        from ade.accounts.views import CurrentAccount
 
-        return self._call("get_me", Me)
+        return self._call("get_me", CurrentAccount)
 
     def list_sessions(
         self, *, account: str | None = None, cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[SessionView]]:
         """Live login sessions."""
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.accounts import ListSessions
-        from ade.insight.accounts import SessionView
+        from ade.accounts.api import ListSessions
+        from ade.accounts.views import SessionView
+        from ade.server.pagination import Page
 
         query = ListSessions(account=account, cursor=cursor, limit=limit)
         return self._call("list_sessions", Page[SessionView], query=query)
 
     def sign_in(self, *, name: str, password: str) -> Call[SignedIn]:
         """Sign in with name and password."""
-        from ade.core.web.forms.accounts import SignIn
-        from ade.insight.accounts import SignedIn
+        from ade.accounts.api import SignIn
+        from ade.accounts.views import SignedIn
 
         body = SignIn(name=name, password=password)
         return self._call("sign_in", SignedIn, body=body)
 
     def use_login_link(self, *, secret: str) -> Call[SignedIn]:
         """Sign in with the one-time link."""
-        from ade.core.web.forms.accounts import UseLoginLink
-        from ade.insight.accounts import SignedIn
+        from ade.accounts.api import UseLoginLink
+        from ade.accounts.views import SignedIn
 
         body = UseLoginLink(secret=secret)
         return self._call("use_login_link", SignedIn, body=body)
 
     def confirm_session(self, *, password: str) -> Call[SessionView]:
         """Give the password once more."""
-        from ade.core.web.forms.accounts import ConfirmSession
-        from ade.insight.accounts import SessionView
+        from ade.accounts.api import ConfirmSession
+        from ade.accounts.views import SessionView
 
         body = ConfirmSession(password=password)
         return self._call("confirm_session", SessionView, body=body)
@@ -173,14 +182,14 @@ class AccountsCalls(Section):
 
     def sign_out_everywhere(self) -> Call[EndedSessions]:
         """End all sessions of one's own."""
-        from ade.insight.accounts import EndedSessions
+        from ade.accounts.views import EndedSessions
 
         return self._call("sign_out_everywhere", EndedSessions)
 
     def change_own_password(self, *, new: str, old: str | None = None) -> Call[SignedIn]:
         """Change one's own password."""
-        from ade.core.web.forms.accounts import ChangeOwnPassword
-        from ade.insight.accounts import SignedIn
+        from ade.accounts.api import ChangeOwnPassword
+        from ade.accounts.views import SignedIn
 
         body = ChangeOwnPassword(new=new, old=old)
         return self._call("change_own_password", SignedIn, body=body)
@@ -189,14 +198,14 @@ class AccountsCalls(Section):
         self, *, scopes: frozenset[Permission] | None = None, seconds: float = 7776000.0, label: str = "",
     ) -> Call[CreatedToken]:
         """Make an access token of one's own; its secret is shown this once."""
-        from ade.core.web.forms.accounts import NewOwnToken
-        from ade.insight.accounts import CreatedToken
+        from ade.accounts.api import NewOwnToken
+        from ade.accounts.views import CreatedToken
 
         body = NewOwnToken(scopes=scopes, seconds=seconds, label=label)
         return self._call("create_own_token", CreatedToken, body=body)
 
     def revoke_own_token(self, token_id: str) -> Call[Token]:
         """Revoke an access token of one's own."""
-        from ade.core.accounts.tokens import Token
+        from ade.accounts.model import Token
 
         return self._call("revoke_own_token", Token, token_id)

@@ -1,29 +1,29 @@
-"""Calls of the section `tasks`. Generated from the operations by `python -m docs.generate`."""
+"""Calls about tasks. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ade.client.section import Section
+from ade.client.transport import Section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
     from typing import Any, Literal
 
-    from ade.calls.call import Call
-    from ade.core.events import Event
-    from ade.core.lifecycle import Status
-    from ade.core.locks.wishes import Wish
-    from ade.core.records import AfterFailure, Definition, OutputLine, Task
-    from ade.core.retry import Backoff
-    from ade.core.web.answers import Page
-    from ade.core.web.batches import CreatedTasks
-    from ade.core.web.forms.tasks import BatchTask, TaskFilter
-    from ade.insight.outcomes import TaskResult
-    from ade.insight.reasons import Explanation
-    from ade.queue.bulk import Reach, Reached
+    from ade.common.calls import Call
+    from ade.events.model import Event
+    from ade.failures import Backoff
+    from ade.locks.modes import LockSpec
+    from ade.server.pagination import Page, VersionedRecord
+    from ade.tasks.api.requests import BatchTask, CreatedTasks, StoredTaskResult, TaskFilter
+    from ade.tasks.bulk import BulkPreview, BulkReport
+    from ade.tasks.dead_letters import DeadLetterGroup
+    from ade.tasks.lifecycle import Status
+    from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Task
+    from ade.tasks.overview import QueueView
+    from ade.tasks.reasons import Explanation
 
 
 class TasksCalls(Section):
@@ -33,7 +33,7 @@ class TasksCalls(Section):
         deadline: float | datetime | None = None, key: str | None = None, after: list[str] | None = None,
         after_failure: AfterFailure | None = None, tags: list[str] | None = None, description: str | None = None,
         max_attempts: int | None = None, timeout: float | None = None, backoff: Backoff | None = None,
-        result_ttl: float | None = None, concurrency_key: str | None = None, locks: list[str | Wish] | None = None,
+        result_ttl: float | None = None, concurrency_key: str | None = None, locks: list[str | LockSpec] | None = None,
         needs: list[str] | None = None, parent: str | None = None, team: str | None = None, ticket: str | None = None,
         approval: list[str] | None = None, resources: list[str] | None = None,
         rollback: Literal["automatic", "manual", "none"] | None = None,
@@ -42,8 +42,8 @@ class TasksCalls(Section):
         request_key: str | None = None,
     ) -> Call[Task]:
         """Enqueue a task, or write a draft of one."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import NewTask
+        from ade.tasks.api.requests import NewTask
+        from ade.tasks.model import Task
 
         body = NewTask(
             name=name, args=dict(args or {}), draft=draft, queue=queue, priority=priority, delay=delay, run_at=run_at,
@@ -57,8 +57,7 @@ class TasksCalls(Section):
 
     def create_tasks(self, *, tasks: list[BatchTask], request_key: str | None = None) -> Call[CreatedTasks]:
         """Enqueue many tasks, all or none."""
-        from ade.core.web.batches import CreatedTasks
-        from ade.core.web.forms.tasks import NewTasks
+        from ade.tasks.api.requests import CreatedTasks, NewTasks
 
         body = NewTasks(tasks=tasks)
         return self._call("create_tasks", CreatedTasks, body=body, key=request_key)
@@ -71,9 +70,9 @@ class TasksCalls(Section):
         order: Literal["newest", "oldest"] = "newest", cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[Task]]:
         """List tasks by a filter, page by page."""
-        from ade.core.records import Task
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.tasks import ListTasks
+        from ade.server.pagination import Page
+        from ade.tasks.api.requests import ListTasks
+        from ade.tasks.model import Task
 
         query = ListTasks(
             status=list(status), queue=queue, name=name, tag=tag, resource=resource, parent=parent, author=author,
@@ -84,8 +83,8 @@ class TasksCalls(Section):
 
     def get_task(self, task_id: str, *, wait: int | None = None, whole: bool = False) -> Call[Task]:
         """One task; with ?wait= as soon as it is final."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import GetTask
+        from ade.tasks.api.requests import GetTask
+        from ade.tasks.model import Task
 
         query = GetTask(wait=wait, whole=whole)
         return self._call("get_task", Task, task_id, query=query)
@@ -96,16 +95,16 @@ class TasksCalls(Section):
         if_match: int | None, request_key: str | None = None,
     ) -> Call[Task]:
         """Edit a draft."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import EditTask
+        from ade.tasks.api.requests import EditTask
+        from ade.tasks.model import Task
 
         body = EditTask(args=args, description=description, priority=priority, tags=tags, resources=resources)
         return self._call("edit_task", Task, task_id, body=body, if_match=if_match, key=request_key)
 
     def submit_task(self, task_id: str, *, request_key: str | None = None) -> Call[Task]:
         """Put a draft before people."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import Nothing
+        from ade.server.request_types import Nothing
+        from ade.tasks.model import Task
 
         body = Nothing()
         return self._call("submit_task", Task, task_id, body=body, key=request_key)
@@ -114,8 +113,8 @@ class TasksCalls(Section):
         self, task_id: str, *, reason: str | None = None, if_match: int | None = None, request_key: str | None = None,
     ) -> Call[Task]:
         """Stop a task."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import Cancel
+        from ade.tasks.api.requests import Cancel
+        from ade.tasks.model import Task
 
         body = Cancel(reason=reason)
         return self._call("cancel_task", Task, task_id, body=body, if_match=if_match, key=request_key)
@@ -125,41 +124,41 @@ class TasksCalls(Section):
         request_key: str | None = None,
     ) -> Call[Task]:
         """Run a failed task again."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import Retry
+        from ade.tasks.api.requests import RetryTask
+        from ade.tasks.model import Task
 
-        body = Retry(args=args)
+        body = RetryTask(args=args)
         return self._call("retry_task", Task, task_id, body=body, if_match=if_match, key=request_key)
 
     def apply_task(self, task_id: str, *, if_match: int | None = None, request_key: str | None = None) -> Call[Task]:
         """Start an approved task."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import Nothing
+        from ade.server.request_types import Nothing
+        from ade.tasks.model import Task
 
         body = Nothing()
         return self._call("apply_task", Task, task_id, body=body, if_match=if_match, key=request_key)
 
     def roll_back_task(self, task_id: str, *, request_key: str | None = None) -> Call[Task]:
         """Undo a completed task."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import Nothing
+        from ade.server.request_types import Nothing
+        from ade.tasks.model import Task
 
         body = Nothing()
         return self._call("roll_back_task", Task, task_id, body=body, key=request_key)
 
-    def get_task_result(self, task_id: str) -> Call[TaskResult]:
+    def get_task_result(self, task_id: str) -> Call[StoredTaskResult]:
         """The whole result, also a large one."""
-        from ade.insight.outcomes import TaskResult
+        from ade.tasks.api.requests import StoredTaskResult
 
-        return self._call("get_task_result", TaskResult, task_id)
+        return self._call("get_task_result", StoredTaskResult, task_id)
 
     def get_task_output(
         self, task_id: str, *, after: int = 0, cursor: str | None = None, limit: int = 200,
     ) -> Call[Page[OutputLine]]:
         """The lines it has written, at once or as a stream."""
-        from ade.core.records import OutputLine
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.tasks import ListLines
+        from ade.server.pagination import Page
+        from ade.tasks.api.requests import ListLines
+        from ade.tasks.model import OutputLine
 
         query = ListLines(after=after, cursor=cursor, limit=limit)
         return self._call("get_task_output", Page[OutputLine], task_id, query=query)
@@ -168,46 +167,202 @@ class TasksCalls(Section):
         self, task_id: str, *, after: int = 0, cursor: str | None = None, limit: int = 200,
     ) -> Call[Page[Event]]:
         """What has happened to it."""
-        from ade.core.events import Event
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.tasks import ListLines
+        from ade.events.model import Event
+        from ade.server.pagination import Page
+        from ade.tasks.api.requests import ListLines
 
         query = ListLines(after=after, cursor=cursor, limit=limit)
         return self._call("list_task_events", Page[Event], task_id, query=query)
 
     def explain_task(self, task_id: str) -> Call[Explanation]:
         """Why it is not running."""
-        from ade.insight.reasons import Explanation
+        from ade.tasks.reasons import Explanation
 
         return self._call("explain_task", Explanation, task_id)
 
     def preview_bulk_action(
         self, *, action: Literal["cancel", "retry", "discard"], filter: TaskFilter, reason: str | None = None,
         limit: int = 1000,
-    ) -> Call[Reach]:
+    ) -> Call[BulkPreview]:
         """How many tasks an action would reach."""
-        from ade.core.web.forms.tasks import BulkAction
-        from ade.queue.bulk import Reach
+        from ade.tasks.api.requests import BulkAction
+        from ade.tasks.bulk import BulkPreview
 
         body = BulkAction(action=action, filter=filter, reason=reason, limit=limit)
-        return self._call("preview_bulk_action", Reach, body=body)
+        return self._call("preview_bulk_action", BulkPreview, body=body)
 
     def run_bulk_action(
         self, *, action: Literal["cancel", "retry", "discard"], filter: TaskFilter, reason: str | None = None,
         limit: int = 1000, request_key: str | None = None,
-    ) -> Call[Reached]:
+    ) -> Call[BulkReport]:
         """Cancel, retry or discard all that a filter finds."""
-        from ade.core.web.forms.tasks import BulkAction
-        from ade.queue.bulk import Reached
+        from ade.tasks.api.requests import BulkAction
+        from ade.tasks.bulk import BulkReport
 
         body = BulkAction(action=action, filter=filter, reason=reason, limit=limit)
-        return self._call("run_bulk_action", Reached, body=body, key=request_key)
+        return self._call("run_bulk_action", BulkReport, body=body, key=request_key)
 
     def list_definitions(self, *, cursor: str | None = None, limit: int = 100) -> Call[Page[Definition]]:
         """Names that workers run, with the schema of their arguments."""
-        from ade.core.records import Definition
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.tasks import ListNames
+        from ade.server.pagination import Page
+        from ade.tasks.api.requests import ListNames
+        from ade.tasks.model import Definition
 
         query = ListNames(cursor=cursor, limit=limit)
         return self._call("list_definitions", Page[Definition], query=query)
+
+    def list_dead_letters(
+        self, *, name: str | None = None, queue: str | None = None, fingerprint: str | None = None,
+        cursor: str | None = None, limit: int = 50,
+    ) -> Call[Page[Task]]:
+        """Failed tasks nobody has dealt with yet."""
+        from ade.server.pagination import Page
+        from ade.tasks.api.requests import ListDeadLetters
+        from ade.tasks.model import Task
+
+        query = ListDeadLetters(name=name, queue=queue, fingerprint=fingerprint, cursor=cursor, limit=limit)
+        return self._call("list_dead_letters", Page[Task], query=query)
+
+    def list_dead_letter_groups(
+        self, *, name: str | None = None, queue: str | None = None, cursor: str | None = None, limit: int = 100,
+    ) -> Call[Page[DeadLetterGroup]]:
+        """Dead letters that are the same mistake."""
+        from ade.server.pagination import Page
+        from ade.tasks.api.requests import ListDeadLetterGroups
+        from ade.tasks.dead_letters import DeadLetterGroup
+
+        query = ListDeadLetterGroups(name=name, queue=queue, cursor=cursor, limit=limit)
+        return self._call("list_dead_letter_groups", Page[DeadLetterGroup], query=query)
+
+    def replay_dead_letters(
+        self, *, fingerprint: str | None = None, name: str | None = None, queue: str | None = None,
+        everything: bool = False, limit: int = 1000, request_key: str | None = None,
+    ) -> Call[BulkReport]:
+        """Replay a group of dead letters."""
+        from ade.tasks.api.requests import DeadLetters
+        from ade.tasks.bulk import BulkReport
+
+        body = DeadLetters(fingerprint=fingerprint, name=name, queue=queue, everything=everything, limit=limit)
+        return self._call("replay_dead_letters", BulkReport, body=body, key=request_key)
+
+    def discard_dead_letters(
+        self, *, fingerprint: str | None = None, name: str | None = None, queue: str | None = None,
+        everything: bool = False, limit: int = 1000, reason: str, request_key: str | None = None,
+    ) -> Call[BulkReport]:
+        """Discard a group of dead letters."""
+        from ade.tasks.api.requests import DiscardDeadLetters
+        from ade.tasks.bulk import BulkReport
+
+        body = DiscardDeadLetters(
+            fingerprint=fingerprint, name=name, queue=queue, everything=everything, limit=limit, reason=reason,
+        )
+        return self._call("discard_dead_letters", BulkReport, body=body, key=request_key)
+
+    def replay_dead_letter(
+        self, task_id: str, *, args: dict[str, Any] | None = None, request_key: str | None = None,
+    ) -> Call[Task]:
+        """Replay one, edited if need be."""
+        from ade.tasks.api.requests import RetryTask
+        from ade.tasks.model import Task
+
+        body = RetryTask(args=args)
+        return self._call("replay_dead_letter", Task, task_id, body=body, key=request_key)
+
+    def discard_dead_letter(self, task_id: str, *, reason: str, request_key: str | None = None) -> Call[Task]:
+        """Discard one."""
+        from ade.tasks.api.requests import Discard
+        from ade.tasks.model import Task
+
+        body = Discard(reason=reason)
+        return self._call("discard_dead_letter", Task, task_id, body=body, key=request_key)
+
+    def list_queues(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[QueueView]]:
+        """Queues with their depths and ages."""
+        from ade.server.pagination import Page
+        from ade.tasks.api.queues import ListQueues
+        from ade.tasks.overview import QueueView
+
+        query = ListQueues(cursor=cursor, limit=limit)
+        return self._call("list_queues", Page[QueueView], query=query)
+
+    def get_queue(self, queue: str) -> Call[QueueView]:
+        """One queue."""
+        from ade.tasks.overview import QueueView
+
+        return self._call("get_queue", QueueView, queue)
+
+    def pause_queue(self, queue: str, *, new: bool = False, request_key: str | None = None) -> Call[Queue]:
+        """Claim nothing from it."""
+        from ade.tasks.api.queues import PauseQueue
+        from ade.tasks.model import Queue
+
+        body = PauseQueue(new=new)
+        return self._call("pause_queue", Queue, queue, body=body, key=request_key)
+
+    def resume_queue(self, queue: str, *, request_key: str | None = None) -> Call[Queue]:
+        """Claim from it again."""
+        from ade.tasks.model import Queue
+
+        return self._call("resume_queue", Queue, queue, key=request_key)
+
+    def limit_queue(self, queue: str, *, max_depth: int | None = None, new: bool = False) -> Call[Queue]:
+        """Change how many tasks it takes."""
+        from ade.tasks.api.queues import LimitQueue
+        from ade.tasks.model import Queue
+
+        body = LimitQueue(max_depth=max_depth, new=new)
+        return self._call("limit_queue", Queue, queue, body=body)
+
+    def list_schedules(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[Schedule]]:
+        """Tasks that come again and again."""
+        from ade.server.pagination import Page
+        from ade.tasks.api.schedules import ListSchedules
+        from ade.tasks.model import Schedule
+
+        query = ListSchedules(cursor=cursor, limit=limit)
+        return self._call("list_schedules", Page[Schedule], query=query)
+
+    def get_schedule(self, schedule: str) -> Call[VersionedRecord[Schedule]]:
+        """One schedule."""
+        from ade.server.pagination import VersionedRecord
+        from ade.tasks.model import Schedule
+
+        return self._call("get_schedule", VersionedRecord[Schedule], schedule)
+
+    def put_schedule(
+        self, schedule: str, *, cron: str, task_name: str, timezone: str = "UTC",
+        args: Mapping[str, Any] | None = None, queue: str | None = None, priority: int | None = None,
+        paused: bool = False, allow_unknown: bool = False, if_match: int | None = None,
+    ) -> Call[VersionedRecord[Schedule]]:
+        """Make or replace a schedule."""
+        from ade.server.pagination import VersionedRecord
+        from ade.tasks.api.schedules import PutSchedule
+        from ade.tasks.model import Schedule
+
+        body = PutSchedule(
+            cron=cron, task_name=task_name, timezone=timezone, args=dict(args or {}), queue=queue, priority=priority,
+            paused=paused, allow_unknown=allow_unknown,
+        )
+        return self._call("put_schedule", VersionedRecord[Schedule], schedule, body=body, if_match=if_match)
+
+    def pause_schedule(self, schedule: str, *, request_key: str | None = None) -> Call[Schedule]:
+        """Let it fire no more."""
+        from ade.tasks.model import Schedule
+
+        return self._call("pause_schedule", Schedule, schedule, key=request_key)
+
+    def resume_schedule(self, schedule: str, *, request_key: str | None = None) -> Call[Schedule]:
+        """Let it fire again."""
+        from ade.tasks.model import Schedule
+
+        return self._call("resume_schedule", Schedule, schedule, key=request_key)
+
+    def fire_schedule(self, schedule: str, *, request_key: str | None = None) -> Call[Task]:
+        """Enqueue its task now."""
+        from ade.tasks.model import Task
+
+        return self._call("fire_schedule", Task, schedule, key=request_key)
+
+    def remove_schedule(self, schedule: str) -> Call[None]:
+        """Remove a schedule."""
+        return self._call("remove_schedule", type(None), schedule)

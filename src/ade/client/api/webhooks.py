@@ -1,26 +1,26 @@
-"""Calls of the section `webhooks`. Generated from the operations by `python -m docs.generate`."""
+"""Calls about webhooks. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ade.client.section import Section
+from ade.client.transport import Section
 
 if TYPE_CHECKING:
-    from ade.calls.call import Call
-    from ade.core.records import Task
-    from ade.core.web.answers import Page
-    from ade.core.webhooks.deliveries import Delivery, State
-    from ade.insight.webhooks import WebhookView, WebhookWithSecret
+    from ade.common.calls import Call
+    from ade.server.pagination import Page
+    from ade.tasks.model import Task
+    from ade.webhooks.deliveries import Delivery, DeliveryState
+    from ade.webhooks.views import WebhookView, WebhookWithSecret
 
 
 class WebhooksCalls(Section):
     def list_webhooks(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[WebhookView]]:
         """Who is told about what, and how that goes."""
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.webhooks import ListWebhooks
-        from ade.insight.webhooks import WebhookView
+        from ade.server.pagination import Page
+        from ade.webhooks.api import ListWebhooks
+        from ade.webhooks.views import WebhookView
 
         query = ListWebhooks(cursor=cursor, limit=limit)
         return self._call("list_webhooks", Page[WebhookView], query=query)
@@ -29,15 +29,15 @@ class WebhooksCalls(Section):
         self, *, url: str, events: list[str], description: str = "", secret: str | None = None,
     ) -> Call[WebhookWithSecret]:
         """Tell an address about events; its secret is shown this once."""
-        from ade.core.web.forms.webhooks import NewWebhook
-        from ade.insight.webhooks import WebhookWithSecret
+        from ade.webhooks.api import NewWebhook
+        from ade.webhooks.views import WebhookWithSecret
 
         body = NewWebhook(url=url, events=events, description=description, secret=secret)
         return self._call("create_webhook", WebhookWithSecret, body=body)
 
     def get_webhook(self, webhook_id: str) -> Call[WebhookView]:
         """One webhook."""
-        from ade.insight.webhooks import WebhookView
+        from ade.webhooks.views import WebhookView
 
         return self._call("get_webhook", WebhookView, webhook_id)
 
@@ -47,8 +47,8 @@ class WebhooksCalls(Section):
         request_key: str | None = None,
     ) -> Call[WebhookView]:
         """Change address, events, or whether it is on."""
-        from ade.core.web.forms.webhooks import ChangeWebhook
-        from ade.insight.webhooks import WebhookView
+        from ade.webhooks.api import ChangeWebhook
+        from ade.webhooks.views import WebhookView
 
         body = ChangeWebhook(url=url, events=events, description=description, is_active=is_active, reason=reason)
         return self._call("change_webhook", WebhookView, webhook_id, body=body, if_match=if_match, key=request_key)
@@ -61,41 +61,41 @@ class WebhooksCalls(Section):
         self, webhook_id: str, *, overlap_s: float = 86400.0, secret: str | None = None,
     ) -> Call[WebhookWithSecret]:
         """Give it a new secret; the old one ends later."""
-        from ade.core.web.forms.webhooks import RotateSecret
-        from ade.insight.webhooks import WebhookWithSecret
+        from ade.webhooks.api import RotateSecret
+        from ade.webhooks.views import WebhookWithSecret
 
         body = RotateSecret(overlap_s=overlap_s, secret=secret)
         return self._call("rotate_webhook_secret", WebhookWithSecret, webhook_id, body=body)
 
     def test_webhook(self, webhook_id: str, *, request_key: str | None = None) -> Call[WebhookView]:
         """Send a test event."""
-        from ade.core.web.forms.tasks import Nothing
-        from ade.insight.webhooks import WebhookView
+        from ade.server.request_types import Nothing
+        from ade.webhooks.views import WebhookView
 
         body = Nothing()
         return self._call("test_webhook", WebhookView, webhook_id, body=body, key=request_key)
 
     def list_deliveries(
-        self, webhook_id: str, *, state: State | None = None, cursor: str | None = None, limit: int = 50,
+        self, webhook_id: str, *, state: DeliveryState | None = None, cursor: str | None = None, limit: int = 50,
     ) -> Call[Page[Delivery]]:
         """What was sent, and how it was answered."""
-        from ade.core.web.answers import Page
-        from ade.core.web.forms.webhooks import ListDeliveries
-        from ade.core.webhooks.deliveries import Delivery
+        from ade.server.pagination import Page
+        from ade.webhooks.api import ListDeliveries
+        from ade.webhooks.deliveries import Delivery
 
         query = ListDeliveries(state=state, cursor=cursor, limit=limit)
         return self._call("list_deliveries", Page[Delivery], webhook_id, query=query)
 
     def get_delivery(self, webhook_id: str, delivery_id: str) -> Call[Delivery]:
         """One delivery with its tries."""
-        from ade.core.webhooks.deliveries import Delivery
+        from ade.webhooks.deliveries import Delivery
 
         return self._call("get_delivery", Delivery, webhook_id, delivery_id)
 
     def replay_delivery(self, webhook_id: str, delivery_id: str, *, request_key: str | None = None) -> Call[Task]:
         """Send it again."""
-        from ade.core.records import Task
-        from ade.core.web.forms.tasks import Nothing
+        from ade.server.request_types import Nothing
+        from ade.tasks.model import Task
 
         body = Nothing()
         return self._call("replay_delivery", Task, webhook_id, delivery_id, body=body, key=request_key)

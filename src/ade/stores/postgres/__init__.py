@@ -1,1 +1,1 @@
-"""The audit copy on PostgreSQL. The driver comes with the extra `community-ade[postgres]`, loaded on first use."""
+"""The audit copy in PostgreSQL."""

@@ -7,21 +7,20 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ade.core.agents import DESCRIPTION, Agent, AgentStatus, AgentUse, registration
-from ade.core.events import Event
-from ade.ports import AGENT
+from ade.agents.model import DESCRIPTION, Agent, AgentStatus, AgentUse, registration
+from ade.events.model import Event
+from ade.stores.ports import AGENT
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import packed_event
-from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import Link
-from ade.stores.redis.spreading import spread
-from ade.stores.redis.timing import Timing
-from ade.stores.redis.tokens import new_token
+from ade.stores.redis.partitions import partition_of_key
+from ade.stores.redis.wakeups import RedisWakeups
 
 _decode = msgspec.msgpack.Decoder(Agent).decode
 
 
 class RedisAgents:
-    def __init__(self, link: Link, timing: Timing, hints: RedisHints) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
         self._hints = hints
@@ -79,7 +78,7 @@ class RedisAgents:
         return list(answer)
 
     def _partition(self, agent_id: str) -> int:
-        return spread(agent_id, self._link.partitions)
+        return partition_of_key(agent_id, self._link.partitions)
 
 
 def _told(event: Event | None) -> Any:

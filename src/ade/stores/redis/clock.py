@@ -1,11 +1,13 @@
 """The time of the server, which is the time of everybody who uses it."""
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ade.stores.redis.link import Link
+    from ade.stores.redis.client.client import RedisClient
+
 
 REMEASURE_S = 10.0
 _DRIFT = 100e-6  # how fast two clocks may part: more than any working crystal does
@@ -65,8 +67,15 @@ class ServerClock:
                 self._error_ns = known
             self._measured_at_ns = received_ns
 
-    async def measure(self, link: "Link") -> None:
+    async def measure(self, link: "RedisClient") -> None:
         """Ask the server now. Traffic does the same by itself every ten seconds."""
         with self._lock:
             self._measured_at_ns = None
         await link.ask(0, ("PING",))
+
+
+# Names for requests whose repetition must be told from another request that asks for the same.
+
+
+def new_token() -> str:
+    return os.urandom(8).hex()

@@ -1,6 +1,7 @@
 """Records to what the server keeps and back. Where a field of a task lies is decided here and in lua/lib/fields.lua."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -8,13 +9,42 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
-from ade.core.capabilities import as_text as needs_text
-from ade.core.change import Change
-from ade.core.events import Event
-from ade.core.failure import FailureKind, TaskError
-from ade.core.lifecycle import FINAL, Status
-from ade.core.records import SYSTEM, AfterFailure, Task
-from ade.stores.redis.nesting import check_depth
+from ade.accounts.model import SYSTEM
+from ade.errors import PayloadTooLarge
+from ade.events.model import Event
+from ade.failures import FailureKind, TaskError
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.partitions import Partitions
+from ade.tasks.changes import Change
+from ade.tasks.lifecycle import FINAL, Status
+from ade.tasks.model import AfterFailure, Task
+from ade.tasks.model import as_text as needs_text
+
+# How deeply JSON may be nested: what some reader could not take apart again must not be stored.
+
+
+_MOST_LEVELS = 990
+_STRINGS, _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
+
+
+def check_depth(payload: Raw) -> None:
+    """Refuse JSON that is nested so deeply that some reader could not take it apart again."""
+    if len(payload) < _MOST_LEVELS:
+        return
+    content = bytes(payload)
+    if content.count(b"[") + content.count(b"{") > _MOST_LEVELS and _depth(content) > _MOST_LEVELS:
+        raise PayloadTooLarge(
+            f"arguments or result are nested too deeply for the store (about {_MOST_LEVELS} levels fit)"
+        )
+
+
+def _depth(content: bytes) -> int:
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", content)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
 
 # Places in the state array, counted from 1 as in Lua. 0 is never used.
 STATE_FIELDS = {
@@ -292,3 +322,47 @@ def read_events(packed: bytes, first: int, step: int) -> list[Event]:
             told = msgspec.json.decode(payload) if isinstance(payload, str) else payload
             tell(kind, at, task_id, actor or None, told)
     return found
+
+
+# Reading whole records by id.
+
+
+FIELDS = ("state", "detail", "outcome", "progress")
+_PORTION = 500
+
+
+def pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """A map or a list with scores, which the server tells as one row of words."""
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+async def raw_records(link: RedisClient, partition: int, task_ids: Sequence[str]) -> list[Record]:
+    """The records of one partition, those that exist, in the order asked."""
+    prefix = link.names[partition].prefix
+    found: list[Record] = []
+    for first in range(0, len(task_ids), _PORTION):
+        portion = task_ids[first : first + _PORTION]
+        rows = await link.ask(partition, *(("HMGET", f"{prefix}task:{task_id}", *FIELDS) for task_id in portion))
+        found += [(task_id.encode(), *row) for task_id, row in zip(portion, rows, strict=True) if row[0] is not None]
+    return found
+
+
+async def read_records(link: RedisClient, places: Partitions, task_ids: Sequence[str]) -> dict[str, Task]:
+    """Tasks by their ids, wherever they are; those that do not exist are missing."""
+    tasks = await _read_where_known(link, places, task_ids)
+    missing = [task_id for task_id in task_ids if task_id not in tasks]
+    if missing and places.forget(missing):  # an edited draft may have gone to another partition
+        tasks.update(await _read_where_known(link, places, missing))
+    places.remember(tasks.values())
+    return tasks
+
+
+async def _read_where_known(link: RedisClient, places: Partitions, task_ids: Sequence[str]) -> dict[str, Task]:
+    known = await places.of_all(list(dict.fromkeys(task_ids)))
+    by_partition: dict[int, list[str]] = {}
+    for task_id, partition in known.items():
+        by_partition.setdefault(partition, []).append(task_id)
+    tasks: dict[str, Task] = {}
+    for partition, ids in by_partition.items():
+        tasks.update({task.id: task for task in map(task_of, await raw_records(link, partition, ids))})
+    return tasks

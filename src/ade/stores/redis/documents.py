@@ -6,23 +6,21 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ade.core.documents import Document, DocumentWrite, stale
-from ade.core.errors import NotConfirmed, StoreCorrupt
-from ade.core.events import Event
-from ade.ports import RULES
-from ade.stores.redis.codec import as_text, packed_event
-from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import Link
-from ade.stores.redis.records import pairs
-from ade.stores.redis.timing import Timing
-from ade.stores.redis.tokens import new_token
+from ade.errors import NotConfirmed, StoreCorrupt
+from ade.events.model import Event
+from ade.stores.ports import RULES
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.clock import new_token
+from ade.stores.redis.codec import as_text, packed_event, pairs
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.stores.resource_ports import Document, DocumentWrite, stale
 
 _PLACE = 0
 _decode = msgspec.msgpack.Decoder(tuple[int, int | bool, str]).decode
 
 
 class RedisDocuments:
-    def __init__(self, link: Link, timing: Timing, hints: RedisHints) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
         self._hints = hints

@@ -8,27 +8,34 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ade.core.errors import NotConfirmed
-from ade.core.inbox.events import events_of
-from ade.core.inbox.items import ItemSource, QueueItem
-from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, outlined, stale, summary_of, unreadable, unused
-from ade.ports import INBOX, Clock
-from ade.stores.redis.codec import as_text, packed_event
-from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import Link
-from ade.stores.redis.records import pairs
-from ade.stores.redis.spreading import spread
-from ade.stores.redis.timing import Timing
-from ade.stores.redis.tokens import new_token
+from ade.agents.conversations.inbox import (
+    Inbox,
+    InboxChange,
+    InboxSummary,
+    events_of,
+    outlined,
+    stale,
+    summary_of,
+    unreadable,
+    unused,
+)
+from ade.agents.conversations.model import ItemSource, StoredItem
+from ade.errors import NotConfirmed
+from ade.stores.ports import INBOX, Clock
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.clock import new_token
+from ade.stores.redis.codec import as_text, packed_event, pairs
+from ade.stores.redis.partitions import partition_of_key
+from ade.stores.redis.wakeups import RedisWakeups
 
 _head = msgspec.json.Decoder(Inbox).decode
-_item = msgspec.json.Decoder(QueueItem).decode
+_item = msgspec.json.Decoder(StoredItem).decode
 _stands = msgspec.msgpack.Decoder(tuple[int, str | bool, int, int | bool, int | bool, int]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class RedisInboxes:
-    def __init__(self, link: Link, timing: Timing, hints: RedisHints, clock: Clock) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups, clock: Clock) -> None:
         self._link = link
         self._timing = timing
         self._hints = hints
@@ -96,7 +103,7 @@ class RedisInboxes:
         return await asyncio.gather(*(self._link.run(script, place, asked) for place in places))
 
     def _partition(self, inbox_id: str) -> int:
-        return spread(inbox_id, self._link.partitions)
+        return partition_of_key(inbox_id, self._link.partitions)
 
 
 def _packed(change: InboxChange[Any], now: int) -> dict[str, Any]:

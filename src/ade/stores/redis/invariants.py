@@ -9,14 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ade.core.events import FINAL_EVENTS, Event
-from ade.core.locks.book import LOCK_EVENTS
-from ade.stores.redis.codec import UNREADABLE, Record, logged_in, read_events, read_task
-from ade.stores.redis.edges import edges_afar
-from ade.stores.redis.link import Link
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.records import raw_records
-from ade.stores.redis.survey import Findings, Survey
+from ade.events.model import FINAL_EVENTS, Event
+from ade.locks.rules import LOCK_EVENTS
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.codec import UNREADABLE, Record, logged_in, raw_records, read_events, read_task
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.scan import PartitionScan, ScanFindings, edges_afar
 
 _PORTION = 200
 _ENTRIES_KEPT = 2000
@@ -38,26 +36,26 @@ _STATUS_AFTER = {
 SIDE_NOTES = frozenset({"alert", "task.reclaimed", "task.dlq", "task.discarded", *LOCK_EVENTS})
 
 
-async def broken_invariants(link: Link, places: Partitions) -> list[str]:
+async def broken_invariants(link: RedisClient, places: Partitions) -> list[str]:
     """A sentence for each violation, at most a few for each invariant."""
     told: list[str] = []
     for partition in places.all:
-        survey = Survey(link, partition, dict, mend=False)
+        survey = PartitionScan(link, partition, dict, mend=False)
         await survey.everything()
-        await _Records(survey).read_all()
+        await _RecordReader(survey).read_all()
         for sentence in await edges_afar(survey, mend=False):
             survey.findings.note("nobody_waits_in_vain", sentence)
         told += survey.findings.told()
     return told
 
 
-class _Records:
+class _RecordReader:
     """Reads every record with the events that tell of it."""
 
-    def __init__(self, survey: Survey) -> None:
+    def __init__(self, survey: PartitionScan) -> None:
         self._link = survey.link
         self._partition = survey.partition
-        self._findings: Findings = survey.findings
+        self._findings: ScanFindings = survey.findings
         self._prefix = survey.names.prefix
         self._entries: dict[int, list[Event]] = {}  # of the log, by their tick
         self._runs: dict[str, str] = {}  # run id -> task id

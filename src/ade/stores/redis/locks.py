@@ -6,37 +6,35 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ade.core.errors import AdeError, LockLost, UpgradeDeadlock
-from ade.core.locks.deadlocks import Cure, GiveWay
-from ade.core.locks.limits import LockLimits, asks_too_often, has_too_many, too_many_wait
-from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest
-from ade.ports import LOCK, LockNews, LockQuery
-from ade.stores.redis.blocking import run_to_its_end
-from ade.stores.redis.direct import NotAnswered
-from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import Link
-from ade.stores.redis.reach import Reach
-from ade.stores.redis.spreading import spread
-from ade.stores.redis.timing import Timing
-from ade.stores.redis.tokens import new_token
+from ade.errors import AdeError, LockLost, UpgradeDeadlock
+from ade.locks.deadlocks import DeadlockVictimChoice, Resolution
+from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockRequest, asks_too_often, has_too_many, too_many_wait
+from ade.stores.ports import LOCK
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.sync_client import NotAnswered
+from ade.stores.redis.clock import new_token
+from ade.stores.redis.inserts import run_to_its_end
+from ade.stores.redis.partitions import ReachablePartitions, partition_of_key
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.stores.resource_ports import LockQuery, LockUpdates
 
 _decode = msgspec.msgpack.Decoder(LockRequest).decode
 Answer = TypeVar("Answer")
 Run = Callable[[str, int, dict[str, Any]], Coroutine[Any, Any, Any]]
-_news = msgspec.msgpack.Decoder(LockNews).decode
+_news = msgspec.msgpack.Decoder(LockUpdates).decode
 
 
 class RedisLocks:
     """With `run`, verbs are carried out by the calling thread, and never wait on an event loop."""
 
-    def __init__(self, link: Link, timing: Timing, hints: RedisHints, run: Run | None = None) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups, run: Run | None = None) -> None:
         self._link = link
         self._run = run or link.run
         direct = link.direct if run is None else None
         self._direct = None if direct is None else RedisLocks(link, timing, hints, direct.run)
         self._timing = timing
         self._hints = hints
-        self._reach = Reach(link)
+        self._reach = ReachablePartitions(link)
 
     async def acquire(
         self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits
@@ -120,8 +118,8 @@ class RedisLocks:
         _, answers = await self._do("take_away", namespace, id=request_id, reason=reason, by=by, token=new_token())
         return _only(answers)
 
-    async def cure(self, namespace: str, cure: Cure, cycle: tuple[str, ...]) -> LockRequest | None:
-        if isinstance(cure, GiveWay):
+    async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
+        if isinstance(cure, DeadlockVictimChoice):
             verb, wanted = "give_way", {"id": cure.request_id, "cycle": cycle}
         else:
             verb, wanted = "let_pass", {"id": cure.request_id, "before": cure.before}
@@ -146,7 +144,7 @@ class RedisLocks:
             found.sort(key=lambda one: one.id)
         return found[: query.limit]
 
-    def follow(self, tell: Callable[[LockNews | None], None]) -> Callable[[], None]:
+    def follow(self, tell: Callable[[LockUpdates | None], None]) -> Callable[[], None]:
         return self._hints.follow_locks(lambda told: tell(None if told is None else _news(told)))
 
     async def called(self, limit: int) -> list[LockRequest]:
@@ -202,7 +200,7 @@ class RedisLocks:
             self._hints.published(LOCK)
 
     def _partition(self, namespace: str) -> int:
-        return spread(namespace, self._link.partitions)
+        return partition_of_key(namespace, self._link.partitions)
 
 
 def _requests(answers: Sequence[bytes | None]) -> list[LockRequest | None]:

@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import Queue
-from ade.ports import Tally
+from ade.events.model import Event
+from ade.stores.ports import StatusCount
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, packed_event
-from ade.stores.redis.link import Link
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.timing import Timing
-from ade.stores.redis.tokens import new_token
+from ade.stores.redis.partitions import Partitions
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue
 
 MOST_COUNTED = 10_000
 _packed = msgspec.msgpack.Encoder().encode
@@ -21,7 +20,7 @@ _settings = msgspec.msgpack.Decoder(tuple[bool, int | bool]).decode
 
 
 class RedisQueues:
-    def __init__(self, link: Link, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
         self._places = places
         self._timing = timing
@@ -48,7 +47,7 @@ class RedisQueues:
             request |= {"event": told, "token": new_token()}
             await self._link.run("configure", partition, {**self._timing(), **request})
 
-    async def tallies(self) -> list[Tally]:
+    async def tallies(self) -> list[StatusCount]:
         counts: Counter[tuple[str, str, str]] = Counter()
         for partition in self._places.all:
             _, counted = await self._link.run("counters", partition, self._timing())
@@ -56,7 +55,7 @@ class RedisQueues:
                 queue, _, rest = lane.partition(":")
                 name, _, status = rest.rpartition(":")  # only a name may contain a colon
                 counts[queue, name, status] += int(count)
-        return [Tally(*lane[:2], Status(lane[2]), count) for lane, count in sorted(counts.items()) if count]
+        return [StatusCount(*lane[:2], Status(lane[2]), count) for lane, count in sorted(counts.items()) if count]
 
     async def oldest_ready(self) -> Mapping[str, int]:
         oldest: dict[str, int] = {}

@@ -2,19 +2,18 @@
 
 import msgspec
 
-from ade.core.events import Event
-from ade.core.records import Schedule
+from ade.events.model import Event
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, packed_event
-from ade.stores.redis.link import Link
-from ade.stores.redis.timing import Timing
-from ade.stores.redis.tokens import new_token
+from ade.tasks.model import Schedule
 
 _json = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(Schedule).decode
 
 
 class RedisSchedules:
-    def __init__(self, link: Link, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, timing: Timing) -> None:
         self._link = link
         self._timing = timing
         self._key = f"{link.names[0].prefix}schedules"

@@ -17,7 +17,7 @@ _PLACES = re.compile(r"^local ([A-Z_, ]+) = ([\d, ]+?)(?: --.*)?$", re.MULTILINE
 _PLACE = re.compile(r"\[([A-Z_]+)\]")
 
 
-class Script:
+class LuaScript:
     """A script as the server gets it."""
 
     __slots__ = ("name", "sha", "text")
@@ -29,12 +29,12 @@ class Script:
 
 
 @cache
-def script(name: str) -> Script:
+def script(name: str) -> LuaScript:
     """The whole text of a script: the line that tells the engine, and itself with the parts it uses."""
     body = _body(name)
     flags = _FLAGS.search(body)
     head = f"#!lua flags={flags.group(1).strip()}\n" if flags else "#!lua\n"
-    return Script(name, head + _with_numbers(_USES.sub(_parts, body)))
+    return LuaScript(name, head + _with_numbers(_USES.sub(_parts, body)))
 
 
 def script_names() -> list[str]:

@@ -6,35 +6,50 @@ from typing import Any
 
 import msgspec
 
-from ade.core.errors import StoreUnavailable
-from ade.core.records import Task
-from ade.ports import Ripe
-from ade.stores.redis.blobs import RedisBlobs
-from ade.stores.redis.codec import EXPIRES, Record, as_text, task_of
-from ade.stores.redis.crossing import Crossing
-from ade.stores.redis.duties import take_duty, taken_duties
-from ade.stores.redis.link import Link
-from ade.stores.redis.orphans import Orphans
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.reach import Reach
-from ade.stores.redis.records import raw_records
-from ade.stores.redis.timing import Timing, moment_of
-from ade.stores.redis.tokens import new_token
+from ade.errors import StoreUnavailable
+from ade.stores.ports import DueTasks
+from ade.stores.redis.blobs import OrphanBlobs, RedisBlobs
+from ade.stores.redis.client.client import RedisClient, Timing, moment_of
+from ade.stores.redis.clock import new_token
+from ade.stores.redis.codec import EXPIRES, Record, as_text, pairs, raw_records, task_of
+from ade.stores.redis.cross_partition import CrossPartitionDependencies
+from ade.stores.redis.partitions import Partitions, ReachablePartitions
+from ade.tasks.model import Task
+
+# Duties: what one process at a time does for all.
+
+
+_kept = msgspec.msgpack.Decoder(list[Any]).decode  # holder, until, for how long
+
+
+async def claim_job(
+    link: RedisClient, timing: Timing, duty: str, holder: str, ttl_ms: int, *, patience_s: float | None = None
+) -> bool:
+    """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
+    request = {"duty": duty, "holder": holder, "ttl_ms": ttl_ms}
+    return bool(await link.run("duty", 0, {**timing(), **request}, patience_s=patience_s))
+
+
+async def claimed_jobs(link: RedisClient) -> dict[str, int]:
+    """Until when each is taken, by the steady clock."""
+    [flat] = await link.ask(0, ("HGETALL", f"{link.names[0].prefix}duty"))
+    return {name.decode(): int(_kept(packed)[1]) for name, packed in sorted(pairs(flat))}
+
 
 _PORTION = 500
 
 
 class RedisSweeps:
-    def __init__(self, link: Link, places: Partitions, timing: Timing, blobs: RedisBlobs) -> None:
+    def __init__(self, link: RedisClient, places: Partitions, timing: Timing, blobs: RedisBlobs) -> None:
         self._link = link
         self._places = places
         self._timing = timing
         self._blobs = blobs
-        self._crossing = Crossing(link, places, timing)
-        self._reach = Reach(link)
-        self._orphans = Orphans(link, self._crossing, timing)
+        self._crossing = CrossPartitionDependencies(link, places, timing)
+        self._reach = ReachablePartitions(link)
+        self._orphans = OrphanBlobs(link, self._crossing, timing)
 
-    async def ripe(self, limit: int) -> Ripe:
+    async def ripe(self, limit: int) -> DueTasks:
         with suppress(StoreUnavailable):  # some partition is away; what it has to tell is told when it is back
             await self._crossing.sweep()
 
@@ -55,7 +70,7 @@ class RedisSweeps:
         expired.sort(key=lambda task: task.lease_until or 0)
         overdue.sort(key=lambda task: task.deadline or 0)
         self._places.remember(expired + overdue)
-        return Ripe(
+        return DueTasks(
             expired=expired[:limit], overdue=overdue[:limit], broken=broken[:limit], handed_in=handed_in[:limit]
         )
 
@@ -70,10 +85,10 @@ class RedisSweeps:
         return min(moments, default=None)
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
-        return await take_duty(self._link, self._timing, duty, holder, ttl_ms)
+        return await claim_job(self._link, self._timing, duty, holder, ttl_ms)
 
     async def duties(self) -> Mapping[str, int]:
-        return await taken_duties(self._link)
+        return await claimed_jobs(self._link)
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
         letters = moment if dead_letters is None else dead_letters

@@ -1,49 +1,162 @@
-"""TaskStore on Redis."""
+"""Listing tasks page by page, by the seq of the last one seen."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
 
-from ade.core.change import Change
-from ade.core.errors import StaleLease, StaleWrite
-from ade.core.records import Task
-from ade.ports import ClaimRequest, TaskPage, TaskQuery
-from ade.stores.redis.adding import Adding
-from ade.stores.redis.blocking import BlockingAdds
-from ade.stores.redis.claiming import Claiming
-from ade.stores.redis.codec import as_text
-from ade.stores.redis.committing import Committing
-from ade.stores.redis.crossing import Crossing
-from ade.stores.redis.finding import Finding
-from ade.stores.redis.hints import RedisHints
-from ade.stores.redis.link import Link
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.records import read_records
-from ade.stores.redis.timing import Timing
+from ade.errors import StaleLease, StaleWrite
+from ade.stores.ports import ClaimRequest, TaskPage, TaskQuery
+from ade.stores.redis.claims import RedisClaims
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.codec import aged_of, as_text, pairs, raw_records, read_records
+from ade.stores.redis.commits import RedisCommits
+from ade.stores.redis.cross_partition import CrossPartitionDependencies
+from ade.stores.redis.inserts import RedisBlockingInserts, RedisInserts
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.tasks.changes import Change
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+
+_COMMON = frozenset({Status.PENDING, Status.RUNNING, Status.COMPLETED})
+_PORTION = 200
+
+Row = tuple[int, Task]  # seq and task
+Condition = Callable[[int, Task], bool]
+
+
+class RedisTaskQueries:
+    def __init__(self, link: RedisClient, places: Partitions) -> None:
+        self._link = link
+        self._places = places
+
+    async def find(self, query: TaskQuery) -> TaskPage:
+        """Each partition answers in its own order; the page is what comes first of all of them."""
+        limit = min(max(query.limit, 1), 1000)
+        rows: list[Row] = []
+        for partition in self._places.all:
+            rows += await self._first_rows(partition, query, limit + 1)
+        rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
+        tasks = [task for _, task in rows[:limit]]
+        self._places.remember(tasks)
+        return TaskPage(tasks, rows[limit - 1][0] if len(rows) > limit else None)
+
+    async def _first_rows(self, partition: int, query: TaskQuery, limit: int) -> list[Row]:
+        conditions = list(_conditions(query))
+        if query.statuses == {Status.RUNNING}:
+            rows = _fitting(await self._running(partition), conditions)
+        else:
+            rows = []
+            for index in self._indexes(query):
+                found: list[Row] = []
+                async for portion in self._walk(partition, index, query):
+                    found += _fitting(portion, conditions)
+                    if len(found) >= limit:
+                        break
+                rows += found[:limit]
+        rows.sort(key=lambda row: row[0], reverse=not query.oldest_first)
+        return rows[:limit]
+
+    @staticmethod
+    def _indexes(query: TaskQuery) -> list[str]:
+        if query.parent_id is not None:
+            return [f"task:children:{query.parent_id}"]
+        if query.statuses and query.statuses.isdisjoint(_COMMON):
+            return [f"task:index:state:{status}" for status in sorted(query.statuses)]
+        return ["task:all"]
+
+    async def _walk(self, partition: int, index: str, query: TaskQuery) -> AsyncIterator[list[Row]]:
+        """The tasks of an index of seqs, in the order of the query, portion by portion."""
+        key = self._link.names[partition].prefix + index
+        after = query.after
+        portion = min(_PORTION, query.limit + 1)  # where all fit, as in most lists, nothing is read in vain
+        while True:
+            first, last, *order = ("-inf", "+inf") if query.oldest_first else ("+inf", "-inf", "REV")
+            start = first if after is None else f"({after}"
+            command = ("ZRANGE", key, start, last, "BYSCORE", *order, "LIMIT", 0, portion, "WITHSCORES")
+            [members] = await self._link.ask(partition, command)
+            yield await self._read(partition, [task_id.decode() for task_id, _ in pairs(members)])
+            if len(members) < 2 * portion:
+                return
+            after = int(float(members[-1]))
+
+    async def _running(self, partition: int) -> list[Row]:
+        [members] = await self._link.ask(
+            partition, ("ZRANGE", f"{self._link.names[partition].prefix}queue:leases", 0, -1)
+        )
+        return await self._read(partition, [member.decode() for member in members])
+
+    async def _read(self, partition: int, task_ids: list[str]) -> list[Row]:
+        return [aged_of(record) for record in await raw_records(self._link, partition, task_ids)]
+
+
+def _fitting(rows: list[Row], conditions: list[Condition]) -> list[Row]:
+    if not conditions:
+        return rows
+    return [row for row in rows if all(holds(*row) for holds in conditions)]
+
+
+def _conditions(query: TaskQuery) -> Iterator[Condition]:
+    """All that the query asks for; most ask for little."""
+    if (after := query.after) is not None:
+        yield (lambda seq, _: seq > after) if query.oldest_first else (lambda seq, _: seq < after)
+    if statuses := query.statuses:
+        yield lambda _, task: task.status in statuses
+    for name in ("queue", "name", "parent_id", "author_id", "worker_id", "discarded"):
+        if (wanted := getattr(query, name)) is not None:
+            yield partial(_has, name, wanted)
+    if (tag := query.tag) is not None:
+        yield lambda _, task: tag in task.tags
+    if (resource := query.resource) is not None:
+        yield lambda _, task: _names(task, resource)
+    if (first := query.created_from) is not None:
+        yield lambda _, task: task.created_at >= first
+    if (end := query.created_before) is not None:
+        yield lambda _, task: task.created_at < end
+    if (text := query.text) is not None:
+        yield lambda _, task: _mentions(task, text)
+
+
+def _has(name: str, wanted: object, _: int, task: Task) -> bool:
+    return bool(getattr(task, name) == wanted)
+
+
+def _names(task: Task, resource: str) -> bool:
+    return resource in task.resources or any(wish.resource == resource for wish in task.locks)
+
+
+def _mentions(task: Task, text: str) -> bool:
+    """In the description, the name, the id or the error's message, whatever the case of ASCII letters."""
+    message = "" if task.error is None else task.error.message
+    return any(text.lower() in part.lower() for part in (task.description or "", task.name, task.id, message))
+
+
+# TaskStore on Redis.
 
 
 class RedisTasks:
     def __init__(
         self,
-        link: Link,
+        link: RedisClient,
         places: Partitions,
         timing: Timing,
-        hints: RedisHints | None = None,
+        hints: RedisWakeups | None = None,
         usual_depth: int | None = None,
     ) -> None:
         self._link = link
         self._places = places
         self._timing = timing
-        crossing = Crossing(link, places, timing)
-        self._committing = Committing(link, places, timing, crossing, hints)
-        self._adding = Adding(link, places, timing, crossing, hints, usual_depth)
-        self.blocking: BlockingAdds | None = None
+        crossing = CrossPartitionDependencies(link, places, timing)
+        self._committing = RedisCommits(link, places, timing, crossing, hints)
+        self._adding = RedisInserts(link, places, timing, crossing, hints, usual_depth)
+        self.blocking: RedisBlockingInserts | None = None
         if link.direct is not None:
-            alone = Adding(link, places, timing, crossing, hints, usual_depth, link.direct)
-            self.blocking = BlockingAdds(link, alone)
-        self._claiming = Claiming(link, places, timing, self._committing)
-        self._finding = Finding(link, places)
+            alone = RedisInserts(link, places, timing, crossing, hints, usual_depth, link.direct)
+            self.blocking = RedisBlockingInserts(link, alone)
+        self._claiming = RedisClaims(link, places, timing, self._committing)
+        self._finding = RedisTaskQueries(link, places)
 
     def add(self, tasks: Sequence[Task]) -> Coroutine[Any, Any, list[Task]]:
         return self._adding.add(tasks)

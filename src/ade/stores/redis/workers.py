@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
-from ade.core.lifecycle import Status
-from ade.core.records import Definition, Worker
-from ade.ports import Renewal
+from ade.stores.ports import Renewal
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text
-from ade.stores.redis.link import Link
-from ade.stores.redis.places import Partitions
-from ade.stores.redis.timing import Timing
-from ade.stores.redis.tokens import new_token
+from ade.stores.redis.partitions import Partitions
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Worker
 
 FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
 
@@ -26,7 +25,7 @@ Run = tuple[str, str]  # run id, task id
 
 
 class RedisWorkers:
-    def __init__(self, link: Link, places: Partitions, timing: Timing) -> None:
+    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
         self._link = link
         self._places = places
         self._timing = timing

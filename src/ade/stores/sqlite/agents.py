@@ -6,24 +6,25 @@ from typing import TYPE_CHECKING, TypeVar
 import apsw
 from msgspec import structs
 
-from ade.core.agents import Agent, AgentStatus, AgentUse, described, granted, registration
-from ade.core.capabilities import as_text
-from ade.core.events import Event
-from ade.ports import AGENT, Clock, Hints
+from ade.agents.model import Agent, AgentStatus, AgentUse, described, granted, registration
+from ade.events.model import Event
+from ade.stores.ports import AGENT, Clock, Wakeups
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.log import enter
-from ade.stores.sqlite.statements import run
+from ade.stores.sqlite.connection import run
+from ade.stores.sqlite.event_log import enter
+from ade.tasks.model import as_text
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
-    from ade.stores.sqlite.renewals import Renewals
-    from ade.stores.sqlite.writer import Writer
+    from ade.stores.sqlite.writer import LeaseWriter, Writer
 
 Answer = TypeVar("Answer")
 
 
 class SqliteAgents:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Hints, renewals: "Renewals") -> None:
+    def __init__(
+        self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups, renewals: "LeaseWriter"
+    ) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import apsw
 from msgspec import structs
 
-from ade.core.audit import AuditEntry, AuditHead, chain
-from ade.core.errors import StoreForeign
-from ade.core.events import Event
-from ade.stores.sqlite.connection import check_library, one_look, patiently, translating, write_transaction
-from ade.stores.sqlite.places import make_folder, place_of
+from ade.errors import StoreForeign
+from ade.events.audit_chain import AuditEntry, AuditHead, chain
+from ade.events.model import Event
+from ade.stores.sqlite.connection import check_library, one_read, patiently, translating, write_transaction
+from ade.stores.sqlite.files import make_folder, place_of
 
 _STATEMENTS = Path(__file__).parent / "audit_sql"  # importlib.resources is slow to load, and large
 _APPLICATION_ID = 0x41444541  # "ADEA"
@@ -109,7 +109,7 @@ def _connect(name: str) -> apsw.Connection:
 
 
 def _set_up(connection: apsw.Connection) -> None:
-    with one_look(connection):
+    with one_read(connection):
         is_foreign = not _is_ours(connection) and not _is_empty(connection)
     if is_foreign:
         raise StoreForeign("the audit file is a database of another program; move it away. Nothing was changed")

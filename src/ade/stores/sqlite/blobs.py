@@ -7,11 +7,31 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from ade.core.errors import StoreCorrupt
+from ade.errors import StoreCorrupt
 from ade.stores.sqlite.connection import translating
-from ade.stores.sqlite.places import make_folder, sync_folder
-from ade.stores.sqlite.threads import Aside, in_thread
+from ade.stores.sqlite.files import make_folder, sync_folder
+
+# Where blocking calls are made: in a thread, so that no event loop waits, or at once where there is no loop.
+
+
+ThreadResult = TypeVar("ThreadResult")
+
+
+class ThreadRunner(Protocol):
+    async def __call__(self, function: Callable[..., ThreadResult], /, *args: Any) -> ThreadResult: ...
+
+
+async def in_thread(function: Callable[..., ThreadResult], /, *args: Any) -> ThreadResult:
+    import asyncio  # a command that only looks at the store does without it, and starts in half the time
+
+    return await asyncio.to_thread(function, *args)
+
+
+async def at_once(function: Callable[..., ThreadResult], /, *args: Any) -> ThreadResult:
+    return function(*args)
+
 
 _REF = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(\.[A-Za-z0-9_-]+)+")
 _UNFINISHED = ".part"
@@ -27,7 +47,7 @@ class SqliteBlobs:
     def __init__(
         self,
         folder: Path | None,
-        aside: Aside = in_thread,
+        aside: ThreadRunner = in_thread,
         now: Callable[[], int] = _wall_ms,
         *,
         is_shared: bool = False,

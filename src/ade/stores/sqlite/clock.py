@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.connection import run, value
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -38,7 +38,7 @@ class MachineClock:
         return self.now() - self.steady()
 
 
-def known_offset(connection: apsw.Connection) -> int | None:
+def cached_offset(connection: apsw.Connection) -> int | None:
     """The offset of this boot if it is settled."""
     if value(connection, "get_meta", key="boot_id") != boot_id():
         return None

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+import apsw
 import msgspec
 from msgspec import Raw, structs
 
-from ade.core.capabilities import as_text
-from ade.core.change import Change
-from ade.core.lifecycle import CLAIMABLE, FINAL, Status
-from ade.core.records import Task
+from ade.failures import FailureKind, TaskError
+from ade.stores.sqlite.connection import run, value
+from ade.tasks.changes import Change
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
+from ade.tasks.model import Task, as_text
 
 COLUMN_FIELDS = [
     "id",
@@ -220,3 +222,32 @@ def guard_row(change: Change) -> tuple[object, ...]:
     """Parameters of check_guards.sql."""
     guard = change.guard
     return (change.before.id, guard.version, guard.run_id, guard.lease_until)
+
+
+# Reading records. One that cannot be read is shown by what is left of it, and never keeps others from being read.
+
+
+UNREADABLE = (msgspec.MsgspecError, RecursionError)  # the latter: JSON nested to the limit of the reader's stack
+
+
+def read_records(connection: apsw.Connection, statement: str, /, **bindings: Any) -> list[Task]:
+    """The tasks of a statement that answers rows of seq and record."""
+    return [task_of(connection, seq, record) for seq, record in run(connection, statement, **bindings)]
+
+
+def task_of(connection: apsw.Connection, seq: int, record: bytes) -> Task:
+    try:
+        return read_task(record)
+    except UNREADABLE as error:
+        return remains_of(connection, seq, str(error))
+
+
+def remains_of(connection: apsw.Connection, seq: int, why: str) -> Task:
+    """A task as far as the columns that drive it tell; its arguments and outcome cannot be read."""
+    error = TaskError(
+        kind=FailureKind.BAD_ARGUMENTS,
+        type="UnreadableRecord",
+        message=f"the stored record cannot be read ({why[:200]})",
+        retryable=False,
+    )
+    return structs.replace(read_task(value(connection, "record_remains", seq=seq)), error=error)

@@ -6,12 +6,13 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
-from ade.core.errors import (
+from ade.errors import (
     DiskFull,
     StoreCorrupt,
     StoreError,
@@ -21,7 +22,37 @@ from ade.core.errors import (
     StoreUnavailable,
     StoreUnsupported,
 )
-from ade.stores.sqlite.statements import migrations
+
+# SQL is SQL: one statement per file, loaded when first used.
+
+
+_PACKAGE = Path(__file__).parent  # importlib.resources would double the time it takes to load this room
+
+
+@cache
+def sql(name: str) -> str:
+    """The statement in sql/<name>.sql."""
+    return (_PACKAGE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """The migrations in their order; the version of a database is how many of them it has seen."""
+    folder = _PACKAGE / "migrations"
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
+    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def run(connection: apsw.Connection, statement: str, /, **bindings: Any) -> list[Any]:
+    """Carry out the statement and return all its rows (always drained, so that a commit can follow)."""
+    return connection.execute(sql(statement), bindings).fetchall()
+
+
+def value(connection: apsw.Connection, statement: str, /, **bindings: Any) -> Any:
+    """The first column of the first row, or None."""
+    rows = run(connection, statement, **bindings)
+    return rows[0][0] if rows else None
+
 
 APPLICATION_ID = 0x41444551  # "ADEQ"
 SAFE_SQLITE = (3, 51, 3)  # the first release with the WAL-reset fix and jsonb_each
@@ -128,7 +159,7 @@ def _set_up(connection: apsw.Connection, *, synchronous: str, network: bool) -> 
 
 
 @contextmanager
-def one_look(connection: apsw.Connection) -> Iterator[None]:
+def one_read(connection: apsw.Connection) -> Iterator[None]:
     """Everything that is read inside was so at one moment: between two looks another program may have made the file."""
     connection.execute("BEGIN")
     try:
@@ -140,7 +171,7 @@ def one_look(connection: apsw.Connection) -> Iterator[None]:
 
 def _check_owner(connection: apsw.Connection) -> None:
     """Nothing has been written yet: a foreign or newer file stays as it is."""
-    with one_look(connection):
+    with one_read(connection):
         owner = connection.pragma("application_id")
         version = connection.pragma("user_version")
         has_tables = bool(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import apsw
 from msgspec import Raw
 
-from ade.core.documents import Document, DocumentWrite, stale
-from ade.core.events import Event
-from ade.core.rate import RateState, available, next_allowed_ms, possible, take
-from ade.ports import RULES, Clock, Hints
+from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
+from ade.events.model import Event
+from ade.stores.ports import RULES, Clock, Wakeups
+from ade.stores.resource_ports import Document, DocumentWrite, stale
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.log import enter
-from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.connection import run, value
+from ade.stores.sqlite.event_log import enter
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
@@ -23,7 +23,7 @@ _Versions = dict[tuple[str, str], int | None]
 
 
 class SqliteDocuments:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Hints) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import apsw
 from msgspec import Raw, structs
 
-from ade.core.errors import StaleLease
-from ade.core.records import Effect, OutputLine
-from ade.ports import Clock
+from ade.errors import StaleLease
+from ade.stores.ports import Clock
 from ade.stores.sqlite.codec import packed, raw
-from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.connection import run, value
+from ade.tasks.model import Effect, OutputLine
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers

@@ -8,25 +8,36 @@ import apsw
 import msgspec
 from msgspec import structs
 
-from ade.core.inbox.events import events_of
-from ade.core.inbox.items import ItemSource, QueueItem
-from ade.core.inbox.state import Inbox, InboxChange, InboxSummary, outlined, stale, summary_of, unreadable, unused
-from ade.ports import INBOX, Clock, Hints
+from ade.agents.conversations.inbox import (
+    Inbox,
+    InboxChange,
+    InboxSummary,
+    events_of,
+    outlined,
+    stale,
+    summary_of,
+    unreadable,
+    unused,
+)
+from ade.agents.conversations.model import ItemSource, StoredItem
+from ade.stores.ports import INBOX, Clock, Wakeups
 from ade.stores.sqlite.codec import packed, unpacked
-from ade.stores.sqlite.statements import run, value
+from ade.stores.sqlite.connection import run, value
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
-    from ade.stores.sqlite.transactions import WriteGuard
+    from ade.stores.sqlite.transactions import WriteChecks
     from ade.stores.sqlite.writer import Writer
 
 _WRITES_KNOWN = 32  # of each inbox: so many others may come between a write and its repetition
 _head = msgspec.json.Decoder(Inbox).decode
-_item = msgspec.json.Decoder(QueueItem).decode
+_item = msgspec.json.Decoder(StoredItem).decode
 
 
 class SqliteInboxes:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Hints, guard: "WriteGuard") -> None:
+    def __init__(
+        self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups, guard: "WriteChecks"
+    ) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock

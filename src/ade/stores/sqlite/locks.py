@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, TypeVar
 import apsw
 import msgspec
 
-from ade.core.locks import verbs
-from ade.core.locks.book import NEWS_FOR_OTHERS, Book
-from ade.core.locks.deadlocks import Cure, GiveWay
-from ade.core.locks.limits import Crowd, LockLimits
-from ade.core.locks.records import DEFAULT_NAMESPACE, LockRequest, LockState
-from ade.ports import LOCK, Clock, Hints, LockNews, LockQuery
+from ade.locks import rules as locks_rules
+from ade.locks.deadlocks import DeadlockVictimChoice, Resolution
+from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, LockLoad, LockRequest, LockState
+from ade.locks.rules import NEWS_FOR_OTHERS, LockTable
+from ade.stores.ports import LOCK, Clock, Wakeups
+from ade.stores.resource_ports import LockQuery, LockUpdates
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.statements import run, sql
+from ade.stores.sqlite.connection import run, sql
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
     from ade.stores.sqlite.writer import Writer
 
 Answer = TypeVar("Answer")
-_Asking = Callable[[apsw.Connection, Book], LockRequest | None]
+_Asking = Callable[[apsw.Connection, LockTable], LockRequest | None]
 _RATE_KEPT_MS = 60_000  # after it is all free again: nothing is lost with it, and few writes are needed
 _decode = msgspec.json.Decoder(LockRequest).decode
 
 
 class SqliteLocks:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Hints) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
@@ -42,21 +42,21 @@ class SqliteLocks:
         return self._do_blocking(request.namespace, self._asking(request, wait_ms, 0, limits))
 
     def release_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        return self._do_blocking(namespace, lambda _, book: [verbs.release(book, each) for each in request_ids])
+        return self._do_blocking(namespace, lambda _, book: [locks_rules.release(book, each) for each in request_ids])
 
     def _asking(self, request: LockRequest, wait_ms: int | None, first_seq: int, limits: LockLimits) -> _Asking:
-        def verb(connection: apsw.Connection, book: Book) -> LockRequest | None:
+        def verb(connection: apsw.Connection, book: LockTable) -> LockRequest | None:
             resources = packed(request.resources)
             [counted] = run(
                 connection, "lock_crowd", namespace=request.namespace, owner=request.owner, resources=resources
             )
-            crowd = Crowd(*counted)
-            return verbs.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=limits)
+            crowd = LockLoad(*counted)
+            return locks_rules.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=limits)
 
         return verb
 
     async def poll(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        return await self._do(namespace, lambda _, book: [verbs.poll(book, each) for each in request_ids])
+        return await self._do(namespace, lambda _, book: [locks_rules.poll(book, each) for each in request_ids])
 
     async def look(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         def read(connection: apsw.Connection) -> list[LockRequest | None]:
@@ -67,39 +67,42 @@ class SqliteLocks:
         return await self._readers.call(read)
 
     async def renew(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        return await self._do(namespace, lambda _, book: [verbs.renew(book, each) for each in request_ids])
+        return await self._do(namespace, lambda _, book: [locks_rules.renew(book, each) for each in request_ids])
 
     def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        return self._do_blocking(namespace, lambda _, book: [verbs.renew(book, each) for each in request_ids])
+        return self._do_blocking(namespace, lambda _, book: [locks_rules.renew(book, each) for each in request_ids])
 
     async def release(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
-        return await self._do(namespace, lambda _, book: [verbs.release(book, each) for each in request_ids])
+        return await self._do(namespace, lambda _, book: [locks_rules.release(book, each) for each in request_ids])
 
     async def upgrade(
         self, namespace: str, grant_id: str, resource: str, *, upgrade_id: str, wait_ms: int | None
     ) -> LockRequest | None:
         return await self._do(
-            namespace, lambda _, book: verbs.upgrade(book, grant_id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
+            namespace,
+            lambda _, book: locks_rules.upgrade(book, grant_id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms),
         )
 
     async def downgrade(self, namespace: str, grant_id: str, resource: str) -> LockRequest:
-        return await self._do(namespace, lambda _, book: verbs.downgrade(book, grant_id, resource))
+        return await self._do(namespace, lambda _, book: locks_rules.downgrade(book, grant_id, resource))
 
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-        return await self._do(namespace, lambda _, book: verbs.take_away(book, request_id, reason=reason, by=by))
+        return await self._do(
+            namespace, lambda _, book: locks_rules.force_release(book, request_id, reason=reason, by=by)
+        )
 
-    async def cure(self, namespace: str, cure: Cure, cycle: tuple[str, ...]) -> LockRequest | None:
-        def verb(_: apsw.Connection, book: Book) -> LockRequest | None:
-            if isinstance(cure, GiveWay):
-                return verbs.give_way(book, cure.request_id, cycle=cycle)
-            return verbs.let_pass(book, cure.request_id, before=cure.before)
+    async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
+        def verb(_: apsw.Connection, book: LockTable) -> LockRequest | None:
+            if isinstance(cure, DeadlockVictimChoice):
+                return locks_rules.abort_victim(book, cure.request_id, cycle=cycle)
+            return locks_rules.let_pass(book, cure.request_id, before=cure.before)
 
         return await self._do(namespace, verb)
 
     async def find(self, query: LockQuery) -> list[LockRequest]:
         return await self._readers.call(lambda connection: list(islice(_found(connection, query), query.limit)))
 
-    def follow(self, tell: Callable[[LockNews | None], None]) -> Callable[[], None]:
+    def follow(self, tell: Callable[[LockUpdates | None], None]) -> Callable[[], None]:
         return self._hints.follow(LOCK, lambda: tell(None))
 
     async def called(self, limit: int) -> list[LockRequest]:
@@ -115,7 +118,7 @@ class SqliteLocks:
             by_namespace.setdefault(namespace, []).append(request_id)
         await self._forget_rates((moment - _RATE_KEPT_MS) * 1000, limit)
         for namespace, ids in by_namespace.items():
-            await self._do(namespace, lambda _, book, ids=ids: verbs.bury(book, ids))  # type: ignore[misc]  # bound now
+            await self._do(namespace, lambda _, book, ids=ids: locks_rules.reap(book, ids))  # type: ignore[misc]  # bound now
         return len(rows)
 
     async def _forget_rates(self, since: int, limit: int) -> None:
@@ -124,27 +127,27 @@ class SqliteLocks:
         if idle:
             await self._writer.call(lambda c: run(c, "lock_rate_drop", owners=packed(idle), since=since))
 
-    async def _do(self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]) -> Answer:
+    async def _do(self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]) -> Answer:
         """Carry a verb out and write what it decided; whoever waits is told to look."""
         answer, is_news = await self._writer.call(self._carrying_out(namespace, verb))
         if is_news:
             self._hints.ring(LOCK)
         return answer  # type: ignore[no-any-return]  # what the verb answers
 
-    def _do_blocking(self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]) -> Answer:
+    def _do_blocking(self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]) -> Answer:
         answer, is_news = self._writer.call_blocking(self._carrying_out(namespace, verb))
         if is_news:
             self._hints.ring(LOCK)
         return answer  # type: ignore[no-any-return]  # what the verb answers
 
     def _carrying_out(
-        self, namespace: str, verb: Callable[[apsw.Connection, Book], Answer]
+        self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]
     ) -> Callable[[apsw.Connection], tuple[Answer, bool]]:
         """What the writer does; answered by what the verb answers, and whether others should hear of it."""
 
         def write(connection: apsw.Connection) -> tuple[Answer, bool]:
-            view = _Stored(connection, namespace)
-            book = Book(view, now_us=self._clock.now() * 1000, steady_ms=self._clock.steady())
+            view = _StoredLockTable(connection, namespace)
+            book = LockTable(view, now_us=self._clock.now() * 1000, steady_ms=self._clock.steady())
             answer = verb(connection, book)
             _write(connection, namespace, book, view)
             return answer, any(event.type in NEWS_FOR_OTHERS for event in book.events)
@@ -152,7 +155,7 @@ class SqliteLocks:
         return write
 
 
-class _Stored:
+class _StoredLockTable:
     """The view of one namespace, read as far as somebody looks."""
 
     def __init__(self, connection: apsw.Connection, namespace: str) -> None:
@@ -202,7 +205,7 @@ def _found(connection: apsw.Connection, query: LockQuery) -> Iterator[LockReques
                 yield request
 
 
-def _write(connection: apsw.Connection, namespace: str, book: Book, view: _Stored) -> None:
+def _write(connection: apsw.Connection, namespace: str, book: LockTable, view: _StoredLockTable) -> None:
     for owner, full_at in book.rates.items():
         run(connection, "lock_rate_put", namespace=namespace, owner=owner, full_at=full_at)
     if not book.changed and not book.removed:

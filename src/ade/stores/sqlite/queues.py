@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from ade.core.events import Event
-from ade.core.lifecycle import Status
-from ade.core.records import Queue
-from ade.ports import Tally
-from ade.stores.sqlite.log import enter
-from ade.stores.sqlite.statements import run, value
+from ade.events.model import Event
+from ade.stores.ports import StatusCount
+from ade.stores.sqlite.connection import run, value
+from ade.stores.sqlite.event_log import enter
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Queue
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
@@ -37,9 +37,11 @@ class SqliteQueues:
 
         await self._writer.call(write)
 
-    async def tallies(self) -> list[Tally]:
-        def read(connection: apsw.Connection) -> list[Tally]:
-            return [Tally(queue, name, Status(status), n) for queue, name, status, n in run(connection, "tallies")]
+    async def tallies(self) -> list[StatusCount]:
+        def read(connection: apsw.Connection) -> list[StatusCount]:
+            return [
+                StatusCount(queue, name, Status(status), n) for queue, name, status, n in run(connection, "tallies")
+            ]
 
         return await self._readers.call(read)
 

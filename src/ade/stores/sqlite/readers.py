@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
-from ade.core.errors import StoreUnavailable
+from ade.errors import StoreUnavailable
 from ade.stores.sqlite.connection import check_process, connect_reader, translated
 from ade.stores.sqlite.writer import Writer
 
-Result = TypeVar("Result")
+ReadResult = TypeVar("ReadResult")
 _THREADS = 2
 
 
@@ -41,10 +41,10 @@ class FileReaders:
         self._closed = False
         self._threads: list[threading.Thread] = []
 
-    async def call(self, function: Callable[[apsw.Connection], Result]) -> Result:
+    async def call(self, function: Callable[[apsw.Connection], ReadResult]) -> ReadResult:
         check_process(self._pid)
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Result] = loop.create_future()
+        answer: asyncio.Future[ReadResult] = loop.create_future()
         self._ask(_Read(function, loop, answer))
         return await answer
 
@@ -119,9 +119,9 @@ class MemoryReaders:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def call(self, function: Callable[[apsw.Connection], Result]) -> Result:
+    async def call(self, function: Callable[[apsw.Connection], ReadResult]) -> ReadResult:
         answer: Any = await self._writer.call(function)
-        result: Result = answer
+        result: ReadResult = answer
         return result
 
     def close(self) -> None: ...

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import apsw
 import msgspec
 
-from ade.core.events import Event
-from ade.core.records import Schedule
+from ade.events.model import Event
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.log import enter
-from ade.stores.sqlite.statements import run
+from ade.stores.sqlite.connection import run
+from ade.stores.sqlite.event_log import enter
+from ade.tasks.model import Schedule
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers

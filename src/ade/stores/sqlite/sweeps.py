@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import apsw
 
-from ade.core.records import Task
-from ade.ports import Clock, Ripe
+from ade.stores.ports import Clock, DueTasks
 from ade.stores.sqlite.blobs import SqliteBlobs, is_unfinished
-from ade.stores.sqlite.codec import packed, unpacked
+from ade.stores.sqlite.codec import packed, read_records, task_of, unpacked
+from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.readers import Readers
-from ade.stores.sqlite.records import read_records, task_of
-from ade.stores.sqlite.statements import run, value
 from ade.stores.sqlite.writer import Writer
+from ade.tasks.model import Task
 
 _PORTION = 500
 
@@ -24,10 +23,10 @@ class SqliteSweeps:
         self._clock = clock
         self._blobs = blobs
 
-    async def ripe(self, limit: int) -> Ripe:
-        def read(connection: apsw.Connection) -> tuple[Ripe, bool]:
+    async def ripe(self, limit: int) -> DueTasks:
+        def read(connection: apsw.Connection) -> tuple[DueTasks, bool]:
             broken = run(connection, "ripe_broken", limit=limit)
-            ripe = Ripe(
+            ripe = DueTasks(
                 expired=read_records(connection, "ripe_expired", steady=self._clock.steady(), limit=limit),
                 overdue=read_records(connection, "ripe_overdue", now=self._clock.now(), limit=limit),
                 broken=[(task_of(connection, seq, record), tuple(unpacked(ids))) for seq, record, ids in broken],

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Protocol
 
 import apsw
 
-from ade.core.errors import AdeError, PayloadTooLarge, StoreUnavailable
+from ade.errors import AdeError, PayloadTooLarge, StoreUnavailable
 from ade.stores.sqlite.connection import is_full, translated, write_transaction
 
 _WRITE_ERRORS = (
@@ -16,7 +16,7 @@ _WRITE_ERRORS = (
 )
 
 
-class Operation:
+class WriteOperation:
     """One write. Operations of one class are carried out together; each keeps its own answer or refusal.
 
     Every operation may be carried out twice (after an error whose outcome is unknown) with the effect of once.
@@ -42,7 +42,7 @@ class Operation:
             operation.run(connection)
 
 
-class Call(Operation):
+class FunctionOperation(WriteOperation):
     """A write that is just a function of the connection: for everything that is not on the hot path."""
 
     __slots__ = ("_function",)
@@ -59,7 +59,7 @@ class Call(Operation):
             self.refusal = refusal
 
 
-class WriteGuard(Protocol):
+class WriteChecks(Protocol):
     """Looks after the file around writes."""
 
     def settle(self) -> None:
@@ -87,7 +87,7 @@ class WriteGuard(Protocol):
         """An input or output error was met."""
 
 
-class NoGuard:
+class NoWriteChecks:
     """For a database in memory."""
 
     def settle(self) -> None: ...
@@ -112,7 +112,7 @@ class NoGuard:
 class Transactions:
     """Owns the writing connection. Used by one thread only."""
 
-    def __init__(self, connect: Callable[[], apsw.Connection], what: str, guard: WriteGuard) -> None:
+    def __init__(self, connect: Callable[[], apsw.Connection], what: str, guard: WriteChecks) -> None:
         self._connect = connect
         self._what = what
         self._guard = guard
@@ -126,7 +126,7 @@ class Transactions:
         if connection is not None:
             connection.close()
 
-    def carry_out(self, group: list[Operation]) -> None:
+    def carry_out(self, group: list[WriteOperation]) -> None:
         """Every operation has its answer or its refusal afterwards. Never raises."""
         try:
             self._guard.before_write()
@@ -143,16 +143,16 @@ class Transactions:
             else:
                 _refuse(group, self._as_ours(error))
 
-    def _without_new_work(self, group: list[Operation], error: Exception) -> list[Operation]:
+    def _without_new_work(self, group: list[WriteOperation], error: Exception) -> list[WriteOperation]:
         """What is left of the disk is for work that is under way."""
         _refuse([operation for operation in group if not operation.may_use_reserve], self._as_ours(error))
         return [operation for operation in group if operation.may_use_reserve]
 
-    def _transact(self, group: list[Operation]) -> None:
+    def _transact(self, group: list[WriteOperation]) -> None:
         if self._connection is None:
             self.open()
         assert self._connection is not None
-        by_class: dict[type[Operation], list[Operation]] = {}
+        by_class: dict[type[WriteOperation], list[WriteOperation]] = {}
         for operation in group:
             operation.answer = operation.refusal = None
             by_class.setdefault(type(operation), []).append(operation)
@@ -181,7 +181,7 @@ class Transactions:
             except apsw.Error:
                 self._connection = None
 
-    def _one_by_one(self, group: list[Operation]) -> None:
+    def _one_by_one(self, group: list[WriteOperation]) -> None:
         """One bad operation must not stop the others."""
         for operation in group:
             try:
@@ -200,6 +200,6 @@ class Transactions:
         return translated(error, self._what) if isinstance(error, apsw.Error) else error
 
 
-def _refuse(group: list[Operation], error: BaseException) -> None:
+def _refuse(group: list[WriteOperation], error: BaseException) -> None:
     for operation in group:
         operation.refusal = error

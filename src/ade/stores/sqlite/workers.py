@@ -7,23 +7,22 @@ import apsw
 import msgspec
 from msgspec import structs
 
-from ade.core.lifecycle import Status
-from ade.core.records import Definition, Worker
-from ade.ports import Clock, Renewal
+from ade.stores.ports import Clock, Renewal
 from ade.stores.sqlite.codec import packed
-from ade.stores.sqlite.statements import run
+from ade.stores.sqlite.connection import run
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Worker
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
-    from ade.stores.sqlite.renewals import Renewals
-    from ade.stores.sqlite.writer import Writer
+    from ade.stores.sqlite.writer import LeaseWriter, Writer
 
 FORGET_AFTER_MS = 600_000  # a silent worker stays visible for a while
 _definition = msgspec.json.Decoder(Definition).decode
 
 
 class SqliteWorkers:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, renewals: "Renewals") -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, renewals: "LeaseWriter") -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock

@@ -7,23 +7,23 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
-from ade.core.errors import StoreUnavailable
+from ade.errors import StoreUnavailable
 from ade.stores.sqlite.connection import check_process
-from ade.stores.sqlite.transactions import Call, Operation, Transactions
+from ade.stores.sqlite.transactions import FunctionOperation, Transactions, WriteOperation
 
 MAX_GROUP = 512
 MAX_WEIGHT = 10_000  # records in one transaction, about: others wait for its end
 
 
 @dataclass(slots=True)
-class _Ask:
+class _PendingWrite:
     """Somebody waits for an operation: on an event loop, or blocking in a thread."""
 
-    operation: Operation
+    operation: WriteOperation
     loop: asyncio.AbstractEventLoop | None
     future: asyncio.Future[Any] | Future[Any]
 
@@ -33,7 +33,7 @@ class Writer:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._asked: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()  # None asks for the end
+        self._asked: queue.SimpleQueue[_PendingWrite | None] = queue.SimpleQueue()  # None asks for the end
         self._pid = os.getpid()
         self._closed = False
         self._order = threading.Lock()
@@ -42,24 +42,24 @@ class Writer:
         self._thread.start()
         self._started.result()
 
-    async def do(self, operation: Operation) -> Any:
+    async def do(self, operation: WriteOperation) -> Any:
         """Carry the operation out and return its answer, or raise its refusal."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._ask(_Ask(operation, loop, future))
+        self._ask(_PendingWrite(operation, loop, future))
         return await future
 
-    def do_blocking(self, operation: Operation) -> Any:
+    def do_blocking(self, operation: WriteOperation) -> Any:
         """The same for callers in a thread of their own."""
         future: Future[Any] = Future()
-        self._ask(_Ask(operation, None, future))
+        self._ask(_PendingWrite(operation, None, future))
         return future.result()
 
     async def call(self, function: Callable[[apsw.Connection], Any]) -> Any:
-        return await self.do(Call(function))
+        return await self.do(FunctionOperation(function))
 
     def call_blocking(self, function: Callable[[apsw.Connection], Any]) -> Any:
-        return self.do_blocking(Call(function))
+        return self.do_blocking(FunctionOperation(function))
 
     def close(self) -> None:
         """Finish what was asked for, then end the thread."""
@@ -70,7 +70,7 @@ class Writer:
                 self._asked.put(None)
         self._thread.join()
 
-    def _ask(self, ask: _Ask) -> None:
+    def _ask(self, ask: _PendingWrite) -> None:
         check_process(self._pid)
         with self._order:  # nothing is asked for behind the end
             if self._closed:
@@ -93,9 +93,9 @@ class Writer:
                 _answer(group)
         self._transactions.close()
 
-    def _next_group(self) -> tuple[list[_Ask], bool]:
+    def _next_group(self) -> tuple[list[_PendingWrite], bool]:
         """Everything that waits, at least one; False when the end was asked for."""
-        group: list[_Ask] = []
+        group: list[_PendingWrite] = []
         weight = 0
         asked = self._asked.get()
         while asked is not None:
@@ -107,7 +107,7 @@ class Writer:
         return group, False
 
 
-def _follow_up(group: list[_Ask]) -> None:
+def _follow_up(group: list[_PendingWrite]) -> None:
     """Once for each thing to do, and before the callers are answered: that alone takes a change of threads."""
     done = {ask.operation.afterwards for ask in group if ask.operation.refusal is None}
     for afterwards in done:
@@ -115,9 +115,9 @@ def _follow_up(group: list[_Ask]) -> None:
             afterwards()
 
 
-def _answer(group: list[_Ask]) -> None:
+def _answer(group: list[_PendingWrite]) -> None:
     """Wake every event loop once, whatever the number of its callers."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Ask]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[_PendingWrite]] = {}
     for ask in group:
         if ask.loop is None:
             _settle([ask])
@@ -130,7 +130,7 @@ def _answer(group: list[_Ask]) -> None:
             continue
 
 
-def _settle(asks: list[_Ask]) -> None:
+def _settle(asks: list[_PendingWrite]) -> None:
     for ask in asks:
         if ask.future.done():
             continue
@@ -138,3 +138,41 @@ def _settle(asks: list[_Ask]) -> None:
             ask.future.set_exception(ask.operation.refusal)
         else:
             ask.future.set_result(ask.operation.answer)
+
+
+# Writes of the thread that renews leases: on a connection of their own, so that they wait for nobody else's work.
+
+
+Answer = TypeVar("Answer")
+
+
+class LeaseWriter:
+    """Blocking. A database in memory has but one connection, and then the writer does it."""
+
+    def __init__(self, writer: "Writer", transactions: Transactions | None) -> None:
+        self._writer = writer
+        self._transactions = transactions
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def call(self, write: Callable[[apsw.Connection], Answer]) -> Answer:
+        if self._transactions is None:
+            written: Answer = self._writer.call_blocking(write)
+            return written
+        check_process(self._pid)
+        operation = FunctionOperation(write)
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable("the store was closed; open a new one")
+            self._transactions.carry_out([operation])
+        if operation.refusal is not None:
+            raise operation.refusal
+        answer: Answer = operation.answer
+        return answer
+
+    def close(self) -> None:
+        if self._transactions is not None:
+            with self._lock:
+                self._closed = True
+                self._transactions.close()

@@ -6,10 +6,10 @@ import sys
 
 from msgspec import Raw
 
-from ade.core.documents import DocumentWrite
-from ade.core.errors import AdeError
-from ade.core.events import Event
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.errors import AdeError
+from ade.events.model import Event
+from ade.stores.resource_ports import DocumentWrite
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 
 
 async def main(path: str, count: int) -> None:

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from ade.core.errors import DiskFull
-from ade.ports import Stores
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.errors import DiskFull
+from ade.stores.ports import Stores
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

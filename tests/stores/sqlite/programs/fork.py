@@ -4,9 +4,9 @@ import asyncio
 import os
 import sys
 
-from ade.core.errors import AdeError
-from ade.ports import Stores
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.errors import AdeError
+from ade.stores.ports import Stores
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

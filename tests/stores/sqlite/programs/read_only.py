@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ade.core.errors import AdeError
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.errors import AdeError
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

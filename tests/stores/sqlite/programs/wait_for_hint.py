@@ -4,8 +4,8 @@ import asyncio
 import sys
 import time
 
-from ade.ports import WORK
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.stores.ports import WORK
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 
 
 async def main(path: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from ade.stores.sqlite.opening import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import StoreOptions, open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 

@@ -1,0 +1,316 @@
+"""Access tokens. Their secret is answered once, when they are made, and is kept nowhere.
+
+Admins make tokens for programs. What only people may do (vote, administer, break the glass) no token of another person
+can be made for: nobody shall approve in the name of others. Nor is one made for what its maker may not do. A person
+makes tokens of his own with `create_own_token`, in a session whose password was given just now: a token that got into
+wrong hands makes no further ones.
+"""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, field, structs
+
+from ade.accounts import sessions, tokens, users
+from ade.accounts.authorization import check_grant, check_granted, check_owner, is_grant
+from ade.accounts.model import (
+    FOR_PEOPLE,
+    Caller,
+    InvalidAccount,
+    InvalidToken,
+    NotAuthenticated,
+    Permission,
+    Token,
+    UnknownAccount,
+    UnknownToken,
+    User,
+    normal_roles,
+)
+from ade.accounts.users import get_user as users_get_user
+from ade.accounts.users import list_users as users_list_users
+from ade.accounts.views import CreatedLoginLink, CreatedToken, EndedSessions, UserView, view_user
+from ade.approvals.api import Account
+from ade.approvals.errors import ReauthenticationNeeded
+from ade.errors import NotPermitted
+from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut, expected_version
+from ade.server.pagination import Page, VersionedRecord
+from ade.server.request_types import NEW_PASSWORD, Form, PageSize, Password, RoleName, Secret, SecretForm
+from ade.server.routing import RouteAccess
+
+# What is said about accounts, access tokens and login sessions.
+
+
+Roles = Annotated[list[Annotated[RoleName, Meta(min_length=1, max_length=100)]], Meta(max_length=50)]
+_Shown = Annotated[str, Meta(max_length=200)]
+_Other = Annotated[str, Meta(max_length=200)]  # another account; empty: none
+_Label = Annotated[str, Meta(max_length=100)]
+_TokenSeconds = Annotated[float, Meta(ge=1, le=366 * 86_400.0)]
+_USUAL_S = 90 * 86_400.0
+
+
+class ListUsers(Form):
+    is_active: bool | None = None
+    is_human: bool | None = None
+    role: Annotated[str, Meta(max_length=100)] | None = None
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class NewUser(SecretForm, kw_only=True):
+    """Its name is for good. Roles that give no permission are marks that review rules can ask for."""
+
+    id: Account
+    display_name: _Shown = ""
+    roles: Roles = field(default_factory=list)
+    person: _Other = ""  # another account of the same human: the two count once
+    is_human: bool = True  # programs never vote, and have tokens and an owner
+    owner: _Other = ""
+    password: Annotated[Password, NEW_PASSWORD] | None = None
+
+
+class ChangeUser(Form):
+    """What is not said stays."""
+
+    display_name: _Shown | None = None
+    roles: Roles | None = None  # all of them
+    more_roles: Roles = field(default_factory=list)
+    fewer_roles: Roles = field(default_factory=list)
+    person: _Other | None = None
+    owner: _Other | None = None
+    is_active: bool | None = None
+
+
+class SetPassword(SecretForm):
+    """One of the two. All sessions of the account end."""
+
+    password: Annotated[Password, NEW_PASSWORD] | None = None
+    remove: bool = False  # nobody can sign in with a password any more
+
+
+class ListTokens(Form):
+    account: Account | None = None
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class NewOwnToken(Form):
+    scopes: frozenset[Permission] | None = None  # of what the account may do; otherwise all of that
+    seconds: _TokenSeconds = _USUAL_S  # how long it is good for
+    label: _Label = ""  # what it is for
+
+
+class NewToken(Form, kw_only=True):
+    account: Account
+    scopes: frozenset[Permission] | None = None
+    seconds: _TokenSeconds = _USUAL_S
+    label: _Label = ""
+
+
+class ListSessions(Form):
+    account: Account | None = None
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class SignIn(SecretForm, kw_only=True):
+    name: Account
+    password: Password
+
+
+class UseLoginLink(SecretForm, kw_only=True):
+    secret: Secret  # what stands behind # in the link
+
+
+class ConfirmSession(SecretForm, kw_only=True):
+    password: Password
+
+
+class ChangeOwnPassword(SecretForm, kw_only=True):
+    new: Annotated[Password, NEW_PASSWORD]
+    old: Password | None = None  # not asked of who comes from a login link and has none yet
+
+
+async def list_tokens(office: Services, asked: RequestContext, query: ListTokens) -> Page[Token]:
+    """The oldest first; those that were revoked are shown for 30 days. One's own, and those of one's programs."""
+    account = None if query.account is None else account_id(query.account)
+    if asked.access is RouteAccess.OWN and account is not None:
+        unknown = UnknownAccount(f"no account {account!r} exists", advice=UnknownAccount.usual_advice)
+        await check_own(office, asked, account, unknown)
+    known = await tokens.list_tokens(office.stores, account)
+    if asked.access is RouteAccess.OWN and account is None:
+        own = acting(asked)
+        mine = {own, *(user.id for user in await users_list_users(office.stores) if user.owner == own)}
+        known = [token for token in known if token.account in mine]
+    return cut("tokens", query, known)
+
+
+async def get_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+    """A foreign one is answered as one that does not exist."""
+    found = [token for token in await tokens.list_tokens(office.stores) if token.id == token_id]
+    if not found:
+        raise _unknown(token_id)
+    if asked.access is RouteAccess.OWN:
+        await check_own(office, asked, found[0].account, _unknown(token_id))
+    return found[0]
+
+
+async def create_token(office: Services, asked: RequestContext, body: NewToken) -> CreatedToken:
+    """By an admin. It may do at most what its account may do."""
+    user = await users_get_user(office.stores, account_id(body.account))
+    scopes = body.scopes
+    if asked.caller is not None:
+        scopes = requested_scopes(asked.caller, user, scopes)
+    return await _created(office, asked, user.id, scopes, body.seconds, body.label)
+
+
+def requested_scopes(caller: Caller, user: User, wanted: frozenset[Permission] | None) -> frozenset[Permission]:
+    """What this caller may give. Raises NotPermitted and InvalidToken."""
+    possible = user.permissions - FOR_PEOPLE
+    if user.id == caller.user.id:
+        possible = user.permissions & caller.permissions  # a token makes none that may do more than itself
+    if wanted is None:
+        check_granted(caller, user.id, possible)
+        return possible
+    beyond = (wanted & user.permissions) - possible
+    if beyond:
+        raise NotPermitted(
+            f"{caller.user.id} cannot make a token of {user.id} with the permission {', '.join(sorted(beyond))};"
+            f" {user.id} makes it in a session of his own"
+        )
+    if not wanted:
+        raise InvalidToken("a token without any scope is good for nothing; name some, or leave them out")
+    check_granted(caller, user.id, wanted & user.permissions)
+    return wanted
+
+
+async def create_own_token(office: Services, asked: RequestContext, body: NewOwnToken) -> CreatedToken:
+    """Takes a session whose password was given within the last five minutes."""
+    session = None if asked.caller is None else asked.caller.session
+    if asked.caller is None or session is None:
+        raise NotAuthenticated("this takes a login session", advice="`ade tokens create` makes a token without one")
+    if not session.is_fresh(office.stores.clock.now()):
+        raise ReauthenticationNeeded("a new token takes a password given within the last five minutes; give it again")
+    scopes = requested_scopes(asked.caller, asked.caller.user, body.scopes)
+    return await _created(office, asked, asked.caller.user.id, scopes, body.seconds, body.label)
+
+
+async def _created(
+    office: Services,
+    asked: RequestContext,
+    account: str,
+    scopes: frozenset[Permission] | None,
+    seconds: float,
+    label: str,
+) -> CreatedToken:
+    secret, token = await tokens.create_token(
+        office.stores, account, scopes=scopes, lasts_ms=round(seconds * 1000), label=label, actor=acting(asked)
+    )
+    return CreatedToken(
+        id=token.id,
+        account=token.account,
+        scopes=token.scopes,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        secret=secret,
+        label=token.label,
+    )
+
+
+async def revoke_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+    """From now on it is refused; again it changes nothing."""
+    return await tokens.revoke_token(office.stores, token_id, actor=acting(asked))
+
+
+async def revoke_own_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+    """One's own, or one of a program that one answers for."""
+    await get_token(office, asked, token_id)
+    return await tokens.revoke_token(office.stores, token_id, actor=acting(asked))
+
+
+def _unknown(token_id: str) -> UnknownToken:
+    return UnknownToken(f"no access token {token_id[:60]!r} exists", advice=UnknownToken.usual_advice)
+
+
+# Accounts of people and programs: made, changed and switched off by admins, never removed.
+
+
+async def list_users(office: Services, asked: RequestContext, query: ListUsers) -> Page[UserView]:
+    """By name, the deactivated ones too."""
+    known = [user for user in await users.list_users(office.stores) if _is_meant(user, query)]
+    return cut("users", query, [view_user(user) for user in sorted(known, key=lambda user: user.id)])
+
+
+def _is_meant(user: User, query: ListUsers) -> bool:
+    return (
+        query.is_active in (None, user.is_active)
+        and query.is_human in (None, user.is_human)
+        and (query.role is None or query.role.casefold() in user.roles)
+    )
+
+
+async def get_user(office: Services, asked: RequestContext, account: str) -> VersionedRecord[UserView]:
+    """Its version also changes when it signs in or gets a token: whoever is then told 412 reads it again."""
+    kept = await users.find(office.stores, account_id(account))
+    return VersionedRecord(view_user(kept.record), kept.version)
+
+
+async def create_user(office: Services, asked: RequestContext, body: NewUser) -> VersionedRecord[UserView]:
+    """Its name is for good: it can be deactivated, and never belongs to anybody else.
+
+    It takes no Idempotency-Key, as what is kept of a request would be a quick hash of the password; a second request is
+    refused, as the name is taken.
+    """
+    user = User(
+        id=body.id,
+        display_name=body.display_name,
+        roles=normal_roles(body.roles),
+        person=body.person,
+        is_human=body.is_human,
+        owner=body.owner,
+    )
+    if asked.caller is not None:
+        check_grant(asked.caller, user)
+    made = await users.add_user(office.stores, user, password=body.password, actor=acting(asked))
+    return await get_user(office, asked, made.id)
+
+
+async def change_user(
+    office: Services, asked: RequestContext, account: str, body: ChangeUser
+) -> VersionedRecord[UserView]:
+    """It holds from the next thing the account does. Whoever is deactivated loses all sessions and tokens."""
+    kept = await users.find(office.stores, account_id(account))
+    seen = expected_version(asked, kept.version)
+    said = {name: value for name, value in structs.asdict(body).items() if value is not None}
+    sets = {name: frozenset(said.pop(name)) for name in ("roles", "more_roles", "fewer_roles") if name in said}
+    changes = structs.replace(users.UserChanges(roles=UNSET), **said, **sets)
+    after = users.changed(kept.record, changes)
+    if asked.caller is not None and is_grant(kept.record, after):
+        check_owner(asked.caller, kept.record, after)
+        check_grant(asked.caller, after)
+    await users.change_user(office.stores, kept.record.id, changes, actor=acting(asked), seen=seen)
+    return await get_user(office, asked, kept.record.id)
+
+
+async def set_user_password(office: Services, asked: RequestContext, account: str, body: SetPassword) -> UserView:
+    """All its login sessions end; its tokens stay."""
+    if (body.password is None) == (not body.remove):
+        raise InvalidAccount("give a new password, or say with `remove` that there shall be none")
+    user = (await users.find(office.stores, account_id(account))).record
+    if asked.caller is not None and body.password is not None:
+        check_grant(asked.caller, user)
+    changed = await users.set_password(office.stores, user.id, body.password, actor=acting(asked))
+    return view_user(changed)
+
+
+async def end_user_sessions(office: Services, asked: RequestContext, account: str) -> EndedSessions:
+    user = (await users.find(office.stores, account_id(account))).record
+    ended = await sessions.end_all(office.stores, user.id, actor=acting(asked))
+    return EndedSessions(account=user.id, ended=ended)
+
+
+async def create_login_link(office: Services, asked: RequestContext, account: str) -> CreatedLoginLink:
+    """For a person who has no password or has lost it: good once, for ten minutes."""
+    user = (await users.find(office.stores, account_id(account))).record
+    if asked.caller is not None:
+        check_grant(asked.caller, user)
+    made = await sessions.create_link(office.stores, user.id, actor=acting(asked))
+    return CreatedLoginLink(account=made.link.account, secret=made.secret, expires_at=made.link.expires_at)

@@ -1,0 +1,453 @@
+"""Users: the accounts of people, and of programs that somebody answers for."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from enum import StrEnum, auto
+from functools import lru_cache
+
+from msgspec import Struct
+
+from ade.errors import AdeError, NotPermitted
+
+# What people are told about accounts, tokens, sessions and delegations.
+
+
+class InvalidAccount(AdeError):
+    """The account's name, roles or owner are not valid. Nothing was stored; correct them and try again."""
+
+    code = "invalid_account"
+
+
+class UnknownAccount(AdeError):
+    """No account with this name exists."""
+
+    code = "unknown_account"
+    usual_advice = "`ade users list` shows those that do"
+
+
+class AccountExists(AdeError):
+    """An account with this name exists already, perhaps a deactivated one. Names are never given to somebody else."""
+
+    code = "account_exists"
+
+
+class LastAdmin(AdeError):
+    """This is the last active admin. Make somebody else an admin first."""
+
+    code = "last_admin"
+
+
+class InvalidToken(AdeError):
+    """The access token's scopes or end are not valid. Nothing was stored; correct them and try again."""
+
+    code = "invalid_token"
+
+
+class UnknownToken(AdeError):
+    """No access token with this id exists."""
+
+    code = "unknown_token"
+    usual_advice = "`ade tokens list` shows those that do"
+
+
+class UnknownSession(AdeError):
+    """No login session with this id is live. The list of sessions shows those that are."""
+
+    code = "unknown_session"
+
+
+class InvalidDelegation(AdeError):
+    """The delegation is not valid. Nothing was stored; correct it and try again."""
+
+    code = "invalid_delegation"
+
+
+class UnknownDelegation(AdeError):
+    """No delegation with this id exists."""
+
+    code = "unknown_delegation"
+    usual_advice = "`ade delegations list` shows those that do"
+
+
+class WeakPassword(AdeError):
+    """The password is too short or too long. Use 12 to 1,000 characters."""
+
+    code = "weak_password"
+
+
+class NotAuthenticated(AdeError):
+    """It is not known who you are: the name or password, the token or the session is not valid. Sign in again."""
+
+    code = "not_authenticated"
+
+
+class UnsafeBind(AdeError):
+    """Without authentication a server is for this machine alone. Listen on 127.0.0.1, or set http.auth to required."""
+
+    code = "unsafe_bind"
+
+
+class TooManyRequests(AdeError):
+    """The account asks more often than it may. Try again after the time given in `retry_after` (seconds)."""
+
+    code = "too_many_requests"
+
+    def __init__(self, detail: str = "", *, retry_after: float = 1.0) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+# What somebody may do: permissions come from roles, and from nowhere else.
+
+
+class Permission(StrEnum):
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    READ = auto()  # look at tasks, events, locks, people
+    ENQUEUE = auto()
+    OPERATE = auto()  # cancel, replay, pause, limit, take locks away
+    VOTE = auto()
+    ADMINISTER = auto()  # people, rules, settings
+    BREAK_GLASS = auto()  # let something run in an emergency, without the votes it needs
+    WORK = auto()  # claim tasks and finish them
+
+
+class Role(StrEnum):
+    """The roles that give permissions. Any other name is a mark that the rules of reviews can ask for."""
+
+    __hash__ = str.__hash__
+
+    VIEWER = auto()
+    OPERATOR = auto()
+    REVIEWER = auto()
+    ADMIN = auto()
+    AGENT = auto()
+    WORKER = auto()
+
+
+PERMISSIONS_OF: Mapping[str, frozenset[Permission]] = {
+    Role.VIEWER: frozenset({Permission.READ}),
+    Role.OPERATOR: frozenset({Permission.READ, Permission.ENQUEUE, Permission.OPERATE}),
+    Role.REVIEWER: frozenset({Permission.READ, Permission.VOTE}),
+    Role.ADMIN: frozenset(Permission),
+    Role.AGENT: frozenset({Permission.READ, Permission.ENQUEUE}),
+    Role.WORKER: frozenset({Permission.READ, Permission.ENQUEUE, Permission.WORK}),
+}
+FOR_PEOPLE = frozenset({Permission.VOTE, Permission.ADMINISTER, Permission.BREAK_GLASS})  # programs never have these
+ROLES_FOR_PEOPLE = frozenset(role for role, given in PERMISSIONS_OF.items() if given & FOR_PEOPLE)
+
+
+def permissions_of(roles: Iterable[str], *, is_human: bool) -> frozenset[Permission]:
+    """All that these roles give together."""
+    return _given(frozenset(roles), is_human)
+
+
+@lru_cache(maxsize=1_000)  # of every request, and few combinations
+def _given(roles: frozenset[str], is_human: bool) -> frozenset[Permission]:
+    given = frozenset[Permission]().union(*(PERMISSIONS_OF.get(role, frozenset()) for role in roles))
+    return given if is_human else given - FOR_PEOPLE
+
+
+# The people and programs that accounts stand for, as they were at one moment.
+
+
+APPROVER_ROLES = frozenset({"reviewer", "admin"})
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """`person` is the same for all accounts of one human: whoever has two counts once."""
+
+    id: str
+    person: str = ""  # empty: nobody else's
+    roles: frozenset[str] = frozenset()
+    is_active: bool = True
+    is_human: bool = True  # agents and other programs never count
+    owner: str = ""  # of a program: the account of the human who answers for it
+
+    @property
+    def is_approver(self) -> bool:
+        """Whether it may answer in somebody else's place."""
+        return not APPROVER_ROLES.isdisjoint(self.roles)
+
+    @property
+    def who(self) -> str:
+        return self.person or self.id
+
+
+class Directory:
+    """Accounts by id. Who is not known counts for nothing."""
+
+    def __init__(self, accounts: Iterable[Account] = ()) -> None:
+        self._accounts: Mapping[str, Account] = {account.id: account for account in accounts}
+
+    def get(self, account_id: str) -> Account | None:
+        return self._accounts.get(account_id)
+
+    def everybody(self) -> Iterable[Account]:
+        return self._accounts.values()
+
+    def who(self, account_id: str) -> str:
+        """The person behind an account; of one that is gone, the account itself."""
+        known = self._accounts.get(account_id)
+        return account_id if known is None else known.who
+
+
+# Login sessions: somebody has shown who he is, by password or link, and need not do it again for a while.
+
+
+SESSION_OPENED, SESSION_ENDED, SESSION_CONFIRMED = "session.opened", "session.ended", "session.reauthenticated"
+MAX_SESSION_MS, IDLE_MS = 24 * 3_600_000, 60 * 60_000
+FRESH_MS = 5 * 60_000  # so long somebody need not show once more who he is
+SESSION_TOUCH_MS = 60_000  # `last_active_at` is at most this much behind, so a session may end that much early
+_SHOWN = 12
+
+
+class LoginSession(Struct, frozen=True, kw_only=True):
+    """`id` is the SHA-256 of the secret that the browser keeps."""
+
+    id: str
+    account: str
+    created_at: int
+    last_active_at: int
+    reauthenticated_at: int  # when the password was given last; 0: not yet
+    idle_ms: int = IDLE_MS
+    lasts_ms: int = MAX_SESSION_MS
+    ip: str = ""
+    user_agent: str = ""
+
+    @property
+    def ends_at(self) -> int:
+        """Unless it is used before; and never later than the time it has in all."""
+        return min(self.created_at + self.lasts_ms, self.last_active_at + self.idle_ms)
+
+    @property
+    def short_id(self) -> str:
+        """Enough to tell sessions apart in the log."""
+        return self.id[:_SHOWN]
+
+    def is_live(self, now: int) -> bool:
+        return now < self.ends_at
+
+    def is_fresh(self, now: int) -> bool:
+        return now - FRESH_MS <= self.reauthenticated_at <= now
+
+    def is_behind(self, now: int) -> bool:
+        return now - self.last_active_at >= min(SESSION_TOUCH_MS, self.idle_ms // 2)
+
+
+# Links that let one person in once: for the first admin, and for whoever has no password, or has lost it.
+
+
+LOGIN_LINK_CREATED, LOGIN_LINK_USED = "login_link.created", "login_link.used"
+LASTS_MS = 10 * 60_000
+
+
+class LoginLink(Struct, frozen=True, kw_only=True):
+    """The secret itself is nowhere; the document is found by its SHA-256, and is gone once it was used."""
+
+    account: str
+    created_at: int
+    expires_at: int
+
+    def is_good(self, now: int) -> bool:
+        return now < self.expires_at
+
+
+def link_address(base_url: str, secret: str) -> str:
+    """What to open in a browser. The secret stands behind #, which no browser sends and no server writes down: the
+    page hands it in by itself."""
+    return f"{base_url}/login#{secret}"
+
+
+# How often an account may ask, by what it asks for.
+
+
+class RateClass(StrEnum):
+    """Classes of requests that are counted apart."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    READ = auto()
+    WRITE = auto()
+    VOTE = auto()
+    LOGIN = auto()
+    CONFIRM = auto()  # the password once more: who tries one from outside must not keep out who is in
+
+
+Rate = tuple[int, int]  # so many in so many milliseconds
+
+RATES: Mapping[RateClass, Rate] = {
+    RateClass.READ: (6_000, 60_000),
+    RateClass.WRITE: (3_000, 60_000),
+    RateClass.VOTE: (60, 60_000),
+    RateClass.LOGIN: (10, 60_000),
+    RateClass.CONFIRM: (10, 60_000),
+}
+
+
+SYSTEM = "system"  # the source of tasks that serve others, and the actor where a policy decides
+
+
+USER_ADDED, USER_CHANGED = "user.added", "user.changed"
+LOCAL = "local"  # the account of whoever asks where nobody is asked who he is; see `ade.server.addresses`
+_LONGEST_ID, _LONGEST_NAME, _MOST_ROLES = 100, 200, 50
+_FORBIDDEN = frozenset("{}:/,\"'`")
+_ROLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,49}")
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """An account. Its id is its login name, which never changes and is never given to anybody else."""
+
+    id: str
+    display_name: str = ""
+    roles: frozenset[str] = frozenset()
+    person: str = ""  # the same for all accounts of one human
+    is_active: bool = True
+    is_human: bool = True
+    owner: str = ""  # of a program: the account of the human who answers for it
+    password: str | None = None  # its hash
+    created_at: int = 0
+    updated_at: int = 0
+
+    def __repr__(self) -> str:
+        return f"User({self.id!r})"  # nothing of the password in a log
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        return permissions_of(self.roles, is_human=self.is_human) if self.is_active else frozenset()
+
+    @property
+    def is_admin(self) -> bool:
+        return self.is_active and self.is_human and Role.ADMIN in self.roles
+
+
+def normal_id(text: str) -> str:
+    """The id that a name stands for, however it is spelled. Raises InvalidAccount."""
+    # Folding can undo what NFKC has done, and the other way round: what this answers must stay as it is.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    normal = unicodedata.normalize("NFKC", folded.casefold())
+    if not 1 <= len(normal) <= _LONGEST_ID or not normal.isprintable():
+        raise InvalidAccount(f"{text[:120]!r} is no account name: use 1 to {_LONGEST_ID} printable characters")
+    if any(char.isspace() or char in _FORBIDDEN for char in normal):
+        raise InvalidAccount(
+            f"{text[:120]!r} is no account name: leave out spaces, quotes, braces, colons, slashes and commas"
+        )
+    return normal
+
+
+def normal_roles(names: Iterable[str]) -> frozenset[str]:
+    """Roles as they are kept. Raises InvalidAccount."""
+    roles = frozenset(unicodedata.normalize("NFKC", name).casefold() for name in names)
+    for role in sorted(roles):
+        if not _ROLE.fullmatch(role):
+            raise InvalidAccount(
+                f"{role[:60]!r} is no role: begin with a letter or digit, then letters, digits, '.', '_' and '-',"
+                " at most 50"
+            )
+    if len(roles) > _MOST_ROLES:
+        raise InvalidAccount(f"an account has at most {_MOST_ROLES} roles, not {len(roles)}")
+    return roles
+
+
+def check_user(user: User) -> None:
+    """Raise InvalidAccount for one that there must not be."""
+    if user.id == SYSTEM:
+        raise InvalidAccount(f"{SYSTEM} is what ADE calls itself in its log; take another name")
+    if len(user.display_name) > _LONGEST_NAME or not user.display_name.isprintable():
+        raise InvalidAccount(f"a display name has at most {_LONGEST_NAME} printable characters")
+    if user.is_human:
+        if user.owner:
+            raise InvalidAccount(f"{user.id} is a person: only programs have an owner")
+        return
+    if not user.owner:
+        raise InvalidAccount(f"{user.id} is a program: say who answers for it, with an owner")
+    if user.password is not None:
+        raise InvalidAccount(f"{user.id} is a program: it has tokens, and no password")
+    if user.roles & ROLES_FOR_PEOPLE:
+        raise InvalidAccount(f"{user.id} is a program: only people are {' and '.join(sorted(ROLES_FOR_PEOPLE))}")
+
+
+def account_of(user: User) -> Account:
+    """What reviews need to know of a user."""
+    return Account(
+        id=user.id,
+        person=user.person,
+        roles=user.roles,
+        is_active=user.is_active,
+        is_human=user.is_human,
+        owner=user.owner,
+    )
+
+
+def directory_of(users: Iterable[User]) -> Directory:
+    return Directory(account_of(user) for user in users)
+
+
+# Access tokens: how programs show whose they are. A token may do at most what its account may do.
+
+
+TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
+USUAL_MS, MAX_TOKEN_MS = 90 * 86_400_000, 366 * 86_400_000
+REVOKED_RETENTION_MS = 30 * 86_400_000  # so long a list shows that it was taken back
+TOKEN_TOUCH_MS = 60_000  # `last_used_at` is at most this much behind
+_LONGEST_LABEL = 100
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """The secret itself is nowhere; the document is found by its SHA-256."""
+
+    id: str
+    account: str
+    scopes: frozenset[Permission]
+    created_at: int
+    expires_at: int
+    label: str = ""  # what it is for
+    last_used_at: int | None = None
+    revoked_at: int | None = None
+
+    def is_good(self, now: int) -> bool:
+        return self.revoked_at is None and now < self.expires_at
+
+    def is_behind(self, now: int) -> bool:
+        """Whether it should be noted that it is in use."""
+        return self.last_used_at is None or now - self.last_used_at >= TOKEN_TOUCH_MS
+
+    @property
+    def kept_until(self) -> int:
+        return self.expires_at if self.revoked_at is None else self.revoked_at + REVOKED_RETENTION_MS
+
+
+def check_token(token: Token, user: User) -> None:
+    """Raise InvalidToken for one that is good for nothing, or for more than its account."""
+    if not token.scopes:
+        raise InvalidToken(f"{user.id} has no permission that a token could have; give it a role first")
+    beyond = token.scopes - user.permissions
+    if beyond:
+        raise InvalidToken(f"{user.id} has not the permission {', '.join(sorted(beyond))}, so no token of it can")
+    if not token.created_at < token.expires_at <= token.created_at + MAX_TOKEN_MS:
+        raise InvalidToken("a token ends in the future, and at most 366 days from now")
+    if len(token.label) > _LONGEST_LABEL or not token.label.isprintable():
+        raise InvalidToken(f"a label has at most {_LONGEST_LABEL} printable characters")
+
+
+# Who asks for something, once it is known who that is.
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """An account as it is now, and by what it was recognised."""
+
+    user: User
+    session: LoginSession | None = None
+    token: Token | None = None
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        """Those of the account now; through a token, of these only the ones it was made for."""
+        return self.user.permissions if self.token is None else self.user.permissions & self.token.scopes
+
+    def require(self, permission: Permission) -> None:
+        """Raise NotPermitted unless the caller has it."""
+        if permission not in self.permissions:
+            through = "" if self.token is None else " through this token"
+            raise NotPermitted(f"{self.user.id} has not the permission {permission}{through}; an admin can give a role")

@@ -1,0 +1,400 @@
+"""Login sessions: opened by password or link, over when unused for long, after a day, or when somebody says so."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+
+from ade.accounts.model import (
+    IDLE_MS,
+    LASTS_MS,
+    LOCAL,
+    LOGIN_LINK_CREATED,
+    LOGIN_LINK_USED,
+    MAX_SESSION_MS,
+    RATES,
+    SESSION_CONFIRMED,
+    SESSION_OPENED,
+    AccountExists,
+    Caller,
+    InvalidAccount,
+    LoginLink,
+    LoginSession,
+    NotAuthenticated,
+    Rate,
+    RateClass,
+    Role,
+    User,
+    normal_id,
+)
+from ade.accounts.passwords import USUAL, HashCost, matches
+from ade.accounts.users import (
+    LINKS,
+    SESSIONS,
+    USERS,
+    add_user,
+    find,
+    fingerprint,
+    list_users,
+    new_secret,
+    of_account,
+    of_sessions,
+    set_password,
+    take,
+)
+from ade.approvals.errors import ReauthenticationNeeded
+from ade.errors import StaleWrite
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.stores.repository import StoredRecord, decided
+from ade.stores.resource_ports import DocumentWrite
+
+# Whether somebody is who he says: nobody learns from the answer, or from its time, which names exist.
+
+
+_NO_NAME = "?"  # what no account can be called is counted together
+
+
+async def check_password(
+    stores: Stores,
+    name: str,
+    password: str,
+    rates: Mapping[RateClass, Rate] = RATES,
+    *,
+    asking: RateClass = RateClass.LOGIN,
+) -> StoredRecord[User]:
+    """The account, as it was when its password was compared. `asking` says as what the try counts.
+
+    Raises NotAuthenticated and TooManyRequests."""
+    try:
+        account = normal_id(name)
+    except InvalidAccount:
+        account = _NO_NAME
+    await take(stores, account, asking, rates)
+    kept = await USERS.get(stores, account)
+    known = None if kept is None or not kept.record.is_active else kept.record.password
+    if not await matches(password, known) or kept is None:
+        raise NotAuthenticated("the name or the password is wrong, or the account is deactivated")
+    return kept
+
+
+_LONGEST_IP, _LONGEST_AGENT = 100, 300
+
+
+class SignInConditions(Struct, frozen=True, kw_only=True):
+    """How somebody signs in: from where, and for how long that is to count."""
+
+    ip: str = ""
+    user_agent: str = ""
+    idle_ms: int = IDLE_MS
+    lasts_ms: int = MAX_SESSION_MS
+
+
+class SessionWrite(NamedTuple):
+    """To be written together."""
+
+    writes: Sequence[DocumentWrite]
+    events: Sequence[Event]
+
+
+async def sign_in(
+    stores: Stores,
+    name: str,
+    password: str,
+    *,
+    ip: str = "",
+    user_agent: str = "",
+    idle_ms: int = IDLE_MS,
+    lasts_ms: int = MAX_SESSION_MS,
+    rates: Mapping[RateClass, Rate] = RATES,
+) -> tuple[str, LoginSession]:
+    """The secret for the browser, and the session. Raises NotAuthenticated and TooManyRequests."""
+    first = await check_password(stores, name, password, rates)
+    manner = SignInConditions(ip=ip, user_agent=user_agent, idle_ms=idle_ms, lasts_ms=lasts_ms)
+    return await open_session(stores, first.record, manner)
+
+
+async def open_session(stores: Stores, user: User, manner: SignInConditions) -> tuple[str, LoginSession]:
+    """For an account that has just shown its password, as it was then. Raises NotAuthenticated.
+
+    The account is written unchanged with the session: a password that is changed meanwhile opens nothing any more.
+    """
+    now = stores.clock.now()
+    secret, session = new_session(user.id, manner, now=now, reauthenticated_at=now)
+
+    async def step() -> None:
+        kept = await find(stores, user.id)
+        if not kept.record.is_active or kept.record.password != user.password:
+            raise NotAuthenticated("the password was changed, or the account deactivated, at this moment")
+        opening = opened(session, kept)
+        await stores.documents.write(opening.writes, opening.events)
+
+    await decided(step)
+    return secret, session
+
+
+def new_session(
+    account: str, manner: SignInConditions, *, now: int, reauthenticated_at: int
+) -> tuple[str, LoginSession]:
+    """The secret, which only the browser keeps, and the session that is found by it."""
+    secret = new_secret()
+    session = LoginSession(
+        id=fingerprint(secret),
+        account=account,
+        created_at=now,
+        last_active_at=now,
+        reauthenticated_at=reauthenticated_at,
+        idle_ms=manner.idle_ms,
+        lasts_ms=manner.lasts_ms,
+        ip=manner.ip[:_LONGEST_IP],
+        user_agent=manner.user_agent[:_LONGEST_AGENT],
+    )
+    return secret, session
+
+
+def opened(session: LoginSession, kept: StoredRecord[User]) -> SessionWrite:
+    """What to write when a session begins: it, and its account unchanged, so that nothing happens to that unseen."""
+    unchanged = USERS.put(kept.record.id, kept.record, seen=kept.version)
+    event = _event(SESSION_OPENED, session, session.created_at)
+    return SessionWrite([unchanged, SESSIONS.put(session.id, session, seen=0)], [event])
+
+
+async def use_session(stores: Stores, secret: str) -> Caller:
+    """Who this is, with the roles of this moment. Raises NotAuthenticated."""
+    kept, user = await _live(stores, fingerprint(secret))
+    session, now = kept.record, stores.clock.now()
+    if session.is_behind(now):
+        session = structs.replace(session, last_active_at=now)
+        with suppress(StaleWrite):  # somebody else has noted it, or has just ended it
+            put = SESSIONS.put(session.id, session, seen=kept.version)
+            await stores.documents.write([structs.replace(put, is_quiet=True)])  # it changes nothing for anybody
+    return Caller(user=user, session=session)
+
+
+async def reauthenticate(
+    stores: Stores, secret: str, password: str, rates: Mapping[RateClass, Rate] = RATES
+) -> LoginSession:
+    """The password once more, for what needs a fresh one. Raises NotAuthenticated and TooManyRequests."""
+    return await confirm(stores, fingerprint(secret), password, rates)
+
+
+async def confirm(
+    stores: Stores, session_id: str, password: str, rates: Mapping[RateClass, Rate] = RATES
+) -> LoginSession:
+    """The same for a session that was recognised before."""
+    kept, _ = await _live(stores, session_id)
+    await check_password(stores, kept.record.account, password, rates, asking=RateClass.CONFIRM)
+
+    async def step() -> LoginSession:
+        seen, _ = await _live(stores, session_id)
+        now = stores.clock.now()
+        session = structs.replace(seen.record, last_active_at=now, reauthenticated_at=now)
+        put = SESSIONS.put(session.id, session, seen=seen.version)
+        await stores.documents.write([put], [_event(SESSION_CONFIRMED, session, now)])
+        return session
+
+    return await decided(step)
+
+
+async def list_sessions(stores: Stores, account: str | None = None) -> list[LoginSession]:
+    """Those that are live, of one account if asked; the oldest first."""
+    sessions = [kept.record for kept in (await SESSIONS.all(stores)).values()]
+    wanted = [session for session in sessions if account in (None, session.account)]
+    return sorted(wanted, key=lambda session: session.created_at)
+
+
+async def end_session(stores: Stores, secret: str) -> None:
+    """Sign out. A session that is over already stays so."""
+    await end(stores, fingerprint(secret))
+
+
+async def end(stores: Stores, session_id: str) -> None:
+    """The same for a session that was recognised before."""
+    kept = await SESSIONS.get(stores, session_id)
+    if kept is not None:
+        account = kept.record.account
+        ending = of_sessions([kept.record], account, "signed out", now=stores.clock.now(), actor=account)
+        await stores.documents.write(ending.writes, ending.events)
+
+
+async def end_all(stores: Stores, account: str, *, actor: str | None = None) -> int:
+    """End every session of an account; answers how many. Raises UnknownAccount."""
+
+    async def step() -> int:
+        kept = await find(stores, account)
+        ending = await of_account(stores, kept.record.id, "all sessions ended", actor=actor)
+        if ending.writes:  # with the account, so that none is opened at the same time unseen
+            unchanged = USERS.put(kept.record.id, kept.record, seen=kept.version)
+            await stores.documents.write([unchanged, *ending.writes], ending.events)
+        return ending.sessions
+
+    return await decided(step)
+
+
+async def _live(stores: Stores, session_id: str) -> tuple[StoredRecord[LoginSession], User]:
+    kept = await SESSIONS.get(stores, session_id)
+    if kept is not None and kept.record.is_live(stores.clock.now()):
+        user = await USERS.get(stores, kept.record.account)
+        if user is not None and user.record.is_active:
+            return kept, user.record
+    raise NotAuthenticated("the session is over; sign in again")
+
+
+def _event(kind: str, session: LoginSession, now: int) -> Event:
+    payload: dict[str, object] = {"account": session.account, "session": session.short_id}
+    if session.ip:
+        payload["ip"] = session.ip
+    return Event(type=kind, at=now, actor=session.account, payload=payload)
+
+
+# One-time login links: made by the console or an admin, good for ten minutes, and used once.
+#
+# Whoever comes through a link has a session like any other. Whether that counts as having just shown who he is
+# depends on the account: one without a password has no other way, so it counts, and he can give himself a password
+# with it; one with a password must give that first, because whoever may make links could otherwise approve in the
+# name of others.
+
+
+FIRST_ADMIN = "admin"
+
+
+class CreatedLink(NamedTuple):
+    """`secret` is seen this once."""
+
+    secret: str
+    link: LoginLink
+
+
+async def create_link(
+    stores: Stores, account: str, *, actor: str | None = None, lasts_ms: int = LASTS_MS
+) -> CreatedLink:
+    """For an active person. Earlier links of the account stay good until they end.
+
+    The account is written unchanged with it, so that none is made while the account is deactivated.
+    Raises UnknownAccount and InvalidAccount.
+    """
+    secret = new_secret()
+
+    async def step() -> LoginLink:
+        kept, now = await find(stores, account), stores.clock.now()
+        user = kept.record
+        if not user.is_human:
+            raise InvalidAccount(f"{user.id} is a program: it has tokens, and nobody signs in as it")
+        if not user.is_active:
+            raise InvalidAccount(f"{user.id} is deactivated, so no link would let anybody in; activate it first")
+        link = LoginLink(account=user.id, created_at=now, expires_at=now + lasts_ms)
+        payload: dict[str, object] = {"account": user.id, "expires_at": link.expires_at}
+        event = Event(type=LOGIN_LINK_CREATED, at=now, actor=actor, payload=payload)
+        writes = [USERS.put(user.id, user, seen=kept.version), LINKS.put(fingerprint(secret), link, seen=0)]
+        await stores.documents.write(writes, [event])
+        return link
+
+    return CreatedLink(secret, await decided(step))
+
+
+async def use_link(stores: Stores, secret: str, manner: SignInConditions) -> tuple[str, LoginSession]:
+    """The secret for the browser, and the session. The link is gone with it: of two uses at once one is refused.
+
+    Raises NotAuthenticated.
+    """
+    place = fingerprint(secret)
+
+    async def step() -> tuple[str, LoginSession]:
+        link, user, now = await LINKS.get(stores, place), None, stores.clock.now()
+        if link is not None and link.record.is_good(now):
+            user = await USERS.get(stores, link.record.account)
+        if link is None or user is None or not user.record.is_active:
+            raise NotAuthenticated("the link is unknown, was used already, or is too old; ask for another one")
+        fresh_at = now if user.record.password is None else 0
+        own, session = new_session(user.record.id, manner, now=now, reauthenticated_at=fresh_at)
+        opening = opened(session, user)
+        removal = structs.replace(LINKS.remove(place), seen=link.version)
+        await stores.documents.write([removal, *opening.writes], [_used(session, now), *opening.events])
+        return own, session
+
+    return await decided(step)
+
+
+def _used(session: LoginSession, now: int) -> Event:
+    payload: dict[str, object] = {"account": session.account, "session": session.short_id}
+    if session.ip:
+        payload["ip"] = session.ip
+    return Event(type=LOGIN_LINK_USED, at=now, actor=session.account, payload=payload)
+
+
+async def first_admin(stores: Stores) -> CreatedLink | None:
+    """On the first start: the account `admin`, without a password, and a link for it. None once there is any account;
+    then `ade users login-link NAME` makes a link."""
+    if any(user.id != LOCAL for user in await list_users(stores)):
+        return None
+    with suppress(AccountExists):  # another server starts at the same time, and its console shows the link
+        await add_user(stores, User(id=FIRST_ADMIN, roles=frozenset({Role.ADMIN})))
+        return await create_link(stores, FIRST_ADMIN)
+    return None
+
+
+async def local_operator(stores: Stores) -> User:
+    """The account of whoever asks where `http.auth` is off, made when first needed.
+
+    Raises InvalidAccount if somebody else has this name, or if it was switched off.
+    """
+    known: StoredRecord[User] | None = await USERS.get(stores, LOCAL)
+    if known is None:
+        with suppress(AccountExists):
+            about = "whoever uses this machine"
+            return await add_user(stores, User(id=LOCAL, display_name=about, roles=frozenset({Role.ADMIN})))
+        known = await find(stores, LOCAL)
+    if not known.record.is_admin:
+        raise InvalidAccount(
+            f"http.auth is off, but the account {LOCAL} is no active admin; make it one again, or set http.auth to"
+            " required"
+        )
+    return known.record
+
+
+# One's own password, changed by oneself: with the old one, or fresh from a login link where there is none yet.
+
+
+async def change_own_password(
+    stores: Stores,
+    secret: str,
+    new: str,
+    *,
+    old: str | None = None,
+    cost: HashCost = USUAL,
+    rates: Mapping[RateClass, Rate] = RATES,
+) -> tuple[str, LoginSession]:
+    """All sessions of the account end, and this one goes on under a new secret: the answer.
+
+    An account without a password takes a session that is not older than five minutes, as a login link gives.
+    Raises NotAuthenticated, TooManyRequests, ReauthenticationNeeded and WeakPassword.
+    """
+    return await change_password_of(stores, await use_session(stores, secret), new, old=old, cost=cost, rates=rates)
+
+
+async def change_password_of(
+    stores: Stores,
+    caller: Caller,
+    new: str,
+    *,
+    old: str | None = None,
+    cost: HashCost = USUAL,
+    rates: Mapping[RateClass, Rate] = RATES,
+) -> tuple[str, LoginSession]:
+    """The same for somebody who was recognised before."""
+    user, session = caller.user, caller.session
+    if session is None:
+        raise NotAuthenticated("this takes a login session; a token is not enough")
+    if user.password is not None:
+        await check_password(stores, user.id, old or "", rates, asking=RateClass.CONFIRM)
+    elif not session.is_fresh(stores.clock.now()):
+        raise ReauthenticationNeeded(
+            "the first password takes a login within the last five minutes: come through a new login link",
+            advice="`ade users login-link NAME` makes one",
+        )
+    changed = await set_password(stores, user.id, new, actor=user.id, cost=cost)
+    manner = SignInConditions(
+        ip=session.ip, user_agent=session.user_agent, idle_ms=session.idle_ms, lasts_ms=session.lasts_ms
+    )
+    return await open_session(stores, changed, manner)

@@ -1,0 +1,126 @@
+"""Access tokens: made once, shown once, looked up by their hash, and taken back at any time."""
+
+import os
+from contextlib import suppress
+
+from msgspec import structs
+
+from ade.accounts.model import (
+    TOKEN_CREATED,
+    USUAL_MS,
+    Caller,
+    InvalidToken,
+    NotAuthenticated,
+    Permission,
+    Token,
+    UnknownToken,
+    User,
+    check_token,
+)
+from ade.accounts.users import TOKENS, USERS, find, fingerprint, new_secret, of_token
+from ade.errors import StaleWrite
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.stores.repository import decided
+from ade.tasks.identifiers import uuid7
+
+PREFIX = "ade_"  # so that people and scanners know one when they see it
+
+
+async def create_token(
+    stores: Stores,
+    account: str,
+    *,
+    scopes: frozenset[Permission] | None = None,
+    lasts_ms: int = USUAL_MS,
+    label: str = "",
+    actor: str | None = None,
+) -> tuple[str, Token]:
+    """The secret, which nobody sees again, and the record. Without scopes: all that the account may do now.
+
+    The account is written unchanged with the token, so that none is made while the account is deactivated.
+    Raises UnknownAccount and InvalidToken.
+    """
+    secret = new_secret(PREFIX)
+
+    async def step() -> Token:
+        kept, now = await find(stores, account), stores.clock.now()
+        user = kept.record
+        if not user.is_active:
+            raise InvalidToken(f"{user.id} is deactivated, so no token of it is good for anything")
+        token = Token(
+            id=uuid7(now, os.urandom(10)),
+            account=user.id,
+            scopes=user.permissions if scopes is None else scopes,
+            created_at=now,
+            expires_at=now + lasts_ms,
+            label=label,
+        )
+        check_token(token, user)
+        writes = [USERS.put(user.id, user, seen=kept.version), TOKENS.put(fingerprint(secret), token, seen=0)]
+        await stores.documents.write(writes, [_created(token, actor)])
+        return token
+
+    return secret, await decided(step)
+
+
+def _created(token: Token, actor: str | None) -> Event:
+    payload: dict[str, object] = {
+        "account": token.account,
+        "token": token.id,
+        "scopes": sorted(token.scopes),
+        "expires_at": token.expires_at,
+    }
+    return Event(type=TOKEN_CREATED, at=token.created_at, actor=actor, payload=payload)
+
+
+async def use_token(stores: Stores, secret: str) -> Caller:
+    """Whose token this is, with what both it and its account may do now. Raises NotAuthenticated."""
+    found = fingerprint(secret)
+    kept, now = await TOKENS.get(stores, found), stores.clock.now()
+    if kept is None or not kept.record.is_good(now):
+        raise NotAuthenticated("the token is unknown, revoked or too old")
+    user = await USERS.get(stores, kept.record.account)
+    if user is None or not user.record.is_active:
+        raise NotAuthenticated("the account of this token is deactivated")
+    await _check_owner(stores, user.record)
+    token = kept.record
+    if token.is_behind(now):
+        token = structs.replace(token, last_used_at=now)
+        with suppress(StaleWrite):  # somebody else has noted it, or has just revoked it
+            put = TOKENS.put(found, token, seen=kept.version)
+            await stores.documents.write([structs.replace(put, is_quiet=True)])  # it changes nothing for anybody
+    return Caller(user=user.record, token=token)
+
+
+async def _check_owner(stores: Stores, user: User) -> None:
+    """A program works for a person, and only while that person may work."""
+    if not user.owner:
+        return
+    owner = await USERS.get(stores, user.owner)
+    if owner is None or not owner.record.is_active:
+        raise NotAuthenticated("the account of this token is a program, and its owner is deactivated")
+
+
+async def revoke_token(stores: Stores, token_id: str, *, reason: str = "revoked", actor: str | None = None) -> Token:
+    """From now on it is refused; revoking it again changes nothing. Raises UnknownToken."""
+
+    async def step() -> Token:
+        known = [pair for pair in (await TOKENS.all(stores)).items() if pair[1].record.id == token_id]
+        if not known:
+            raise UnknownToken(f"no access token {token_id[:60]!r} exists", advice=UnknownToken.usual_advice)
+        [(found, kept)] = known
+        if kept.record.revoked_at is not None:
+            return kept.record
+        now = stores.clock.now()
+        ending = of_token(found, kept, reason, now=now, actor=actor)
+        await stores.documents.write(ending.writes, ending.events)
+        return structs.replace(kept.record, revoked_at=now)
+
+    return await decided(step)
+
+
+async def list_tokens(stores: Stores, account: str | None = None) -> list[Token]:
+    """Those that are good or were revoked lately, of one account if asked; the oldest first."""
+    tokens = [kept.record for kept in (await TOKENS.all(stores)).values()]
+    return sorted((token for token in tokens if account in (None, token.account)), key=lambda token: token.id)

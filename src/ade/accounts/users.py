@@ -1,0 +1,302 @@
+"""Accounts: made, changed and switched off. They are never removed, so that no name gets a second owner."""
+
+import hashlib
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from ade.accounts.model import (
+    RATES,
+    SESSION_ENDED,
+    TOKEN_REVOKED,
+    USER_ADDED,
+    USER_CHANGED,
+    AccountExists,
+    Directory,
+    InvalidAccount,
+    LastAdmin,
+    LoginLink,
+    LoginSession,
+    Permission,
+    Rate,
+    RateClass,
+    Token,
+    TooManyRequests,
+    UnknownAccount,
+    User,
+    check_user,
+    directory_of,
+    normal_id,
+    normal_roles,
+)
+from ade.accounts.passwords import USUAL, HashCost, check_strength, hashed
+from ade.errors import NotPermitted, StaleWrite
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.stores.repository import Repository, StoredRecord, decided
+from ade.stores.resource_ports import DocumentWrite
+
+# No account asks more often than it may.
+
+
+async def take(stores: Stores, account: str, asking: RateClass, rates: Mapping[RateClass, Rate] = RATES) -> None:
+    """Count one request. Raises TooManyRequests, and then it was not counted."""
+    count, period_ms = rates[asking]
+    wait_ms = await stores.documents.take_rate(f"{asking}:{account}", count, period_ms)
+    if wait_ms:
+        seconds = wait_ms / 1000
+        raise TooManyRequests(
+            f"{account} may do this {count} times in {period_ms // 1000} s ({asking}); try again in {seconds:.1f} s",
+            retry_after=seconds,
+        )
+
+
+# Where the records of the directory are kept. Tokens, sessions and links are found by the hash of their secret.
+
+
+USERS = Repository("user", User)
+TOKENS = Repository("token", Token, lambda token: token.kept_until)
+SESSIONS = Repository("session", LoginSession, lambda session: session.ends_at)
+LINKS = Repository("login_link", LoginLink, lambda link: link.expires_at)
+
+
+# The end of access: what is written and told when sessions end and tokens are revoked. Links end with sessions.
+
+
+class AccessRevocation(NamedTuple):
+    """To be written together with the change it follows from."""
+
+    writes: Sequence[DocumentWrite] = ()
+    events: Sequence[Event] = ()
+    sessions: int = 0  # how many of them end
+
+
+async def of_account(
+    stores: Stores, account: str, reason: str, *, actor: str | None = None, tokens: bool = False
+) -> AccessRevocation:
+    """All sessions and login links of an account, and all its tokens if asked."""
+    now = stores.clock.now()
+    sessions = [kept.record for kept in (await SESSIONS.all(stores)).values() if kept.record.account == account]
+    links = [LINKS.remove(each) for each, kept in (await LINKS.all(stores)).items() if kept.record.account == account]
+    ended = of_sessions(sessions, account, reason, now=now, actor=actor)
+    ending = ended._replace(writes=[*ended.writes, *links])
+    if not tokens:
+        return ending
+    good = [
+        of_token(found, kept, reason, now=now, actor=actor)
+        for found, kept in (await TOKENS.all(stores)).items()
+        if kept.record.account == account and kept.record.is_good(now)
+    ]
+    return AccessRevocation(
+        [*ending.writes, *(write for each in good for write in each.writes)],
+        [*ending.events, *(event for each in good for event in each.events)],
+        ending.sessions,
+    )
+
+
+def of_sessions(
+    sessions: Sequence[LoginSession], account: str, reason: str, *, now: int, actor: str | None
+) -> AccessRevocation:
+    if not sessions:
+        return AccessRevocation()
+    payload: dict[str, object] = {
+        "account": account,
+        "sessions": [session.short_id for session in sessions],
+        "reason": reason,
+    }
+    event = Event(type=SESSION_ENDED, at=now, actor=actor, payload=payload)
+    return AccessRevocation([SESSIONS.remove(session.id) for session in sessions], [event], len(sessions))
+
+
+def of_token(found: str, kept: StoredRecord[Token], reason: str, *, now: int, actor: str | None) -> AccessRevocation:
+    token = structs.replace(kept.record, revoked_at=now)
+    payload: dict[str, object] = {"account": token.account, "token": token.id, "reason": reason}
+    event = Event(type=TOKEN_REVOKED, at=now, actor=actor, payload=payload)
+    return AccessRevocation([TOKENS.put(found, token, seen=kept.version)], [event])
+
+
+class UserChanges(Struct, frozen=True, kw_only=True):
+    """What shall be different; all else stays."""
+
+    display_name: str | UnsetType = UNSET
+    roles: frozenset[str] | UnsetType = UNSET  # all of them
+    more_roles: frozenset[str] = frozenset()
+    fewer_roles: frozenset[str] = frozenset()
+    person: str | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    is_active: bool | UnsetType = UNSET
+
+
+async def add_user(
+    stores: Stores, user: User, *, password: str | None = None, actor: str | None = None, cost: HashCost = USUAL
+) -> User:
+    """Raises InvalidAccount, WeakPassword, AccountExists, and UnknownAccount for an owner that does not exist."""
+    now = stores.clock.now()
+    new = structs.replace(
+        user,
+        id=normal_id(user.id),
+        roles=normal_roles(user.roles),
+        person=user.person and normal_id(user.person),
+        owner=user.owner and normal_id(user.owner),
+        password=await _hash_of(password, cost),
+        created_at=now,
+        updated_at=now,
+    )
+    check_user(new)
+    await _check_owner(stores, new)
+    payload: dict[str, object] = {"account": new.id, "roles": sorted(new.roles), "is_human": new.is_human}
+    if new.owner:
+        payload["owner"] = new.owner
+    event = Event(type=USER_ADDED, at=now, actor=actor, payload=payload)
+    try:
+        await stores.documents.write([USERS.put(new.id, new, seen=0)], [event])
+    except StaleWrite:
+        raise AccountExists(
+            f"there is an account {new.id} already, perhaps a deactivated one; names are never given to somebody else"
+        ) from None
+    return new
+
+
+async def get_user(stores: Stores, account: str) -> User:
+    """Raises UnknownAccount."""
+    return (await find(stores, account)).record
+
+
+async def list_users(stores: Stores) -> list[User]:
+    return [kept.record for kept in (await USERS.all(stores)).values()]
+
+
+async def load_directory(stores: Stores) -> Directory:
+    """Everybody as they are now, in one read."""
+    return directory_of(await list_users(stores))
+
+
+async def find(stores: Stores, account: str) -> StoredRecord[User]:
+    """The account under any spelling of its name. Raises UnknownAccount."""
+    kept = await USERS.get(stores, normal_id(account))
+    if kept is None:
+        raise UnknownAccount(f"no account {account[:100]!r} exists", advice=UnknownAccount.usual_advice)
+    return kept
+
+
+async def change_user(
+    stores: Stores, account: str, changes: UserChanges, *, actor: str | None = None, seen: int | None = None
+) -> User:
+    """Whoever is deactivated loses all sessions and tokens in the same write. `seen` is the version that is meant.
+
+    Raises UnknownAccount, InvalidAccount, LastAdmin, and StaleWrite when there is another version by now.
+    """
+
+    async def step() -> User:
+        kept = await find(stores, account)
+        if seen not in (None, kept.version):
+            raise StaleWrite(f"the account {kept.record.id} was changed since; look at it again")
+        return await _write(stores, kept, changed(kept.record, changes), actor)
+
+    return await decided(step)
+
+
+def changed(user: User, changes: UserChanges) -> User:
+    """The account as it is to be. Raises InvalidAccount."""
+    roles = user.roles if changes.roles is UNSET else normal_roles(changes.roles)
+    return structs.replace(
+        user,
+        display_name=user.display_name if changes.display_name is UNSET else changes.display_name,
+        roles=normal_roles((roles | normal_roles(changes.more_roles)) - normal_roles(changes.fewer_roles)),
+        person=user.person if changes.person is UNSET else changes.person and normal_id(changes.person),
+        owner=user.owner if changes.owner is UNSET else changes.owner and normal_id(changes.owner),
+        is_active=user.is_active if changes.is_active is UNSET else changes.is_active,
+    )
+
+
+async def set_password(
+    stores: Stores, account: str, password: str | None, *, actor: str | None = None, cost: HashCost = USUAL
+) -> User:
+    """None takes the password away. All sessions end with it. Raises UnknownAccount, InvalidAccount, WeakPassword."""
+    await find(stores, account)  # before the work is done
+    text = await _hash_of(password, cost)
+
+    async def step() -> User:
+        kept = await find(stores, account)
+        return await _write(stores, kept, structs.replace(kept.record, password=text), actor)
+
+    return await decided(step)
+
+
+async def _hash_of(password: str | None, cost: HashCost) -> str | None:
+    if password is None:
+        return None
+    check_strength(password)
+    return await hashed(password, cost)
+
+
+async def _write(stores: Stores, kept: StoredRecord[User], after: User, actor: str | None) -> User:
+    before, now = kept.record, stores.clock.now()
+    fields = [name for name in User.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+    if not fields:
+        return before
+    check_user(after)
+    if "owner" in fields:
+        await _check_owner(stores, after)
+    after = structs.replace(after, updated_at=now)
+    payload: dict[str, object] = {"account": after.id, "fields": fields}
+    if "roles" in fields:
+        payload |= {"roles": sorted(after.roles), "roles_before": sorted(before.roles)}
+    if "is_active" in fields:
+        payload["is_active"] = after.is_active
+    event = Event(type=USER_CHANGED, at=now, actor=actor, payload=payload)
+    ending = await _ending(stores, before, after, actor)
+    writes = [USERS.put(after.id, after, seen=kept.version), *await _witness(stores, before, after), *ending.writes]
+    await stores.documents.write(writes, [event, *ending.events])
+    return after
+
+
+async def _ending(stores: Stores, before: User, after: User, actor: str | None) -> AccessRevocation:
+    """What is over for the account with this change."""
+    if before.is_active and not after.is_active:
+        return await of_account(stores, after.id, "account deactivated", actor=actor, tokens=True)
+    if before.password != after.password:
+        return await of_account(stores, after.id, "password changed", actor=actor)
+    return AccessRevocation()
+
+
+async def _witness(stores: Stores, before: User, after: User) -> list[DocumentWrite]:
+    """Another admin, written unchanged when one is lost: of two that are taken away at once, one write fails."""
+    if not before.is_admin or after.is_admin:
+        return []
+    for account, kept in (await USERS.all(stores)).items():
+        if account != after.id and kept.record.is_admin:
+            return [USERS.put(account, kept.record, seen=kept.version)]
+    raise LastAdmin(f"{after.id} is the last active admin; make somebody else an admin first")
+
+
+async def _check_owner(stores: Stores, user: User) -> None:
+    if not user.owner:
+        return
+    owner = (await find(stores, user.owner)).record
+    if not owner.is_human or not owner.is_active:
+        raise InvalidAccount(f"{owner.id} cannot answer for {user.id}: the owner of a program is an active person")
+
+
+async def permitted(stores: Stores, actor: str, permission: Permission, what: str) -> None:
+    """Raises NotPermitted, UnknownAccount."""
+    if permission not in (await get_user(stores, actor)).permissions:
+        raise NotPermitted(f"{actor} may not {what}: no role of it gives the permission {permission}")
+
+
+# Secrets that are shown once, and of which only the hash is kept.
+
+
+_BYTES = 32  # too many to be guessed, so one quick hash is enough
+
+
+def new_secret(prefix: str = "") -> str:
+    return prefix + urlsafe_b64encode(os.urandom(_BYTES)).rstrip(b"=").decode()
+
+
+def fingerprint(secret: str) -> str:
+    """What a secret is found by. Whoever sees it, or how long a search took, knows nothing about the secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

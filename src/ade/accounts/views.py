@@ -1,0 +1,134 @@
+"""Accounts and how they are signed in, as they are shown. Secrets are in what was just made, and nowhere else."""
+
+from msgspec import Struct
+
+from ade.accounts.model import Caller, LoginSession, Permission, Token, User
+from ade.server.wire_format import mark_private
+
+
+class UserView(Struct, frozen=True, kw_only=True):
+    """All about an account but the hash of its password."""
+
+    id: str
+    display_name: str
+    roles: list[str]
+    permissions: list[Permission]
+    is_active: bool
+    is_human: bool
+    has_password: bool
+    created_at: int
+    updated_at: int
+    person: str | None = None  # another account of the same human
+    owner: str | None = None  # of a program: who answers for it
+
+
+class SessionView(Struct, frozen=True, kw_only=True):
+    """`id` is enough to tell sessions apart, and of no other use."""
+
+    id: str
+    account: str
+    created_at: int
+    last_active_at: int
+    idle_ends_at: int  # unless it is used before
+    expires_at: int  # however much it is used
+    confirmed_at: int | None = None  # when the password was given last
+    ip: str | None = None
+    user_agent: str | None = None
+    is_current: bool = False
+
+
+class CurrentAccount(Struct, frozen=True, kw_only=True):
+    """Who one is. `permissions` are those of this way to ask: a token may have fewer than its account."""
+
+    user: UserView
+    permissions: list[Permission]
+    session: SessionView | None = None
+    token: Token | None = None
+
+
+class EndedSessions(Struct, frozen=True, kw_only=True):
+    account: str
+    ended: int  # how many there were
+
+
+class CreatedLoginLink(Struct, frozen=True, kw_only=True):
+    """`secret` is seen this once; the page /login takes it behind #."""
+
+    account: str
+    secret: str
+    expires_at: int
+
+    def __repr__(self) -> str:
+        return f"CreatedLoginLink({self.account!r})"  # no secret in a log
+
+
+class CreatedToken(Struct, frozen=True, kw_only=True):
+    """`secret` is seen this once."""
+
+    id: str
+    account: str
+    scopes: frozenset[Permission]
+    created_at: int
+    expires_at: int
+    secret: str
+    label: str = ""
+
+    def __repr__(self) -> str:
+        return f"CreatedToken({self.id!r})"  # no secret in a log
+
+
+class SignedIn(Struct, frozen=True, kw_only=True):
+    account: str
+    display_name: str
+    roles: list[str]
+    permissions: list[Permission]
+    has_password: bool
+    session: SessionView
+    secret: str = ""  # for the cookie alone
+
+    def __repr__(self) -> str:
+        return f"SignedIn({self.account!r})"  # no secret in a log
+
+
+mark_private(SignedIn, "secret")  # here, so that no form of it on the wire is made before
+
+
+def view_user(user: User) -> UserView:
+    return UserView(
+        id=user.id,
+        display_name=user.display_name,
+        roles=sorted(user.roles),
+        permissions=sorted(user.permissions),
+        is_active=user.is_active,
+        is_human=user.is_human,
+        has_password=user.password is not None,
+        created_at=user.created_at,
+        updated_at=user.updated_at,
+        person=user.person or None,
+        owner=user.owner or None,
+    )
+
+
+def view_session(session: LoginSession, current: LoginSession | None = None) -> SessionView:
+    return SessionView(
+        id=session.short_id,
+        account=session.account,
+        created_at=session.created_at,
+        last_active_at=session.last_active_at,
+        idle_ends_at=session.ends_at,
+        expires_at=session.created_at + session.lasts_ms,
+        confirmed_at=session.reauthenticated_at or None,
+        ip=session.ip or None,
+        user_agent=session.user_agent or None,
+        is_current=current is not None and current.id == session.id,
+    )
+
+
+def view_me(caller: Caller) -> CurrentAccount:
+    token = caller.token
+    return CurrentAccount(
+        user=view_user(caller.user),
+        permissions=sorted(caller.permissions),
+        session=None if caller.session is None else view_session(caller.session, caller.session),
+        token=token if token is not None and token.id else None,  # nobody has one where nobody is asked who he is
+    )

@@ -1,0 +1,166 @@
+"""Agents: who they are, how much they may do at once, and which of them are at work.
+
+An agent is an account's own if it has its name, or begins with its name and a slash.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from ade.agents import registry
+from ade.agents.model import DESCRIPTION, MOST_TASKS, Agent, AgentStatus, is_agent_id
+from ade.agents.views import AgentView, Subagent, SubagentStatus, view_agents
+from ade.agents.views import get_subagent as find_subagent
+from ade.agents.views import list_subagents as find_subagents
+from ade.errors import InvalidAgent, UnknownTask
+from ade.server.operations import RequestContext, Services, check_own, cut, page, position
+from ade.server.pagination import Page
+from ade.server.request_types import AgentType, Capability, Form, PageSize
+from ade.server.routing import RouteAccess
+from ade.tasks.identifiers import is_task_id
+from ade.tasks.model import MOST_CAPABILITIES
+
+# What is said about agents, and about those at work.
+
+
+MaxTasks = Annotated[int, Meta(ge=1, le=MOST_TASKS)]
+
+
+class ListAgents(Form):
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class RegisterAgent(Form):
+    """What is not said stays as it is known; an empty text or list takes away what was known."""
+
+    max_tasks: MaxTasks  # tasks it may have at once, in all its workers together
+    type: AgentType | None = None
+    capabilities: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES)] | None = None
+
+
+class SetCapacity(Form):
+    max_tasks: MaxTasks
+
+
+class ListSubagents(Form):
+    """The newest first, and no more than a thousand."""
+
+    parent: str | None = None
+    status: Literal["pending", "running", "completed", "error"] | None = None
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+MOST_AGENTS = 1_000  # that an account registers itself
+_MOST_SUBAGENTS = 1_000
+
+
+async def list_agents(office: Services, asked: RequestContext, query: ListAgents) -> Page[AgentView]:
+    return cut("agents", query, await view_agents(office.stores))
+
+
+async def get_agent(office: Services, asked: RequestContext, agent_id: str) -> AgentView:
+    known = {agent.id: agent for agent in await view_agents(office.stores)}
+    if agent_id not in known:
+        raise registry.unknown(agent_id, known)
+    return known[agent_id]
+
+
+async def register_agent(office: Services, asked: RequestContext, agent_id: str, body: RegisterAgent) -> Agent:
+    """Who may register only his own may not change how much it may do: that is set when it is first known."""
+    max_tasks = body.max_tasks
+    if asked.access is RouteAccess.OWN:
+        await _check_own(office, asked, agent_id)
+        known = await _find(office, agent_id)
+        if known is None:
+            await _check_few(office, agent_id)
+        max_tasks = max_tasks if known is None else known.max_tasks
+    return await registry.register(
+        office.stores, agent_id, max_tasks, kind=body.type, capabilities=body.capabilities, actor=asked.actor
+    )
+
+
+async def heartbeat_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    """It is shown as offline a minute after the last one."""
+    await _check_own(office, asked, agent_id)
+    return await office.stores.agents.register(await _known(office, agent_id), keep=DESCRIPTION)
+
+
+async def set_agent_capacity(office: Services, asked: RequestContext, agent_id: str, body: SetCapacity) -> Agent:
+    await _known(office, agent_id)
+    return await registry.register(office.stores, agent_id, body.max_tasks, actor=asked.actor)
+
+
+async def drain_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    return await _set_status(office, asked, agent_id, AgentStatus.DRAINING)
+
+
+async def activate_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    return await _set_status(office, asked, agent_id, AgentStatus.ACTIVE)
+
+
+async def mark_agent_offline(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    return await _set_status(office, asked, agent_id, AgentStatus.OFFLINE)
+
+
+async def _set_status(office: Services, asked: RequestContext, agent_id: str, status: AgentStatus) -> Agent:
+    await _check_own(office, asked, agent_id)
+    _check_id(agent_id)
+    return await registry.set_status(office.stores, agent_id, status, actor=asked.actor)
+
+
+async def remove_agent(office: Services, asked: RequestContext, agent_id: str) -> None:
+    _check_id(agent_id)
+    await registry.remove(office.stores, agent_id, actor=asked.actor)
+
+
+async def _check_few(office: Services, agent_id: str) -> None:
+    """They stay until somebody removes them, and are read by every worker that works for one. Raises InvalidAgent."""
+    account = agent_id.partition("/")[0].lower()  # however it is spelled
+    uses = await office.stores.agents.list_agents()
+    if sum(use.agent.id.partition("/")[0].lower() == account for use in uses) >= MOST_AGENTS:
+        raise InvalidAgent(
+            f"{account} has {MOST_AGENTS:,} agents, and registers no more; an operator can remove those that are gone"
+        )
+
+
+async def _check_own(office: Services, asked: RequestContext, agent_id: str) -> None:
+    if asked.access is RouteAccess.OWN:
+        await check_own(office, asked, agent_id.partition("/")[0], registry.unknown(agent_id))
+
+
+def _check_id(agent_id: str) -> None:
+    """What is no id is not looked for."""
+    if not is_agent_id(agent_id):
+        raise registry.unknown(agent_id)
+
+
+async def _known(office: Services, agent_id: str) -> Agent:
+    known = await _find(office, agent_id)
+    if known is None:
+        raise registry.unknown(agent_id)
+    return known
+
+
+async def _find(office: Services, agent_id: str) -> Agent | None:
+    return next((use.agent for use in await office.stores.agents.list_agents() if use.agent.id == agent_id), None)
+
+
+async def list_subagents(office: Services, asked: RequestContext, query: ListSubagents) -> Page[Subagent]:
+    """Those of before are read again for each page, so there is an end to it."""
+    if query.parent is not None and not is_task_id(query.parent):
+        return Page(items=[])
+    after = position("subagents", query)
+    begin = min(after, _MOST_SUBAGENTS) if isinstance(after, int) and after >= 0 else 0
+    end = min(begin + query.limit, _MOST_SUBAGENTS)
+    status = None if query.status is None else SubagentStatus(query.status)
+    found = await find_subagents(office.stores, parent_id=query.parent, status=status, limit=end + 1)
+    is_more = len(found) > end and end < _MOST_SUBAGENTS
+    return page("subagents", query, found[begin:end], end if is_more else None)
+
+
+async def get_subagent(office: Services, asked: RequestContext, task_id: str) -> Subagent:
+    if not is_task_id(task_id):
+        raise UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
+    return await find_subagent(office.stores, task_id)

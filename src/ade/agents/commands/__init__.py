@@ -1,0 +1,1 @@
+"""Commands about agents, agent runs, and conversation inboxes."""

@@ -1,0 +1,89 @@
+"""`ade hook`: what an agent's hooks call before it uses a tool. Whatever goes wrong here is a no (exit code 2)."""
+
+import json
+import os
+import socket
+import sys
+from typing import Any
+
+import click
+
+from ade.agents.runs.model import (
+    LINE_VARIABLE,
+    LONGEST_CALL,
+    HookAnswer,
+    HookedProgram,
+    HookReply,
+    HookRuling,
+    ToolCallRequest,
+    parse_tool_request,
+    reply_of,
+)
+from ade.cli.command import group, pass_session
+from ade.cli.session import Session
+
+_PATIENCE_S = 20.0  # less than the programs have with a hook: one that is ended for its slowness holds nothing up
+_NO = 2  # what all programs take for a no
+
+
+@group("hook")
+def hook() -> None:
+    """For the hooks of agents: answer whether a tool may be used."""
+
+
+@hook.command("pre-tool-use")
+@click.option(
+    "--for",
+    "program",
+    type=click.Choice([str(program) for program in HookedProgram]),
+    help="Whose hook it is; seen from what it is told otherwise.",
+)
+@pass_session
+def pre_tool_use(session: Session, program: str | None) -> int:
+    """Read a tool call from stdin, as a PreToolUse hook is told it, and answer it in the program's own words.
+
+    Within a run of ADE's the run's guard decides, and approvals that people gave to the task; elsewhere the guard
+    rules of the store do. An error is a no.
+    """
+    session.is_here = session.choices.url is None and session.choices.profile is None
+    try:
+        told = json.loads(sys.stdin.buffer.read(LONGEST_CALL))
+        asked = parse_tool_request(told, None if program is None else HookedProgram(program))
+        line = os.environ.get(LINE_VARIABLE)
+        ruling = _ask(line, asked) if line else session.look(_rule(session, asked))
+        reply = reply_of(asked.program, ruling)
+    except Exception as error:
+        reply = HookReply(_NO, None, f"ade could not say whether this is allowed, so it is not: {error}")
+    if reply.stdout is not None:
+        print(json.dumps(reply.stdout))
+    if reply.stderr:
+        print(reply.stderr, file=sys.stderr)
+    return reply.exit_code
+
+
+def _ask(line: str, asked: ToolCallRequest) -> HookRuling:
+    """Of the run that the agent belongs to."""
+    call = {"tool": asked.tool, "arguments": asked.arguments, "id": asked.id}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_PATIENCE_S)
+        connection.connect(line)
+        connection.sendall(json.dumps(call).encode() + b"\n")
+        with connection.makefile("rb") as file:
+            told: dict[str, Any] = json.loads(file.readline(LONGEST_CALL))
+    return HookRuling(HookAnswer(told["answer"]), str(told["reason"]))
+
+
+async def _rule(session: Session, asked: ToolCallRequest) -> HookRuling:
+    """By the rulebook alone: nobody but who sits there can be asked."""
+    from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
+    from ade.approvals.repository import load
+
+    async with session.stores() as stores:
+        rulebook = await load(stores)
+    ruling = rule_on(rulebook, GuardCase(name="", tool=asked.tool, arguments=asked.arguments), GuardOccasion.TOOL)
+    answers: dict[GuardRulesVerdict, HookAnswer] = {
+        GuardRulesVerdict.ALLOW: HookAnswer.PASS,
+        GuardRulesVerdict.DENY: HookAnswer.DENY,
+        GuardRulesVerdict.DEMAND: HookAnswer.ASK,
+    }
+    return HookRuling(answers[ruling.verdict], ruling.reason)

@@ -1,0 +1,369 @@
+"""`ade run`: give an agent a prompt and watch it work."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import click
+import msgspec
+from msgspec import structs
+
+from ade.agents.runs.model import AgentResult, progress_in, result_in
+from ade.cli.command import command, pass_session
+from ade.cli.exit_codes import ExitCode
+from ade.cli.identity import acting, as_option
+from ade.cli.ids import find_id
+from ade.cli.output import all_of
+from ade.cli.parameters import DURATION
+from ade.cli.session import Session
+from ade.errors import AdeError, IllegalTransition, UnknownName, UnknownTask
+from ade.server.wire_cli import task_view
+from ade.stores.ports import INBOX, Stores
+from ade.tasks.commands.lifecycle import LinePrinter, changes_of, follow_output, raise_unless_completed, result_of
+from ade.tasks.commands.options import form_fields, said_options
+from ade.tasks.identifiers import is_run, task_name, type_of
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import DEFAULT_QUEUE, Task
+from ade.tasks.reasons import short_span
+
+if TYPE_CHECKING:  # `--help` comes without them
+    from ade.app.ade import Ade
+    from ade.client.client import Client
+
+
+# An agent at work: what it does on the way, and its report at the end.
+
+
+_WAITS_FOR_PEOPLE = frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED})
+
+
+async def watch_run(session: Session, api: "Client", task_id: str) -> int:
+    """Until the end: the report, or the error that tells of it."""
+    shown: list[str] = []
+
+    def write(line: str) -> None:
+        shown.append(line)
+        session.out.note(line)
+
+    telling = asyncio.create_task(_tell_of_people(session, api, task_id))
+    try:
+        await follow_output(api, task_id, LinePrinter(session.out, write=write))
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+    task = await api.get_task(task_id)
+    raw = await result_of(api, task)
+    if session.out.as_json:
+        session.out.record({**task_view(task), **({} if raw is None else {"result": raw})})
+        return ExitCode.OK if task.status is Status.COMPLETED else ExitCode.PROBLEM
+    raise_unless_completed(task)
+    result = result_in(raw)
+    if result is not None:
+        if not _is_seen(session, result.report, shown):
+            session.out.line(result.report)
+        session.out.note(_summary(task, result))
+    return ExitCode.OK
+
+
+async def _tell_of_people(session: Session, api: "Client", task_id: str) -> None:
+    """Say when the task begins to wait for people: nothing goes on until they have answered."""
+    is_told = False
+    async with aclosing(changes_of(api, task_id)) as changes:
+        async for task in changes:
+            waits = task.status in _WAITS_FOR_PEOPLE
+            if waits and not is_told:
+                session.out.note(f"It waits for people: `ade approvals show {task.id}` tells for whom.")
+            is_told = waits
+
+
+def _is_seen(session: Session, report: str, shown: list[str]) -> bool:
+    """Whether the reader has just seen these very lines, because stderr goes to the same terminal."""
+    lines = report.splitlines()
+    is_one_terminal = session.out.is_terminal and session.out.shows_progress
+    return is_one_terminal and bool(lines) and shown[-len(lines) :] == lines
+
+
+def _summary(task: Task, result: AgentResult) -> str:
+    facts = [f"done in {short_span(result.duration_ms)}"]
+    facts += [f"{result.tokens:,} tokens"] if result.tokens is not None else []
+    facts += [f"${result.cost_usd:.4g}"] if result.cost_usd is not None else []
+    goes_on = result.session_id or result.agent_id or result.conversation_id
+    hint = f". Go on with `ade run --agent {result.subagent_type} --resume {task.id} ...`" if goes_on else ""
+    return ", ".join(facts) + hint
+
+
+# Going on in the session of an earlier run.
+
+
+_KEPT = ("session_id", "agent_id", "conversation_id", "session_tokens")
+
+
+async def resumed(api: "Client", resume: str, subagent_type: str) -> dict[str, Any]:
+    """What to say about a run that goes on: with a task of this id if there is one, otherwise in the session itself."""
+    try:
+        task = await api.get_task(await find_id(api, resume))
+    except UnknownTask:
+        return {"session_id": resume}
+    if task.name != task_name(subagent_type):
+        whose = f"an agent of type {type_of(task.name)}" if is_run(task.name) else f"{task.name}, which is no agent"
+        raise click.UsageError(f"Task {task.id} was done by {whose}: {subagent_type} cannot go on with it.")
+    known = result_in(await result_of(api, task)) or progress_in(task.progress)
+    found = {name: value for name in _KEPT if known is not None and (value := getattr(known, name)) is not None}
+    if not found.keys() - {"session_tokens"}:
+        raise click.UsageError(f"Task {task.id} has left no session to go on in.")
+    if not task.is_final:
+        raise click.UsageError(f"Task {task.id} still works in that session: wait for it, or cancel it.")
+    return found | await _place(api, task)
+
+
+async def _place(api: "Client", task: Task) -> dict[str, str]:
+    """Where it worked: agents find their sessions by the folder."""
+    args = msgspec.json.decode((await api.get_task(task.id, whole=True)).args)
+    if args.get("cwd") is not None:
+        return {"cwd": args["cwd"]}
+    return {"workspace": args.get("workspace") or task.id}
+
+
+# Ctrl-C and its like for a command that has to clear up after itself.
+
+
+T = TypeVar("T")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class RunInterrupted(Exception):
+    """Ctrl-C, SIGTERM, or the terminal is gone."""
+
+
+class SignalTrap:
+    """Heard of as long as the block lasts. They end what is carried out `unless_heard`, and nothing else."""
+
+    def __init__(self) -> None:
+        self._heard = asyncio.Event()
+        self._caught: list[signal.Signals] = []
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._heard.set)
+                self._caught.append(number)
+        await asyncio.sleep(0)  # one that came just before has cancelled us: let it do so here, not in the block
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for number in self._caught:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    async def unless_heard(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work answers. Raises Interrupted, once for all that was heard until now."""
+        job, heard = asyncio.create_task(work), asyncio.create_task(self._heard.wait())
+        try:
+            await asyncio.wait({job, heard}, return_when=asyncio.FIRST_COMPLETED)
+            if job.done():
+                return job.result()
+            self._heard.clear()
+            raise RunInterrupted
+        finally:
+            for each in (job, heard):
+                each.cancel()
+            await asyncio.gather(job, heard, return_exceptions=True)
+
+
+_TOLD_WITHIN_S, _LOOK_S = 10.0, 0.2
+_INTERRUPTED = "interrupted by Ctrl-C"
+
+
+@command("run")
+@click.argument("prompt")
+@click.option("--agent", "subagent_type", required=True, metavar="TYPE", help="Which agent: claude, coder, ...")
+@click.option("--model", help="Another model than the agent's own.")
+@click.option("--description", help="A few words for people; otherwise the prompt's first line.")
+@click.option("--max-turns", type=click.IntRange(min=1), help="Turns it may take at most.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens it may use at most.")
+@click.option("--max-cost", "max_cost_usd", type=click.FloatRange(min=0, min_open=True), help="Dollars it may cost.")
+@click.option("--cwd", type=click.Path(), help="The folder it works in, on the machine of the worker.")
+@click.option("--resume", metavar="SESSION|TASK", help="Go on in this session, or in that of an earlier task.")
+@click.option("--conversation", "parent_conversation", metavar="ID", help="Tell this conversation's inbox of the end.")
+@click.option("--priority", type=int, help="0 first, 9 last.")
+@click.option("--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas.")
+@click.option("--timeout", type=DURATION, help="The longest a run may take.")
+@click.option("--detach", is_flag=True, help="Print the task's id and do not wait.")
+@as_option
+@pass_session
+def run(session: Session, /, prompt: str, subagent_type: str, resume: str | None, detach: bool, **given: Any) -> int:
+    """Let an agent work on PROMPT, show what it does, and print its report. PROMPT may be - for stdin.
+
+    \b
+      ade run --agent claude "Why does the login test fail?"
+      ade run --agent coder --resume 019a2b3c "Now fix it."
+      git diff | ade run --agent reviewer -
+
+    The report goes to stdout, what the agent does on the way to stderr. Ctrl-C cancels the task. If no worker runs
+    agents of this type, this command does, in the current folder unless --cwd names another; not so with a server,
+    where the task waits for a worker.
+    """
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise click.UsageError("The prompt is empty.")
+    said: dict[str, Any] = dict(said_options(given))
+    if "cwd" in said:
+        said["cwd"] = _folder(session, said["cwd"])
+    said = {"description": _first_line(text), **said}
+    carry_out = _run_here if session.server is None else _run_there
+    return session.run(carry_out(session, text, subagent_type, resume, detach, said))
+
+
+def _folder(session: Session, cwd: str) -> str:
+    if session.server is None:
+        return str(Path(cwd).expanduser().absolute())
+    if not Path(cwd).is_absolute():
+        raise click.UsageError("With a server --cwd is a whole path, on the machine of the worker.")
+    return cwd
+
+
+async def _run_there(
+    session: Session, prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
+) -> int:
+    """By a worker of a server; if there is none now, the task waits for one."""
+    from ade.app.agents import run_arguments
+
+    name = task_name(subagent_type)
+    async with session.api() as api:
+        if resume is not None:
+            given = {**await resumed(api, resume, subagent_type), **given}
+        arguments, options = run_arguments(prompt, given)
+        async with SignalTrap() as interrupts:
+            try:
+                task_id = (await api.create_task(name=name, args=arguments, **form_fields(options))).id
+            except UnknownName:
+                raise await _unknown_type(api, subagent_type) from None
+            is_served = await _is_served(api, name)
+            if detach:
+                return await _detached(session, api, task_id, subagent_type, is_served=is_served)
+            waits = "" if is_served else f"; it waits for a worker that runs agents of type {subagent_type}"
+            session.out.note(f"task {task_id}{waits}")
+            try:
+                return await interrupts.unless_heard(watch_run(session, api, task_id))
+            except RunInterrupted:
+                return await _cancelled(session, api, task_id)
+
+
+async def _run_here(
+    session: Session, prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
+) -> int:
+    """By a worker of this store or, if none serves the type, by this very command."""
+    given = {**given, "author": acting(session)}
+    if not session.has_store():
+        _check_type(session, subagent_type)  # a mistake makes no store
+    async with session.open_bare_app() as app, AsyncExitStack() as stack:
+        api = await session.api_of(app)
+        if resume is not None:
+            given = {**await resumed(api, resume, subagent_type), **given}
+        is_served = await _is_served(api, task_name(subagent_type))
+        runs_here = not is_served and not detach
+        if runs_here:
+            app.agents.serve(subagent_type)
+            place = {} if "workspace" in given else {"cwd": str(Path.cwd())}
+            given = {**place, **given, "queue": f"ade-run-{os.urandom(4).hex()}"}  # of this command alone
+        interrupts = await stack.enter_async_context(SignalTrap())
+        task_id = (await app.agents.run(subagent_type, prompt, **given)).id
+        if runs_here:
+            await stack.enter_async_context(_worker_for(app, given["queue"]))
+        try:
+            if detach:
+                return await _detached(session, api, task_id, subagent_type, is_served=is_served)
+            where = "" if is_served else f"; no worker runs agents of type {subagent_type}, so it runs here"
+            session.out.note(f"task {task_id}{where}")
+            return await interrupts.unless_heard(watch_run(session, api, task_id))
+        except RunInterrupted:
+            return await _cancelled(session, api, task_id)
+        finally:
+            if runs_here and "parent_conversation" in given:
+                stores = (await app.open()).stores
+                with suppress(RunInterrupted):
+                    await interrupts.unless_heard(_until_told(stores, given["parent_conversation"], task_id))
+
+
+def _worker_for(app: "Ade", queue: str) -> AbstractAsyncContextManager[None]:
+    """A worker that is there for this command's task and its notification alone, which have a queue of their own."""
+    from ade.composition.worker import beside, work
+
+    settings = structs.replace(
+        app.settings,
+        worker=structs.replace(app.settings.worker, concurrency=1, queues=(queue,)),
+        agents=structs.replace(app.settings.agents, pumps=0),
+    )
+    return beside(lambda stop: work(app, settings, stop))
+
+
+def _check_type(session: Session, subagent_type: str) -> None:
+    from ade.agents.handlers import chosen_profiles
+
+    chosen_profiles(session.settings.agents, [subagent_type])
+
+
+async def _until_told(stores: Stores, conversation: str, task_id: str) -> None:
+    """Its notification is for this worker to bring, which ends with the command; another may, if it takes long."""
+    from ade.agents.notifications import key_of
+
+    try:
+        async with asyncio.timeout(_TOLD_WITHIN_S):
+            while True:
+                seen = stores.hints.generation(INBOX)
+                if key_of(task_id) in (await stores.inboxes.load(conversation)).keys:
+                    return
+                await stores.hints.wait(INBOX, seen, _LOOK_S)
+    except TimeoutError:
+        pass
+
+
+def _first_line(prompt: str) -> str:
+    return prompt.strip().partition("\n")[0][:60]
+
+
+async def _is_served(api: "Client", name: str) -> bool:
+    """Whether a worker that lives runs such tasks of anybody; one of another `ade run` does not."""
+    from ade.worker.views import WorkersLiveness
+
+    return any(
+        name in seen.worker.names
+        and (not seen.worker.queues or DEFAULT_QUEUE in seen.worker.queues)
+        and seen.liveness is WorkersLiveness.WORKING
+        for seen in await all_of(api, api.list_workers)
+    )
+
+
+async def _unknown_type(api: "Client", subagent_type: str) -> UnknownName:
+    names = [known.name for known in await all_of(api, api.list_definitions)]
+    listed = ", ".join(sorted(type_of(name) for name in names if is_run(name))) or "none"
+    return UnknownName(f"no worker has told of an agent type {subagent_type[:100]!r}; known are {listed}")
+
+
+async def _detached(session: Session, api: "Client", task_id: str, subagent_type: str, *, is_served: bool) -> int:
+    if session.out.as_json:
+        session.out.record(task_view(await api.get_task(task_id)))
+    else:
+        session.out.line(task_id)
+    if not is_served:
+        session.out.note(
+            f"No worker runs agents of type {subagent_type} yet; `ade worker --agents {subagent_type}` starts one."
+        )
+    return ExitCode.OK
+
+
+async def _cancelled(session: Session, api: "Client", task_id: str) -> int:
+    """Ctrl-C: the task ends, and its agent with it."""
+    try:
+        await api.cancel_task(task_id, reason=_INTERRUPTED)
+        session.out.note(f"Cancelled task {task_id}.")
+    except IllegalTransition:
+        session.out.note(f"Task {task_id} had ended already.")
+    except AdeError as error:
+        session.out.note(f"Task {task_id} could not be cancelled and goes on: {error.detail}")
+    return ExitCode.INTERRUPTED

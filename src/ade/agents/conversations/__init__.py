@@ -1,0 +1,1 @@
+"""Conversations: an inbox per conversation, and the consumers that process it."""

@@ -1,0 +1,292 @@
+"""Inboxes of conversations: what they have still to be told, and what somebody puts in or takes out."""
+
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, structs
+
+from ade.accounts.model import Permission
+from ade.agents.conversations.inbox import BlockedReason, ClearReason, Inbox, InboxSummary
+from ade.agents.conversations.memory_inbox import QueueCallbacks
+from ade.agents.conversations.model import (
+    InboxBusy,
+    InboxFull,
+    InboxLimits,
+    InvalidInboxItem,
+    ItemKind,
+    ItemSource,
+    NewItem,
+    StoredItem,
+    UnknownInbox,
+    UnknownInboxItem,
+)
+from ade.agents.conversations.rules import DuplicateItem
+from ade.errors import InvalidInbox
+from ade.server.operations import RequestContext, Services, page, position
+from ade.server.pagination import Page
+from ade.server.request_types import Form, InboxName, PageSize
+from ade.tasks.identifiers import check_inbox_id, is_run
+from ade.worker.views import is_fed
+
+# Inboxes of conversations as people see them. The id of a lease is its holder's alone, and is not told.
+
+
+class InboxRow(Struct, frozen=True, kw_only=True):
+    """An inbox in a list."""
+
+    id: str
+    waiting: int  # items nobody has taken
+    taken: int  # items of the batch that is out
+    returns: int
+    written_at: int
+    consumer: str | None = None
+    holder: str | None = None  # of the batch that is out
+    lease_ms: int | None = None  # what is left of its time; 0: it counts as returned
+    oldest_at: int | None = None
+
+
+class LeasedBatch(Struct, frozen=True, kw_only=True):
+    batch_id: str
+    holder: str
+    lease_ms: int  # what is left of its time; 0: it counts as returned
+
+
+class ItemView(StoredItem, frozen=True, kw_only=True, omit_defaults=True):
+    is_taken: bool = False
+
+
+class InboxView(Struct, frozen=True, kw_only=True):
+    id: str
+    version: int
+    waiting: int
+    taken: int
+    returns: int
+    items: tuple[ItemView, ...]
+    consumer: str | None = None
+    batch: LeasedBatch | None = None
+    blocked: BlockedReason | None = None
+    memory: dict[str, Any] = {}
+    limits: InboxLimits | None = None  # None: the usual ones
+
+
+class PutItem(Struct, frozen=True, kw_only=True):
+    is_new: bool  # else an item with this key was put in before
+    item_id: str | None = None
+    key: str | None = None
+
+
+class PutItems(Struct, frozen=True, kw_only=True):
+    inbox_id: str
+    items: list[PutItem]  # as they were sent
+    is_fed: bool  # whether a live worker is there for its consumer, if it has one
+    dropped: list[str] = []  # old items that gave way to these and are lost
+
+
+class ClearedItems(Struct, frozen=True, kw_only=True):
+    inbox_id: str
+    cleared: list[str]
+
+
+def line_of(one: InboxSummary, steady: int) -> InboxRow:
+    return InboxRow(
+        id=one.id,
+        waiting=one.waiting,
+        taken=one.taken,
+        returns=one.returns,
+        written_at=one.written_at,
+        consumer=one.consumer,
+        holder=one.holder,
+        lease_ms=None if one.held_until is None else max(one.held_until - steady, 0),
+        oldest_at=one.since,
+    )
+
+
+def view(found: Inbox, steady: int) -> InboxView:
+    lease, taken = found.lease, len(found.taken)
+    out = None
+    if lease is not None:
+        out = LeasedBatch(batch_id=lease.batch_id, holder=lease.holder, lease_ms=max(lease.until - steady, 0))
+    return InboxView(
+        id=found.id,
+        version=found.version,
+        waiting=found.length,
+        taken=taken,
+        returns=found.returns,
+        items=tuple(_item(item, place < taken) for place, item in enumerate(found.items)),
+        consumer=found.consumer,
+        batch=out,
+        blocked=found.told,
+        memory=found.memory,
+        limits=found.limits,
+    )
+
+
+def _item(item: StoredItem, is_taken: bool) -> ItemView:
+    fields = {name: getattr(item, name) for name in NewItem.__struct_fields__}
+    return ItemView(id=item.id, seq=item.seq, enqueued_at=item.enqueued_at, is_taken=is_taken, **fields)
+
+
+# What is said about inboxes of conversations.
+
+
+Text = Annotated[str, Meta(max_length=200)]
+
+
+class ListInboxes(Form):
+    after: Text = ""  # only those whose id comes after this one
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class NewInboxItem(Form):
+    """A message has `content`, every other kind has `text`. Whoever sends it pays for what the agent does about it."""
+
+    kind: ItemKind = ItemKind.MESSAGE
+    source: ItemSource = ItemSource.USER
+    content: str | list[dict[str, Any]] | None = None
+    text: str | None = None
+    client_message_id: Text | None = None
+    agent_id: Text | None = None
+    conversation_id: Text | None = None
+    cron_task_id: Text | None = None
+    no_coalesce: bool = False
+    key: Text | None = None  # it is put in once, however often it is sent under this key
+
+
+class PutInboxItems(Form):
+    """All or none of them, at the end, in their order."""
+
+    items: Annotated[list[NewInboxItem], Meta(min_length=1, max_length=100)]
+    consumer: Annotated[InboxName, Meta(max_length=200)] | None = (
+        None  # who feeds on the inbox from now on, such as agent:coder
+    )
+
+
+class ClearInbox(Form):
+    reason: ClearReason
+
+
+_SAID = frozenset({ItemKind.MESSAGE, ItemKind.MOD_CONTINUE, ItemKind.OVERLAY_ACTION})
+_SPEAKERS = frozenset({ItemSource.USER, ItemSource.SUBAGENT})
+_TASK_KEYS = "task:"  # under such a key the end of a task is told once
+
+
+async def list_inboxes(office: Services, asked: RequestContext, query: ListInboxes) -> Page[InboxRow]:
+    after = position("inboxes", query)
+    begin = after if isinstance(after, str) else query.after
+    steady = office.stores.clock.steady()
+    found = await office.stores.inboxes.list_inboxes(begin, query.limit + 1)
+    lines = [line_of(one, steady) for one in found[: query.limit]]
+    return page("inboxes", query, lines, lines[-1].id if len(found) > query.limit else None)
+
+
+async def get_inbox(office: Services, asked: RequestContext, inbox_id: str) -> InboxView:
+    _check_id(inbox_id)
+    found = _known(await office.stores.inboxes.load(inbox_id))
+    return view(found, office.stores.clock.steady())
+
+
+async def put_inbox_items(office: Services, asked: RequestContext, inbox_id: str, body: PutInboxItems) -> PutItems:
+    """Over HTTP, who may not operate says what people and agents say: messages, actions and what goes on after a turn,
+    not in the name of ADE itself, which tells of tasks, approvals and schedules. He binds an inbox only while it is
+    empty and nobody's, and only to an agent.
+
+    Raises InboxFull, with none of them put in, and NotPermitted.
+    """
+    from ade.agents.conversations.durable_inbox import DurableInbox  # loads asyncio, which looking can do without
+
+    dropped: list[str] = []
+    callbacks = QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id))
+    inbox = DurableInbox(office.stores, inbox_id, callbacks=callbacks)
+    news = [_new_item(asked, form) for form in body.items]
+    put = await inbox.enqueue_all(news, consumer=body.consumer, check=partial(_check_binding, asked, body.consumer))
+    if put is None:
+        raise InboxFull(f"the inbox {inbox_id} is full", advice=f"`ade inbox show {inbox_id}` tells what waits in it")
+    has_feeder = body.consumer is None or await is_fed(office.stores, body.consumer)
+    items = [
+        PutItem(is_new=False, key=one.key) if isinstance(one, DuplicateItem) else _put(one.id, one.key) for one in put
+    ]
+    return PutItems(inbox_id=inbox_id, items=items, is_fed=has_feeder, dropped=dropped)
+
+
+def _put(item_id: str, key: str | None) -> PutItem:
+    return PutItem(is_new=True, item_id=item_id, key=key)
+
+
+def _new_item(asked: RequestContext, form: NewInboxItem) -> NewItem:
+    said = form.text if form.content is None else form.content
+    if not said or (isinstance(said, str) and not said.strip()):
+        raise InvalidInboxItem("there is nothing in the text; say something")
+    is_said = form.kind in _SAID and form.source in _SPEAKERS
+    if not is_said or (form.key is not None and form.key.startswith(_TASK_KEYS)):
+        asked.require(Permission.OPERATE)
+    return NewItem(**structs.asdict(form), author=asked.author)
+
+
+def _check_binding(asked: RequestContext, consumer: str | None, inbox: Inbox) -> None:
+    """Another consumer in its place forgets what this one remembers, and the first one is fed with what others have
+    said, which takes more than to say something."""
+    if consumer is None or inbox.consumer == consumer:
+        return
+    is_begun = inbox.consumer is not None or bool(inbox.items)
+    if is_begun or not is_run(consumer):
+        asked.require(Permission.OPERATE)
+
+
+async def remove_inbox_item(office: Services, asked: RequestContext, inbox_id: str, item_id: str) -> None:
+    from ade.agents.conversations.durable_inbox import DurableInbox
+
+    await _check_known(office, inbox_id)
+    if await DurableInbox(office.stores, inbox_id).remove(item_id) is None:
+        raise UnknownInboxItem(
+            f"no item {item_id[:100]!r} waits in the inbox {inbox_id}",
+            advice=f"`ade inbox show {inbox_id}` shows what does",
+        )
+
+
+async def clear_inbox(office: Services, asked: RequestContext, inbox_id: str, body: ClearInbox) -> ClearedItems:
+    """With If-Match only what was seen is removed. A batch that is out stays with whoever has it."""
+    from ade.agents.conversations.durable_inbox import DurableInbox
+
+    await _check_known(office, inbox_id)
+
+    def check(inbox: Inbox) -> None:
+        asked.check_version(inbox.version)
+
+    gone = await DurableInbox(office.stores, inbox_id).clear(body.reason, check=check)
+    return ClearedItems(inbox_id=inbox_id, cleared=[item.id for item in gone])
+
+
+async def reset_inbox(office: Services, asked: RequestContext, inbox_id: str) -> None:
+    """The next turn begins anew; no item is lost. Raises InboxBusy while a batch is out."""
+    from ade.agents.conversations.durable_inbox import DurableInbox
+
+    await _check_known(office, inbox_id)
+    if not await DurableInbox(office.stores, inbox_id).reset():
+        raise InboxBusy(
+            f"a batch of the inbox {inbox_id} is out, and whoever has it writes what he remembers at its end; try"
+            " again then, or cancel the task of the turn first"
+        )
+
+
+async def _check_known(office: Services, inbox_id: str) -> None:
+    _check_id(inbox_id)
+    _known(await office.stores.inboxes.outline(inbox_id))
+
+
+def _check_id(inbox_id: str) -> None:
+    """What is no id is not looked for."""
+    try:
+        check_inbox_id(inbox_id)
+    except InvalidInbox:
+        raise _unknown(inbox_id) from None
+
+
+def _known(found: Inbox) -> Inbox:
+    if found.version == 0:
+        raise _unknown(found.id)
+    return found
+
+
+def _unknown(inbox_id: str) -> UnknownInbox:
+    return UnknownInbox(f"no inbox {inbox_id[:100]!r} exists", advice="`ade inbox list` shows those that do")

@@ -1,0 +1,283 @@
+"""What lies in an inbox: items of a kind, from a source, for one scope, and the batches they leave in."""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum, auto
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ade.errors import AdeError, InvalidInbox
+
+# How much an inbox holds. The soft limit makes old items give way to new ones, the hard limit refuses.
+
+
+DEFAULT_MAX_ITEMS = 100
+HARD_FACTOR = 3  # the hard limit is so many times the soft one unless it is given
+MOST_ITEMS = 1_000_000_000
+
+
+class InboxLimits(Struct, frozen=True, kw_only=True):
+    max_items: int = DEFAULT_MAX_ITEMS
+    hard_max_items: int = DEFAULT_MAX_ITEMS * HARD_FACTOR
+
+
+def inbox_limits(max_items: float | None = None, hard_max_items: float | None = None) -> InboxLimits:
+    """Limits that make sense, whatever is given: what is no number, or less than 1, is taken as not given.
+
+    Fractions are cut off, and the hard limit is never below the soft one.
+    """
+    soft = _whole(max_items, DEFAULT_MAX_ITEMS)
+    return InboxLimits(max_items=soft, hard_max_items=max(soft, _whole(hard_max_items, soft * HARD_FACTOR)))
+
+
+def _whole(number: float | None, default: int) -> int:
+    if not isinstance(number, int | float) or math.isnan(number) or number < 1:
+        return default
+    return math.floor(min(number, MOST_ITEMS))
+
+
+# What people are told about items of an inbox.
+
+
+class InvalidInboxItem(AdeError):
+    """The item is not one that an inbox can hold. Nothing was stored; correct it and try again."""
+
+    code = "invalid_inbox_item"
+
+
+class UnknownInbox(AdeError):
+    """Nothing was ever put into an inbox of this id, or it is long forgotten."""
+
+    code = "unknown_inbox"
+
+
+class UnknownInboxItem(AdeError):
+    """No such item waits in the inbox: it was taken, removed or cleared, or never was there."""
+
+    code = "unknown_inbox_item"
+
+
+class InboxBusy(AdeError):
+    """A batch of the inbox is out, and whoever has it would write over this. Nothing was stored."""
+
+    code = "inbox_busy"
+
+
+class InboxFull(AdeError):
+    """The inbox takes no more items until somebody has taken some. Nothing was stored."""
+
+    code = "inbox_full"
+
+
+# How deep lists and objects may lie in one another in what an inbox keeps.
+
+
+DEEPEST = 100  # whoever reads deeper ones may come to the end of his stack, and then nobody can read the inbox any more
+
+
+def is_too_deep(value: object) -> bool:
+    """Of plain JSON that has an end, and is small."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+class ItemKind(StrEnum):
+    MESSAGE = auto()
+    TASK_NOTIFICATION = auto()
+    CRON_PROMPT = auto()
+    MOD_CONTINUE = auto()  # what an extension of the agent says after a turn, so that it goes on
+    APPROVAL_RESULT = auto()
+    OVERLAY_ACTION = auto()
+
+
+KINDS = frozenset(ItemKind)
+COALESCABLE = frozenset(
+    {ItemKind.MESSAGE, ItemKind.TASK_NOTIFICATION, ItemKind.CRON_PROMPT, ItemKind.MOD_CONTINUE},
+)
+BARRIERS = KINDS - COALESCABLE  # leave alone, and nothing before or after joins over them
+
+
+class ItemSource(StrEnum):
+    USER = auto()
+    TASK_NOTIFICATION = auto()
+    SUBAGENT = auto()
+    SYSTEM = auto()
+
+
+LARGEST_ITEM = 256_000  # bytes of JSON
+LONGEST_KEY = 200
+LONGEST_AUTHOR = 200
+
+Part = dict[str, Any]  # of a message: {"type": "text", "text": ...}, an image, and whatever else an agent takes
+Content = str | list[Part]
+Scope = tuple[str | None, str | None]  # agent, conversation
+
+
+class NewItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An item as it is put in. A message has `content`, every other kind has `text`."""
+
+    kind: ItemKind
+    source: ItemSource = ItemSource.USER
+    content: Content | None = None
+    text: str | None = None
+    client_message_id: str | None = None  # by which whoever sent it knows it again
+    author: str | None = None  # the account that said it, whose budget pays for what it leads to
+    agent_id: str | None = None
+    conversation_id: str | None = None
+    cron_task_id: str | None = None  # of a cron prompt: what made it
+    no_coalesce: bool = False  # of a message: it is a turn of its own
+    key: str | None = None  # whoever may put it in twice gives it one, and it is put in once
+
+    @property
+    def scope(self) -> Scope:
+        return (self.agent_id, self.conversation_id)
+
+    @property
+    def is_coalescable(self) -> bool:
+        return self.kind in COALESCABLE
+
+
+class StoredItem(NewItem, frozen=True, kw_only=True, omit_defaults=True):
+    """An item as it is kept; it never changes. `seq` orders all that an inbox ever held, `id` is made of it."""
+
+    id: str
+    seq: int
+    enqueued_at: int
+
+    @property
+    def message_id(self) -> str:
+        """By which agents speak of it: as whoever sent it calls it, if he does."""
+        return self.client_message_id or f"cm-{self.id}"
+
+
+class ItemBatch(Struct, frozen=True, kw_only=True):
+    """Items that make one turn, in their order."""
+
+    batch_id: str
+    items: tuple[StoredItem, ...]
+    merged_count: int  # how many items
+    queue_len_after: int
+
+
+def check_item(item: NewItem) -> None:
+    """Raise InvalidInboxItem unless the item has what its kind needs, and nothing of another kind."""
+    if item.kind not in KINDS:
+        raise InvalidInboxItem(f"an item is of kind {', '.join(ItemKind)}, not {item.kind!r:.120}")
+    if item.kind == ItemKind.MESSAGE:
+        is_parts = isinstance(item.content, list) and all(isinstance(part, dict) for part in item.content)
+        if not (is_parts or isinstance(item.content, str)):
+            raise InvalidInboxItem(f"the content of a message is text or a list of parts, not {item.content!r:.120}")
+        if item.text is not None:
+            raise InvalidInboxItem("a message has `content` and no `text`")
+    else:
+        if not isinstance(item.text, str):
+            raise InvalidInboxItem(f"an item of kind {item.kind} has a `text`, not {item.text!r:.120}")
+        if item.content is not None:
+            raise InvalidInboxItem(f"an item of kind {item.kind} has a `text` and no `content`")
+    if item.no_coalesce and item.kind != ItemKind.MESSAGE:
+        raise InvalidInboxItem(f"`no_coalesce` is for messages, not for an item of kind {item.kind}")
+    if item.cron_task_id is not None and item.kind != ItemKind.CRON_PROMPT:
+        raise InvalidInboxItem(f"`cron_task_id` is for cron prompts, not for an item of kind {item.kind}")
+    _check_names(item)
+    _check_size(item)
+
+
+def is_author(text: str) -> bool:
+    return 1 <= len(text) <= LONGEST_AUTHOR and text.isprintable()
+
+
+def _check_names(item: NewItem) -> None:
+    if item.key is not None and not 1 <= len(item.key) <= LONGEST_KEY:
+        raise InvalidInboxItem(f"the key of an item has 1 to {LONGEST_KEY} characters, not {len(item.key)}")
+    if item.author is not None and not is_author(item.author):
+        raise InvalidInboxItem(f"the author of an item has 1 to {LONGEST_AUTHOR} printable characters")
+
+
+def _check_size(item: NewItem) -> None:
+    """An item waits in the store, and is read as often as somebody looks: what is large belongs into a file."""
+    try:
+        encoded = msgspec.json.encode(item)
+        is_deep = isinstance(item.content, list) and is_too_deep(msgspec.json.decode(encoded)["content"])
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidInboxItem(f"the item cannot be kept as JSON: {error}") from None
+    if len(encoded) > LARGEST_ITEM:
+        raise InvalidInboxItem(
+            f"an item has at most {LARGEST_ITEM:,} bytes as JSON, and this one has {len(encoded):,}; "
+            "put what is large into a file, and the file's name into the item"
+        )
+    if is_deep:
+        raise InvalidInboxItem(
+            f"lists and objects lie in one another at most {DEEPEST} deep in an item; make it flatter"
+        )
+
+
+def numbered(item: NewItem, seq: int, now: int) -> StoredItem:
+    fields = {name: getattr(item, name) for name in NewItem.__struct_fields__}
+    return StoredItem(id=f"q-{seq}", seq=seq, enqueued_at=now, **fields)
+
+
+def head_run(items: Sequence[StoredItem]) -> int:
+    """How many leave together: the unbroken run of coalescable items that have the scope of the first one.
+
+    A barrier leaves alone, and so does a message that shall not be coalesced. Nothing is skipped or put in another
+    order.
+    """
+    if not items:
+        return 0
+    first = items[0]
+    if first.no_coalesce or not first.is_coalescable:
+        return 1
+    return sum(1 for _ in takewhile(lambda one: _joins(first, one), items))
+
+
+def _joins(first: StoredItem, item: StoredItem) -> bool:
+    return item.is_coalescable and not item.no_coalesce and item.scope == first.scope
+
+
+# What inboxes and their consumers may be called, and how much an inbox remembers for its consumer.
+
+
+LONGEST_NAME = 200
+LARGEST_MEMORY = 16_000  # bytes of JSON
+
+
+def check_consumer(consumer: str) -> None:
+    """Raises InvalidInbox."""
+    _check_name("the consumer of an inbox", consumer)
+
+
+def _check_name(what: str, name: object) -> None:
+    is_text = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and name.isprintable()
+    if not is_text or any(each in str(name) for each in " {}"):
+        raise InvalidInbox(
+            f"{what} has 1 to {LONGEST_NAME} printable characters, no spaces and no braces; this has not: {name!r:.120}"
+        )
+
+
+def check_memory(memory: object) -> None:
+    """Raises InvalidInbox unless it is small and comes back from JSON as it is."""
+    try:
+        encoded = msgspec.json.encode(memory)
+        decoded = msgspec.json.decode(encoded)
+        is_same = decoded == memory
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InvalidInbox(f"what an inbox remembers must be JSON: {error}") from None
+    if len(encoded) > LARGEST_MEMORY:
+        raise InvalidInbox(f"an inbox remembers at most {LARGEST_MEMORY:,} bytes of JSON, not {len(encoded):,}")
+    if is_too_deep(decoded):
+        raise InvalidInbox(f"what an inbox remembers lies at most {DEEPEST} deep in one another; make it flatter")
+    if not isinstance(memory, dict) or not is_same:
+        raise InvalidInbox("what an inbox remembers must be an object of plain JSON: texts, numbers, lists, objects")

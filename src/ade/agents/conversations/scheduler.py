@@ -1,0 +1,243 @@
+"""All pumps of one process: started for conversations that have items, ended when they have none, kept few."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping, Sequence
+
+from ade.agents.conversations import consumer_loop
+from ade.agents.conversations.agent_consumer import Consume, WaitingConsumer
+from ade.agents.conversations.consumer_loop import (
+    ConsumerServices,
+    ConversationConsumer,
+    ConversationOptions,
+    ConversationProbe,
+    RestartBackoff,
+)
+from ade.errors import AdeError, StoreError
+from ade.locks.held_lock import either
+from ade.locks.holders.conversation_lock import ConversationLocks
+from ade.logs import Log
+from ade.stores.ports import INBOX, Stores
+
+_BETWEEN_SEARCHES_S = 1.0  # for turns that only wait
+_BETWEEN_LOOKS_S = 0.02  # rings that come faster are answered together
+_AT_ONCE_S = 0.1  # starts that were possible in this time are made together
+_END_S = 15.0  # beyond the grace, for pumps that do not end
+_MOST_ASKED_FOR = 10_000
+_MOST_GUARDS = 10_000
+log = Log("ade.pumps")
+
+
+class ConversationScheduler:
+    """Asks the store which conversations are ready, for all its pumps at once. Belongs to one event loop.
+
+    `consumers` are functions by the names that inboxes are bound to.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        consumers: Mapping[str, Consume],
+        options: ConversationOptions | None = None,
+        *,
+        probe: ConversationProbe | None = None,
+    ) -> None:
+        self._stores = stores
+        self._consumers = dict(consumers)
+        self._options = options or ConversationOptions()
+        self._probe = probe or ConversationProbe()
+        self._around = ConsumerServices(
+            stores=stores,
+            holder=f"pump:{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}",
+            options=self._options,
+            is_crowded=lambda: self._is_crowded,
+            probe=self._probe,
+        )
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._pumps: dict[str, ConversationConsumer] = {}  # of those jobs that have got their conversation
+        self._guards: dict[str, RestartBackoff] = {}
+        self._waiting: set[str] = set()  # those whose turn only waited when there was no place for others
+        self._refused: dict[str, float] = {}  # when to ask again for what others have, or what is for others
+        self._rung = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._is_crowded = False  # more wait for a pump than may have one
+        self._is_recovering = True  # there may be more left over from before than should be begun at once
+        self._next_start = 0.0
+        self._look_for_places_at = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until stopped; then every pump has its grace."""
+        self._loop = asyncio.get_running_loop()
+        self._claims = ConversationLocks(self._stores, holder=self._around.holder, lease_ms=self._options.lease_ms)
+        unfollow = self._stores.hints.follow(INBOX, self._rung.set)
+        waiting = asyncio.create_task(self._wait_for(stop))
+        try:
+            while not self._stopping.is_set():
+                await self._round()
+        finally:
+            waiting.cancel()
+            unfollow()
+            await self._end_all()
+            await self._claims.close()
+
+    async def _wait_for(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stopping.set()
+        self._rung.set()
+
+    async def _round(self) -> None:
+        """One look, then wait until somebody rings, a pump has ended, or it is time."""
+        self._rung.clear()
+        wait_s = self._options.poll_s
+        try:
+            ready = await self._stores.inboxes.ready(frozenset(self._consumers), self._most_to_ask_for())
+            is_kept_back = self._begin(ready)
+            if self._is_crowded and self._may_look_for_places() and await self._find_places():
+                is_kept_back = self._begin(ready)
+            if is_kept_back:
+                wait_s = min(wait_s, max(self._next_start - self._loop.time(), 0.0))
+        except StoreError as error:
+            log.warning("pumps.not_looked", error=str(error))
+        await self._probe(consumer_loop.LOOKED, "")
+        await either(self._stopping, min(_BETWEEN_LOOKS_S, wait_s))
+        await either(self._rung, wait_s)
+
+    def _most_to_ask_for(self) -> int:
+        """Beside those that could be begun, all that are listed and cannot: or these would be all that is seen."""
+        cannot = len(self._jobs) + len(self._refused) + len(self._guards)
+        return min(self._options.most_pumps + cannot, _MOST_ASKED_FOR)
+
+    def _begin(self, ready: Sequence[str]) -> bool:
+        """Whether some could be begun that are kept back for a moment."""
+        self._forget_old()
+        waiting = []
+        for inbox_id in ready:
+            if inbox_id in self._pumps:
+                self._pumps[inbox_id].wake()
+            elif self._may_begin(inbox_id):
+                waiting.append(inbox_id)
+        begun = 0
+        while begun < len(waiting) and self._places() > 0 and self._is_time():
+            self._start(waiting[begun])
+            begun += 1
+        are_left = begun < len(waiting)
+        self._is_recovering = self._is_recovering and are_left
+        self._is_crowded = are_left and self._places() <= 0
+        if self._is_crowded:
+            self._make_room()
+        return are_left and not self._is_crowded
+
+    def _may_begin(self, inbox_id: str) -> bool:
+        guard = self._guards.get(inbox_id)
+        is_free = inbox_id not in self._jobs and inbox_id not in self._refused
+        return is_free and (guard is None or guard.pause_s <= 0)
+
+    def _is_time(self) -> bool:
+        """For one more; as long as there is much left over from before, not too soon after the last one."""
+        now = self._loop.time()
+        if self._is_recovering and now < self._next_start:
+            return False
+        self._next_start = max(self._next_start, now - _AT_ONCE_S) + 1 / self._options.starts_per_s
+        return True
+
+    def _places(self) -> int:
+        """Those that rest do not count, or a few bad conversations would keep all others from their turn.
+
+        Nor do those whose turn waits for people, which can take days.
+        """
+        resting = {inbox_id for inbox_id, pump in self._pumps.items() if pump.is_resting}
+        waiting = min(len(self._waiting - resting), self._options.most_waiting)
+        return self._options.most_pumps - len(self._jobs) + len(resting) + waiting
+
+    def _may_look_for_places(self) -> bool:
+        """At most once a second, however often somebody rings."""
+        now = self._loop.time()
+        if now < self._look_for_places_at:
+            return False
+        self._look_for_places_at = now + _BETWEEN_SEARCHES_S
+        return True
+
+    async def _find_places(self) -> bool:
+        """Look who only waits. Whether there is a place now. Raises StoreError."""
+        consumers: list[object] = list(self._consumers.values())
+        patient = [consume for consume in consumers if isinstance(consume, WaitingConsumer)]
+        found = [inbox_id for consume in patient for inbox_id in await consume.only_waiting()]
+        self._waiting = {inbox_id for inbox_id in found if inbox_id in self._pumps}
+        return self._places() > 0
+
+    def _make_room(self) -> None:
+        for pump in self._pumps.values():
+            if pump.is_idle:
+                pump.stop()
+
+    def _start(self, inbox_id: str) -> None:
+        job = asyncio.create_task(self._keep_pumping(inbox_id), name=f"ade-pump-{inbox_id}")
+        self._jobs[inbox_id] = job
+        job.add_done_callback(lambda _: self._ended(inbox_id))
+
+    def _ended(self, inbox_id: str) -> None:
+        """There is room again, and perhaps something came while it ended."""
+        self._jobs.pop(inbox_id, None)
+        self._pumps.pop(inbox_id, None)
+        self._waiting.discard(inbox_id)
+        self._rung.set()
+
+    async def _keep_pumping(self, inbox_id: str) -> None:
+        try:
+            await self._pump(inbox_id)
+        except AdeError as error:
+            log.warning("pump.ended", conversation=inbox_id, code=error.code, error=error.detail)
+            await self._restart_later(inbox_id)
+        except Exception:
+            log.exception("pump.ended", conversation=inbox_id)
+            await self._restart_later(inbox_id)
+
+    async def _restart_later(self, inbox_id: str) -> None:
+        guard = self._guard_of(inbox_id)
+        guard.failed()
+        if guard.is_resting:
+            await guard.alert(self._stores)
+
+    async def _pump(self, inbox_id: str) -> None:
+        lock = await self._claims.claim(inbox_id)
+        if lock is None:
+            self._refused[inbox_id] = self._loop.time() + self._options.refused_s
+            await self._probe(consumer_loop.REFUSED, inbox_id)
+            return
+        try:
+            name = (await self._stores.inboxes.load(inbox_id)).consumer
+            if name is None or name not in self._consumers or self._stopping.is_set():
+                return
+            guard = self._guard_of(inbox_id)
+            pump = ConversationConsumer(
+                inbox_id, name, self._consumers[name], lock=lock, guard=guard, around=self._around
+            )
+            self._pumps[inbox_id] = pump
+            await pump.run()
+            if pump.is_blocked:
+                self._refused[inbox_id] = self._loop.time() + self._options.blocked_s
+        finally:
+            await self._claims.release(lock)
+            await self._probe(consumer_loop.ENDED, inbox_id)
+
+    def _guard_of(self, inbox_id: str) -> RestartBackoff:
+        return self._guards.setdefault(inbox_id, RestartBackoff(inbox_id, self._options.restarts))
+
+    def _forget_old(self) -> None:
+        now = self._loop.time()
+        self._refused = {inbox_id: until for inbox_id, until in self._refused.items() if until > now}
+        for inbox_id, guard in list(self._guards.items()):
+            if inbox_id not in self._jobs and (guard.is_forgotten or len(self._guards) > _MOST_GUARDS):
+                del self._guards[inbox_id]
+
+    async def _end_all(self) -> None:
+        for pump in self._pumps.values():
+            pump.stop()
+        if not self._jobs:
+            return
+        _, late = await asyncio.wait(list(self._jobs.values()), timeout=self._options.grace_s + _END_S)
+        for job in late:
+            job.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_END_S)

@@ -1,0 +1,304 @@
+"""Agent types as tasks: for each profile of the settings a handler `agent:<type>`."""
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from ade.agents.notifications import notify
+from ade.agents.profile_documents import profile_from_markdown, read_profiles
+from ade.agents.profiles import BUILT_IN, COMMAND, Profile
+from ade.agents.protocols.base import UsageReported
+from ade.agents.runs.command_line import RunAssignment
+from ade.agents.runs.files import RunFiles
+from ade.agents.runs.model import AgentProgress, AgentResult, Budget, left_of, progress_in, tightest
+from ade.agents.runs.progress import run_events
+from ade.agents.runs.runner import AgentRunner
+from ade.agents.runs.spec import AgentRunSpec
+from ade.errors import InvalidProfile, UnknownName
+from ade.failures import FailureKind, TaskError
+from ade.settings.sections import AgentSettings
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import DocumentWrite
+from ade.tasks.identifiers import NOTIFY, task_name
+from ade.tasks.outcomes import Failed, RunFailed
+from ade.worker.context import Context
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+
+
+# Which agent types there are: the built-in ones, those of the settings, and those of Markdown files.
+
+
+ALL = "*"
+_MOST_FILES = 1_000
+_LARGEST_FILE = 1024 * 1024
+
+
+def configured_profiles(settings: AgentSettings) -> dict[str, Profile]:
+    """Every type there is: the built-in ones, those of the settings, and those of Markdown files, which win.
+
+    Raises InvalidProfile.
+    """
+    known = read_profiles(settings.profiles, "agents.profiles")
+    for path in _markdown_files(settings.folders):
+        profile = profile_from_markdown(_text_of(path), known, place=str(path))
+        known[profile.name] = profile
+    return known
+
+
+def chosen_profiles(settings: AgentSettings, types: Sequence[str] | None = None) -> list[Profile]:
+    """Those that shall be run. Raises UnknownName for a type there is not, InvalidProfile.
+
+    Unless types are named, a type whose program is not installed is left to other workers.
+    """
+    known = configured_profiles(settings)
+    wanted = list(settings.types if types is None else types)
+    if ALL in wanted:
+        return [profile for profile in known.values() if profile is not COMMAND and is_installed(profile)]
+    if not wanted:
+        own = [profile for name, profile in known.items() if profile is not BUILT_IN.get(name)]
+        return [profile for profile in own if is_installed(profile)]
+    for name in wanted:
+        if name not in known:
+            raise UnknownName(f"there is no agent type {name[:100]!r}; known are {', '.join(sorted(known))}")
+    return [known[name] for name in wanted]
+
+
+def is_installed(profile: Profile) -> bool:
+    return shutil.which(profile.command[0]) is not None
+
+
+def _markdown_files(folders: Iterable[str]) -> list[Path]:
+    """By name, so that of two files for one type always the same one counts: the last."""
+    found: list[Path] = []
+    for folder in folders:
+        place = Path(folder).expanduser()
+        try:
+            found += sorted(path for path in place.iterdir() if path.suffix == ".md" and path.is_file())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise InvalidProfile(f"{place} cannot be read: {error.strerror}") from error
+    return found[:_MOST_FILES]
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise InvalidProfile(f"{path} cannot be read: {error.strerror}") from error
+    if len(content) > _LARGEST_FILE:
+        raise InvalidProfile(f"{path} is larger than {_LARGEST_FILE:,} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidProfile(f"{path} is not written in UTF-8: {error.reason}") from error
+
+
+# What authors have spent of late: one document for each run, which expires when it no longer counts.
+#
+# Nothing has to be added up under a lock, and nothing to be reset: what is there is what counts.
+
+
+_spent = msgspec.json.Decoder(UsageReported)
+
+
+def kind_of(author: str) -> str:
+    """The kind of the documents of an author; his name may be anything."""
+    return f"spending-{hashlib.sha256(author.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+class StoredSpendingBudget:
+    """Every author has the same budget in each window that ends now."""
+
+    def __init__(self, stores: Stores, budget: Budget, window_ms: int) -> None:
+        self._stores = stores
+        self._budget = budget
+        self._window_ms = window_ms
+        self._entered: dict[str, UsageReported] = {}
+
+    async def budget_of(self, author: str, run_id: str) -> Budget | None:
+        documents = await self._stores.documents.list_documents(kind_of(author))
+        return left_of(self._budget, *(_spent.decode(each.body) for each in documents if each.id != run_id))
+
+    async def enter(self, author: str, run_id: str, spent: UsageReported) -> None:
+        """Only what is news is written."""
+        if spent == UsageReported() or self._entered.get(run_id) == spent:
+            return
+        ends = self._stores.clock.now() + self._window_ms
+        write = DocumentWrite(
+            kind=kind_of(author),
+            id=run_id,
+            body=Raw(msgspec.json.encode(spent)),
+            seen=None,
+            expires_at=ends,
+            is_quiet=True,
+        )
+        await self._stores.documents.write([write])
+        self._entered = {run_id: spent} if len(self._entered) > 1_000 else {**self._entered, run_id: spent}
+
+
+def register_agents(app: "Ade", types: Sequence[str] | None = None) -> list[str]:
+    """Let this app's workers run agents of these types, or of those that the settings choose. Answers the task names.
+
+    What is registered already stays as it is.
+    """
+    names = []
+    if NOTIFY not in app.registry.by_name:
+        _register_notify(app)
+    for profile in chosen_profiles(app.settings.agents, types):
+        name = task_name(profile.name)
+        if name not in app.registry.by_name:
+            _register(app, name, AgentHandler(app, profile))
+        names.append(name)
+    return names
+
+
+def _register_notify(app: "Ade") -> None:
+    async def notify_conversation(ctx: Context, inbox: str) -> None:
+        opened = await app.open()
+        await notify(opened.stores, opened.payloads, ctx.task_id, inbox)
+
+    app.task(name=NOTIFY)(notify_conversation)
+
+
+def _register(app: "Ade", name: str, handler: "AgentHandler") -> None:
+    async def run_agent(
+        ctx: Context,
+        prompt: str,
+        description: str | None = None,
+        system_prompt: str | None = None,
+        model: str | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        conversation_id: str | None = None,
+        max_turns: int | None = None,
+        max_tokens: int | None = None,
+        max_cost_usd: float | None = None,
+        cwd: str | None = None,
+        workspace: str | None = None,
+        env: dict[str, str] | None = None,
+        session_tokens: int | None = None,
+        parent_model: str | None = None,
+        parent_conversation: str | None = None,
+        tool_call_id: str | None = None,
+        silent: bool = False,
+    ) -> AgentResult:
+        asked = RunAssignment(
+            prompt=prompt,
+            system_prompt=system_prompt,
+            model=model,
+            session_id=session_id,
+            agent_id=agent_id,
+            conversation_id=conversation_id,
+            max_turns=max_turns,
+        )
+        order = AgentRunSpec(
+            task_id=ctx.task_id,
+            run_id=ctx.run_id,
+            attempt=ctx.attempt,
+            assignment=asked,
+            description=description or _first_words(prompt) or ctx.name,
+            directory=_directory(cwd),
+            workspace=workspace,
+            environment=env or {},
+            budget=budget_of(app.settings.agents, max_tokens, max_cost_usd, max_turns),
+            author=ctx.author,
+            trace=ctx.trace,
+            lease_s=app.settings.worker.lease_s,
+            session_tokens=session_tokens,
+            parent_model=parent_model,
+            earlier=_earlier(ctx),
+        )
+        return await handler.run(order, ctx)
+
+    # Turns of a conversation have its key: of these one runs at a time, also when one is replayed.
+    app.task(name=name, timeout=handler.profile.timeout_ms / 1000, concurrency_per_key=1)(run_agent)
+
+
+def _first_words(prompt: str) -> str:
+    return prompt.strip().partition("\n")[0][:60]
+
+
+def _directory(cwd: str | None) -> Path | None:
+    if cwd is None:
+        return None
+    try:
+        path = Path(cwd).expanduser()
+    except RuntimeError:
+        raise _wrong(f"cwd {cwd[:200]!r} names the home of a user there is not") from None
+    if not path.is_absolute():
+        raise _wrong(f"cwd {cwd[:200]!r} must be a whole path: nobody knows which folder a worker is in")
+    return path
+
+
+def _wrong(message: str) -> RunFailed:
+    error = TaskError(kind=FailureKind.BAD_ARGUMENTS, type="InvalidArguments", message=message, retryable=False)
+    return RunFailed(Failed(error))
+
+
+def budget_of(
+    settings: AgentSettings, max_tokens: int | None, max_cost_usd: float | None, max_turns: int | None
+) -> Budget:
+    """What the task asks for, within what the settings allow."""
+    own = Budget(tokens=settings.max_tokens, cost_usd=settings.max_cost_usd, turns=settings.max_turns)
+    return tightest(own, Budget(tokens=max_tokens, cost_usd=max_cost_usd, turns=max_turns))
+
+
+def _earlier(ctx: Context) -> AgentProgress | None:
+    last = ctx.last_progress
+    return None if last is None else progress_in(Raw(msgspec.json.encode(last)))
+
+
+class AgentHandler:
+    """The runner of a profile, made when the first task comes: only then the store is open."""
+
+    def __init__(self, app: "Ade", profile: Profile) -> None:
+        self._app = app
+        self.profile = profile
+        self._made: tuple[Stores, AgentRunner] | None = None
+
+    async def run(self, order: AgentRunSpec, context: Context) -> AgentResult:
+        opened = self._app.opened
+        assert opened is not None  # a handler runs in a worker of an open store
+        runner = self._runner(opened.stores)
+        async with run_events(opened.stores, order, TaskRunContext(context), actor=context.worker) as run:
+            run.outcome = await runner.run(order, run)
+            return run.outcome
+
+    def _runner(self, stores: Stores) -> AgentRunner:
+        """One for each store: an app may be opened again, and for tests with another one."""
+        if self._made is None or self._made[0] is not stores:
+            self._made = stores, runner_of(self.profile, stores, self._app.settings.agents)
+        return self._made[1]
+
+
+class TaskRunContext:
+    """The desk of a run that belongs to a task."""
+
+    def __init__(self, context: Context) -> None:
+        self.say = context.print
+        self.guard = context.guard
+        self.allows = context.allows
+        self._context = context
+
+    async def progress(self, progress: AgentProgress) -> None:
+        await self._context.progress(progress)
+
+
+def places_of(settings: AgentSettings) -> RunFiles:
+    return RunFiles(Path(settings.transcripts).expanduser(), Path(settings.workspaces).expanduser())
+
+
+def runner_of(profile: Profile, stores: Stores, settings: AgentSettings) -> AgentRunner:
+    budget = Budget(tokens=settings.author_tokens, cost_usd=settings.author_cost_usd, turns=settings.author_turns)
+    window_ms = round(settings.author_window_s * 1000)
+    purse = None if budget == Budget() else StoredSpendingBudget(stores, budget, window_ms)
+    return AgentRunner(profile, places_of(settings), now=stores.clock.now, purse=purse)

@@ -1,0 +1,1 @@
+"""Processes of agent programs: started, supervised, and killed with everything they started."""

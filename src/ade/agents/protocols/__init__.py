@@ -1,0 +1,1 @@
+"""Output formats of agent programs, one module per program."""

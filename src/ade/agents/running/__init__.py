@@ -1,1 +1,0 @@
-"""One run of an agent: from what a task asks for to a program, and from what it prints to a result."""

@@ -1,0 +1,1 @@
+"""One run of an agent program, from its command line to its outcome."""

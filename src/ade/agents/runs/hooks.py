@@ -1,0 +1,152 @@
+"""The line between a run and the hooks of its agent: `ade hook` asks here whether a tool may be used.
+
+The agent is given a socket of its own and no access to the store. Whatever cannot be answered is a no.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ade.agents.protocols.base import without_secrets
+from ade.agents.runs.model import LINE_VARIABLE, LONGEST_CALL, HookAnswer, HookRuling, answer_to
+from ade.agents.runs.spec import RunContext
+from ade.approvals.errors import Denied
+from ade.logs import Log
+from ade.tasks.outcomes import Leave
+
+_PREFIX = "ade-run-"
+_LONGEST_PLACE = 60  # characters
+_OLD_S = 8 * 86_400.0  # longer than a run may take
+log = Log("ade.agents")
+
+
+class ReviewableToolCall(NamedTuple):
+    """A call that an agent wants to make, as it is and as people are shown it."""
+
+    tool: str
+    arguments: dict[str, Any]
+    shown: dict[str, Any]
+
+
+class HookServer:
+    """Answers the hooks of one run of a program.
+
+    `asked` is the last call that people must agree to. Rules look at it as it is; people are shown it with secrets
+    hidden, and a digest of those, so that what they agree to is this call and no other.
+    """
+
+    def __init__(self, desk: RunContext, *, can_defer: bool, on_granted: Callable[[], Awaitable[None]]) -> None:
+        self._desk = desk
+        self._can_defer = can_defer
+        self._on_granted = on_granted
+        self._path = ""
+        self.secrets: Sequence[str] = ()
+        self.asked: ReviewableToolCall | None = None
+        self.must_end = asyncio.Event()  # the program cannot wait in its session
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {LINE_VARIABLE: self._path}
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """In a folder that only this user can enter."""
+        folder = _new_folder()
+        self._path = str(Path(folder, "line"))
+        try:
+            server = await asyncio.start_unix_server(self._serve, self._path, limit=LONGEST_CALL)
+            async with server:
+                yield
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            ruling = await self._rule(await reader.readline())
+            writer.write(json.dumps({"answer": ruling.answer, "reason": ruling.reason}).encode() + b"\n")
+            await writer.drain()
+        except Exception as error:  # without an answer it is a no
+            log.warning("hook.not_answered", error=f"{type(error).__name__}: {error}")
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _rule(self, line: bytes) -> HookRuling:
+        call = json.loads(line)
+        asked = self._shown(str(call["tool"]), dict[str, Any](call["arguments"]))
+        try:
+            leave = await self._desk.allows(asked.tool, asked.arguments, shown=asked.shown)
+        except Denied as error:
+            return HookRuling(HookAnswer.DENY, error.detail)
+        if leave is Leave.GRANTED:
+            await self._on_granted()
+        if leave is Leave.NEEDED:
+            self.asked = asked
+            if not self._can_defer:
+                self.must_end.set()
+        return answer_to(leave, can_defer=self._can_defer)
+
+    def _shown(self, tool: str, arguments: dict[str, Any]) -> ReviewableToolCall:
+        shown = self._hidden(arguments)
+        if shown != arguments:
+            shown = {**shown, "digest of what is hidden": _digest(arguments)}
+        return ReviewableToolCall(tool, arguments, shown)
+
+    def _hidden(self, value: Any) -> Any:
+        match value:
+            case str():
+                return without_secrets(value, self.secrets)
+            case dict():
+                return {self._hidden(key): self._hidden(inner) for key, inner in value.items()}
+            case list():
+                return [self._hidden(inner) for inner in value]
+        return value
+
+
+def _digest(arguments: dict[str, Any]) -> str:
+    """Slow on purpose: who sees it shall not find a short secret by trying."""
+    text = json.dumps(arguments, sort_keys=True).encode("utf-8", "replace")
+    return hashlib.scrypt(text, salt=_PREFIX.encode(), n=2**13, r=8, p=1, dklen=16).hex()
+
+
+def _new_folder() -> str:
+    """Paths of sockets are short, and that of a user's own temporary folder may not be."""
+    usual = tempfile.gettempdir()
+    place = usual if len(usual) <= _LONGEST_PLACE else "/tmp"
+    return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place)
+
+
+def remove_abandoned() -> int:
+    """Remove the folders of processes that were killed. For a start-up."""
+    removed = 0
+    for place in {tempfile.gettempdir(), "/tmp"}:
+        for folder in Path(place).glob(f"{_PREFIX}*-*"):
+            if _is_abandoned(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
+    return removed
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether it is ours, old, and its process is gone. In doubt it is not: another container may share the place."""
+    owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+    try:
+        seen = folder.stat()
+        if not owner.isdecimal() or seen.st_uid != os.getuid() or time.time() - seen.st_mtime < _OLD_S:
+            return False
+        os.kill(int(owner), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,301 @@
+"""What a run may spend. Checked whenever it tells what it has spent, so that it is stopped on the way."""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ade.agents.profiles import ProtocolName
+from ade.agents.protocols.base import ToolCalled, UsageReported
+from ade.errors import InvalidArguments
+from ade.events.model import Event
+from ade.failures import TaskError
+from ade.tasks.outcomes import Leave
+
+
+class BudgetMeasure(StrEnum):
+    TOKENS = auto()
+    COST_USD = auto()
+    TURNS = auto()
+
+    @property
+    def words(self) -> str:
+        return "dollars" if self is BudgetMeasure.COST_USD else self.value
+
+
+# What each program tells of itself, sooner or later. Of a plain command nothing is known.
+TELLS: Mapping[ProtocolName, frozenset[BudgetMeasure]] = {
+    ProtocolName.LETTA: frozenset({BudgetMeasure.TOKENS, BudgetMeasure.TURNS}),
+    ProtocolName.CLAUDE: frozenset(BudgetMeasure),
+    ProtocolName.CODEX: frozenset({BudgetMeasure.TOKENS, BudgetMeasure.TURNS}),
+    ProtocolName.GEMINI: frozenset({BudgetMeasure.TOKENS, BudgetMeasure.TURNS}),
+    ProtocolName.JSON: frozenset(BudgetMeasure),
+}
+
+
+class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The most that may be spent; None is no limit."""
+
+    tokens: int | None = None
+    cost_usd: float | None = None
+    turns: int | None = None
+
+
+class BudgetExcess(Struct, frozen=True, kw_only=True):
+    """One limit that was passed, and by whose budget."""
+
+    whose: str
+    measure: BudgetMeasure
+    limit: float
+    used: float
+
+    @property
+    def message(self) -> str:
+        if self.measure is BudgetMeasure.COST_USD:
+            return f"the budget of the {self.whose} is ${self.limit:,.2f}, and the run has spent ${self.used:,.2f}"
+        unit = self.measure.value
+        return f"the budget of the {self.whose} is {self.limit:,.0f} {unit}, and the run has used {self.used:,.0f}"
+
+
+def excess_of(budgets: Mapping[str, Budget], spent: UsageReported) -> BudgetExcess | None:
+    """The first limit that is passed. To spend all of a budget is allowed; what is not known passes no limit.
+
+    `budgets` are what each has left for this run, by whose they are: {"task": ..., "author": ...}.
+    """
+    for whose, budget in budgets.items():
+        for measure in BudgetMeasure:
+            limit, used = getattr(budget, measure.value), getattr(spent, measure.value)
+            if limit is not None and used is not None and used > limit:
+                return BudgetExcess(whose=whose, measure=measure, limit=limit, used=used)
+    return None
+
+
+def left_of(budget: Budget, *before: UsageReported) -> Budget:
+    """What earlier runs have left of a budget: attempts of the same task, or the other runs of an author."""
+    tokens = sum(spent.tokens or 0 for spent in before)
+    cost = sum(spent.cost_usd or 0 for spent in before)
+    turns = sum(spent.turns or 0 for spent in before)
+    return Budget(
+        tokens=None if budget.tokens is None else max(budget.tokens - tokens, 0),
+        cost_usd=None if budget.cost_usd is None else max(budget.cost_usd - cost, 0.0),
+        turns=None if budget.turns is None else max(budget.turns - turns, 0),
+    )
+
+
+def tightest(*budgets: Budget) -> Budget:
+    """The least of each measure: what to tell a program that can limit itself."""
+    return Budget(
+        tokens=min((each.tokens for each in budgets if each.tokens is not None), default=None),
+        cost_usd=min((each.cost_usd for each in budgets if each.cost_usd is not None), default=None),
+        turns=min((each.turns for each in budgets if each.turns is not None), default=None),
+    )
+
+
+def together(first: UsageReported, second: UsageReported) -> UsageReported:
+    """What two runs have cost in all. What neither tells is not known."""
+    sums = {}
+    for name in UsageReported.__struct_fields__:
+        known = [value for each in (first, second) if (value := getattr(each, name)) is not None]
+        sums[name] = sum(known) if known else None
+    return UsageReported(**sums)
+
+
+def used_up(budgets: Mapping[str, Budget]) -> str | None:
+    """Why nothing may be begun: some budget has nothing left. None if all have."""
+    for whose, budget in budgets.items():
+        for measure in BudgetMeasure:
+            if getattr(budget, measure.value) == 0:
+                return f"the budget of the {whose} is used up: there are no {measure.words} left for another run"
+    return None
+
+
+# What agents' hooks ask before they use a tool, and how each program wants to be answered.
+
+
+LINE_VARIABLE = "ADE_HOOK_LINE"  # of an agent's environment: where its hooks ask
+LONGEST_CALL = 1024 * 1024
+_NEEDED = "people must agree to this; the run ends here and goes on in its session when they have"
+
+
+class HookAnswer(StrEnum):
+    PASS = auto()  # no opinion: the agent's own rules decide
+    ALLOW = auto()
+    DENY = auto()
+    DEFER = auto()  # the agent ends, and asks again when its session goes on
+    ASK = auto()  # whoever sits in front of it
+
+
+class HookRuling(NamedTuple):
+    answer: HookAnswer
+    reason: str = ""
+
+
+class HookedProgram(StrEnum):
+    CLAUDE = auto()
+    CODEX = auto()
+    GEMINI = auto()
+
+
+class ToolCallRequest(NamedTuple):
+    """What a hook is about."""
+
+    program: HookedProgram
+    tool: str
+    arguments: dict[str, Any]
+    id: str | None
+
+
+class HookReply(NamedTuple):
+    """What a hook prints and how it exits."""
+
+    exit_code: int
+    stdout: dict[str, Any] | None = None
+    stderr: str = ""
+
+
+def parse_tool_request(given: Mapping[str, Any], program: HookedProgram | None = None) -> ToolCallRequest:
+    """What a program told its hook by stdin. Raises InvalidArguments."""
+    tool, arguments = given.get("tool_name"), given.get("tool_input")
+    if not isinstance(tool, str) or not tool or not isinstance(arguments, dict):
+        raise InvalidArguments("a hook is told tool_name, a text, and tool_input, an object; this is something else")
+    call_id = given.get("tool_use_id")
+    return ToolCallRequest(program or _guessed(given), tool, arguments, call_id if isinstance(call_id, str) else None)
+
+
+def _guessed(given: Mapping[str, Any]) -> HookedProgram:
+    if given.get("hook_event_name") == "BeforeTool":
+        return HookedProgram.GEMINI
+    return HookedProgram.CODEX if "turn_id" in given else HookedProgram.CLAUDE
+
+
+def answer_to(leave: Leave, *, can_defer: bool) -> HookRuling:
+    """Within a run of ADE's."""
+    match leave:
+        case Leave.FREE:
+            return HookRuling(HookAnswer.PASS)
+        case Leave.GRANTED:
+            return HookRuling(HookAnswer.ALLOW, "approved by people")
+        case Leave.NEEDED:
+            return HookRuling(HookAnswer.DEFER if can_defer else HookAnswer.DENY, _NEEDED)
+
+
+def reply_of(program: HookedProgram, ruling: HookRuling) -> HookReply:
+    """In the words of the program. Where it has none for an answer, it gets the next stricter one."""
+    if ruling.answer is HookAnswer.PASS:
+        return HookReply(0)
+    if program is HookedProgram.CLAUDE:
+        told = {"hookEventName": "PreToolUse", "permissionDecision": str(ruling.answer)}
+        return HookReply(0, {"hookSpecificOutput": {**told, "permissionDecisionReason": ruling.reason}})
+    if ruling.answer is HookAnswer.ALLOW:  # Codex knows no bare allow: silence is one
+        return (
+            HookReply(0)
+            if program is HookedProgram.CODEX
+            else HookReply(0, {"decision": "allow", "reason": ruling.reason})
+        )
+    return HookReply(2, None, ruling.reason or "not allowed")
+
+
+# What is kept of an agent's run with its task: while it goes on, when it has failed, and when it is done.
+
+
+SHOWN_TOOL_CALLS = 20
+
+
+class AgentProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task's progress. It outlives a failed attempt: the next one goes on in the same session and budget."""
+
+    subagent_type: str
+    session_id: str | None = None
+    agent_id: str | None = None
+    conversation_id: str | None = None
+    model: str | None = None
+    url: str | None = None  # where people can look at the agent
+    tokens: int | None = None  # of this attempt, as the next two
+    cost_usd: float | None = None
+    turns: int | None = None
+    tool_calls: tuple[ToolCalled, ...] = ()  # the newest
+    tool_call_count: int = 0
+    said: str = ""  # the newest text, cut
+    output_file: str | None = None  # the transcript, on the machine of the worker
+    earlier: UsageReported = UsageReported()  # what earlier attempts and programs have spent
+    session_tokens: int | None = None  # of the whole session, where its program counts that
+    fell_back: bool = False  # an earlier attempt or this one took another model
+    is_deferred: bool = False  # it waits in its session for leave to use a tool
+
+
+class AgentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task's result."""
+
+    report: str
+    subagent_type: str
+    session_id: str | None = None
+    agent_id: str | None = None
+    conversation_id: str | None = None
+    model: str | None = None
+    url: str | None = None
+    tokens: int | None = None  # of all attempts, as the next two
+    cost_usd: float | None = None
+    turns: int | None = None
+    session_tokens: int | None = None  # of the whole session, where its program counts that
+    tool_calls: int = 0  # how many
+    duration_ms: int = 0
+    output_file: str | None = None
+    exit_code: int = 0
+
+
+_progress = msgspec.json.Decoder(AgentProgress)
+_result = msgspec.json.Decoder(AgentResult)
+
+
+def progress_in(raw: Raw | None) -> AgentProgress | None:
+    """None if there is none, or what is there was written by something else."""
+    try:
+        return None if raw is None else _progress.decode(raw)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None
+
+
+def result_in(raw: Raw | None) -> AgentResult | None:
+    """None if there is none, or what is there was written by something else."""
+    try:
+        return None if raw is None else _result.decode(raw)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None
+
+
+# What the event log tells of agents' runs beside what it tells of their tasks: who ran, and what it took.
+
+
+AGENT_RUN_BEGAN, AGENT_RUN_ENDED = "agent_run.began", "agent_run.ended"
+_WHO = ("session_id", "agent_id", "conversation_id", "model")
+_TAKEN = ("tokens", "cost_usd", "turns")
+
+
+def began(progress: AgentProgress, *, task_id: str, run_id: str, at: int, actor: str) -> Event:
+    payload = {"task_id": task_id, "run_id": run_id, "subagent_type": progress.subagent_type, **_known(progress, _WHO)}
+    return Event(type=AGENT_RUN_BEGAN, at=at, actor=actor, payload=payload)
+
+
+def ended(
+    progress: AgentProgress,
+    outcome: AgentResult | TaskError | None,
+    *,
+    task_id: str,
+    run_id: str,
+    at: int,
+    actor: str,
+) -> Event:
+    """`outcome` is None for a run that was cut short: cancelled, timed out, held for people or handed back."""
+    payload: dict[str, object] = {"task_id": task_id, "run_id": run_id, "subagent_type": progress.subagent_type}
+    payload |= _known(progress, _WHO) | _known(progress.earlier, _TAKEN)
+    payload["tool_calls"] = progress.tool_call_count
+    payload["ended"] = "cut short" if outcome is None else "failed" if isinstance(outcome, TaskError) else "succeeded"
+    if isinstance(outcome, TaskError):
+        payload["error"] = f"{outcome.type}: {outcome.message}"[:500]
+    return Event(type=AGENT_RUN_ENDED, at=at, actor=actor, payload=payload)
+
+
+def _known(record: object, names: tuple[str, ...]) -> dict[str, object]:
+    return {name: value for name in names if (value := getattr(record, name)) is not None}

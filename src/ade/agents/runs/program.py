@@ -1,0 +1,136 @@
+"""One program of an agent, started and read to its end. Nothing is decided here about what comes after."""
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ade.agents.processes.output import Stream
+from ade.agents.processes.process import ExitCause, ProcessResult, ProcessSpec, run_process
+from ade.agents.profiles import Profile
+from ade.agents.protocols.base import RunEvent, ToolCalled, secrets_in
+from ade.agents.protocols.reader import OutputReader
+from ade.agents.runs.command_line import RunAssignment, command_of, environment_of
+from ade.agents.runs.failures import RunFailure
+from ade.agents.runs.files import Transcript
+from ade.agents.runs.hooks import HookServer
+from ade.agents.runs.model import Budget, BudgetExcess, excess_of
+from ade.agents.runs.outcome import RunReport
+from ade.agents.runs.progress import LiveOutput, LiveProgress
+from ade.agents.runs.spec import DirectoryPolicy, ProcessLimits
+
+_KEPT_BYTES = 1024  # of each stream by the process part: the reader keeps what is needed
+_MEGABYTE = 1024 * 1024
+# Nothing is imported from the agent's own folder (-P), or it could answer for itself.
+# A hook that dies is a no as well: only exit code 2 is one for all programs.
+_HOOK = shlex.join([sys.executable, "-P", "-m", "ade.cli", "hook", "pre-tool-use"]) + " || exit 2"
+
+
+class ProgramEnvironment(Struct, frozen=True, kw_only=True):
+    """Where and under what limits a program runs."""
+
+    directory: Path
+    care: DirectoryPolicy
+    environment: Mapping[str, str] = {}  # what the task asks for
+    added: Mapping[str, str] = {}  # what ADE itself tells the program
+    budgets: Mapping[str, Budget] = {}
+    line: HookServer  # where hooks of the agent ask
+    silence_s: float | None = None  # a worker that is stopped for so long has its programs ended
+
+
+class Program:
+    """Reads one run of a program as it goes on: into lines, progress and files, and at the end into a report."""
+
+    def __init__(self, profile: Profile, lines: LiveOutput, progress: LiveProgress, transcript: Transcript) -> None:
+        self._profile = profile
+        self._lines = lines
+        self._progress = progress
+        self._transcript = transcript
+        self._stop = asyncio.Event()
+        self._excess: BudgetExcess | None = None
+
+    async def run(self, assignment: RunAssignment, setting: ProgramEnvironment) -> RunReport:
+        """Raises ProgramNotStarted, InvalidArguments, and whatever the desk raises; then nothing runs any more."""
+        spec = self._spec(assignment, setting)
+        secrets = setting.line.secrets = secrets_in(spec.environment)
+        reader = OutputReader(self._profile, secrets=secrets)
+
+        async def on_bytes(stream: Stream, data: bytes) -> None:
+            self._transcript.raw(data)
+            if stream == "stderr":
+                reader.feed_stderr(data)
+                await self._lines.stderr(data)
+                return
+            await self._tell(reader.feed(data))
+            self._look_at_budgets(setting.budgets, reader)
+
+        waiting = asyncio.create_task(self._stop_when(setting.line.must_end))
+        try:
+            ended = await run_process(spec, on_bytes=on_bytes, stop=self._stop)
+        finally:
+            waiting.cancel()
+        stopped_for, message = self._why(ended)
+        events, report = reader.finish(_exit_code(ended), stopped_for=stopped_for, stop_message=message)
+        await self._tell(events)
+        if stopped_for is None and setting.line.must_end.is_set():  # it was ended for the call, and for nothing else
+            asked = ToolCalled(id="hook", name=setting.line.asked.tool if setting.line.asked else "")
+            return replace(report, failure=None, error=None, deferred=asked)
+        return report
+
+    async def _stop_when(self, must_end: asyncio.Event) -> None:
+        """A program that cannot wait in its session is ended, and goes on in it when people have agreed."""
+        await must_end.wait()
+        self._stop.set()
+
+    async def _tell(self, events: Sequence[RunEvent]) -> None:
+        for event in events:
+            await self._progress.take_in(event)
+            await self._lines.show(event)
+
+    def _spec(self, assignment: RunAssignment, setting: ProgramEnvironment) -> ProcessSpec:
+        profile = self._profile
+        command = command_of(profile, assignment, _HOOK)
+        environment = environment_of(profile, os.environ, setting.environment)
+        memory = None if profile.memory_mb is None else profile.memory_mb * _MEGABYTE
+        return ProcessSpec(
+            arguments=command.argv,
+            directory=setting.directory,
+            care=setting.care,
+            environment={**environment, **setting.added, **setting.line.environment},
+            stdin="" if command.stdin is None else command.stdin.decode("utf-8", "surrogateescape"),
+            limits=ProcessLimits(
+                time_s=None,  # its task has the time-out
+                memory_bytes=memory,
+                kept_bytes=_KEPT_BYTES,
+                silence_s=setting.silence_s,
+            ),
+        )
+
+    def _look_at_budgets(self, budgets: Mapping[str, Budget], reader: OutputReader) -> None:
+        """A run that is done is not stopped any more: what it cost is spent, and its result is worth something."""
+        if self._excess is None and not reader.is_concluded:
+            self._excess = excess_of(budgets, self._progress.own(reader.spent))
+            if self._excess is not None:
+                self._stop.set()
+
+    def _why(self, ended: ProcessResult) -> tuple[RunFailure | None, str]:
+        if ended.why is ExitCause.MEMORY_LIMIT:
+            return RunFailure.OUT_OF_MEMORY, f"it took more than the {self._profile.memory_mb:,} MB it may have"
+        if ended.why is ExitCause.LOST:
+            return RunFailure.KILLED, "the process that looked after it was killed; what was found of it was ended"
+        if ended.why is ExitCause.WORKER_GONE:
+            return RunFailure.KILLED, "its worker was silent for longer than a lease, so it was ended"
+        if self._excess is not None:
+            return RunFailure.BUDGET_EXCEEDED, self._excess.message
+        return None, ""
+
+
+def _exit_code(ended: ProcessResult) -> int:
+    if ended.exit_code is not None:
+        return ended.exit_code
+    return -(ended.signal or 9)

@@ -1,0 +1,399 @@
+"""One attempt of a run: it goes on where an earlier one ended, within its budgets, and asks before dangerous tools."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ade.agents.profiles import Profile, url_of
+from ade.agents.protocols.base import ToolCalled, UsageReported
+from ade.agents.runs import messages
+from ade.agents.runs.command_line import RunAssignment, fallback_of
+from ade.agents.runs.failures import RunFailure
+from ade.agents.runs.files import RunFiles, Transcript
+from ade.agents.runs.hooks import HookServer, ReviewableToolCall
+from ade.agents.runs.model import (
+    TELLS,
+    AgentProgress,
+    AgentResult,
+    Budget,
+    BudgetMeasure,
+    left_of,
+    tightest,
+    together,
+    used_up,
+)
+from ade.agents.runs.outcome import RunEnding, RunReport, failed_outcome, wait_ms
+from ade.agents.runs.program import Program, ProgramEnvironment
+from ade.agents.runs.progress import LiveOutput, LiveProgress
+from ade.agents.runs.spec import AgentRunSpec, DirectoryPolicy, RunContext, SpendingBudget
+from ade.common.trace_context import environment_of_trace
+from ade.errors import AdeError, InvalidArguments, ProgramNotStarted
+from ade.failures import FailureKind, TaskError
+from ade.logs import Log
+from ade.tasks.outcomes import Failed, RunFailed
+
+# How an attempt goes on from an earlier one, and what is left of what was spent. No I/O.
+
+
+_AGREED = (
+    "You were stopped before a tool call that people had to agree to. They have agreed: make that call again exactly"
+    " as it was, and go on."
+)
+
+
+def started_progress(profile: Profile, order: AgentRunSpec, transcript: Transcript) -> AgentProgress:
+    """An attempt goes on in the session of the one before it, and what that has spent counts."""
+    new = AgentProgress(
+        subagent_type=profile.name, output_file=str(transcript.path), session_tokens=order.session_tokens
+    )
+    before = order.earlier
+    if before is None:
+        return new
+    cut_off = UsageReported(tokens=before.tokens, cost_usd=before.cost_usd, turns=before.turns)
+    return replace(
+        before,
+        output_file=new.output_file,
+        earlier=together(before.earlier, cut_off),
+        tokens=None,
+        cost_usd=None,
+        turns=None,
+    )
+
+
+def first_assignment(profile: Profile, order: AgentRunSpec) -> RunAssignment:
+    before, asked = order.earlier, order.assignment
+    if before is None:
+        return asked
+    if before.fell_back:
+        asked = replace(asked, model=profile.fallback_model or order.parent_model or asked.model)
+    if before.is_deferred:
+        asked = resumed_assignment(profile, asked)
+    return resumed(asked, before)
+
+
+def resumed_assignment(profile: Profile, assignment: RunAssignment) -> RunAssignment:
+    """The prompt was said already: a program that waits in its session needs none, another must be told to go on."""
+    return replace(assignment, prompt="" if profile.can_defer else _AGREED)
+
+
+def resumed(assignment: RunAssignment, known: AgentProgress) -> RunAssignment:
+    """The same in the session that is known; where none is, in the one that was asked for."""
+    if known.session_id is None and known.conversation_id is None and known.agent_id is None:
+        return assignment
+    return replace(
+        assignment,
+        session_id=known.session_id,
+        agent_id=known.agent_id,
+        conversation_id=known.conversation_id,
+    )
+
+
+def as_printed(call: ToolCalled) -> ReviewableToolCall:
+    """A call that no hook was asked about. What cannot be read is shown as it is; no rule takes it for harmless."""
+    try:
+        found = msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError):
+        found = None
+    arguments: dict[str, Any] = found if isinstance(found, dict) else {"input": call.arguments}
+    return ReviewableToolCall(call.name, arguments, arguments)
+
+
+def difference(all_of_it: UsageReported, before: UsageReported) -> UsageReported:
+    left = {}
+    for name in ("tokens", "cost_usd", "turns"):
+        value = getattr(all_of_it, name)
+        left[name] = None if value is None else value - (getattr(before, name) or 0)
+    return UsageReported(**left)
+
+
+def without_capture(profile: Profile, budget: Budget) -> list[str]:
+    """What to say of limits that cannot be kept, because the program does not tell the measure."""
+    told = TELLS.get(profile.protocol, frozenset())
+    asked = [measure for measure in BudgetMeasure if getattr(budget, measure.value) is not None]
+    return [
+        f"[budget] {profile.name} does not tell its {measure.words}: that limit cannot be kept"
+        for measure in asked
+        if measure not in told
+    ]
+
+
+_MOST_PROGRAMS = 100  # starts within one run: every tool call that is allowed afterwards takes one
+_PURSE_S = 5.0  # how often it is looked what the author's other runs have spent
+_ASKS_AGAIN = "it asks for the tool call that people have agreed to again and again, and does not make it"
+TASK, AUTHOR = "task", "author"
+log = Log("ade.agents")
+
+
+class AgentRunAttempt:
+    """One attempt: usually one program; one more after a model that is not to be had, and after allowed tool calls."""
+
+    def __init__(
+        self, profile: Profile, places: RunFiles, order: AgentRunSpec, desk: RunContext, purse: SpendingBudget | None
+    ) -> None:
+        self._profile = profile
+        self._places = places
+        self._order = order
+        self._desk = desk
+        self._purse = purse
+        self._began = time.monotonic()
+        self._lines = LiveOutput(desk)
+        self.transcript: Transcript = places.transcript(order.task_id, order.attempt, order.run_id)
+        self._progress = LiveProgress(desk, profile, started_progress(profile, order, self.transcript))
+        self._before = self._progress.now.earlier  # what was spent before this attempt
+        self._author_left: Budget | None = None  # what other runs have left of the author's budget
+        self._budgets: dict[str, Budget] = {}  # for the program that runs now
+        self._asked: ReviewableToolCall | None = None  # the call that the last program was not allowed to make
+        self._agreed: ReviewableToolCall | None = None  # the one that people had agreed to when it was asked for
+
+    async def perform(self) -> RunReport:
+        self.transcript.start(self._order.description, self._profile.name)
+        for line in without_capture(self._profile, self._order.budget):
+            await self._lines.say(line)
+        await self._look_into_purse()
+        await self._progress.keep()
+        watching = asyncio.create_task(self._watch_purse())
+        try:
+            return await self._programs()
+        finally:
+            watching.cancel()
+            await asyncio.shield(self._leave())
+
+    async def _programs(self) -> RunReport:
+        assignment = first_assignment(self._profile, self._order)
+        report = RunReport(exit_code=0)
+        for _ in range(_MOST_PROGRAMS):
+            self._share_out()
+            if (why := used_up(self._budgets)) is not None:
+                return replace(report, failure=RunFailure.BUDGET_EXCEEDED, error=why)
+            report = await self._program(assignment)
+            other = self._other_model(assignment, report)
+            if other is not None:
+                await self._lines.say(f"[model] {assignment.model or 'its model'} is not to be had; now {other.model}")
+                self._progress.now = replace(
+                    self._progress.now, fell_back=True, session_id=None, agent_id=None, conversation_id=None
+                )
+                assignment = other
+            elif report.ended is RunEnding.DEFERRED and report.deferred is not None:
+                call = self._asked or as_printed(report.deferred)
+                if call == self._agreed:
+                    return replace(report, failure=RunFailure.REPORTED, error=_ASKS_AGAIN)
+                await self._ask_for(call)
+                assignment = resumed(resumed_assignment(self._profile, assignment), self._progress.now)
+            else:
+                return report
+        message = f"the agent was started {_MOST_PROGRAMS} times in one run, and still asks for tools"
+        return replace(report, failure=RunFailure.REPORTED, error=message)
+
+    async def _program(self, assignment: RunAssignment) -> RunReport:
+        self._progress.is_identified = False
+        is_resumed = assignment.session_id is not None and self._profile.counts_sessions
+        self._progress.tokens_before = (self._progress.now.session_tokens or 0) if is_resumed else 0
+        program = Program(self._profile, self._lines, self._progress, self.transcript)
+        line = HookServer(self._desk, can_defer=self._profile.can_defer, on_granted=self._has_gone_on)
+        async with line.opened():
+            report = await program.run(self._limited(assignment), self._setting(line))
+        self._asked = line.asked
+        now = self._progress.now
+        if report.failure is not None and not self._progress.is_identified:
+            # The session may be gone: the next attempt begins where its order says, instead of failing once more.
+            now = replace(now, session_id=None, agent_id=None, conversation_id=None, is_deferred=False)
+        if self._profile.counts_sessions:
+            now = replace(now, session_tokens=report.spent.tokens or now.session_tokens)
+        # With a hook it is known when the call is made; until then the next attempt must be told of it again.
+        is_deferred = now.is_deferred and report.failure is not None and self._profile.is_guarded
+        self._progress.now = replace(
+            now,
+            earlier=together(now.earlier, self._progress.own(report.spent)),
+            tokens=None,
+            cost_usd=None,
+            turns=None,
+            is_deferred=is_deferred,
+        )
+        await self._progress.keep()
+        return report
+
+    def _share_out(self) -> None:
+        """Each program has what is left, of the task's budget and of its author's."""
+        self._budgets[TASK] = left_of(self._order.budget, self._progress.now.earlier)
+        if self._author_left is not None:
+            self._budgets[AUTHOR] = left_of(self._author_left, self._spent())
+
+    async def _has_gone_on(self) -> None:
+        """The call that people agreed to is made now; whoever goes on after this must not make it once more."""
+        if self._progress.now.is_deferred:
+            self._progress.now = replace(self._progress.now, is_deferred=False)
+            await self._progress.keep()
+
+    def _other_model(self, assignment: RunAssignment, report: RunReport) -> RunAssignment | None:
+        if self._progress.now.fell_back:
+            return None
+        return fallback_of(self._profile, assignment, report, parent_model=self._order.parent_model)
+
+    async def _ask_for(self, call: ReviewableToolCall) -> None:
+        """Returns if the agent may use the tool; else the run ends here, and another goes on in the session."""
+        self._progress.now = replace(self._progress.now, is_deferred=True)
+        await self._progress.keep()
+        await self._desk.guard(call.tool, call.arguments, shown=call.shown)
+        self._agreed = call
+
+    def _limited(self, assignment: RunAssignment) -> RunAssignment:
+        """What is left is also told to programs that can limit themselves."""
+        tight = tightest(*self._budgets.values(), Budget(turns=assignment.max_turns))
+        return replace(assignment, max_turns=tight.turns, max_cost_usd=tight.cost_usd)
+
+    def _setting(self, line: HookServer) -> ProgramEnvironment:
+        order = self._order
+        directory, care = (
+            self._places.workspace(order.workspace or order.task_id, order.task_id)
+            if order.directory is None
+            else (order.directory, DirectoryPolicy.EXISTING)
+        )
+        added = {"ADE_TASK_ID": order.task_id, "ADE_RUN_ID": order.run_id, **environment_of_trace(order.trace)}
+        return ProgramEnvironment(
+            directory=directory,
+            care=care,
+            environment=order.environment,
+            added=added,
+            budgets=self._budgets,
+            line=line,
+            silence_s=order.lease_s,
+        )
+
+    async def _watch_purse(self) -> None:
+        """The author may have other runs, which spend of the same budget."""
+        while self._purse is not None and self._order.author is not None:
+            await asyncio.sleep(_PURSE_S)
+            try:
+                await self._enter()
+                await self._look_into_purse()
+            except AdeError as error:  # the next look may succeed
+                log.warning("agent.purse_not_read", task_id=self._order.task_id, error=str(error))
+
+    async def _look_into_purse(self) -> None:
+        if self._purse is None or self._order.author is None:
+            return
+        self._author_left = await self._purse.budget_of(self._order.author, self._order.run_id)
+        if self._author_left is not None and AUTHOR in self._budgets:  # a program is at it
+            done = difference(self._progress.now.earlier, self._before)
+            self._budgets[AUTHOR] = left_of(self._author_left, done)
+
+    async def _enter(self) -> None:
+        if self._purse is not None and self._order.author is not None:
+            await self._purse.enter(self._order.author, self._order.run_id, self._spent())
+
+    def _spent(self) -> UsageReported:
+        """By this attempt, as far as is known."""
+        now = self._progress.now
+        running = UsageReported(tokens=now.tokens, cost_usd=now.cost_usd, turns=now.turns)
+        return difference(together(now.earlier, running), self._before)
+
+    async def _leave(self) -> None:
+        try:
+            await self._enter()
+            await self._lines.end()
+        except AdeError as error:  # the run is told of already, or is somebody else's by now
+            log.warning("agent.not_told", task_id=self._order.task_id, error=str(error))
+
+    def result(self, report: RunReport) -> AgentResult:
+        known = self._progress.now
+        return AgentResult(
+            report=report.result or "",
+            subagent_type=self._profile.name,
+            session_id=report.session_id,
+            agent_id=report.agent_id,
+            conversation_id=report.conversation_id,
+            model=report.model,
+            url=url_of(self._profile, report),
+            tokens=known.earlier.tokens,
+            cost_usd=known.earlier.cost_usd,
+            turns=known.earlier.turns,
+            session_tokens=known.session_tokens,
+            tool_calls=known.tool_call_count,
+            duration_ms=round((time.monotonic() - self._began) * 1000),
+            output_file=str(self.transcript.path),
+            exit_code=report.exit_code,
+        )
+
+
+# Providers that asked to be left alone: until then no program is started that would only hear the same again.
+
+
+_LONGEST_BY_WORDS_MS = 600_000
+_WAITING = (RunFailure.RATE_LIMITED, RunFailure.OVERLOADED)
+
+
+class RateLimitBackoff:
+    """For all runs of one profile in this process. `now` tells the time in ms."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._until = 0
+
+    def heard(self, report: RunReport) -> None:
+        """A moment that is named holds for all. A pause may be this run's alone, so others keep it for a while only."""
+        if report.failure in _WAITING:
+            wait = wait_ms(report, self._now()) or 0
+            limit = wait if report.retry_at is not None else _LONGEST_BY_WORDS_MS
+            self._until = max(self._until, self._now() + min(wait, limit))
+
+    def left_ms(self) -> int:
+        return max(self._until - self._now(), 0)
+
+
+# Runs of agents, from an order to a result or to what the queue makes of a failure.
+
+
+_ENDED_EARLY = "the run was ended before the agent was done"
+
+
+class AgentRunner:
+    """Runs agents of one profile. `now` tells the time in ms."""
+
+    def __init__(
+        self, profile: Profile, places: RunFiles, *, now: Callable[[], int], purse: SpendingBudget | None = None
+    ) -> None:
+        self.profile = profile
+        self._places = places
+        self._now = now
+        self._purse = purse
+        self._cooling = RateLimitBackoff(now)
+
+    async def run(self, order: AgentRunSpec, desk: RunContext) -> AgentResult:
+        """The result. Raises RunFailed with what the queue makes of a failure; a held run or a cancellation passes."""
+        if wait := self._cooling.left_ms():
+            message = f"the provider of {self.profile.name} asked for a pause of {wait / 1000:.0f} s more"
+            raise RunFailed(Failed(_error(FailureKind.RATE_LIMITED, "AgentRateLimited", message), wait))
+        attempt = AgentRunAttempt(self.profile, self._places, order, desk, self._purse)
+        try:
+            report = await attempt.perform()
+        except (ProgramNotStarted, InvalidArguments) as error:
+            attempt.transcript.fail(error.detail)
+            raise RunFailed(Failed(_refused(error))) from error
+        except BaseException:
+            attempt.transcript.fail(_ENDED_EARLY)
+            raise
+        self._cooling.heard(report)
+        if report.failure is not None:
+            attempt.transcript.fail(report.error or report.failure.value)
+            raise RunFailed(failed_outcome(report, self._now()))
+        result = attempt.result(report)
+        attempt.transcript.succeed(_head(result), result.report)
+        return result
+
+
+def _head(result: AgentResult) -> str:
+    return messages.header(result.subagent_type, result.agent_id, result.conversation_id)
+
+
+def _refused(error: ProgramNotStarted | InvalidArguments) -> TaskError:
+    if isinstance(error, InvalidArguments):
+        return _error(FailureKind.BAD_ARGUMENTS, "InvalidArguments", error.detail)
+    return TaskError(kind=FailureKind.UNRECOVERABLE, type="ProgramNotStarted", message=error.detail, retryable=False)
+
+
+def _error(kind: FailureKind, name: str, message: str) -> TaskError:
+    return TaskError(kind=kind, type=name, message=message)

@@ -1,0 +1,413 @@
+"""The Task tool and its two companions, as an agent calls them: what goes wrong is an answer too, no exception."""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from ade.agents.background import BackgroundRequest, BackgroundTask, BackgroundTasks, OnComplete, TaskStatus
+from ade.agents.runs import messages
+from ade.agents.runs.command_line import RunAssignment
+from ade.agents.runs.messages import ABORTED, error_of, report_of
+from ade.agents.runs.model import progress_in, result_in
+from ade.errors import AdeError, IllegalTransition, InvalidArguments, UnknownTask, WaitTimeout
+from ade.logs import Log
+from ade.stores.ports import Stores
+from ade.tasks import service as tasks_service
+from ade.tasks.completion import CompletionWatcher
+from ade.tasks.identifiers import is_run, is_task_id
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+
+# Runs of agents that are in the store: waited for and stopped from any process. No other tasks are: what an agent may
+# look at and end is agents' work.
+
+
+class StoredRunOutput(Struct, frozen=True):
+    status: TaskStatus
+    output: str
+    error: str | None = None
+
+
+class StoredAgentRuns:
+    """Belongs to one event loop."""
+
+    def __init__(self, stores: Stores, payloads: Payloads, watch: CompletionWatcher | None = None) -> None:
+        self._stores = stores
+        self._payloads = payloads
+        self._watch = watch or CompletionWatcher(stores)
+
+    async def wait(self, task_id: str, timeout: float) -> StoredRunOutput | None:
+        """The run as it is when it has ended, or when the time is over. None: there is none of this id."""
+        try:
+            task = await self._run(task_id)
+            if timeout and not task.is_final:
+                task = await self._once_final(task_id, timeout)
+        except UnknownTask:
+            return None
+        if not task.is_final:
+            progress = progress_in(task.progress)
+            status = TaskStatus.RUNNING if task.status is Status.RUNNING else TaskStatus.PENDING
+            return StoredRunOutput(status, "" if progress is None else progress.said)
+        if task.status is Status.COMPLETED:
+            return StoredRunOutput(TaskStatus.COMPLETED, await self._report(task))
+        progress = progress_in(task.progress)
+        return StoredRunOutput(TaskStatus.FAILED, "" if progress is None else progress.said, error_of(task))
+
+    async def stop(self, task_id: str) -> bool:
+        """Cancel it and its children; True if there was something to cancel."""
+        try:
+            if (await self._run(task_id)).is_final:
+                return False
+            await tasks_service.cancel(self._stores, task_id, ABORTED)
+        except (UnknownTask, IllegalTransition):  # gone, or it ended meanwhile
+            return False
+        return True
+
+    async def _run(self, task_id: str) -> Task:
+        """Raises UnknownTask for what is no run of an agent, too."""
+        task = await tasks_service.get(self._stores, task_id)
+        if not is_run(task.name):
+            raise UnknownTask
+        return task
+
+    async def _once_final(self, task_id: str, timeout: float) -> Task:
+        try:
+            return await self._watch.wait(task_id, timeout)
+        except WaitTimeout:
+            return await tasks_service.get(self._stores, task_id)
+
+    async def _report(self, task: Task) -> str:
+        return report_of(task, result_in(await tasks_service.result_of(self._stores, self._payloads, task)))
+
+
+# What an agent gives to a tool, checked: it may be anything. All raise InvalidArguments, in words for the agent.
+
+
+_SHOWN = 60
+
+
+def string_arguments(given: Mapping[str, object]) -> dict[str, str]:
+    """Those that were given. Nothing and null are the same."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise _wrong(name, "a text", value)
+        if isinstance(value, str) and not _is_unicode(value):
+            raise InvalidArguments(f"{name} has characters that stand for nothing: half a surrogate pair")
+    return {name: value for name, value in given.items() if isinstance(value, str)}
+
+
+def required(tool: str, given: Mapping[str, str | None]) -> None:
+    if missing := [name for name, value in given.items() if not (value or "").strip()]:
+        raise InvalidArguments(
+            f"{tool} tool missing required parameter{'s' * (len(missing) > 1)}: {', '.join(missing)}"
+        )
+
+
+def words(name: str, value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
+        raise _wrong(name, "a list of texts", value)
+    if not all(isinstance(word, str) and _is_unicode(word) for word in value):
+        raise _wrong(name, "a list of texts", value)
+    return tuple(value)
+
+
+def whole(name: str, value: object, least: int, most: int | None = None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise _wrong(name, f"a whole number {bounds}", value)
+    return value
+
+
+def flags(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None and not isinstance(value, bool):
+            raise _wrong(name, "true or false", value)
+
+
+def milliseconds(name: str, value: object, default: int) -> float:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise _wrong(name, "a number of milliseconds", value)
+    return value
+
+
+def _wrong(name: str, wanted: str, value: object) -> InvalidArguments:
+    return InvalidArguments(f"{name} must be {wanted}, not {repr(value)[:_SHOWN]}")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+GENERAL = "general-purpose"  # the type of an agent that exists, where none is named and there is this one
+DEFAULT_TIMEOUT_MS = 30_000
+LONGEST_TIMEOUT_MS = 600_000
+LEAST_URGENT = 9
+Types = Mapping[str, frozenset[str] | None]  # of agents, and the ids by which each can go on; None: nobody knows
+log = Log("ade.agents")
+
+
+class TaskResult(Struct, frozen=True, kw_only=True):
+    """The Task tool's answer. `message` is what the agent reads."""
+
+    message: str
+    status: TaskStatus
+    task_id: str | None = None
+    output_file: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class TaskOutputResult(Struct, frozen=True):
+    message: str
+    status: TaskStatus
+
+
+class TaskStopResult(Struct, frozen=True, omit_defaults=True):
+    killed: bool
+    error: str | None = None  # why it could not be stopped, where that is not that there is nothing to stop
+
+
+class AgentRequest(Struct, frozen=True, kw_only=True):
+    """A run to enqueue."""
+
+    subagent_type: str
+    arguments: Mapping[str, object]  # of the task, those that were given
+    description: str
+    priority: int | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskToolServices:
+    """What the tools work with. Those of one program share it, so that each knows the tasks of the other."""
+
+    types: Callable[[], Awaitable[Types]]
+    background: BackgroundTasks
+    stored: StoredAgentRuns
+    enqueue: Callable[[AgentRequest], Awaitable[str]]  # answers the id of the task
+    allow: Callable[[AgentRequest], Awaitable[None]]  # raises unless it may run without being stored
+    conversation: str | None = None  # that gets notifications
+    directory: Path | None = None  # for agents that run at once; None: one of their own
+    author: str | None = None  # whose budget they use up
+
+
+class TaskTool:
+    """Gives work to another agent: at once and in this process or, with `persist`, through the queue."""
+
+    def __init__(self, surroundings: TaskToolServices) -> None:
+        self._at = surroundings
+        self.output = TaskOutput(surroundings)
+        self.stop = TaskStop(surroundings)
+
+    async def run(
+        self,
+        prompt: str,
+        subagent_type: str | None = None,
+        description: str = "",
+        *,
+        model: str | None = None,
+        run_in_background: bool = False,
+        agent_id: str | None = None,
+        conversation_id: str | None = None,
+        max_turns: int | None = None,
+        system_prompt: str | None = None,
+        tool_call_id: str | None = None,
+        silent: bool = False,
+        persist: bool = False,
+        priority: int | None = None,
+        tags: Sequence[str] = (),
+        on_complete: OnComplete | None = None,
+    ) -> TaskResult:
+        """Let an agent work on a prompt.
+
+        With `persist` it is enqueued, survives this program, and the answer is its task id at once. Otherwise the
+        answer is the report, or with `run_in_background` an id for TaskOutput and TaskStop. When what does not answer
+        its report has ended, the conversation gets a notification, unless it is `silent`. Before that `on_complete` is
+        called, for runs of this process alone: nothing that is enqueued can keep a function.
+        """
+        try:
+            flags({"run_in_background": run_in_background, "silent": silent, "persist": persist})
+            texts = string_arguments(
+                {
+                    "prompt": prompt,
+                    "description": description,
+                    "subagent_type": subagent_type,
+                    "system_prompt": system_prompt,
+                    "model": model,
+                    "agent_id": agent_id,
+                    "conversation_id": conversation_id,
+                    "tool_call_id": tool_call_id,
+                }
+            )
+            turns = whole("max_turns", max_turns, 1)
+            numbers = {} if turns is None else {"max_turns": turns}
+            request = AgentRequest(
+                subagent_type=await self._chosen(texts),
+                arguments={**texts, **numbers, **({"silent": True} if silent else {})},
+                description=texts["description"],
+                priority=whole("priority", priority, 0, LEAST_URGENT),
+                tags=words("tags", tags),
+            )
+            if persist:
+                return await self._enqueue(request, silent=silent)
+            return await self._run_here(request, in_background=run_in_background, silent=silent, then=on_complete)
+        except Exception as error:
+            return TaskResult(message=messages.foreground_error(_told(error)), status=TaskStatus.FAILED)
+
+    async def _chosen(self, texts: dict[str, str]) -> str:
+        """Takes the type out of what was asked for. Raises InvalidArguments with what is wrong about it."""
+        chosen, types = texts.pop("subagent_type", ""), await self._at.types()
+        existing = [name for name in ("agent_id", "conversation_id") if texts.get(name)]
+        fitting = sorted(name for name, ids in types.items() if ids and not ids.isdisjoint(existing))
+        if existing and not chosen and fitting:
+            chosen = GENERAL if GENERAL in fitting else fitting[0]
+        needed = {"description": texts.get("description"), "prompt": texts.get("prompt"), "subagent_type": chosen}
+        required("Task", needed)
+        if chosen not in types:
+            known = ", ".join(sorted(types)) or "none"
+            raise InvalidArguments(f'Invalid subagent type "{chosen}". Available types: {known}')
+        if existing and chosen not in fitting and types[chosen] is not None:
+            raise InvalidArguments(
+                f'An agent of type "{chosen}" cannot go on with an {" or ".join(existing)} that exists.'
+                f" Types that can: {', '.join(fitting) or 'none'}"
+            )
+        return chosen
+
+    async def _enqueue(self, request: AgentRequest, *, silent: bool) -> TaskResult:
+        told = {} if self._at.conversation is None else {"parent_conversation": self._at.conversation}
+        task_id = await self._at.enqueue(structs.replace(request, arguments={**told, **request.arguments}))
+        is_notified = bool(told) and not silent
+        message = messages.background_started(task_id, is_notified=is_notified)
+        return TaskResult(message=message, status=TaskStatus.PENDING, task_id=task_id)
+
+    async def _run_here(
+        self, request: AgentRequest, *, in_background: bool, silent: bool, then: OnComplete | None
+    ) -> TaskResult:
+        await self._at.allow(request)
+        inbox = self._at.conversation if in_background and not silent else None
+        known = {name: value for name, value in request.arguments.items() if name in RunAssignment.__struct_fields__}
+        task = self._at.background.start(
+            BackgroundRequest(
+                subagent_type=request.subagent_type,
+                assignment=RunAssignment(**known),  # type: ignore[arg-type] # each is named after the field it is for
+                description=request.description,
+                directory=self._at.directory,
+                author=self._at.author,
+                inbox=inbox,
+                on_complete=then,
+            )
+        )
+        if in_background:
+            await task.until_known()
+            return _started(task)
+        try:
+            await task.until_ended()
+        except BaseException:  # nobody waits for it any more
+            await self._at.background.stop(task.id)
+            raise
+        return _ended(task)
+
+
+class TaskOutput:
+    """Tells what a task has written, and waits for its end if asked to."""
+
+    def __init__(self, surroundings: TaskToolServices) -> None:
+        self._at = surroundings
+
+    async def run(self, task_id: str, block: bool = True, timeout: int = DEFAULT_TIMEOUT_MS) -> TaskOutputResult:
+        """`timeout` is in milliseconds, at most ten minutes. When it is over, the task is told of as it is."""
+        try:
+            return await self._output(*_asked(task_id, block, timeout))
+        except Exception as error:
+            return TaskOutputResult(messages.foreground_error(_told(error)), TaskStatus.FAILED)
+
+    async def _output(self, task_id: str, timeout_s: float | None) -> TaskOutputResult:
+        is_blocking = timeout_s is not None
+        task = self._at.background.get(task_id)
+        if task is not None:
+            if is_blocking:
+                await task.until_ended(timeout_s)
+            return _output(task.status, task.output, task.error, is_blocking=is_blocking)
+        stored = await self._at.stored.wait(task_id, timeout_s or 0.0) if is_task_id(task_id) else None
+        if stored is None:
+            return TaskOutputResult(messages.unknown_task(task_id), TaskStatus.FAILED)
+        return _output(stored.status, stored.output, stored.error, is_blocking=is_blocking)
+
+
+def _asked(task_id: object, block: object, timeout: object) -> tuple[str, float | None]:
+    """Of which task, and how many seconds to wait for its end; None: not at all."""
+    texts = string_arguments({"task_id": task_id})
+    required("TaskOutput", {"task_id": texts.get("task_id")})
+    flags({"block": block})
+    timeout_ms = milliseconds("timeout", timeout, DEFAULT_TIMEOUT_MS)
+    return texts["task_id"], None if block is False else min(max(timeout_ms, 0), LONGEST_TIMEOUT_MS) / 1000
+
+
+class TaskStop:
+    """Ends a task that runs, or waits to."""
+
+    def __init__(self, surroundings: TaskToolServices) -> None:
+        self._at = surroundings
+
+    async def run(self, task_id: str | None = None, *, shell_id: str | None = None) -> TaskStopResult:
+        """`shell_id` is the old name of `task_id`. Not killed: there is no such task, or it has ended already."""
+        try:
+            texts = string_arguments({"task_id": task_id, "shell_id": shell_id})
+            wanted = texts.get("task_id") or texts.get("shell_id")
+            required("TaskStop", {"task_id": wanted})
+            return TaskStopResult(await self._stop(wanted or ""))
+        except Exception as error:
+            return TaskStopResult(False, messages.foreground_error(_told(error)))
+
+    async def _stop(self, task_id: str) -> bool:
+        if self._at.background.get(task_id) is not None:
+            return await self._at.background.stop(task_id)
+        return is_task_id(task_id) and await self._at.stored.stop(task_id)
+
+
+def _told(error: Exception) -> str:
+    """In words for the agent. What nobody has thought of is told too, and is in the log for people."""
+    if isinstance(error, AdeError):
+        return error.detail
+    log.error("task_tool.failed", error=f"{type(error).__name__}: {error}", exc_info=True)
+    return f"{type(error).__name__}: {error}"
+
+
+def _started(task: BackgroundTask) -> TaskResult:
+    message = messages.background_started(
+        task.id,
+        agent_id=task.progress.agent_id,
+        output_file=task.output_file,
+        is_notified=task.work.inbox is not None,
+    )
+    return TaskResult(message=message, status=task.status, task_id=task.id, output_file=task.output_file)
+
+
+def _ended(task: BackgroundTask) -> TaskResult:
+    if task.result is not None:
+        message = messages.foreground_result(task.head, task.result.report, task.output_file)
+    else:
+        message = messages.foreground_error(task.error or "it failed, and nobody knows why", task.output_file)
+    return TaskResult(message=message, status=task.status, task_id=task.id, output_file=task.output_file)
+
+
+def _output(status: TaskStatus, output: str, error: str | None, *, is_blocking: bool) -> TaskOutputResult:
+    is_running = status in (TaskStatus.PENDING, TaskStatus.RUNNING)
+    if is_running and not is_blocking:
+        return TaskOutputResult(messages.STILL_RUNNING, TaskStatus.RUNNING)
+    return TaskOutputResult(messages.output_text(output, error), TaskStatus.RUNNING if is_running else status)

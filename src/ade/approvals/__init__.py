@@ -1,0 +1,1 @@
+"""Approvals: guard rules, policies, review gates, votes, delegation, and rollback."""

@@ -1,0 +1,474 @@
+"""`ade approvals`: what waits for people, and what they can do about it."""
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from ade.accounts.model import normal_id
+from ade.approvals.commands.votes import (
+    INBOX_HEAD,
+    INBOX_SPARE,
+    approve,
+    batch,
+    break_glass,
+    gate_with_digest,
+    inbox_rows,
+    named_gate,
+    print_review,
+    print_vote,
+    reject,
+    request_changes,
+    review_document,
+    whole_digest,
+)
+from ade.approvals.delegations import conditions_of
+from ade.approvals.model import Delegation
+from ade.approvals.risk import RiskLevel
+from ade.approvals.stats import ApprovalOutcome, ApprovalStats, EndedApprovals
+from ade.cli.command import command, group, pass_session
+from ade.cli.identity import account_of, acting, as_option, me
+from ade.cli.ids import find_id
+from ade.cli.output import Cell, Row, all_of
+from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, local, local_with_distance, now_ms, seconds_of
+from ade.cli.session import Session
+from ade.server.wire_cli import view
+from ade.tasks.commands.options import changed_arguments
+from ade.tasks.reasons import moment, short_span
+
+# `ade delegations`: who answers for whom.
+
+
+DELEGATION_COLUMNS = ("delegation", "from", "to", "state", "starts", "ends", "only for")
+_LEVEL = click.Choice([str(level) for level in RiskLevel])
+
+
+class FutureTime(click.ParamType[float | datetime]):
+    """A moment to come: so long from a start, or a date and time."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | datetime:
+        seconds = seconds_of(value) if isinstance(value, str) else None
+        return MOMENT.convert(value, param, ctx) if seconds is None else seconds
+
+
+AHEAD = FutureTime()
+
+
+@group("delegations", bare="list")
+def delegations() -> None:
+    """Who lets whom answer reviews in his place. `ade delegations` alone lists them."""
+
+
+@delegations.command("list")
+@click.option("--account", metavar="NAME", help="Only those that one account has given or was given.")
+@pass_session
+def list_delegations(session: Session, account: str | None) -> None:
+    """List delegations; those that are over are shown for 90 days."""
+    session.look(_list_delegations(session, None if account is None else normal_id(account)))
+
+
+async def _list_delegations(session: Session, account: str | None) -> None:
+    async with session.api() as api:
+        known = await all_of(api, api.list_delegations, account=account)
+    now = now_ms()
+    if session.out.as_json:
+        session.out.document({"delegations": [delegation_view(each, now) for each in known]})
+        return
+    session.out.table(DELEGATION_COLUMNS, [_row(each, now) for each in known], ("starts", "state"))
+    if not known:
+        session.out.note("No delegations. `ade delegations create --to NAME --ends 14d` makes one.")
+
+
+def _row(each: Delegation, now: int) -> Row:
+    state = _state(each, now)
+    limits = [f"{name} {_words(value)}" for name, value in conditions_of(each).items()]
+    return (
+        each.id,
+        each.delegator,
+        each.delegate,
+        Cell(state, "green" if state == "holds" else "dim"),
+        local(each.starts_at),
+        local(each.ends_at),
+        "; ".join(limits) or "everything",
+    )
+
+
+def _words(value: object) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _state(each: Delegation, now: int) -> str:
+    if each.is_revoked:
+        return "revoked"
+    if now < each.starts_at:
+        return "to come"
+    return "holds" if now < each.ends_at else "over"
+
+
+@delegations.command("create")
+@click.option(
+    "--from", "delegator", metavar="NAME", help="Whose place it is; otherwise yours. An admin may name others."
+)
+@click.option("--to", "delegate", metavar="NAME", required=True, help="Who answers: an active reviewer or admin.")
+@click.option("--starts", type=AHEAD, default="0", help="A date and time, or how long from now; otherwise now.")
+@click.option("--ends", type=AHEAD, required=True, help="A date and time, or how long after the start; 90d at most.")
+@click.option("--name", "names", multiple=True, help="Only for tasks of this name; `*` stands for anything.")
+@click.option("--tag", "tags", multiple=True, help="Only for tasks with one of these tags.")
+@click.option("--resource-type", "resource_types", multiple=True, help="Only for tasks with such resources.")
+@click.option("--from-level", type=_LEVEL, default="low", show_default=True, help="Only from this risk on.")
+@click.option("--to-level", type=_LEVEL, default="critical", show_default=True, help="Only up to this risk.")
+@click.option("--cascade", "cascades", is_flag=True, help="Whoever gets it may pass it on.")
+@as_option
+@pass_session
+def create(session: Session, /, **given: Any) -> None:
+    """Let somebody answer in your place for a while, for everything or for some tasks only."""
+    session.run(_create(session, **given))
+
+
+async def _create(session: Session, *, from_level: str, to_level: str, **given: Any) -> None:
+    async with session.api() as api:
+        made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **given)
+    _tell(session, made)
+
+
+@delegations.command("revoke")
+@click.argument("delegation_id", metavar="ID")
+@as_option
+@pass_session
+def revoke_delegation_command(session: Session, delegation_id: str) -> None:
+    """End a delegation now. Votes that were given under it stay as they are."""
+    session.run(_revoke_delegations(session, delegation_id))
+
+
+async def _revoke_delegations(session: Session, delegation_id: str) -> None:
+    async with session.api() as api:
+        _tell(session, await api.revoke_delegation(delegation_id))
+
+
+def _tell(session: Session, each: Delegation) -> None:
+    if session.out.as_json:
+        session.out.document(delegation_view(each, now_ms()))
+    elif each.is_revoked:
+        session.out.line(f"{each.id}: revoked")
+    else:
+        session.out.line(f"{each.id}: {each.delegate} answers for {each.delegator} until {local(each.ends_at)}")
+
+
+def delegation_view(each: Delegation, now: int) -> dict[str, Any]:
+    return {
+        "id": each.id,
+        "delegator": each.delegator,
+        "delegate": each.delegate,
+        "state": _state(each, now),
+        "starts_at": moment(each.starts_at),
+        "ends_at": moment(each.ends_at),
+        "cascades": each.cascades,
+        **conditions_of(each),
+    }
+
+
+# `ade approvals stats`: how one account, or everybody, deals with approvals.
+
+
+STATS_COLUMNS = ("policy", "waiting", "approved", "rejected", "changes", "expired", "others", "median", "p95")
+
+
+@command("stats")
+@click.argument("name", required=False)
+@click.option("--all", "of_all", is_flag=True, help="Of everybody: what waits, how approvals end, and how fast.")
+@click.option("--over", default="7d", show_default=True, metavar="TIME", help="With --all: how far to look back.")
+@as_option
+@pass_session
+def stats(session: Session, name: str | None, of_all: bool, over: str) -> None:
+    """Show what waits for an account, and what it has answered today (UTC); otherwise for you."""
+    seconds = seconds_of(over)
+    if not seconds:
+        raise click.UsageError(f"--over {over!r} is no length of time; write 90m, 24h or 7d.")
+    if of_all and name is not None:
+        raise click.UsageError("Give an account or --all, not both.")
+    if of_all:
+        session.look(_of_all(session, seconds))
+    else:
+        session.look(_of_one(session, None if name is None else normal_id(name)))
+
+
+async def _of_one(session: Session, account: str | None) -> None:
+    async with session.api() as api:
+        seen = await api.get_account_approval_stats(account or await account_of(session, api))
+    if session.out.as_json:
+        session.out.document(view(seen))
+        return
+    last = f"{seen.last_action}, {local_with_distance(seen.last_at, now=now_ms())}" if seen.last_at is not None else ""
+    session.out.facts(
+        [
+            ("account", seen.account),
+            ("waiting", str(seen.pending)),
+            ("approved today", str(seen.approved)),
+            ("rejected today", str(seen.rejected)),
+            ("takes on average", _time(seen.response_ms)),
+            ("last", last),
+        ]
+    )
+
+
+async def _of_all(session: Session, seconds: float) -> None:
+    async with session.api() as api:
+        seen = await api.get_approval_stats(over=seconds)
+    if session.out.as_json:
+        session.out.document(view(seen))
+        return
+    now = seen.waiting
+    risks = ", ".join(f"{count} {level}" for level, count in now.by_level.items() if count)
+    session.out.facts(
+        [
+            ("waiting", f"{now.count} ({risks})" if risks else str(now.count)),
+            ("for less than an hour", str(now.under_hour)),
+            ("for less than a day", str(now.under_day)),
+            ("for longer", str(now.over_day)),
+            ("the longest", _time(now.oldest_ms)),
+            ("ends within an hour", str(now.due_soon)),
+            ("nobody could answer", str(now.blocked)),
+            ("figures since", local_with_distance(seen.since, now=seen.at)),
+        ]
+    )
+    rows = [(each.policy, str(each.waiting), *_figures(each.ended)) for each in seen.policies]
+    session.out.table(STATS_COLUMNS, [*rows, *_sum(seen)] if len(rows) > 1 else rows, ("others", "p95"))
+
+
+def _sum(seen: ApprovalStats) -> list[tuple[str, ...]]:
+    return [("all", str(seen.waiting.count), *_figures(seen.ended))]
+
+
+def _figures(ended: EndedApprovals) -> tuple[str, ...]:
+    shown = (
+        ApprovalOutcome.APPROVED,
+        ApprovalOutcome.REJECTED,
+        ApprovalOutcome.CHANGES_REQUESTED,
+        ApprovalOutcome.EXPIRED,
+    )
+    others = sum(count for outcome, count in ended.outcomes.items() if outcome not in shown)
+    counts = [ended.outcomes.get(outcome, 0) for outcome in shown]
+    return (*map(str, counts), str(others), _time(ended.median_ms), _time(ended.p95_ms))
+
+
+def _time(ms: int | None) -> str:
+    return "" if ms is None else short_span(ms)
+
+
+# `ade approvals amend` and `snooze`: a reviewer mends a task himself, or answers later.
+
+
+@command("amend")
+@click.argument("task_id", metavar="ID")
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="All arguments anew, as one JSON object.")
+@click.option("--description", help="Another sentence for people.")
+@click.option("--digest", required=True, help="Of what you have looked at.")
+@click.option("--reason", default="", help="Why; kept on record.")
+@as_option
+@pass_session
+def amend(
+    session: Session,
+    /,
+    task_id: str,
+    pairs: tuple[str, ...],
+    arguments: dict[str, Any] | None,
+    description: str | None,
+    digest: str,
+    reason: str,
+) -> None:
+    """Change a task that waits for you, and put it before people again. You have a hand in it then: others answer."""
+    if not pairs and arguments is None and description is None:
+        raise click.UsageError("Say what to change: KEY=VALUE, --args or --description.")
+    session.run(_amend(session, task_id, pairs, arguments, description, digest, reason))
+
+
+async def _amend(
+    session: Session,
+    text: str,
+    pairs: tuple[str, ...],
+    arguments: dict[str, Any] | None,
+    description: str | None,
+    digest: str,
+    reason: str,
+) -> None:
+    async with session.api() as api:
+        task, gate = await gate_with_digest(api, text, whole=bool(pairs))
+        seen = whole_digest(gate, digest)
+        args = None
+        if pairs or arguments is not None:
+            args = await changed_arguments(session, api, task, pairs, arguments)
+        after = await api.amend_approval(task.id, digest=seen, args=args, description=description, reason=reason)
+    print_vote(session, after)
+
+
+@command("snooze")
+@click.argument("task_id", metavar="ID")
+@click.option("--for", "span", type=DURATION, default=3_600.0, show_default="1h", help="How long; seven days at most.")
+@as_option
+@pass_session
+def snooze(session: Session, task_id: str, span: float) -> None:
+    """Leave a task out of your list for a while; you can answer it all the same."""
+    session.run(_snooze(session, task_id, span))
+
+
+async def _snooze(session: Session, text: str, span: float) -> None:
+    async with session.api() as api:
+        put_off = await api.snooze_approval(await find_id(api, text), seconds=span)
+    if session.out.as_json:
+        session.out.document({"task_id": put_off.task_id, "account": put_off.account, "until": put_off.until})
+    else:
+        session.out.line(f"{put_off.task_id}  out of the list of {put_off.account} until {local(put_off.until)}")
+
+
+@group("approvals", bare="list")
+@as_option
+def approvals() -> None:
+    """What waits for people: list, show, answer, start. `ade approvals` alone lists what waits for you."""
+
+
+for answer in (approve, reject, request_changes, amend, snooze, batch, break_glass, stats):
+    approvals.add_command(answer)
+
+
+@approvals.command("list")
+@click.option("--mine/--all", "mine", default=None, help="What you may answer, or what anybody may.")
+@as_option
+@pass_session
+def list_approvals(session: Session, mine: bool | None) -> None:
+    """List what waits for an answer, the most urgent first. Without an account of yours, all of it."""
+    session.look(_list(session, mine))
+
+
+async def _list(session: Session, mine: bool | None) -> None:
+    async with session.api() as api:
+        found = await me(api)
+        account = acting(session) if found is None else found.user.id
+        if mine is None:
+            mine = found is not None
+        items = await all_of(api, api.list_approvals, mine=mine)
+    if session.out.as_json:
+        session.out.document({"account": account if mine else None, "approvals": [view(item) for item in items]})
+        return
+    session.out.table(INBOX_HEAD, inbox_rows(items, mine=mine, now=now_ms()), INBOX_SPARE)
+    if not items:
+        session.out.note(f"Nothing waits for {account}." if mine else "Nothing waits for an answer.")
+    else:
+        session.out.note("`ade approvals show ID` tells all about one, `ade approvals approve ID --digest D` agrees.")
+
+
+@approvals.command("show")
+@click.argument("task_id", metavar="ID")
+@pass_session
+def show(session: Session, task_id: str) -> None:
+    """Show what is to be approved, its risk, who has answered and who still may; earlier approvals too."""
+    session.look(_show(session, task_id))
+
+
+async def _show(session: Session, text: str) -> None:
+    async with session.api() as api:
+        seen = await api.get_approval(await find_id(api, text.partition(".")[0]))
+    if session.out.as_json:
+        session.out.document({**review_document(seen.review), "args": seen.args, "stats": seen.stats})
+        return
+    known = {"id": seen.task_id, "name": seen.name, "status": str(seen.status), "author": seen.author or ""}
+    session.out.facts([*known.items(), ("arguments", bytes(seen.args).decode())])
+    print_review(session.out, seen.review, now=now_ms(), earlier=True)
+
+
+@approvals.command("comment")
+@click.argument("task_id", metavar="ID")
+@click.argument("text")
+@as_option
+@pass_session
+def comment(session: Session, task_id: str, text: str) -> None:
+    """Say something that is no vote."""
+    session.run(_comment(session, task_id, text))
+
+
+async def _comment(session: Session, task_id: str, text: str) -> None:
+    async with session.api() as api:
+        print_vote(session, await api.comment_on_approval(await find_id(api, task_id), text=text))
+
+
+@approvals.command("delegate")
+@click.argument("task_id", metavar="ID")
+@click.option("--to", "delegate", metavar="NAME", required=True, help="Who answers: an active reviewer or admin.")
+@as_option
+@pass_session
+def delegate(session: Session, task_id: str, delegate: str) -> None:
+    """Let somebody answer in your place for this one task, until its approval expires."""
+    session.run(_delegate(session, task_id, delegate))
+
+
+async def _delegate(session: Session, text: str, to: str) -> None:
+    async with session.api() as api:
+        task_id, gate_id = await named_gate(api, text)
+        made = await api.delegate_approval(task_id, to=to, approval=gate_id)
+    if session.out.as_json:
+        shown = {"id": made.id, "delegator": made.delegator, "delegate": made.delegate, "task_id": task_id}
+        session.out.document(shown)
+    else:
+        place = f"for {made.delegator} at {task_id}"
+        session.out.line(f"{made.id}: {made.delegate} answers {place} until {local(made.ends_at)}")
+
+
+@approvals.command("revoke")
+@click.argument("task_id", metavar="ID")
+@click.option("--reason", required=True, help="Why; kept on record.")
+@as_option
+@pass_session
+def revoke(session: Session, task_id: str, reason: str) -> None:
+    """Take an approval back before the task runs: people are asked anew. For those who gave it, and for admins."""
+    session.run(_revoke(session, task_id, reason))
+
+
+async def _revoke(session: Session, text: str, reason: str) -> None:
+    async with session.api() as api:
+        print_vote(session, await api.revoke_approval(await find_id(api, text), reason=reason))
+
+
+@approvals.command("start")
+@click.argument("task_id", metavar="ID")
+@as_option
+@pass_session
+def start(session: Session, task_id: str) -> None:
+    """Let an approved task that waits for a hand join its queue. For its author, and for operators."""
+    session.run(_start(session, task_id))
+
+
+async def _start(session: Session, text: str) -> None:
+    async with session.api() as api:
+        print_vote(session, await api.apply_task(await find_id(api, text)))
+
+
+@approvals.command("dismiss")
+@click.argument("task_id", metavar="ID")
+@click.argument("voter")
+@click.option("--reason", required=True, help="Why; kept on record.")
+@as_option
+@pass_session
+def dismiss(session: Session, task_id: str, voter: str, reason: str) -> None:
+    """Strike out somebody's request for changes, as an admin: the task is put before people again."""
+    session.run(_dismiss(session, task_id, voter, reason))
+
+
+async def _dismiss(session: Session, text: str, voter: str, reason: str) -> None:
+    async with session.api() as api:
+        print_vote(session, await api.dismiss_request(await find_id(api, text), voter=normal_id(voter), reason=reason))
+
+
+@approvals.command("roll-back")
+@click.argument("task_id", metavar="ID")
+@as_option
+@pass_session
+def roll_back(session: Session, task_id: str) -> None:
+    """Enqueue what undoes a task that has ended; once, however often it is asked for. Prints the id of that."""
+    session.run(_roll_back(session, task_id))
+
+
+async def _roll_back(session: Session, text: str) -> None:
+    async with session.api() as api:
+        print_vote(session, await api.roll_back_task(await find_id(api, text)))

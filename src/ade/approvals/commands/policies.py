@@ -1,0 +1,270 @@
+"""`ade policies`: the rulebook, who must approve what, and what the guard would say."""
+
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import structs
+
+from ade.approvals.errors import InvalidRulebook
+from ade.approvals.gates import RuleCandidates
+from ade.approvals.guard import GuardRulesVerdict, GuardRuling
+from ade.approvals.rulebook import Rulebook
+from ade.approvals.rulebook_document import as_document, read_rulebook
+from ade.approvals.submission import Findings
+from ade.cli.command import group, pass_session
+from ade.cli.identity import as_option
+from ade.cli.output import Cell, CommandOutput, Row, compact
+from ade.cli.parameters import JSON_OBJECT, local
+from ade.cli.session import Session
+from ade.errors import StaleWrite
+from ade.server.problems import HttpFault, ServerProblem
+from ade.server.wire_cli import view as fields_of
+from ade.tasks.reasons import moment, short_span
+
+# What the rules make of something, for people and for programs.
+
+
+_STYLES = {GuardRulesVerdict.ALLOW: "green", GuardRulesVerdict.DENY: "bold red", GuardRulesVerdict.DEMAND: "yellow"}
+
+
+def show_findings(out: CommandOutput, findings: Findings) -> None:
+    if out.as_json:
+        out.document(_document(findings))
+        return
+    out.table(
+        ("occasion", "ruling", "rule", "reason"),
+        [_ruling_row(str(occasion), ruling) for occasion, ruling in findings.rulings.items()],
+    )
+    out.line("")
+    out.facts([("risk", _risk(findings))])
+    out.line("")
+    if findings.has_preview:
+        out.line(f"Tasks of this name are previewed and put before people, under {findings.chosen.policy.id}:")
+    else:
+        out.line(f"If people must approve it, under {findings.chosen.policy.id}:")
+    for why in findings.chosen.why:
+        out.line(f"- {why}")
+    rows = [_rule_row(one) for one in findings.candidates.rules]
+    out.table(("needed", "of", "could answer", "later also"), rows)
+    policy = findings.chosen.policy
+    times = f"open for {short_span(policy.expires_after_ms)}, good for {short_span(policy.valid_for_ms)} once approved"
+    out.line(times)
+    if findings.chosen.auto_approve is not None:
+        out.line(f"up to a {findings.chosen.auto_approve} risk nobody needs to be asked")
+    if findings.candidates.missing:
+        out.line(f"missing: {findings.candidates.missing} more who could answer; nobody could ever approve it")
+
+
+def _ruling_row(occasion: str, ruling: GuardRuling) -> Row:
+    number = "" if ruling.rule is None else str(ruling.rule)
+    return (occasion, Cell(str(ruling.verdict), _STYLES[ruling.verdict]), number, ruling.reason)
+
+
+def _risk(findings: Findings) -> str:
+    risk = findings.risk
+    if not findings.is_assessed:
+        return f"{risk.level}, {risk.score:g} as given"
+    return (
+        f"{risk.level}, {risk.score:g} of 100 (criticality {risk.criticality:g}, resources {risk.blast_radius:g}, "
+        f"failures {risk.failure_rate:g}; what it would change is not known without a preview)"
+    )
+
+
+def _rule_row(one: RuleCandidates) -> Row:
+    people = [*sorted(one.rule.users), *(f"role {role}" for role in sorted(one.rule.roles))]
+    named = one.rule.name or ", ".join(people)
+    return (str(one.rule.needed), named, ", ".join(one.accounts) or "nobody", ", ".join(one.later))
+
+
+def _document(findings: Findings) -> dict[str, Any]:
+    policy = findings.chosen.policy
+    return {
+        "rulings": {str(occasion): fields_of(ruling) for occasion, ruling in findings.rulings.items()},
+        "risk": fields_of(findings.risk),
+        "is_assessed": findings.is_assessed,
+        "has_preview": findings.has_preview,
+        "policy": {
+            "id": policy.id,
+            "ids": findings.chosen.ids,
+            "why": findings.chosen.why,
+            "auto_approve": findings.chosen.auto_approve,
+            "expires_after_ms": policy.expires_after_ms,
+            "valid_for_ms": policy.valid_for_ms,
+            "recheck": policy.recheck,
+            "veto_roles": sorted(policy.veto_roles),
+        },
+        "rules": [
+            {
+                "needed": one.rule.needed,
+                "name": one.rule.name,
+                "users": sorted(one.rule.users),
+                "roles": sorted(one.rule.roles),
+                "could_answer": one.accounts,
+                "later": one.later,
+            }
+            for one in findings.candidates.rules
+        ],
+        "missing": findings.candidates.missing,
+    }
+
+
+GUARD_HEAD = ("rule", "do", "for", "policy", "reason")
+POLICY_HEAD = ("policy", "for", "rules")
+_NOT_FOR = ("do", "policy", "reason")
+_FOR = ("names", "tags", "resource_types", "from_level")
+_NOTHING: dict[str, Any] = {"criticality": {}, "guard": [], "policy": []}
+_LARGEST_PAGE = 100
+
+
+@group("policies", bare="show")
+def policies() -> None:
+    """The rulebook: guard rules, policies, criticality. `ade policies` alone shows it."""
+
+
+@policies.command("show")
+@pass_session
+def show(session: Session) -> None:
+    """Show the rulebook in force."""
+    session.look(_show(session))
+
+
+async def _show(session: Session) -> None:
+    async with session.api() as api:
+        edition = await api.get_rulebook()
+    document = _NOTHING | edition.rules
+    if session.out.as_json:
+        session.out.document({"version": edition.version, **document})
+        return
+    if edition.version == 0:
+        session.out.note(
+            "No rulebook is in force: nothing is guarded. `ade policies example` prints one to begin with."
+        )
+        return
+    session.out.line(f"version {edition.version}")
+    rules = [_guard_row(number, rule) for number, rule in enumerate(document["guard"], 1)]
+    entries: list[Row] = [
+        (entry["id"], _told(entry, _FOR) or "those that name it", compact(entry["rules"]))
+        for entry in document["policy"]
+    ]
+    values: list[Row] = [(pattern, str(value)) for pattern, value in document["criticality"].items()]
+    for head, rows in ((GUARD_HEAD, rules), (POLICY_HEAD, entries), (("resources", "criticality"), values)):
+        if rows:
+            session.out.line("")
+            session.out.table(head, rows)
+
+
+def _guard_row(number: int, rule: dict[str, Any]) -> Row:
+    conditions = _told(rule, tuple(name for name in rule if name not in _NOT_FOR)) or "everything"
+    return (str(number), rule["do"], conditions, rule.get("policy", ""), rule.get("reason", ""))
+
+
+def _told(document: dict[str, Any], names: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} {compact(document[name])}" for name in names if name in document)
+
+
+@policies.command("apply")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--dry-run", is_flag=True, help="Read and check it only.")
+@click.option("--seen", type=click.IntRange(0), help="The version it was made from; refused if there is a newer one.")
+@as_option
+@pass_session
+def apply(session: Session, file: str, dry_run: bool, seen: int | None) -> None:
+    """Put a rulebook in force, as a whole. FILE is TOML, or JSON if its name ends so; - reads TOML from stdin."""
+    rulebook = read_rulebook(_data_of(file))
+    if dry_run:
+        _tell(session, rulebook, "is valid; nothing was stored")
+    else:
+        session.run(_apply(session, rulebook, seen))
+
+
+async def _apply(session: Session, rulebook: Rulebook, seen: int | None) -> None:
+    async with session.api(must_exist=False) as api:
+        try:
+            applied = await api.apply_rulebook(rules=as_document(rulebook), if_match=seen)
+        except ServerProblem as problem:
+            if problem.code != HttpFault.PRECONDITION_FAILED:
+                raise
+            raise StaleWrite(
+                f"another rulebook than version {seen} is in force by now; look at it and apply yours again"
+            ) from None
+    _tell(session, structs.replace(rulebook, version=applied.version), f"is in force as version {applied.version}")
+
+
+def _tell(session: Session, rulebook: Rulebook, what: str) -> None:
+    counts = {"guard": len(rulebook.guard), "policies": len(rulebook.policies)}
+    if session.out.as_json:
+        session.out.document({"version": rulebook.version or None, **counts})
+        return
+    session.out.line(f"the rulebook {what} (guard rules: {counts['guard']}, policies: {counts['policies']})")
+    unseparated = [entry.policy.id for entry in rulebook.policies if entry.policy.authors_may_vote]
+    if unseparated:
+        session.out.note(f"Authors may approve their own tasks under: {', '.join(unseparated)}.")
+
+
+def _data_of(file: str) -> object:
+    import tomllib
+
+    import msgspec
+
+    try:
+        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return msgspec.json.decode(text) if file.endswith(".json") else tomllib.loads(text.decode())
+    except OSError as error:
+        raise InvalidRulebook(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # bad UTF-8, TOML or JSON
+        raise InvalidRulebook(f"{file} is not well-formed: {error}") from None
+
+
+@policies.command("example")
+@pass_session
+def example(session: Session) -> None:
+    """Print a rulebook to begin with, as TOML with comments."""
+    text = files("ade.approvals").joinpath("example_rulebook.toml").read_text("utf-8")
+    session.out.line(text.rstrip("\n"))
+
+
+@policies.command("history")
+@pass_session
+def history(session: Session) -> None:
+    """List every version there was, the newest first; with --json also what each of them said."""
+    session.look(_history(session))
+
+
+async def _history(session: Session) -> None:
+    async with session.api() as api:
+        editions = [one async for one in api.every(api.list_rulebook_versions, limit=_LARGEST_PAGE)]
+    if session.out.as_json:
+        told = [
+            {"version": one.version, "at": moment(one.at), "by": one.by, "digest": one.digest, "rules": one.rules}
+            for one in editions
+        ]
+        session.out.document({"versions": told})
+        return
+    rows: list[Row] = [(str(one.version), local(one.at), one.by or "", one.digest[:12]) for one in editions]
+    session.out.table(("version", "applied", "by", "digest"), rows)
+    if not editions:
+        session.out.note("No rulebook was ever applied. `ade policies apply FILE` does that.")
+
+
+@policies.command("check")
+@click.argument("name")
+@click.option("--args", "arguments", type=JSON_OBJECT, default="{}", help="The arguments, as a JSON object.")
+@click.option("--resource", "resources", multiple=True, metavar="TYPE:ID", help="A resource it uses; may be repeated.")
+@click.option("--tag", "tags", multiple=True, help="A tag it has; may be repeated.")
+@click.option("--tool", help="The tool that an agent would call.")
+@click.option("--score", type=click.FloatRange(0, 100), help="The risk; otherwise it is assessed as far as known.")
+@click.option("--rulebook", "file", type=click.Path(exists=True, dir_okay=False), help="Try this file instead.")
+@pass_session
+def check_rules(session: Session, /, name: str, file: str | None, **about: Any) -> None:
+    """Say what the rules make of a task: allowed, denied, or who would have to approve it. Nothing is stored."""
+    rules = None if file is None else as_document(read_rulebook(_data_of(file)))
+    session.look(_check(session, name=name, rules=rules, **about))
+
+
+async def _check(session: Session, *, arguments: dict[str, Any], **about: Any) -> None:
+    async with session.api() as api:
+        findings = await api.check_policies(args=arguments, **about)
+    show_findings(session.out, findings)

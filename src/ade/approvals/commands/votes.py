@@ -1,0 +1,414 @@
+"""Answers at a gate: each is about the digest that was looked at, and the dangerous ones take a password."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from ade.approvals.errors import DigestMismatch
+from ade.approvals.model import UNDECIDED, Decision, Gate, GateState
+from ade.approvals.risk import RiskLevel
+from ade.approvals.views import GateView, PendingApproval, ReviewView, RuleView, VoteView, gate_to_answer
+from ade.approvals.votes import no_such_gate
+from ade.cli.command import command, pass_session
+from ade.cli.exit_codes import ExitCode
+from ade.cli.identity import account_of, as_option
+from ade.cli.ids import AmbiguousId, find_id
+from ade.cli.interaction import ask_password
+from ade.cli.output import Cell, CommandOutput, Row, compact
+from ade.cli.parameters import clock_time, distance, local, local_with_distance, now_ms
+from ade.cli.session import Session
+from ade.errors import UnknownTask
+from ade.server.wire_cli import risk_view, task_view, view
+from ade.tasks.model import Task
+from ade.tasks.reasons import listed
+
+if TYPE_CHECKING:
+    from ade.approvals.api import BatchItem
+    from ade.client.client import Client
+
+
+# How approvals look: as JSON, and to people.
+
+
+INBOX_HEAD = ("id", "name", "prio", "risk", "due", "digest", "who", "missing")
+INBOX_SPARE = ("prio", "due")
+_STYLES = {
+    GateState.OPEN: "magenta",
+    GateState.APPROVED: "green",
+    GateState.CONSUMED: "green",
+    GateState.REJECTED: "red",
+    GateState.BLOCKED: "bold red",
+}
+_FACTORS = ("criticality", "magnitude", "blast_radius", "failure_rate")
+_MOST_CHANGES, _LONGEST = 50, 300
+SHORT = 12  # characters of a digest that are shown where there is little room
+
+
+def inbox_rows(items: Sequence[PendingApproval], *, mine: bool, now: int) -> list[Row]:
+    return [
+        (
+            item.task_id,
+            f"{item.name} ({item.step})" if item.step else item.name,
+            str(item.priority),
+            str(item.level) if item.score is None or item.step else f"{item.level} {item.score:g}",
+            distance(item.due_at, now=now),
+            item.digest[:SHORT],
+            _who(item, mine),
+            "; ".join(item.missing),
+        )
+        for item in items
+    ]
+
+
+def _who(item: PendingApproval, mine: bool) -> str | Cell:
+    if mine:
+        return f"you, for {item.for_whom}" if item.for_whom else "you"
+    return listed(item.may_answer) or Cell("nobody", "bold red")
+
+
+def review_document(review: ReviewView) -> dict[str, Any]:
+    """Times as text, all else as it is."""
+    shown = view(review)
+    shown["gates"] = [_gate_document(gate) for gate in review.gates]
+    if review.risk is not None:
+        shown["risk"] = risk_view(review.risk)
+    shown["comments"] = [view(comment) for comment in review.comments]
+    if review.bypass is not None:
+        shown["bypass"] = view(review.bypass)
+    return shown
+
+
+def _gate_document(gate: GateView) -> dict[str, Any]:
+    shown = view(gate)
+    for name in ("rules", "votes", "escalations"):
+        shown[name] = [view(part) for part in shown[name]]
+    return shown
+
+
+def print_review(out: CommandOutput, review: ReviewView, *, now: int, earlier: bool = False) -> None:
+    """The gate that matters, what people said, and what they are shown. `earlier`: the gates before it too."""
+    shown = [gate for gate in review.gates if gate.state in UNDECIDED] or review.gates[-1:]
+    for gate in review.gates if earlier else shown:
+        out.line()
+        out.styled("approval", bold=True)
+        _print_gate(out, gate, review, now)
+    _print_facts(out, review, now)
+    _print_comments(out, review)
+    _print_preview(out, review)
+
+
+def _print_gate(out: CommandOutput, gate: GateView, review: ReviewView, now: int) -> None:
+    is_waiting = gate.state in UNDECIDED
+    out.facts(
+        [
+            ("approval", gate.id),
+            ("state", Cell(str(gate.state), _STYLES.get(gate.state, ""))),
+            ("step", gate.step),
+            ("about", "" if gate.about is None else compact(gate.about)),
+            ("why", gate.reason),
+            ("digest", gate.digest),
+            ("risk", _risk(gate, review)),
+            ("policy", f"{gate.policy}, version {gate.policy_version}"),
+            ("opened", local_with_distance(gate.opened_at, now=now)),
+            ("decided", local_with_distance(gate.decided_at, now=now)),
+            ("expires", local_with_distance(gate.expires_at, now=now) if is_waiting else ""),
+            ("good until", local_with_distance(gate.valid_until, now=now)),
+            ("missing", "; ".join(gate.missing)),
+            ("may answer", (", ".join(gate.may_answer) or "nobody") if is_waiting else ""),
+            ("may not", f"{', '.join(gate.conflicts)} (a hand in the task)" if gate.conflicts and is_waiting else ""),
+            ("passed", "by the policy itself" if gate.is_automatic else ""),
+        ]
+    )
+    out.table(("needed", "of", "approved by"), [_rule_row(rule) for rule in gate.rules])
+    if gate.votes:
+        out.table(("at", "by", "answer", "counts", "reason"), [_vote_row(vote) for vote in gate.votes])
+    if gate.escalations and is_waiting:
+        out.table(("from", "also", "told"), [_step_row(step) for step in gate.escalations])
+
+
+def _risk(gate: GateView, review: ReviewView) -> str:
+    if review.risk is None or gate.step:
+        return str(gate.level)
+    factors = ", ".join(f"{name.replace('_', ' ')} {review.risk[name]:g}" for name in _FACTORS if name in review.risk)
+    return f"{gate.level}, {review.risk['score']:g} ({factors})"
+
+
+def _rule_row(rule: RuleView) -> Row:
+    out_of = [*rule.users, *(f"role {role}" for role in rule.roles)]
+    named = f"{rule.name}: {', '.join(out_of)}" if rule.name else ", ".join(out_of)
+    return (str(rule.needed), named, ", ".join(rule.filled_by))
+
+
+def _vote_row(vote: VoteView) -> Row:
+    who = f"{vote.voter} for {vote.for_whom}" if vote.for_whom else vote.voter
+    counts = Cell(f"no: {vote.why_not}", "dim") if vote.why_not else "yes"
+    return (local(vote.at), who, str(vote.decision).replace("_", " "), counts, vote.reason)
+
+
+def _step_row(step: Any) -> Row:
+    told = "early" if step.is_early else "yes" if step.is_fired else ""
+    return (local(step.at), ", ".join([*step.users, *(f"role {role}" for role in step.roles)]), told)
+
+
+def _print_facts(out: CommandOutput, review: ReviewView, now: int) -> None:
+    bypass = review.bypass
+    window = [local(moment) for moment in (review.not_before, review.not_after) if moment is not None]
+    out.facts(
+        [
+            ("start", "by hand" if review.start == "by_hand" else ""),
+            ("window", " to ".join(window)),
+            ("sent back", "; ".join(review.errors)),
+            (
+                "bypassed",
+                "" if bypass is None else f"by {bypass.by}, {local_with_distance(bypass.at, now=now)}: {bypass.reason}",
+            ),
+        ]
+    )
+
+
+def _print_comments(out: CommandOutput, review: ReviewView) -> None:
+    for comment in review.comments:
+        out.line(f"{clock_time(comment.at)}  {comment.by}: {comment.text}")
+
+
+def _print_preview(out: CommandOutput, review: ReviewView) -> None:
+    preview = review.preview
+    if not isinstance(preview, dict):
+        return
+    out.line()
+    out.styled("preview", bold=True)
+    changes = preview.get("changes", [])
+    for change in changes[:_MOST_CHANGES]:
+        text = change if isinstance(change, str) else compact(change)
+        out.line(f"- {text}" if len(text) <= _LONGEST else f"- {text[:_LONGEST]}…")
+    if len(changes) > _MOST_CHANGES:
+        out.line(f"… and {len(changes) - _MOST_CHANGES} more; --json shows all")
+    for warning in preview.get("warnings", []):
+        out.styled(f"! {warning}", fg="yellow")
+    versions = preview.get("versions", {})
+    if versions:
+        out.line("seen at " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+_Alike = Literal["approve", "reject"]  # what many can be answered with at once
+LEAST = 8  # characters of a digest
+_ASKED = {
+    Decision.APPROVE: "Approve exactly this?",
+    Decision.REJECT: "Reject this?",
+    Decision.REQUEST_CHANGES: "Ask for changes of this?",
+}
+password_option = click.option("--password-stdin", is_flag=True, help="Read your password from stdin.")
+
+
+def _answer_options(command: F) -> F:
+    for option in (
+        as_option,
+        click.option("--for", "for_whom", metavar="NAME", help="Answer in the place of somebody who delegated to you."),
+        click.option("--digest", help=f"Of what you have looked at; {LEAST} of its first characters are enough."),
+        click.argument("task_id", metavar="ID"),
+    ):
+        command = option(command)
+    return command
+
+
+@command("approve")
+@_answer_options
+@click.option("--reason", default="", help="Why; kept on record.")
+@password_option
+@pass_session
+def approve(session: Session, /, **given: Any) -> None:
+    """Agree to exactly what has this digest. A high risk takes your password.
+
+    On a terminal, and without --digest, you are shown what it is about and asked.
+    """
+    session.run(_answer(session, Decision.APPROVE, **given))
+
+
+@command("reject")
+@_answer_options
+@click.option("--reason", default="", help="Why; kept on record.")
+@pass_session
+def reject(session: Session, /, **given: Any) -> None:
+    """Say no; where the policy wants more than one no, the others are waited for."""
+    session.run(_answer(session, Decision.REJECT, **given))
+
+
+@command("request-changes")
+@_answer_options
+@click.option("--reason", required=True, help="Which changes; kept on record.")
+@pass_session
+def request_changes(session: Session, /, **given: Any) -> None:
+    """Give a task back to its author."""
+    session.run(_answer(session, Decision.REQUEST_CHANGES, **given))
+
+
+async def _answer(
+    session: Session,
+    decision: Decision,
+    *,
+    task_id: str,
+    digest: str | None,
+    for_whom: str | None,
+    reason: str,
+    password_stdin: bool = False,
+) -> None:
+    async with session.api() as api:
+        task, gate = await gate_with_digest(api, task_id)
+        if digest is None:
+            await _show_and_ask(session, api, task, decision)
+        voted = await api.respond_to_approval(
+            task.id,
+            decision=decision,
+            digest=gate.digest if digest is None else whole_digest(gate, digest),
+            reason=reason,
+            for_whom=for_whom,
+            approval=gate.id,
+            password=await _password_for(session, api, gate, decision, password_stdin),
+        )
+    print_vote(session, voted.task)
+    if voted.missing:
+        session.out.note(f"Still missing: {'; '.join(voted.missing)}.")
+
+
+async def named_gate(api: "Client", text: str) -> tuple[str, str | None]:
+    """The ids of the task, and of its gate if one is named: `ID.2` is the second one. Raises UnknownTask."""
+    task_text, _, number = text.partition(".")
+    task_id = await find_id(api, task_text)
+    return task_id, f"{task_id}.{number}" if number else None
+
+
+async def gate_with_digest(api: "Client", text: str, *, whole: bool = False) -> tuple[Task, Gate]:
+    """The task, and the gate to answer at: the one that is named, or the newest. Raises UnknownTask, UnknownApproval
+    and NoGate.
+
+    `whole`: with its arguments, however large they are.
+    """
+    task_id, gate_id = await named_gate(api, text)
+    task = await api.get_task(task_id, whole=whole)
+    number = "" if gate_id is None else gate_id.partition(".")[2]
+    gate = gate_to_answer(task, number)
+    if gate is None:
+        raise no_such_gate(task, gate_id)
+    return task, gate
+
+
+def whole_digest(gate: Gate, given: str) -> str:
+    """Raises DigestMismatch for one that is not the gate's."""
+    text = given.strip().lower()
+    if len(text) < LEAST:
+        raise click.UsageError(f"Give at least the first {LEAST} characters of the digest.")
+    if not gate.digest.startswith(text):
+        raise DigestMismatch(
+            f"the task is not what has the digest {text[:SHORT]}: its digest is {gate.digest[:SHORT]}; nothing was"
+            f" counted. Look at it with `ade approvals show {gate.task_id}`, then answer"
+        )
+    return gate.digest
+
+
+async def _show_and_ask(session: Session, api: "Client", task: Task, decision: Decision) -> None:
+    if not session.is_interactive:
+        raise click.UsageError(
+            f"Say what you have looked at: --digest D. `ade approvals show {task.id}` shows it with its digest."
+        )
+    seen = await api.get_approval(task.id)
+    session.out.line(f"{seen.name} {bytes(seen.args).decode()}")
+    print_review(session.out, seen.review, now=now_ms())
+    if not click.confirm(_ASKED[decision], err=True):
+        raise click.Abort
+
+
+async def _password_for(
+    session: Session, api: "Client", gate: Gate, decision: Decision, from_stdin: bool
+) -> str | None:
+    is_high = gate.subject.level.rank >= RiskLevel.HIGH.rank
+    if decision is not Decision.APPROVE or not (is_high and gate.is_undecided):
+        return None
+    return ask_password(session, await account_of(session, api), from_stdin=from_stdin)
+
+
+@command("break-glass")
+@click.argument("task_id", metavar="ID")
+@click.option("--reason", required=True, help="Why it cannot wait; kept on record.")
+@as_option
+@password_option
+@pass_session
+def break_glass(session: Session, task_id: str, reason: str, password_stdin: bool) -> None:
+    """Let a task run without approval, in the open. Takes the permission and your password.
+
+    It is no approval: others are asked to look at it after the fact.
+    """
+    session.run(_break_glass(session, task_id, reason, password_stdin))
+
+
+async def _break_glass(session: Session, text: str, reason: str, from_stdin: bool) -> None:
+    async with session.api() as api:
+        task_id = await find_id(api, text)
+        password = ask_password(session, await account_of(session, api), from_stdin=from_stdin)
+        print_vote(session, await api.break_glass(task_id, reason=reason, password=password))
+
+
+@command("batch")
+@click.argument("given", metavar="FILE|ID:DIGEST...", nargs=-1, required=True)
+@click.option("--approve/--reject", "approves", default=None, help="The answer to all of them.")
+@click.option("--reason", default="", help="Why; kept on record with each.")
+@as_option
+@password_option
+@pass_session
+def batch(session: Session, given: tuple[str, ...], approves: bool | None, reason: str, password_stdin: bool) -> int:
+    """Give the same answer to up to fifty tasks. Each is counted by itself; a high risk is left out.
+
+    FILE has a line ID:DIGEST for each task; - is stdin.
+    """
+    if approves is None:
+        raise click.UsageError("Say what to answer: --approve or --reject.")
+    pairs = [pair for text in given for pair in _pairs(text)]
+    return session.run(_batch(session, pairs, "approve" if approves else "reject", reason, password_stdin))
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    if ":" in text:
+        return [_pair(text)]
+    with click.open_file(text, encoding="utf-8") as file:
+        return [_pair(line.strip()) for line in file if line.strip()]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    task_id, _, digest = text.replace(" ", ":", 1).partition(":")
+    if not task_id or len(digest.strip()) < LEAST:
+        raise click.UsageError(f"{text[:80]!r} is no ID:DIGEST with at least {LEAST} characters of the digest.")
+    return task_id.strip(), digest.strip().lower()
+
+
+async def _batch(
+    session: Session, pairs: list[tuple[str, str]], decision: _Alike, reason: str, from_stdin: bool
+) -> ExitCode:
+    async with session.api() as api:
+        password = ask_password(session, await account_of(session, api), from_stdin=True) if from_stdin else None
+        items = [await _item(api, *pair) for pair in pairs]
+        page = await api.respond_to_approvals(decision=decision, items=items, reason=reason, password=password)
+    for each in page.items:
+        if session.out.as_json:
+            session.out.record(each)
+        else:
+            session.out.line(f"{each.task_id}  {each.status or f'{each.code}: {each.error}'}")
+    return ExitCode.PROBLEM if any(each.error for each in page.items) else ExitCode.OK
+
+
+async def _item(api: "Client", text: str, digest: str) -> "BatchItem":
+    """With the whole id, if there is one; what is wrong is told with the answer."""
+    from ade.approvals.api import BatchItem
+
+    try:
+        task_id, gate_id = await named_gate(api, text)
+    except (UnknownTask, AmbiguousId):
+        task_id, gate_id = text, None
+    return BatchItem(task_id=task_id, digest=digest, approval=gate_id)
+
+
+def print_vote(session: Session, task: Task) -> None:
+    if session.out.as_json:
+        session.out.document(task_view(task))
+    else:
+        session.out.line(f"{task.id}  {task.status}")

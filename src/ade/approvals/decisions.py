@@ -1,0 +1,425 @@
+"""From a draft to a task that may run, apart from the votes: pure functions from what was read to the Change."""
+
+from msgspec import Raw, Struct, structs
+
+from ade.accounts.model import SYSTEM, Directory
+from ade.approvals.digest import digest_at, digest_for, read_preview
+from ade.approvals.errors import ApprovalNotGood, GateClosed, InvalidSubject, NoGate
+from ade.approvals.gates import still_stands
+from ade.approvals.model import AFTER_THE_FACT, MAX_POLICY_MS, Bypass, Comment, Decision, Gate, GateState, closed_review
+from ade.approvals.review_requests import (
+    ApprovalRequirement,
+    ReviewerDirectory,
+    again,
+    event_payload,
+    open_gate,
+    reconsidered,
+    requested,
+    review_of,
+)
+from ade.approvals.risk import Risk
+from ade.approvals.votes import approved, gate_for, queued
+from ade.errors import InvalidTask, NotPermitted
+from ade.events.model import APPROVAL_COMMENTED, APPROVAL_DISMISSED, APPROVAL_UNBLOCKED
+from ade.tasks.changes import Change, change
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Withheld
+
+_LONGEST_COMMENT, _MOST_COMMENTS = 4_000, 200
+ANOTHER = "it is not what was approved: its digest is another one"
+_NOT_HEARD = frozenset({GateState.CHANGES_REQUESTED, GateState.SUPERSEDED})
+NO_ANSWER, GREW_OLD, TOO_LATE = "nobody answered in time", "the approval was not used in time", "its window is over"
+
+
+def submit(task: Task, *, has_preview: bool, preview_id: str | None, now: int, actor: str | None = None) -> Change:
+    """Freeze a draft. What was said about it before no longer counts."""
+    gate = review_of(task).gate
+    is_asked_back = gate is not None and gate.state is GateState.CHANGES_REQUESTED  # until it is seen what has changed
+    review = structs.replace(
+        review_of(task) if is_asked_back else closed_review(review_of(task), GateState.SUPERSEDED, now),
+        has_preview=has_preview,
+        preview_id=preview_id,
+        errors=(),
+    )
+    return change(task, Verb.SUBMIT, now=now, actor=actor, review=review, preview=None, submitted_at=now)
+
+
+def send_back(task: Task, errors: tuple[str, ...], *, now: int, preview: Raw | None = None) -> Change:
+    """It cannot be approved as it is: its author may mend it."""
+    review = structs.replace(review_of(task), errors=errors, preview_id=None)
+    payload: dict[str, object] = {"errors": list(errors)}
+    also = {"review": review, **_kept_preview(preview)}
+    return change(task, Verb.ASSESS, now=now, target=Status.DRAFT, payload=payload, also=also)
+
+
+def _kept_preview(preview: Raw | None) -> dict[str, object]:
+    return {} if preview is None else {"preview": preview}
+
+
+def assess(
+    task: Task, preview: Raw | None, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int
+) -> Change:
+    """The preview is there and found good: people are asked, or the policy approves by itself.
+
+    What somebody asked to be changed, and is as it was, goes back to its author again.
+    """
+    seen = structs.replace(task, preview=preview)
+    if (asked := _unchanged_since(seen)) is not None:
+        return _not_changed(task, asked, now=now)
+    gate, events = open_gate(seen, demand, people, now=now)
+    before = closed_review(review_of(task), GateState.SUPERSEDED, now)
+    review = structs.replace(before.with_gate(gate), editors=(), errors=())
+    fields: dict[str, object] = {
+        "review": review,
+        "digest": gate.digest,
+        "risk": risk_record(demand.risk, now),
+        **_kept_preview(preview),
+    }
+    if gate.is_automatic:
+        ready = structs.replace(task, review=review)
+        return approved(ready, gate, Verb.ASSESS, now=now, actor=SYSTEM, first_events=events, also=fields)
+    payload: dict[str, object] = {"score": demand.risk.score, "level": demand.risk.level, "approval": gate.id}
+    return change(task, Verb.ASSESS, now=now, payload=payload, more_events=events, also=fields)
+
+
+def _unchanged_since(task: Task) -> Gate | None:
+    """The gate at which somebody asked for changes of exactly this, and was not heard; None if there is none."""
+    for gate in review_of(task).gates:
+        if gate.state in _NOT_HEARD and _asking(gate) and gate.digest == digest_at(task, gate):
+            return gate
+    return None
+
+
+def _asking(gate: Gate) -> list[str]:
+    newest = {vote.person or vote.voter: vote for vote in gate.votes if not vote.is_dismissed}
+    return sorted(who for who, vote in newest.items() if vote.decision is Decision.REQUEST_CHANGES)
+
+
+def _not_changed(task: Task, gate: Gate, *, now: int) -> Change:
+    """It goes back once more. Whoever asked may think again, and an administrator dismiss it, as before."""
+    why = f"{', '.join(_asking(gate))} asked for changes, and nothing that matters has changed; edit it first"
+    return send_back(task, (why,), now=now)
+
+
+def born_held(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Task:
+    """A new task that waits for people before anybody may claim it."""
+    gate, _ = open_gate(task, demand, people, now=now)
+    status = Status.PENDING if gate.is_automatic else Status.REVIEWING
+    review = review_of(task).with_gate(gate, editors=())
+    risk = risk_record(demand.risk, now)
+    return structs.replace(task, status=status, review=review, digest=gate.digest, risk=risk)
+
+
+def risk_record(risk: Risk, now: int) -> dict[str, object]:
+    """What is kept of an assessment."""
+    return {**structs.asdict(risk), "assessed_at": now}
+
+
+def advance_review(task: Task, people: ReviewerDirectory, *, now: int) -> Change | None:
+    """What time, or a change among the people, has done to a task that waits; None if nothing."""
+    gate = review_of(task).gate
+    if gate is None or task.status not in (Status.REVIEWING, Status.APPROVED):
+        return None
+    if task.status is Status.APPROVED:
+        return _too_old(task, gate, now=now)
+    if now >= gate.expires_at:
+        return _expired(task, gate, NO_ANSWER, now=now)
+    state = people.standing(gate, now).state
+    if state is GateState.APPROVED:  # somebody whose vote was on record may vote again, or a rule is met by delegation
+        closed = structs.replace(gate, state=state, decided_at=now)
+        return approved(task, closed, Verb.APPROVE, now=now, actor=SYSTEM)
+    if state is GateState.REJECTED:  # a no that did not count, because its voter was away
+        return _turned_down(task, gate, now=now)
+    after, events = reconsidered(gate, people, now=now)
+    if after == gate:
+        return None
+    if gate.state is GateState.BLOCKED and after.state is GateState.OPEN:
+        events = (*events, event_payload(after, APPROVAL_UNBLOCKED, now=now))
+    return change(task, Verb.REVIEW, now=now, more_events=events, review=review_of(task).with_gate(after))
+
+
+def _turned_down(task: Task, gate: Gate, *, now: int) -> Change:
+    review = review_of(task).with_gate(structs.replace(gate, state=GateState.REJECTED, decided_at=now))
+    payload: dict[str, object] = {"approval": gate.id, "reason": "a no counts again"}
+    why = "rejected: somebody who said no may answer again"
+    return change(task, Verb.REJECT, now=now, actor=SYSTEM, payload=payload, review=review, finished_at=now, reason=why)
+
+
+def _too_old(task: Task, gate: Gate, *, now: int) -> Change | None:
+    until = review_of(task).not_after
+    if until is not None and now >= until:
+        return _expired(task, gate, TOO_LATE, now=now)
+    if gate.valid_until is not None and now >= gate.valid_until:
+        return _expired(task, gate, GREW_OLD, now=now)
+    return None
+
+
+def _expired(task: Task, gate: Gate, reason: str, *, now: int) -> Change:
+    review = review_of(task).with_gate(
+        structs.replace(gate, state=GateState.EXPIRED, decided_at=gate.decided_at or now)
+    )
+    payload: dict[str, object] = {"approval": gate.id, "reason": reason}
+    why = f"expired: {reason}"
+    return change(task, Verb.EXPIRE, now=now, payload=payload, review=review, finished_at=now, reason=why)
+
+
+def start(task: Task, directory: Directory, *, now: int, actor: str) -> Change:
+    """Let an approved task join its queue. Raises ApprovalNotGood."""
+    gate = gate_for(task)
+    if task.status is Status.APPROVED and (why := not_good(task, gate, directory, now=now)):
+        raise ApprovalNotGood(f"task {task.id} was not started: {why}")
+    return change(
+        task,
+        Verb.START,
+        now=now,
+        actor=actor,
+        payload=queued(task, gate, now=now, actor=actor).payload,
+        run_after=max(task.run_after, review_of(task).not_before or 0),
+    )
+
+
+def not_good(task: Task, gate: Gate, directory: Directory, *, now: int, has_begun: bool = False) -> str:
+    """Why this approval does not let the task run now; empty if it does."""
+    if gate.state is not GateState.APPROVED:
+        return f"approval {gate.id} is {gate.state}"
+    if not gate.step and gate.digest != digest_at(task, gate):
+        return ANOTHER
+    until = review_of(task).not_after
+    if not has_begun and until is not None and now >= until:
+        return TOO_LATE
+    if gate.is_automatic:
+        is_old = gate.valid_until is not None and now >= gate.valid_until and not has_begun
+        return GREW_OLD if is_old else ""
+    moment = min(now, (gate.valid_until or now) - 1) if has_begun else now
+    if not still_stands(gate, directory, moment):
+        is_old = gate.valid_until is not None and moment >= gate.valid_until
+        return GREW_OLD if is_old else "not enough of those who approved it may still do so"
+    return ""
+
+
+def revoke(task: Task, people: ReviewerDirectory, *, now: int, actor: str, reason: str) -> Change:
+    """Take an approval back before the task runs: people are asked anew."""
+    gate = gate_for(task)
+    if gate.state is not GateState.APPROVED or task.status not in (Status.APPROVED, Status.PENDING):
+        raise GateClosed(f"approval {gate.id} is {gate.state} and the task {task.status}; there is nothing to revoke")
+    if task.attempt > gate.after_attempt:
+        raise GateClosed("the task has been started under this approval; cancel it if it must not go on")
+    withdrawn = structs.replace(gate, state=GateState.REVOKED)
+    before = structs.replace(task, review=review_of(task).with_gate(withdrawn))
+    anew, more = reconsidered(again(gate, task, now=now), people, now=now)
+    return change(
+        task,
+        Verb.REVOKE,
+        now=now,
+        actor=actor,
+        payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
+        more_events=(requested(anew, now=now), *more),
+        review=review_of(before).with_gate(anew),
+        approved_at=None,
+    )
+
+
+def break_glass(task: Task, *, now: int, actor: str, reason: str) -> Change:
+    """Run it without approval, in the open: never counted as one, and to be looked at after the fact."""
+    if not reason.strip():
+        raise InvalidTask("say why the approval is bypassed; the reason is kept on record")
+    gate = gate_for(task)
+    if not gate.is_undecided:
+        raise GateClosed(f"approval {gate.id} is {gate.state} already; nothing was changed")
+    review = review_of(task)
+    unhurried = structs.replace(gate.policy, expires_after_ms=MAX_POLICY_MS, steps=())
+    later = again(
+        gate,
+        task,
+        now=now,
+        digest=gate.digest,
+        policy=unhurried,
+        step=AFTER_THE_FACT,
+        conflicts=gate.conflicts | {actor},
+    )
+    cancelled = structs.replace(gate, state=GateState.CANCELLED, decided_at=now, is_bypassed=True)
+    # The gate that is over stays the newest, so that nothing waits for what is said after the fact.
+    gates = (*(each for each in review.gates if each.id != gate.id), later, cancelled)
+    bypass = Bypass(by=actor, at=now, reason=reason, digest=gate.digest)
+    return change(
+        task,
+        Verb.BREAK_GLASS,
+        now=now,
+        actor=actor,
+        payload={"approval": gate.id, "digest": gate.digest, "reason": reason},
+        more_events=(requested(later, now=now), queued(task, cancelled, now=now, actor=actor)),
+        review=structs.replace(review, gates=gates, bypass=bypass),
+        run_after=max(task.run_after, review.not_before or 0),
+    )
+
+
+def comment(task: Task, text: str, *, now: int, actor: str) -> Change:
+    """Say something that is no vote."""
+    if not text.strip() or len(text) > _LONGEST_COMMENT:
+        raise InvalidTask(f"a comment has 1 to {_LONGEST_COMMENT} characters")
+    review = review_of(task)
+    if len(review.comments) >= _MOST_COMMENTS:
+        raise InvalidTask(f"a task has at most {_MOST_COMMENTS} comments; the event log has them all")
+    gate_for(task)
+    said = Comment(by=actor, at=now, text=text)
+    after = structs.replace(review, comments=(*review.comments, said))
+    event = event_payload(gate_for(task), APPROVAL_COMMENTED, now=now, actor=actor, text=text)
+    return change(task, Verb.REVIEW, now=now, more_events=(event,), review=after)
+
+
+def dismiss(task: Task, voter: str, reason: str, people: ReviewerDirectory, *, now: int, actor: str) -> Change:
+    """Somebody's request for changes counts no more. The author and those with a hand in it cannot do that."""
+    gate = gate_for(task)
+    if gate.state is not GateState.CHANGES_REQUESTED or task.status is not Status.DRAFT:
+        raise NoGate(f"nobody's request for changes holds up task {task.id}")
+    if not reason.strip():
+        raise InvalidTask("say why the request for changes is dismissed; the reason is kept on record")
+    if people.directory.who(actor) in {people.directory.who(each) for each in gate.conflicts}:
+        raise NotPermitted(f"{actor} has a hand in this task and cannot dismiss what others ask for")
+    votes = tuple(
+        structs.replace(vote, is_dismissed=True) if vote.voter == voter and not vote.is_dismissed else vote
+        for vote in gate.votes
+    )
+    if votes == gate.votes:
+        raise NoGate(f"{voter} has asked for nothing here")
+    if now >= gate.expires_at:
+        raise GateClosed(f"approval {gate.id} has expired: nobody answered in time; submit it again")
+    open_again = structs.replace(gate, votes=votes, state=GateState.OPEN)
+    state = people.standing(open_again, now).state
+    event = event_payload(gate, APPROVAL_DISMISSED, now=now, actor=actor, voter=voter, reason=reason)
+    after = structs.replace(open_again, state=state)
+    review = review_of(task).with_gate(after)
+    if state is GateState.CHANGES_REQUESTED:
+        return change(task, Verb.REVIEW, now=now, more_events=(event,), review=review)
+    ready = structs.replace(task, review=review)
+    if state is GateState.REJECTED:
+        return _turned_down(ready, after, now=now)
+    if state is GateState.APPROVED:
+        closed = structs.replace(after, decided_at=now)
+        return approved(ready, closed, Verb.REOPEN, now=now, actor=actor, first_events=(event,))
+    payload: dict[str, object] = {"approval": gate.id}
+    return change(task, Verb.REOPEN, now=now, actor=actor, first_events=(event,), payload=payload, review=review)
+
+
+# Before a run begins: whether its approval is still good, and how it waits where it is not.
+
+
+STALE = "what it would change has changed since the preview"
+
+
+class Clearance(Struct, frozen=True):
+    """Whether people have let this task run, as it is. `reason` tells why not; it is empty too if nobody was asked."""
+
+    is_good: bool
+    reason: str = ""
+
+
+def clearance_of(task: Task, directory: Directory, *, now: int, policy: str | None = None) -> Clearance:
+    """The digest is computed again from the record that would run; `policy` is what the guard demands now. Raises
+    InvalidSubject."""
+    gate = whole_gate(task)
+    if gate is None:
+        return Clearance(False)
+    if gate.generation != task.generation:
+        return Clearance(False, "it was approved once, and has run")
+    if is_bypassed(task, gate):
+        return Clearance(True)
+    if policy is not None and policy not in gate.policies:
+        return Clearance(False, f"the policy {policy} is demanded by now, and was not met")
+    why = not_good(task, gate, directory, now=now, has_begun=has_begun(task, gate))
+    return Clearance(not why, why)
+
+
+def is_bypassed(task: Task, gate: Gate) -> bool:
+    """Whether the glass was broken for the task exactly as it is, and nobody has said since that this was wrong."""
+    return _stays_bypassed(task, gate) and gate.digest == digest_at(task, gate)
+
+
+def _stays_bypassed(task: Task, gate: Gate) -> bool:
+    afterwards = [each for each in review_of(task).gates if (each.step, each.digest) == (AFTER_THE_FACT, gate.digest)]
+    return gate.is_bypassed and all(each.state is not GateState.REJECTED for each in afterwards)
+
+
+def whole_gate(task: Task) -> Gate | None:
+    """The newest gate for the task as a whole."""
+    gates = [gate for gate in review_of(task).gates if not gate.step]
+    return gates[-1] if gates else None
+
+
+def has_begun(task: Task, gate: Gate) -> bool:
+    """Whether the task has run under this gate before: in an earlier attempt, or up to a step that had to wait."""
+    gates = review_of(task).gates
+    later = gates[[each.id for each in gates].index(gate.id) + 1 :]
+    waited = any(each.step and each.step != AFTER_THE_FACT for each in later)
+    return waited or task.attempt > gate.after_attempt + 1
+
+
+def has_changed(before: Raw | None, now: Raw) -> bool:
+    """Whether a preview made now saw other versions than the one that was approved, or finds something wrong."""
+    if before is None:
+        return True
+    seen = read_preview(now)
+    return bool(seen.errors) or read_preview(before).versions != seen.versions
+
+
+def wants_versions(preview: Raw | None) -> bool:
+    """Whether the preview told in which state it saw its resources."""
+    try:
+        return preview is not None and bool(read_preview(preview).versions)
+    except InvalidSubject:
+        return True  # it cannot be compared, so it is not the same
+
+
+def _over(reason: str) -> GateState:
+    """What becomes of a gate that lets nothing pass any more; what was tampered with never passes by itself again."""
+    return GateState.REVOKED if reason == ANOTHER else GateState.STALE
+
+
+def previewed_again(task: Task, reason: str, *, preview_id: str, now: int) -> Withheld:
+    """Back to the preview: whatever was approved counts no more."""
+    review = closed_review(review_of(task), _over(reason), now)
+    fields = {
+        "review": structs.replace(review, has_preview=True, preview_id=preview_id),
+        "preview": None,
+        "digest": None,
+    }
+    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
+
+
+def assessed_again(task: Task, reason: str, *, now: int) -> Withheld:
+    """Back to where its risk is scored and its policy chosen: it may pass by itself, and that is on record."""
+    review = closed_review(review_of(task), _over(reason), now)
+    unseen = {"preview": None, "digest": None}
+    fields = {"review": structs.replace(review, has_preview=False, preview_id=None), **unseen}
+    return Withheld(reason=reason, status=Status.SUBMITTED, fields=fields)
+
+
+def requested_again(task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int) -> Withheld:
+    """People are asked before it runs, or goes on."""
+    stale = task
+    if not demand.step:
+        stale = structs.replace(task, review=closed_review(review_of(task), GateState.STALE, now))
+    counted = structs.replace(stale, attempt=task.attempt - 1)  # the run that meets the gate does not count
+    gate, events = open_gate(counted, demand, people, now=now)
+    fields: dict[str, object] = {"review": review_of(stale).with_gate(gate, editors=())}
+    if not demand.step:
+        fields |= {"digest": gate.digest, "risk": risk_record(demand.risk, now)}
+    return Withheld(reason=demand.reason or "approval is demanded", events=events, fields=fields)
+
+
+def step_gate(task: Task, step: str, about: object) -> Gate | None:
+    """The gate for exactly this step of a run."""
+    for gate in reversed(review_of(task).gates):
+        is_its_own = (gate.step, gate.generation) == (step, task.generation)
+        if is_its_own and gate.digest == digest_for(task, gate.policy, gate.number, step, about):
+            return gate
+    return None
+
+
+def may_go_on(task: Task, gate: Gate, directory: Directory, *, now: int) -> bool:
+    """Whether people have let this step of a run pass, and would still do so."""
+    if _stays_bypassed(task, gate):
+        return True
+    unlimited = structs.replace(task, review=structs.replace(review_of(task), not_after=None))  # it has begun long ago
+    return not not_good(unlimited, gate, directory, now=now, has_begun=has_begun(task, gate))

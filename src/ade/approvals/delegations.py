@@ -1,0 +1,134 @@
+"""Delegations: who lets whom answer in his place, made and taken back by himself or by an admin."""
+
+import os
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ade.accounts.model import InvalidDelegation, Permission, UnknownDelegation
+from ade.accounts.users import find
+from ade.approvals.model import (
+    CYCLE_FOUND,
+    DELEGATION_CREATED,
+    DELEGATION_REVOKED,
+    Delegation,
+    check_delegation,
+    closes_cycle,
+)
+from ade.approvals.risk import RiskLevel
+from ade.errors import NotPermitted
+from ade.events.model import Event
+from ade.stores.ports import Stores
+from ade.stores.repository import Repository, decided
+from ade.tasks.identifiers import uuid7
+
+_KEPT_MS = 90 * 86_400_000  # after its end, for whoever asks why a vote counted
+DELEGATIONS = Repository("delegation", Delegation, lambda delegation: delegation.ends_at + _KEPT_MS)
+
+
+async def create(stores: Stores, wanted: Delegation, *, actor: str) -> Delegation:
+    """Its id is given here, and it begins now if it would have begun earlier.
+
+    Raises InvalidDelegation, UnknownAccount, and NotPermitted when the actor is neither the delegator nor an admin.
+    """
+    delegator = (await find(stores, wanted.delegator)).record
+    await _check_actor(stores, actor, delegator.id)
+    if not delegator.is_active or not delegator.is_human:
+        raise InvalidDelegation(f"{delegator.id} has nothing to delegate: only active people answer")
+    delegate = await _able_delegate(stores, wanted.delegate)
+    now = stores.clock.now()
+    new = structs.replace(
+        wanted,
+        id=uuid7(now, os.urandom(10)),
+        delegator=delegator.id,
+        delegate=delegate,
+        starts_at=max(wanted.starts_at, now),
+        is_revoked=False,
+    )
+    check_delegation(new, await load_delegations(stores))
+    put = DELEGATIONS.put(new.id, new, seen=0)
+    await stores.documents.write([put], [_event(DELEGATION_CREATED, new, now, actor)])
+    await report_cycle(stores, new, actor)
+    return new
+
+
+async def _able_delegate(stores: Stores, account: str) -> str:
+    user = (await find(stores, account)).record
+    if not user.is_human:
+        raise InvalidDelegation(f"{user.id} is a program, and programs answer for nobody")
+    if not user.is_active:
+        raise InvalidDelegation(f"{user.id} is deactivated and could not answer")
+    if Permission.VOTE not in user.permissions:
+        raise InvalidDelegation(f"{user.id} may not vote; make it a reviewer first")
+    return user.id
+
+
+async def report_cycle(stores: Stores, new: Delegation, actor: str) -> None:
+    """Two that are made at once do not see each other. Whoever votes goes round no ring, but somebody should know."""
+    others = [other for other in await load_delegations(stores) if other.id != new.id]
+    if closes_cycle(new, others):
+        await stores.documents.write([], [_event(CYCLE_FOUND, new, stores.clock.now(), actor)])
+
+
+async def revoke(stores: Stores, delegation_id: str, *, actor: str) -> Delegation:
+    """It is over at once; again it changes nothing. Raises UnknownDelegation and NotPermitted."""
+
+    async def step() -> Delegation:
+        kept = await DELEGATIONS.get(stores, delegation_id)
+        if kept is None:
+            raise UnknownDelegation(
+                f"no delegation {delegation_id[:60]!r} exists", advice=UnknownDelegation.usual_advice
+            )
+        await _check_actor(stores, actor, kept.record.delegator)
+        if kept.record.is_revoked:
+            return kept.record
+        after = structs.replace(kept.record, is_revoked=True)
+        event = _event(DELEGATION_REVOKED, after, stores.clock.now(), actor)
+        await stores.documents.write([DELEGATIONS.put(after.id, after, seen=kept.version)], [event])
+        return after
+
+    return await decided(step)
+
+
+async def load_delegations(stores: Stores) -> Sequence[Delegation]:
+    """All that are kept, also those that are over: in one read."""
+    return [kept.record for kept in (await DELEGATIONS.all(stores)).values()]
+
+
+async def list_delegations(stores: Stores, account: str | None = None) -> list[Delegation]:
+    """The oldest first; of one account those it has given and those it was given."""
+    known = await load_delegations(stores)
+    return [each for each in known if account is None or account in (each.delegator, each.delegate)]
+
+
+async def _check_actor(stores: Stores, actor: str, delegator: str) -> None:
+    if actor == delegator:
+        return
+    user = (await find(stores, actor)).record
+    if Permission.ADMINISTER not in user.permissions:
+        raise NotPermitted(f"{user.id} cannot decide on a delegation of {delegator}: only {delegator} or an admin can")
+
+
+def conditions_of(delegation: Delegation) -> dict[str, object]:
+    """What it is limited to, for people: only what is not left open."""
+    sets = {"names": delegation.names, "tags": delegation.tags, "resource_types": delegation.resource_types}
+    shown: dict[str, object] = {name: sorted(values) for name, values in sets.items() if values}
+    if delegation.from_level is not RiskLevel.LOW:
+        shown["from_level"] = str(delegation.from_level)
+    if delegation.to_level is not RiskLevel.CRITICAL:
+        shown["to_level"] = str(delegation.to_level)
+    if delegation.task_id:
+        shown["task_id"] = delegation.task_id
+    return shown
+
+
+def _event(kind: str, delegation: Delegation, now: int, actor: str) -> Event:
+    payload: dict[str, object] = {
+        "delegation": delegation.id,
+        "delegator": delegation.delegator,
+        "delegate": delegation.delegate,
+        "starts_at": delegation.starts_at,
+        "ends_at": delegation.ends_at,
+        "conditions": conditions_of(delegation),
+    }
+    return Event(type=kind, at=now, actor=actor, payload=payload)

@@ -1,0 +1,101 @@
+"""What people are told when they may not do something about an approval, or have written rules that cannot be."""
+
+from ade.errors import AdeError
+
+
+class NoGate(AdeError):
+    """Nobody needs to approve this task now."""
+
+    code = "no_gate"
+    usual_advice = "`ade show ID` tells how it stands"
+
+
+class UnknownApproval(AdeError):
+    """There is no such approval. Nobody has to approve the task, or it has no approval of this id."""
+
+    code = "unknown_approval"
+    usual_advice = "`ade show ID` tells how it stands"
+
+
+class GateClosed(AdeError):
+    """The decision has been made already; nothing was changed."""
+
+    code = "gate_closed"
+    usual_advice = "`ade approvals show ID` tells which"
+
+
+class DigestMismatch(AdeError):
+    """The task is no longer what was looked at. Nothing was counted; look at it again, then answer."""
+
+    code = "digest_mismatch"
+
+
+class NotEligible(AdeError):
+    """This account may not answer here."""
+
+    code = "not_eligible"
+    usual_advice = "`ade approvals show ID` tells who may"
+
+
+class ConflictOfInterest(NotEligible):
+    """Whoever wrote or edited a task, or answers for the agent that did, cannot approve it. Ask somebody else."""
+
+    code = "conflict_of_interest"
+
+
+class ReauthenticationNeeded(NotEligible):
+    """Approving this risk takes a password given within the last five minutes. Give it and answer again."""
+
+    code = "reauthentication_needed"
+
+
+class Denied(AdeError):
+    """A guard rule forbids this. Nothing was stored."""
+
+    code = "denied"
+    usual_advice = "`ade policies check` tells which rule it is"
+
+
+class ApprovalNotGood(AdeError):
+    """The approval does not hold any more, so the task was not started."""
+
+    code = "approval_not_good"
+    usual_advice = "`ade show ID` tells why"
+
+
+class InvalidSubject(AdeError):
+    """What is to be approved cannot be written down in one way only, so nobody could tell later what was approved."""
+
+    code = "invalid_subject"
+
+
+class InvalidPolicy(AdeError):
+    """The review policy is not valid. Nothing was stored; correct it and try again."""
+
+    code = "invalid_policy"
+
+
+class InvalidRulebook(AdeError):
+    """The rulebook is not valid. Nothing was stored; correct what the sentence names and apply it again."""
+
+    code = "invalid_rulebook"
+
+
+class UnknownRulebook(AdeError):
+    """The rulebook never had this version."""
+
+    code = "unknown_rulebook"
+    usual_advice = "`ade policies history` shows those it had"
+
+
+class InvalidSetting(AdeError):
+    """The value does not fit this setting. Nothing was stored; give one within its bounds."""
+
+    code = "invalid_setting"
+
+
+class UnknownSetting(AdeError):
+    """No run-time setting or feature has this name."""
+
+    code = "unknown_setting"
+    usual_advice = "`ade config show` and `ade features list` show those that do"

@@ -1,0 +1,253 @@
+"""One rule of the guard: what it is about, and what it says of that.
+
+A rule that denies or demands holds if any text, path or resource it looks at fits: hiding one among others is no way
+around it. A rule that allows holds only if all of them fit: adding one is no way in.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum, auto
+from functools import cached_property
+from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ade.common.patterns import matches_any, parts_of, path_pattern, readings, text_pattern
+
+ANYWHERE = "*"  # in place of an argument's name: any text anywhere in the arguments
+_WORD_ENDS = re.compile(r"[\s'\"`;|&<>(){}\[\],=:]+")
+_PATH_STARTS = ("~", ".", "/")
+Scalar = str | int | float | bool
+T = TypeVar("T")
+
+
+class GuardOccasion(StrEnum):
+    """When the guard is asked."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    ENQUEUE = auto()
+    RUN = auto()
+    TOOL = auto()
+
+
+class GuardRulesVerdict(StrEnum):
+    __hash__ = str.__hash__
+
+    ALLOW = auto()
+    DENY = auto()
+    DEMAND = auto()  # people must approve first
+
+
+class GuardRule(Struct, frozen=True, kw_only=True):
+    """All conditions that are given must hold; without any the rule is for everything."""
+
+    do: GuardRulesVerdict
+    name: str | None = None  # patterns
+    tool: str | None = None
+    when: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()  # argument -> patterns for text, or very values: one of them
+    paths: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    from_score: float | None = None
+    at: frozenset[GuardOccasion] = frozenset(GuardOccasion)
+    policy: str | None = None
+    reason: str = ""
+
+
+class _Path(NamedTuple):
+    word: str
+    parts: tuple[str, ...]
+    is_absolute: bool
+
+    @property
+    def looks_so(self) -> bool:
+        return "/" in self.word or self.word.startswith(_PATH_STARTS)
+
+    @property
+    def climbs(self) -> bool:
+        return not self.is_absolute and self.parts[:1] == ("..",)
+
+
+class GuardCase:
+    """What somebody wants to do. `arguments` may be JSON that nobody has read yet; it is read if a rule asks for it."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        tool: str | None = None,
+        arguments: Mapping[str, object] | Raw | None = None,
+        resources: Sequence[str] = (),
+        tags: Iterable[str] = (),
+        score: float | None = None,  # None: not known, so that no rule about it can be ruled out
+    ) -> None:
+        self.name = name
+        self.tool = tool
+        self.given = {} if arguments is None else arguments
+        self.resources = tuple(resources)
+        self.tags = frozenset(tags)
+        self.score = score
+
+    @cached_property
+    def arguments(self) -> object:
+        """Raises msgspec.DecodeError."""
+        return msgspec.json.decode(self.given) if isinstance(self.given, Raw) else self.given
+
+    @cached_property
+    def readings(self) -> list[str]:
+        return list(_readings(self.arguments))
+
+    @cached_property
+    def paths(self) -> list[_Path]:
+        """Everything that may be meant as a path: whole texts, and the words in them."""
+        words = dict.fromkeys(word for text in _texts(self.arguments) for word in _words(text))
+        return [_Path(word, *parts_of(word)) for word in words]
+
+
+def holds(rule: GuardRule, case: GuardCase) -> bool:
+    """Cheap questions first: arguments are only looked at when all else fits."""
+    return (
+        (rule.name is None or matches_any((rule.name,), case.name))
+        and (rule.tool is None or (case.tool is not None and matches_any((rule.tool,), case.tool)))
+        and (not rule.tags or not rule.tags.isdisjoint(case.tags))
+        and (rule.from_score is None or _reaches(rule, case.score))
+        and (not rule.resources or _fit(rule, case.resources, lambda one: matches_any(rule.resources, one)))
+        and all(_argument_fits(rule, case, path, wanted) for path, wanted in rule.when)
+        and (not rule.paths or _paths_fit(rule, case))
+    )
+
+
+def _is_lenient(rule: GuardRule) -> bool:
+    return rule.do is GuardRulesVerdict.ALLOW
+
+
+def _reaches(rule: GuardRule, score: float | None) -> bool:
+    if score is None:
+        return not _is_lenient(rule)
+    return rule.from_score is not None and score >= rule.from_score
+
+
+def _fit(rule: GuardRule, found: Sequence[T], fits: Callable[[T], bool]) -> bool:
+    if _is_lenient(rule):
+        return bool(found) and all(fits(one) for one in found)
+    return any(fits(one) for one in found)
+
+
+def _argument_fits(rule: GuardRule, case: GuardCase, path: str, wanted: tuple[Scalar, ...]) -> bool:
+    patterns = [text_pattern(one) for one in wanted if isinstance(one, str)]
+    exact = [one for one in wanted if not isinstance(one, str)]
+
+    def reads_so(reading: str) -> bool:
+        return any(pattern.matches(reading) for pattern in patterns)
+
+    if path == ANYWHERE:
+        return _fit(rule, case.readings, reads_so)
+    fitting = [
+        any(_is_same(value, one) for one in exact) or _fit(rule, list(_readings(value)), reads_so)
+        for value in _at(case.arguments, path)
+    ]
+    return bool(fitting) and (all(fitting) if _is_lenient(rule) else any(fitting))
+
+
+def _is_same(value: object, wanted: Scalar) -> bool:
+    """True is not 1 here, although it is in Python."""
+    return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
+
+
+def _at(value: object, path: str) -> Iterator[object]:
+    """What stands under a dotted path. Names may have dots themselves; a list is looked through."""
+    waiting: list[tuple[object, str]] = [(value, path)]
+    while waiting:
+        here, rest = waiting.pop()
+        if isinstance(here, list | tuple):
+            waiting.extend((each, rest) for each in here)
+        elif isinstance(here, Mapping):
+            if rest in here:
+                yield here[rest]
+            dots = (index for index, char in enumerate(rest) if char == ".")
+            waiting.extend((here[rest[:dot]], rest[dot + 1 :]) for dot in dots if rest[:dot] in here)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text inside, names and numbers too; the words of a list also as one line, as a command may be given so."""
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, str):
+            yield here
+        elif isinstance(here, bool):
+            yield "true" if here else "false"
+        elif isinstance(here, int | float):
+            yield repr(here)
+        elif isinstance(here, Mapping):
+            waiting.extend(here.keys())
+            waiting.extend(here.values())
+        elif isinstance(here, list | tuple):
+            waiting.extend(here)
+            words = [each for each in here if isinstance(each, str)]
+            if len(words) > 1:
+                yield " ".join(words)
+        elif here is not None:
+            raise TypeError(f"{type(here).__name__} is no JSON value")
+
+
+def _readings(value: object) -> Iterator[str]:
+    for text in _texts(value):
+        yield from readings(text)
+
+
+def _words(text: str) -> Iterator[str]:
+    yield text
+    if _WORD_ENDS.search(text):
+        yield from filter(None, _WORD_ENDS.split(text))
+
+
+def _paths_fit(rule: GuardRule, case: GuardCase) -> bool:
+    patterns = [path_pattern(pattern) for pattern in rule.paths]
+
+    def fits(path: _Path) -> bool:
+        _, parts, is_absolute = path
+        if path.climbs and not _is_lenient(rule):
+            # Where a path that climbs ends is not known: it may well be the root.
+            parts, is_absolute = tuple(part for part in parts if part != ".."), True
+        return bool(parts) and any(pattern.matches(parts, is_absolute=is_absolute) for pattern in patterns)
+
+    paths = [path for path in case.paths if path.looks_so] if _is_lenient(rule) else case.paths
+    return _fit(rule, paths, fits)
+
+
+# The guard: whether something may be done, may not, or needs people first. Whatever cannot be judged may not.
+
+
+class GuardRuling(Struct, frozen=True, kw_only=True):
+    """`rule` is the number of the rule that was the first to hold, from 1; None where none did."""
+
+    verdict: GuardRulesVerdict
+    rule: int | None = None
+    policy: str | None = None
+    reason: str = ""
+
+
+class GuardRuleSource(Protocol):
+    """Whatever has guard rules, as a rulebook does."""
+
+    @property
+    def guard(self) -> Sequence[GuardRule]: ...
+
+
+ALLOWED = GuardRuling(verdict=GuardRulesVerdict.ALLOW)
+
+
+def rule_on(rulebook: GuardRuleSource, case: GuardCase, occasion: GuardOccasion) -> GuardRuling:
+    """The first rule that holds decides; where none does, all is allowed. Never raises."""
+    number = 0
+    try:
+        for number, rule in enumerate(rulebook.guard, 1):
+            if occasion in rule.at and holds(rule, case):
+                return GuardRuling(verdict=rule.do, rule=number, policy=rule.policy, reason=rule.reason)
+    except Exception as error:  # whatever it is, an attacker may have made it happen
+        reason = f"guard rule {number} could not be judged ({type(error).__name__}), so this is denied"
+        return GuardRuling(verdict=GuardRulesVerdict.DENY, rule=number or None, reason=reason)
+    return ALLOWED

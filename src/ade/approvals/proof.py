@@ -1,0 +1,182 @@
+"""Whether every governed task that ran had been approved, recomputed from the event log alone.
+
+Nothing that was stored about the outcome of a vote is believed: gates are evaluated again, from what the log says of
+their policies and votes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import structs
+
+from ade.accounts.model import Account, Directory
+from ade.approvals.gates import evaluate
+from ade.approvals.model import AFTER_THE_FACT, Gate, GateState, Vote
+from ade.approvals.risk import RiskLevel
+from ade.events.model import (
+    APPROVAL_APPROVED,
+    APPROVAL_DISMISSED,
+    APPROVAL_ESCALATED,
+    APPROVAL_REJECTED,
+    APPROVAL_REQUESTED,
+    Event,
+)
+from ade.failures import FailureKind
+from ade.tasks.changes import BYPASSED, CHANGES_REQUESTED, QUEUED
+
+_VOTES = frozenset({APPROVAL_APPROVED, APPROVAL_REJECTED, CHANGES_REQUESTED})
+_NEVER_BEGAN = frozenset({FailureKind.DENIED, FailureKind.DEADLINE_PASSED})  # refused before the handler was called
+_RAN = frozenset({"task.succeeded", "task.retry_scheduled", "task.failed", "task.stalled"})
+_UNDONE = frozenset({"approval.revoked", "approval.expired", "task.edited", "task.submitted", "task.replayed"})
+
+
+@dataclass(slots=True)
+class _GovernedTask:
+    """What the log says so far of one task that people had to approve."""
+
+    gates: dict[str, Gate] = field(default_factory=dict)
+    newest: str = ""
+    cleared: set[str] = field(default_factory=set)  # gates under which it may run
+    bypassed: str = ""  # the digest that was let through without approval
+    claim_is_good: bool | None = None  # of the run that is going on
+    may_be_incomplete: bool = False  # the log begins in the middle of its life
+
+    def is_cleared(self) -> bool:
+        """The task as a whole, and the step it waits at, if any."""
+        whole = [gate.id for gate in self.gates.values() if not gate.step]
+        needed = {self.newest, *whole[-1:]} - {""}
+        return needed <= self.cleared
+
+
+class ApprovalProof:
+    """Given every event in order, it tells of each that should not have been. Keeps governed tasks in memory alone."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, _GovernedTask] = {}
+        self.starts = 0  # runs of governed tasks that were recomputed
+        self.unknown = 0  # starts whose approval is older than the log
+
+    def add(self, event: Event) -> str | None:
+        """What is wrong with this event; None if nothing is."""
+        task_id = event.task_id
+        if task_id is None:
+            return None
+        if event.type == APPROVAL_REQUESTED:
+            return self._open(self._watched.setdefault(task_id, _GovernedTask()), event)
+        watched = self._watched.get(task_id)
+        if watched is None:
+            if event.type == QUEUED and "approval" in event.payload:
+                self.unknown += 1
+            return None
+        step = _STEPS.get(event.type)
+        return None if step is None else step(self, watched, event)
+
+    def _open(self, watched: _GovernedTask, event: Event) -> str | None:
+        try:
+            gate = msgspec.convert(event.payload["gate"], Gate)
+        except (KeyError, msgspec.ValidationError) as error:
+            return f"approval.requested of task {event.task_id} does not tell what is asked: {error}"
+        watched.gates[gate.id] = structs.replace(gate, votes=(), early=())
+        if gate.step != AFTER_THE_FACT:
+            watched.newest = gate.id
+        return None
+
+    def _vote(self, watched: _GovernedTask, event: Event) -> str | None:
+        gate = watched.gates.get(str(event.payload.get("approval")))
+        if gate is None:
+            return None
+        try:
+            vote = msgspec.convert(event.payload["vote"], Vote)
+        except (KeyError, msgspec.ValidationError) as error:
+            return f"{event.type} of task {event.task_id} does not tell the vote: {error}"
+        watched.gates[gate.id] = structs.replace(gate, votes=(*gate.votes, vote))
+        return None
+
+    def _dismiss(self, watched: _GovernedTask, event: Event) -> str | None:
+        gate = watched.gates.get(str(event.payload.get("approval")))
+        if gate is not None:
+            votes = tuple(
+                structs.replace(vote, is_dismissed=True) if vote.voter == event.payload.get("voter") else vote
+                for vote in gate.votes
+            )
+            watched.gates[gate.id] = structs.replace(gate, votes=votes)
+        return None
+
+    def _escalate(self, watched: _GovernedTask, event: Event) -> str | None:
+        gate, step = watched.gates.get(str(event.payload.get("approval"))), event.payload.get("step")
+        if gate is not None and event.payload.get("is_early") and isinstance(step, int):
+            watched.gates[gate.id] = structs.replace(gate, early=(*gate.early, step))
+        return None
+
+    def _bypass(self, watched: _GovernedTask, event: Event) -> str | None:
+        watched.bypassed = str(event.payload.get("digest"))
+        return None
+
+    def _undo(self, watched: _GovernedTask, _event: Event) -> str | None:
+        watched.cleared.clear()
+        watched.bypassed = ""
+        return None
+
+    def _queue(self, watched: _GovernedTask, event: Event) -> str | None:
+        """It joins its queue under a gate: that must be met by the votes in the log."""
+        gate = watched.gates.get(str(event.payload.get("approval")))
+        if gate is None:
+            watched.may_be_incomplete = True
+            return None
+        if event.payload.get("digest") != gate.digest:
+            return f"task {event.task_id} was queued with another digest than that of approval {gate.id}"
+        if watched.bypassed != gate.digest and (why := _not_met(gate, event.at)):
+            return f"task {event.task_id} was queued under approval {gate.id}, which was not met: {why}"
+        watched.cleared.add(gate.id)
+        return None
+
+    def _claim(self, watched: _GovernedTask, _event: Event) -> str | None:
+        watched.claim_is_good = watched.is_cleared()
+        return None
+
+    def _hold(self, watched: _GovernedTask, _event: Event) -> str | None:
+        watched.claim_is_good = None
+        return None
+
+    def _ran(self, watched: _GovernedTask, event: Event) -> str | None:
+        is_good, watched.claim_is_good = watched.claim_is_good, None
+        if is_good is None or event.payload.get("kind") in _NEVER_BEGAN:
+            return None
+        if watched.may_be_incomplete:
+            self.unknown += 1
+            return None
+        self.starts += 1
+        return None if is_good else f"task {event.task_id} ran without an approval that was met ({event.type})"
+
+
+def _not_met(gate: Gate, at: int) -> str:
+    """Why this gate lets nothing pass; empty if it does. People are as their votes say they were."""
+    if gate.is_automatic:
+        high = gate.subject.level in (RiskLevel.HIGH, RiskLevel.CRITICAL)
+        return "a policy approved a high risk by itself" if high else ""
+    accounts: dict[str, Account] = {}
+    for vote in gate.votes:
+        for owner in vote.chain[:1]:
+            accounts.setdefault(owner, Account(id=owner, roles=vote.owner_roles))
+    for vote in gate.votes:  # whoever voted himself is known better by that
+        accounts[vote.voter] = Account(id=vote.voter, person=vote.person, roles=vote.roles)
+    standing = evaluate(structs.replace(gate, state=GateState.OPEN), Directory(accounts.values()), (), at)
+    if standing.state is GateState.APPROVED:
+        return ""
+    return f"it was {standing.state}, with {', '.join(standing.missing) or 'nothing'} missing"
+
+
+_STEPS: Mapping[str, Callable[[ApprovalProof, _GovernedTask, Event], str | None]] = {
+    **dict.fromkeys(_VOTES, ApprovalProof._vote),
+    **dict.fromkeys(_RAN, ApprovalProof._ran),
+    **dict.fromkeys(_UNDONE, ApprovalProof._undo),
+    APPROVAL_DISMISSED: ApprovalProof._dismiss,
+    APPROVAL_ESCALATED: ApprovalProof._escalate,
+    BYPASSED: ApprovalProof._bypass,
+    QUEUED: ApprovalProof._queue,
+    "task.claimed": ApprovalProof._claim,
+    "task.held": ApprovalProof._hold,
+    "task.released": ApprovalProof._hold,
+    "task.deferred": ApprovalProof._hold,
+}

@@ -1,0 +1,176 @@
+"""A gate is opened: for whom it must wait, and what the log must tell so that anybody can recompute the decision."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from ade.accounts.model import Directory, InvalidAccount, normal_id
+from ade.approvals.digest import digest_for, subject_of
+from ade.approvals.gates import GateStanding, evaluate
+from ade.approvals.model import Delegation, Gate, GateState, Policy, Review, Vote
+from ade.approvals.risk import Risk
+from ade.events.model import APPROVAL_BLOCKED, APPROVAL_ESCALATED, APPROVAL_REQUESTED, Event
+from ade.tasks.model import Task
+
+
+class ReviewerDirectory(Struct, frozen=True):
+    """Everybody who could have a say, as they were at one moment."""
+
+    directory: Directory
+    delegations: tuple[Delegation, ...] = ()
+
+    def standing(self, gate: Gate, now: int) -> GateStanding:
+        return evaluate(gate, self.directory, self.delegations, now)
+
+
+class ApprovalRequirement(Struct, frozen=True, kw_only=True):
+    """Why and by whom a task must be approved."""
+
+    policy: Policy
+    policies: tuple[str, ...] = ()  # the entries it was made of
+    risk: Risk
+    is_automatic: bool = False  # the policy lets it pass by itself
+    in_batch: bool = True
+    reason: str = ""
+    step: str = ""
+    about: object = None  # what exactly a run asks for in the middle
+
+
+def review_of(task: Task) -> Review:
+    return task.review or Review()
+
+
+def conflicts_of(task: Task, directory: Directory) -> frozenset[str]:
+    """Who has a hand in this: the author, editors since the last gate, and those who answer for programs among them."""
+    gate = review_of(task).gate
+    hands = {task.author_id or "", *review_of(task).editors, *(gate.conflicts if gate is not None else ())}
+    found = _with_owners((_account_of(each) for each in hands if each), directory)
+    return frozenset(found | {directory.who(each) for each in found})  # the persons too, for who reads the log alone
+
+
+def _account_of(name: str) -> str:
+    """However an author is spelled: nobody gets round his own account by a capital letter."""
+    try:
+        return normal_id(name)
+    except InvalidAccount:
+        return name  # no account can have it
+
+
+def _with_owners(accounts: Iterable[str], directory: Directory) -> set[str]:
+    found, frontier = set[str](), list(accounts)
+    while frontier:
+        here = frontier.pop()
+        if here in found:
+            continue
+        found.add(here)
+        known = directory.get(here)
+        if known is not None and known.owner:
+            frontier.append(known.owner)
+    return found
+
+
+def open_gate(
+    task: Task, demand: ApprovalRequirement, people: ReviewerDirectory, *, now: int
+) -> tuple[Gate, tuple[Event, ...]]:
+    """The next gate of this task, and the events that tell of it. Raises InvalidSubject."""
+    number = _next_number(review_of(task))
+    gate = Gate(
+        id=f"{task.id}.{number}",
+        task_id=task.id,
+        digest=digest_for(task, demand.policy, number, demand.step, demand.about),
+        subject=subject_of(task, demand.risk.level),
+        policy=demand.policy,
+        policies=demand.policies,
+        conflicts=conflicts_of(task, people.directory),
+        opened_at=now,
+        step=demand.step,
+        about=demand.about,
+        reason=demand.reason,
+        generation=task.generation,
+        after_attempt=task.attempt,
+        in_batch=demand.in_batch,
+    )
+    if demand.is_automatic:
+        gate = structs.replace(gate, state=GateState.APPROVED, decided_at=now, is_automatic=True)
+        return gate, (requested(gate, now=now),)
+    gate, more = reconsidered(gate, people, now=now)
+    return gate, (requested(gate, now=now), *more)
+
+
+def again(gate: Gate, task: Task, *, now: int, **fields: object) -> Gate:
+    """A new gate for the same subject, at which nobody has answered yet."""
+    number = _next_number(review_of(task))
+    fresh: dict[str, object] = {
+        "id": f"{gate.task_id}.{number}",
+        "digest": digest_for(task, gate.policy, number, gate.step, gate.about),
+        "state": GateState.OPEN,
+        "decided_at": None,
+        "votes": (),
+        "fired": (),
+        "early": (),
+        "opened_at": now,
+        "is_automatic": False,
+        "generation": task.generation,
+        "after_attempt": task.attempt,
+    }
+    return structs.replace(gate, **(fresh | fields))
+
+
+def _next_number(review: Review) -> int:
+    return max((gate.number for gate in review.gates), default=0) + 1
+
+
+def requested(gate: Gate, *, now: int) -> Event:
+    """With all that `proof` needs; what a step is about may hold secrets, and stays out of the log."""
+    bare = structs.replace(gate, state=GateState.OPEN, votes=(), early=(), about=None)
+    whole: dict[str, object] = msgspec.to_builtins(bare)
+    return Event(type=APPROVAL_REQUESTED, at=now, task_id=gate.task_id, payload={"approval": gate.id, "gate": whole})
+
+
+def reconsidered(gate: Gate, people: ReviewerDirectory, *, now: int) -> tuple[Gate, tuple[Event, ...]]:
+    """An undecided gate with the escalation steps that are due fired, each once; and whether it is blocked.
+
+    Where nobody is left who could answer, the next step does not wait for its time.
+    """
+    events: list[Event] = []
+    for number, step in enumerate(gate.policy.steps):
+        is_due = now >= gate.opened_at + step.after_ms
+        is_stuck = not is_due and people.standing(gate, now).state is GateState.BLOCKED
+        if number in gate.fired or not (is_due or is_stuck):
+            continue
+        early = (*gate.early, number) if is_stuck else gate.early
+        gate = structs.replace(gate, fired=(*gate.fired, number), early=early)
+        events.append(escalated(gate, number, now=now))
+    state = people.standing(gate, now).state
+    if state is GateState.BLOCKED and gate.state is not GateState.BLOCKED:
+        missing = list(people.standing(gate, now).missing)
+        events.append(event_payload(gate, APPROVAL_BLOCKED, now=now, missing=missing))
+    if state in (GateState.OPEN, GateState.BLOCKED):
+        gate = structs.replace(gate, state=state)
+    return gate, tuple(events)
+
+
+def escalated(gate: Gate, number: int, *, now: int) -> Event:
+    """A step was taken: from now on others may answer too."""
+    step = gate.policy.steps[number]
+    users, roles, is_early = sorted(step.users), sorted(step.roles), number in gate.early
+    return event_payload(gate, APPROVAL_ESCALATED, now=now, step=number, users=users, roles=roles, is_early=is_early)
+
+
+def event_payload(gate: Gate, kind: str, *, now: int, actor: str | None = None, **payload: object) -> Event:
+    """An event about a gate."""
+    about = {"approval": gate.id, "digest": gate.digest, **payload}
+    return Event(type=kind, at=now, task_id=gate.task_id, actor=actor, payload=about)
+
+
+def vote_payload(gate: Gate, vote: Vote, kind: str) -> Event:
+    """A vote in the log, with what was known of the voter when it was given."""
+    known: dict[str, object] = msgspec.to_builtins(vote)
+    return event_payload(gate, kind, now=vote.at, actor=vote.voter, vote=known)
+
+
+def names_of(accounts: Sequence[str], most: int = 5) -> str:
+    """A few of them for a sentence."""
+    listed = ", ".join(accounts[:most])
+    return f"{listed} and {len(accounts) - most} more" if len(accounts) > most else listed or "nobody"

@@ -1,0 +1,129 @@
+"""Undoing what a task has done: by a task of its own, that is linked to it and enqueued once."""
+
+import hashlib
+from collections.abc import Sequence
+
+from ade.accounts.model import SYSTEM, Permission
+from ade.accounts.users import permitted
+from ade.approvals.model import AFTER_THE_FACT
+from ade.approvals.review_requests import review_of
+from ade.errors import IllegalTransition, UnknownName
+from ade.failures import FailureKind
+from ade.stores.ports import Stores
+from ade.tasks.admission import ROLLBACK_SUFFIX
+from ade.tasks.changes import Change
+from ade.tasks.enqueue import enqueue, fresh_id
+from ade.tasks.lifecycle import FINAL, Status
+from ade.tasks.model import AfterFailure, Task
+from ade.tasks.payloads import Payloads
+from ade.tasks.service import get
+
+AUTOMATIC = "automatic"
+_PAGE = 1_000
+_REPLAYED = "task.replayed"
+_AFTER_A_RUN = frozenset({"task.retry_scheduled", "task.released", "task.stalled"})
+
+
+async def roll_back(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
+    """Enqueue the rollback of a task that has ended; the same one, however often it is asked for.
+
+    Raises IllegalTransition for a task that never ran or has not ended, UnknownName where no rollback is known.
+    """
+    task = await get(stores, task_id)
+    if actor is not None and actor not in (task.author_id, *review_of(task).editors):
+        await permitted(stores, actor, Permission.OPERATE, "roll back tasks of others")
+    if task.status not in FINAL or not _has_run(task):
+        raise IllegalTransition(
+            f"task {task.id} is {task.status}: only one that has run and ended can be rolled back; cancel it first"
+        )
+    if not any(known.has_rollback for known in await stores.workers.definitions() if known.name == task.name):
+        raise UnknownName(f"no worker knows how to roll back {task.name}; give the task a function by @task.rollback")
+    [stored] = await enqueue(stores, payloads, [await _rollback_of(payloads, task, author=actor)])
+    return stored
+
+
+async def prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
+    """Before tasks fail for good: those that want it are rolled back once they have. The rollback is stored first,
+    and waits for the failure, so that no death in between leaves a failure without one."""
+    failing = [change for change in changes if _ends_badly(change) and _is_automatic(change)]
+    to_undo = [change.after for change in failing if not await _never_began(stores, change)]
+    if to_undo:
+        await enqueue(stores, payloads, [await _rollback_of(payloads, task, waits=True) for task in to_undo])
+
+
+def _ends_badly(change: Change) -> bool:
+    """A task that people reject has done something only if it had been let go up to some step."""
+    status = change.after.status
+    if change.before.status in FINAL:
+        return False
+    return status is Status.FAILED or (status is Status.REJECTED and _waited_at_a_step(change.before))
+
+
+def _is_automatic(change: Change) -> bool:
+    return change.before.rollback == AUTOMATIC and _has_run(change.after)
+
+
+async def _never_began(stores: Stores, change: Change) -> bool:
+    """Whether its only run was refused before the handler was called; runs that did not count are in the log alone."""
+    error, task = change.after.error, change.before
+    was_refused = error is not None and error.kind in (FailureKind.DENIED, FailureKind.DEADLINE_PASSED)
+    if not was_refused or task.status is not Status.RUNNING or _waited_at_a_step(task):
+        return False
+    began, after = False, 0
+    while events := await stores.events.read(after, _PAGE, task_id=task.id):
+        for event in events:
+            began = event.type != _REPLAYED and (began or event.type in _AFTER_A_RUN)
+        after = events[-1].seq
+    return not began
+
+
+def _waited_at_a_step(task: Task) -> bool:
+    """Whether people were asked in the middle of a run, so that some of it was done."""
+    return task.review is not None and any(gate.step not in ("", AFTER_THE_FACT) for gate in task.review.gates)
+
+
+def _has_run(task: Task) -> bool:
+    return task.started_at is not None
+
+
+async def _rollback_of(payloads: Payloads, task: Task, *, author: str | None = None, waits: bool = False) -> Task:
+    args, way = await payloads.load(task.args), AUTOMATIC if waits else "manual"
+    digest = hashlib.sha256(bytes(args)).hexdigest()[:16]  # a draft that was edited since is undone in another way
+    return Task(
+        id=fresh_id(task.updated_at),
+        name=f"{task.name}{ROLLBACK_SUFFIX}",
+        queue=task.queue,
+        args=args,
+        priority=task.priority,
+        timeout_ms=task.timeout_ms,
+        parent_id=task.id,
+        depends_on=(task.id,) if waits else (),
+        after_failure=AfterFailure.RUN,
+        locks=task.locks,
+        needs=task.needs,
+        source=SYSTEM,
+        author_id=author or task.author_id,
+        idempotency_key=f"rollback:{task.id}:{task.generation}:{way}:{digest}",
+        description=f"rollback of {task.id}",
+    )
+
+
+async def is_needless(stores: Stores, payloads: Payloads, rollback: Task) -> bool:
+    """Whether a rollback that was prepared has nothing to undo: its task was taken over and completed after all, or
+    was edited before it ran."""
+    if rollback.parent_id is None or rollback.parent_id not in rollback.depends_on:
+        return False
+    [original] = await stores.tasks.get([rollback.parent_id])
+    if original is None:
+        return False
+    ran, undone = await payloads.load(original.args), await payloads.load(rollback.args)
+    return original.status is Status.COMPLETED or bytes(ran) != bytes(undone)
+
+
+# Before tasks fail for good: what undoes them is stored first.
+
+
+async def load_and_prepare_rollbacks(stores: Stores, payloads: Payloads, changes: Sequence[Change]) -> None:
+    """For those of the changes that ask for it."""
+    if any(change.before.rollback is not None and change.after.status is Status.FAILED for change in changes):
+        await prepare_rollbacks(stores, payloads, changes)

@@ -1,0 +1,239 @@
+"""Which policy a task needs: all entries of the rulebook that are for it, together and at their strictest."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct, structs
+
+from ade.accounts.model import SYSTEM
+from ade.approvals.errors import InvalidPolicy
+from ade.approvals.guard import GuardOccasion, GuardRule
+from ade.approvals.model import (
+    MAX_POLICY_MS,
+    MOST_STEPS,
+    Policy,
+    PolicyRule,
+    PolicyStep,
+    Recheck,
+    Subject,
+    check_policy,
+)
+from ade.approvals.risk import Risk, RiskLevel, usual_quorum
+from ade.common.patterns import folded, matches_any, text_pattern
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+
+# The rulebook: what the guard says, which policies are for whom, and how critical things are. Kept in versions.
+
+
+class PolicyEntry(Struct, frozen=True, kw_only=True):
+    """A policy and what it is for. All conditions that are given must hold; without any it must be named."""
+
+    policy: Policy
+    names: tuple[str, ...] = ()  # patterns
+    tags: frozenset[str] = frozenset()
+    resource_types: frozenset[str] = frozenset()
+    from_level: RiskLevel | None = None
+    auto_approve: RiskLevel | None = None  # up to this level nobody needs to be asked
+    high_risk_in_batch: bool = False  # whether one answer may approve many tasks of a high risk
+    said: frozenset[str] = frozenset()  # which of recheck, valid_for and expires_after were chosen, not left as usual
+
+    @property
+    def is_general(self) -> bool:
+        """Whether it is for some subjects without being named."""
+        return bool(self.names or self.tags or self.resource_types or self.from_level is not None)
+
+
+class Rulebook(Struct, frozen=True, kw_only=True):
+    version: int = 0  # 0: nobody has applied one yet
+    guard: tuple[GuardRule, ...] = ()
+    policies: tuple[PolicyEntry, ...] = ()
+    criticality: dict[str, int] = {}
+
+    def guards(self, occasion: GuardOccasion) -> bool:
+        """Whether any rule is for this occasion; if not, nobody needs to put a case together."""
+        return any(occasion in rule.at for rule in self.guard)
+
+
+def criticalities_of(rulebook: Rulebook, resources: Sequence[str]) -> tuple[int, ...]:
+    """How critical each of these is, 0 to 100: what the longest pattern that fits says, 0 where none does."""
+    return tuple(_criticality(rulebook.criticality, resource) for resource in resources)
+
+
+def _criticality(table: Mapping[str, int], resource: str) -> int:
+    fitting = [(len(folded(pattern)), value) for pattern, value in table.items() if matches_any((pattern,), resource)]
+    return max(fitting, default=(0, 0))[1]
+
+
+def passes(task: Task, rulebook: Rulebook) -> bool:
+    """Whether nobody has anything to say about this new task: by far the most frequent case."""
+    if task.source == SYSTEM or task.status is Status.DRAFT:
+        return True
+    return task.review is None and not rulebook.guards(GuardOccasion.ENQUEUE)
+
+
+USUAL = "usual"  # the id of the policy that holds where the rulebook has none
+_FOUR_HOURS_MS = 14_400_000
+_LONGEST_ID = 100
+
+
+class ApprovalTimeouts(Struct, frozen=True, kw_only=True):
+    """How long approvals stay open: where the rulebook does not say, and at the most."""
+
+    usual_ms: int = 86_400_000
+    longest_ms: int = MAX_POLICY_MS
+
+
+_TIMEOUTS = ApprovalTimeouts()
+
+
+class SelectedPolicy(Struct, frozen=True, kw_only=True):
+    """The policy, the entries it was made of, and a sentence about each."""
+
+    policy: Policy
+    ids: tuple[str, ...]
+    auto_approve: RiskLevel | None = None
+    high_risk_in_batch: bool = False
+    why: tuple[str, ...] = ()
+
+
+def policy_for(
+    rulebook: Rulebook, subject: Subject, risk: Risk, named: Sequence[str] = (), timeouts: ApprovalTimeouts = _TIMEOUTS
+) -> SelectedPolicy:
+    """The policy for a task that needs people. Raises InvalidPolicy if a named one does not exist, or all of them
+    together demand more than any policy may."""
+    known = {entry.policy.id for entry in rulebook.policies}
+    for name in named:
+        if name not in known:
+            raise InvalidPolicy(
+                f"no policy {name[:100]!r} is in the rulebook", advice="`ade policies show` lists those that are"
+            )
+    found = [(entry, why) for entry in rulebook.policies if (why := _why(entry, subject, risk, named)) is not None]
+    if not found:
+        return _usual(rulebook, risk, timeouts)
+    entries = [entry for entry, _ in found]
+    policies = [_in_time(_at_level(entry, risk.level), entry, timeouts) for entry in entries]
+    return SelectedPolicy(
+        policy=_combined(policies, rulebook.version),
+        ids=tuple(policy.id for policy in policies),
+        auto_approve=_lowest(entry.auto_approve for entry in entries),
+        high_risk_in_batch=all(entry.high_risk_in_batch for entry in entries),
+        why=tuple(why for _, why in found),
+    )
+
+
+def _usual(rulebook: Rulebook, risk: Risk, timeouts: ApprovalTimeouts) -> SelectedPolicy:
+    """So many of the reviewers as the score asks for."""
+    needed = usual_quorum(risk.score)
+    rule = PolicyRule(needed=needed, roles=frozenset({"reviewer", "admin"}), name="reviewers")
+    entry = PolicyEntry(policy=Policy(id=USUAL, version=rulebook.version, rules=(rule,)))
+    why = (
+        f"no policy of the rulebook is for it: the usual quorum at a score of {risk.score:g}, {needed} of the reviewers"
+    )
+    return SelectedPolicy(policy=_in_time(_at_level(entry, risk.level), entry, timeouts), ids=(USUAL,), why=(why,))
+
+
+def _why(entry: PolicyEntry, subject: Subject, risk: Risk, named: Sequence[str]) -> str | None:
+    """Why an entry is for this subject; None if it is not."""
+    if entry.policy.id in named:
+        return f"policy {entry.policy.id}: it was asked for by its name"
+    reasons = []
+    if entry.names:
+        plain = folded(subject.name)
+        fitting = [pattern for pattern in entry.names if text_pattern(pattern).matches(plain)]
+        reasons.append(f"the name {subject.name} fits {fitting[0]!r}" if fitting else "")
+    if entry.tags:
+        reasons.append(_shared("tag", entry.tags, subject.tags))
+    if entry.resource_types:
+        reasons.append(_shared("resource type", entry.resource_types, subject.resource_types))
+    if entry.from_level is not None:
+        reaches = risk.level.rank >= entry.from_level.rank
+        reasons.append(f"the risk is {risk.level}, and it begins at {entry.from_level}" if reaches else "")
+    return f"policy {entry.policy.id}: {', '.join(reasons)}" if reasons and all(reasons) else None
+
+
+def _shared(what: str, wanted: frozenset[str], found: frozenset[str]) -> str:
+    both = sorted(wanted & found)
+    return f"it has the {what} {both[0]}" if both else ""
+
+
+def _at_level(entry: PolicyEntry, level: RiskLevel) -> Policy:
+    """From a high risk on approvals are good for less, unless the rulebook itself says otherwise."""
+    policy = entry.policy
+    if level.rank < RiskLevel.HIGH.rank:
+        return policy
+    if "recheck" not in entry.said:
+        policy = structs.replace(policy, recheck=Recheck.ROLES)
+    if "valid_for" not in entry.said:
+        policy = structs.replace(policy, valid_for_ms=min(policy.valid_for_ms, _FOUR_HOURS_MS))
+    return policy
+
+
+def _in_time(policy: Policy, entry: PolicyEntry, timeouts: ApprovalTimeouts) -> Policy:
+    """It expires when the rulebook says, else after the usual time, and never too late; then nobody is asked more."""
+    wanted_ms = policy.expires_after_ms if "expires_after" in entry.said else timeouts.usual_ms
+    expires_after_ms = min(wanted_ms, timeouts.longest_ms)
+    if expires_after_ms == policy.expires_after_ms:
+        return policy
+    steps = tuple(step for step in policy.steps if step.after_ms < expires_after_ms)
+    return structs.replace(policy, expires_after_ms=expires_after_ms, steps=steps)
+
+
+def _combined(policies: Sequence[Policy], version: int) -> Policy:
+    if len(policies) == 1:
+        return structs.replace(policies[0], version=version)
+    expires_after_ms = min(policy.expires_after_ms for policy in policies)
+    policy = Policy(
+        id=_joined([policy.id for policy in policies]),
+        version=version,
+        rules=_all_rules(policies),
+        deny_threshold=min(policy.deny_threshold for policy in policies),
+        veto_roles=frozenset[str]().union(*(policy.veto_roles for policy in policies)),
+        expires_after_ms=expires_after_ms,
+        valid_for_ms=min(policy.valid_for_ms for policy in policies),
+        steps=_all_steps(policies, expires_after_ms),
+        authors_may_vote=all(policy.authors_may_vote for policy in policies),
+        roles_travel=all(policy.roles_travel for policy in policies),
+        recheck=Recheck.ROLES if any(policy.recheck is Recheck.ROLES for policy in policies) else Recheck.ACTIVE,
+    )
+    check_policy(policy)
+    return policy
+
+
+def _joined(ids: Sequence[str]) -> str:
+    whole = "+".join(ids)
+    return whole if len(whole) <= _LONGEST_ID else f"{whole[: _LONGEST_ID - 1]}…"
+
+
+def _all_rules(policies: Sequence[Policy]) -> tuple[PolicyRule, ...]:
+    """Every rule must be met. What two policies want of the very same people is wanted once, by the stricter of them:
+    a person fills one slot, so that two of two reviewers each would be four people."""
+    strictest: dict[tuple[frozenset[str], frozenset[str]], PolicyRule] = {}
+    for policy in policies:
+        own: dict[tuple[frozenset[str], frozenset[str]], PolicyRule] = {}
+        for rule in policy.rules:
+            before = own.get((rule.users, rule.roles))
+            needed = rule.needed + (0 if before is None else before.needed)
+            own[rule.users, rule.roles] = structs.replace(before or rule, needed=needed)
+        for people, rule in own.items():
+            before = strictest.get(people)
+            if before is None or before.needed < rule.needed:
+                strictest[people] = structs.replace(rule, name=rule.name if before is None else before.name)
+    return tuple(strictest.values())
+
+
+def _all_steps(policies: Sequence[Policy], expires_after_ms: int) -> tuple[PolicyStep, ...]:
+    moments: dict[int, PolicyStep] = {}
+    for step in (step for policy in policies for step in policy.steps):
+        if step.after_ms < expires_after_ms:
+            also = moments.get(step.after_ms, PolicyStep(after_ms=step.after_ms))
+            moments[step.after_ms] = PolicyStep(
+                after_ms=step.after_ms, users=also.users | step.users, roles=also.roles | step.roles
+            )
+    return tuple(moments[moment] for moment in sorted(moments)[:MOST_STEPS])
+
+
+def _lowest(levels: Iterable[RiskLevel | None]) -> RiskLevel | None:
+    known = list(levels)
+    if any(level is None for level in known):
+        return None
+    return min((level for level in known if level is not None), key=lambda level: level.rank, default=None)

@@ -1,0 +1,160 @@
+"""Gates in the middle of a run: steps that people agree to, and tools that the guard may ask them about."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ade.approvals.decisions import (
+    ANOTHER,
+    STALE,
+    TOO_LATE,
+    assessed_again,
+    clearance_of,
+    may_go_on,
+    previewed_again,
+    requested_again,
+    step_gate,
+)
+from ade.approvals.digest import resources_of
+from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
+from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict
+from ade.approvals.guard_service import apply_guard, log_denied, ruled
+from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS
+from ade.approvals.repository import ApprovalInputs, demanded, load_situation
+from ade.errors import InvalidTask
+from ade.failures import FailureKind, TaskError
+from ade.logs import Log
+from ade.stores.ports import Stores
+from ade.tasks.enqueue import fresh_id
+from ade.tasks.model import MaybeRaw, Task
+from ade.tasks.outcomes import Failed, Leave, Outcome, Withheld
+from ade.tasks.payloads import Payloads
+
+_LARGEST_STEP = 256 * 1024  # bytes that people can be shown
+
+
+class RunStep(Struct, frozen=True, kw_only=True):
+    """What a run wants to do, and must not without people if they or the guard say so."""
+
+    step: str
+    about: Raw
+    policies: tuple[str, ...] = ()
+    reason: str = ""
+    is_tool: bool = False  # then the guard decides whether people must agree at all
+    judged: MaybeRaw = None  # what the guard looks at, if people are shown something else
+
+
+async def request_step_approval(stores: Stores, task: Task, wanted: RunStep) -> Withheld | None:
+    """None if the run may go on; else how it ends and waits, whatever it says. Raises Denied, InvalidTask."""
+    if len(wanted.about) > _LARGEST_STEP:
+        raise InvalidTask(f"a step can be about at most {_LARGEST_STEP:,} bytes, not {len(wanted.about):,}")
+    if not wanted.is_tool and (wanted.step == AFTER_THE_FACT or wanted.step.startswith("tool ")):
+        raise InvalidTask(f"{wanted.step!r} is a name of ADE's own; call the step otherwise")
+    about = msgspec.json.decode(wanted.about)
+    situation = await load_situation(stores)
+    named, reason, step = wanted.policies, wanted.reason, wanted.step
+    if wanted.is_tool:
+        ruling = await _ruled_on_tool(stores, task, situation, wanted)
+        if ruling is None:
+            return None
+        named, reason = (*named, *ruling[0]), ruling[1]
+    if _have_agreed(stores, task, step, about, named, situation):
+        return None
+    if task.review is not None and len(task.review.gates) > MAX_STEP_REQUESTS:
+        raise InvalidTask(f"a task can ask people about at most {MAX_STEP_REQUESTS} steps; ask about several at once")
+    demand = await demanded(
+        stores, task, situation, preview=task.preview, named=named, reason=reason, step=step, about=about
+    )
+    return requested_again(task, demand, situation.people, now=stores.clock.now())
+
+
+async def check_tool_call(stores: Stores, task: Task, tool: str, about: Raw, judged: Raw | None) -> Leave:
+    """Whether a tool may be used like this by now. Raises Denied."""
+    situation = await load_situation(stores)
+    wanted = RunStep(step=f"tool {tool}", about=about, is_tool=True, judged=judged)
+    ruling = await _ruled_on_tool(stores, task, situation, wanted)
+    if ruling is None:
+        return Leave.FREE
+    have_agreed = _have_agreed(stores, task, wanted.step, msgspec.json.decode(about), ruling[0], situation)
+    return Leave.GRANTED if have_agreed else Leave.NEEDED
+
+
+def _have_agreed(
+    stores: Stores, task: Task, step: str, about: object, policies: Sequence[str], situation: ApprovalInputs
+) -> bool:
+    gate, now = step_gate(task, step, about), stores.clock.now()
+    is_enough = gate is not None and set(policies) <= {*gate.policies}  # the guard may demand more by now
+    return gate is not None and is_enough and may_go_on(task, gate, situation.people.directory, now=now)
+
+
+async def _ruled_on_tool(
+    stores: Stores, task: Task, situation: ApprovalInputs, wanted: RunStep
+) -> tuple[tuple[str, ...], str] | None:
+    """None where the call is allowed; else which policy it needs and why."""
+    tool = wanted.step.removeprefix("tool ")
+    arguments = msgspec.json.decode(wanted.about if wanted.judged is None else wanted.judged)
+    case = GuardCase(name=task.name, tool=tool, arguments=arguments, resources=resources_of(task), tags=task.tags)
+    ruling = await apply_guard(situation.rulebook, case, GuardOccasion.TOOL)
+    if ruling.verdict is GuardRulesVerdict.ALLOW:
+        return None
+    if ruling.verdict is GuardRulesVerdict.DENY:
+        await log_denied(stores, task, ruling, GuardOccasion.TOOL, tool)
+        raise Denied(f"the tool {tool} must not be used like this: {ruling.reason}")
+    return (ruling.policy,) if ruling.policy else (), ruling.reason
+
+
+# The last look before a run: nothing that people must approve begins without their approval of exactly this.
+
+
+log = Log("ade.worker")
+IsAsPreviewed = Callable[[], Awaitable[bool]]
+
+
+async def check_before_run(
+    stores: Stores, payloads: Payloads, task: Task, is_as_previewed: IsAsPreviewed | None = None
+) -> Outcome | None:
+    """None lets a run of this task begin; else how it ends before it began.
+
+    `is_as_previewed` is there if its handler can preview it: whether a preview made now would see the same. Whatever
+    cannot be judged does not run, and has not run.
+    """
+    try:
+        return await _ruling(stores, payloads, task, is_as_previewed)
+    except (InvalidSubject, InvalidPolicy) as error:
+        return _refused(FailureKind.DENIED, error.detail)
+
+
+async def _ruling(
+    stores: Stores, payloads: Payloads, task: Task, is_as_previewed: IsAsPreviewed | None
+) -> Outcome | None:
+    now, situation = stores.clock.now(), await load_situation(stores)
+    ruling = await ruled(stores, payloads, task, situation, GuardOccasion.RUN)
+    if ruling.verdict is GuardRulesVerdict.DENY:
+        await log_denied(stores, task, ruling, GuardOccasion.RUN)
+        return _refused(FailureKind.DENIED, f"a guard rule forbids it: {ruling.reason}")
+    wanted = ruling.policy if ruling.verdict is GuardRulesVerdict.DEMAND else None
+    clearance = clearance_of(task, situation.people.directory, now=now, policy=wanted)
+    if clearance.is_good:
+        if is_as_previewed is None or await is_as_previewed():
+            return None
+        return previewed_again(task, STALE, preview_id=fresh_id(now), now=now)
+    if clearance.reason == TOO_LATE:
+        return _refused(FailureKind.DEADLINE_PASSED, TOO_LATE)
+    reason = clearance.reason or ruling.reason
+    if is_as_previewed is not None:
+        return previewed_again(task, reason or "it has not been approved", preview_id=fresh_id(now), now=now)
+    own = task.review.policies if task.review is not None else ()
+    if ruling.verdict is GuardRulesVerdict.ALLOW and not own and not clearance.reason:
+        return None
+    named = () if wanted is None else (wanted,)
+    demand = await demanded(stores, task, situation, preview=task.preview, named=named, reason=reason)
+    log.info("task.held", task_id=task.id, attempt=task.attempt, worker=task.worker_id, reason=reason)
+    if demand.is_automatic and clearance.reason != ANOTHER:
+        return assessed_again(task, reason or "its policy lets it pass", now=now)
+    by_people = structs.replace(demand, is_automatic=False)  # somebody has changed what had passed
+    return requested_again(task, by_people, situation.people, now=now)
+
+
+def _refused(kind: FailureKind, message: str) -> Failed:
+    return Failed(TaskError(kind=kind, type="Denied", message=message, retryable=False))

@@ -1,0 +1,280 @@
+"""People answer: one gate, or up to fifty at once; and what else they can do about an approval."""
+
+from collections.abc import Sequence
+
+from msgspec import Raw, Struct, structs
+
+from ade.accounts.model import InvalidDelegation, Permission
+from ade.accounts.users import get_user, permitted
+from ade.approvals import decisions
+from ade.approvals.decisions import advance_review
+from ade.approvals.delegations import create
+from ade.approvals.digest import digest_at
+from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible, ReauthenticationNeeded
+from ade.approvals.model import Decision, Delegation, Gate
+from ade.approvals.repository import load_people
+from ade.approvals.review_requests import ReviewerDirectory, review_of
+from ade.approvals.rollback import prepare_rollbacks
+from ade.approvals.submission import submit, sweep_submitted
+from ade.approvals.votes import REAUTHENTICATION_MS, VoteRequest, cast, gate_for, is_conflicted
+from ade.errors import AdeError, InvalidTask, NotPermitted, StoreError
+from ade.settings import runtime
+from ade.stores.ports import Stores, TaskQuery
+from ade.stores.resource_ports import DocumentWrite
+from ade.tasks.changes import Change
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+from ade.tasks.service import Check, any_version, decide, edit, get, notify_for
+
+MOST_TOGETHER = 50
+_TRIES = 200  # whenever one is too late, somebody else's answer has been written
+
+
+async def vote(stores: Stores, task_id: str, ballot: VoteRequest, *, gate_id: str | None = None) -> Task:
+    """Answer at the newest gate of a task, or at one that is named. The same answer twice is one answer.
+
+    Raises NoGate, GateClosed, DigestMismatch, NotEligible and its kinds.
+    """
+    people = await load_people(stores)
+
+    async def prepare(change: Change) -> None:
+        """A no may end a task that was let go up to some step: what undoes that is stored first."""
+        await prepare_rollbacks(stores, Payloads(stores.blobs), [change])
+
+    return await decide(
+        stores,
+        task_id,
+        lambda task, now: cast(task, ballot, people, now=now, gate_id=gate_id),
+        tries=_TRIES,
+        before=prepare,
+    )
+
+
+class BatchVoteResult(Struct, frozen=True, kw_only=True):
+    """What came of one of many answers; `error` is empty where it was counted."""
+
+    task_id: str
+    status: Status | None = None
+    code: str = ""
+    error: str = ""
+
+
+async def batch(stores: Stores, seen: Sequence[tuple[str, str]], ballot: VoteRequest) -> list[BatchVoteResult]:
+    """The same answer to many tasks, given as (task id, digest). Each is written by itself and has its own answer.
+
+    A high risk is left out unless its policy says otherwise: nobody looks at fifty of those at once.
+    """
+    await check_batch(stores, len(seen))
+    return [await one_of_many(stores, task_id, digest, ballot) for task_id, digest in seen]
+
+
+async def check_batch(stores: Stores, count: int) -> None:
+    """Raise NotPermitted where this is switched off, and InvalidTask for too many."""
+    if not (await runtime.load(stores)).is_on("batch_approvals"):
+        raise NotPermitted(
+            "answering many at once is switched off: the feature batch_approvals allows it",
+            advice="`ade features enable batch_approvals` switches it on",
+        )
+    if not 1 <= count <= MOST_TOGETHER:
+        raise InvalidTask(f"{count} answers at once are not possible; give 1 to {MOST_TOGETHER}")
+
+
+async def one_of_many(stores: Stores, asked: str, digest: str, ballot: VoteRequest) -> BatchVoteResult:
+    """`asked` is the id of a task, or of one of its gates."""
+    task_id, dot, _ = asked.partition(".")
+    try:
+        gate = gate_for(await get(stores, task_id), asked if dot else None)
+        if ballot.decision is Decision.APPROVE and not gate.in_batch:
+            raise NotPermitted("its risk is too high to be approved among others; answer it by itself")
+        own = structs.replace(ballot, digest=digest, via="batch")
+        task = await vote(stores, task_id, own, gate_id=gate.id)
+    except StoreError:
+        raise
+    except AdeError as error:
+        return BatchVoteResult(task_id=asked, code=error.code, error=error.detail)
+    return BatchVoteResult(task_id=asked, status=task.status)
+
+
+async def comment(stores: Stores, task_id: str, text: str, *, actor: str) -> Task:
+    return await decide(
+        stores, task_id, lambda task, now: decisions.comment(task, text, now=now, actor=actor), tries=_TRIES
+    )
+
+
+async def revoke(stores: Stores, task_id: str, reason: str, *, actor: str) -> Task:
+    """Take an approval back before the task runs: for those who gave it, and for administrators."""
+    people = await load_people(stores)
+    gate = gate_for(await get(stores, task_id))
+    if actor not in {vote.voter for vote in gate.votes}:
+        await permitted(stores, actor, Permission.ADMINISTER, "revoke an approval that others gave")
+    return await decide(
+        stores, task_id, lambda task, now: decisions.revoke(task, people, now=now, actor=actor, reason=reason)
+    )
+
+
+async def break_glass(
+    stores: Stores, task_id: str, reason: str, *, actor: str, authenticated_at: int | None = None
+) -> Task:
+    """Let a task run without approval. Takes the permission, a reason, and a password given just now."""
+    await permitted(stores, actor, Permission.BREAK_GLASS, "bypass an approval")
+    now = stores.clock.now()
+    if authenticated_at is None or not now - REAUTHENTICATION_MS <= authenticated_at <= now:
+        raise ReauthenticationNeeded("bypassing an approval takes a password given within the last five minutes")
+    return await decide(
+        stores, task_id, lambda task, now: decisions.break_glass(task, now=now, actor=actor, reason=reason)
+    )
+
+
+async def dismiss(stores: Stores, task_id: str, voter: str, reason: str, *, actor: str) -> Task:
+    """Strike out somebody's request for changes."""
+    await permitted(stores, actor, Permission.ADMINISTER, "dismiss a request for changes")
+    people = await load_people(stores)
+    return await decide(
+        stores, task_id, lambda task, now: decisions.dismiss(task, voter, reason, people, now=now, actor=actor)
+    )
+
+
+async def start(stores: Stores, task_id: str, *, actor: str, check: Check = any_version) -> Task:
+    """Let an approved task that waits for a hand join its queue: for its author, and for operators."""
+    task = await get(stores, task_id)
+    if actor not in (task.author_id, *review_of(task).editors):
+        await permitted(stores, actor, Permission.OPERATE, "start tasks of others")
+    directory = (await load_people(stores)).directory
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return decisions.start(task, directory, now=now, actor=actor)
+
+    return await decide(stores, task_id, decision)
+
+
+# One approval handed on: whoever is asked lets somebody else answer in his place, for this task alone.
+#
+# Nothing gets easier by it: who has a hand in the task still cannot answer, one person still fills one place, and
+# what somebody was lent himself he passes on only if that was allowed. So it is tried out before it is stored.
+
+
+async def delegate_approval(
+    stores: Stores, task_id: str, to: str, *, actor: str, gate_id: str | None = None
+) -> Delegation:
+    """Until the approval expires. `delegations.revoke` takes it back; a vote that was given stays.
+
+    Raises NoGate, GateClosed, NotEligible, ConflictOfInterest, InvalidDelegation, UnknownAccount.
+    """
+    gate = gate_for(await get(stores, task_id), gate_id)
+    people, now = await load_people(stores), stores.clock.now()
+    standing = people.standing(gate, now)
+    if not gate.is_undecided or now >= gate.expires_at:
+        raise GateClosed(f"approval {gate.id} is {standing.state} already; there is nothing to delegate")
+    if actor not in standing.may_vote:
+        raise NotEligible(f"{actor} is not asked here, or has answered already, and so has nothing to delegate")
+    delegate = (await get_user(stores, to)).id
+    wanted = Delegation(
+        id="", delegator=actor, delegate=delegate, starts_at=now, ends_at=gate.expires_at, task_id=gate.task_id
+    )
+    _check_of_use(gate, people, wanted, now)
+    return await create(stores, wanted, actor=actor)
+
+
+def _check_of_use(gate: Gate, people: ReviewerDirectory, wanted: Delegation, now: int) -> None:
+    delegator, delegate, directory = wanted.delegator, wanted.delegate, people.directory
+    if is_conflicted(gate, delegate, people):
+        raise ConflictOfInterest(
+            f"{delegate} has a hand in this task, or answers for the program that has, and cannot answer; ask somebody"
+            " else"
+        )
+    if directory.who(delegate) == directory.who(delegator):
+        raise InvalidDelegation("nobody delegates to himself, not to another account of his either")
+    account = directory.get(delegate)
+    if account is None or not (account.is_active and account.is_human and account.is_approver):
+        return  # `create` says what is wrong with it
+    then = structs.replace(people, delegations=(*people.delegations, wanted))
+    if delegate not in then.standing(gate, now).may_vote:
+        raise NotEligible(
+            f"{delegate} could not answer here for {delegator}: it has answered already, or has not the role that is"
+            f" asked for, or what {delegator} was lent may not be passed on"
+        )
+
+
+# A reviewer mends a task himself, or puts off answering.
+
+
+SNOOZE = "snooze"
+LONGEST_SNOOZE_MS = 7 * 86_400_000
+
+
+async def amend(stores: Stores, payloads: Payloads, task_id: str, ballot: VoteRequest, **fields: object) -> Task:
+    """Edit a task that waits for people, and put it before them again.
+
+    It is another task then: whoever amends it has a hand in it, and others must answer. Should the caller die half-way
+    it is a draft that anybody can submit. Raises what `vote` and `edit` do.
+    """
+    if not fields:
+        raise InvalidTask(
+            "say what shall be different, or approve it as it is", advice="`ade approvals approve` does the latter"
+        )
+    task = await get(stores, task_id)
+    gate = gate_for(task)
+    if digest_at(structs.replace(task, **fields), gate) == digest_at(task, gate):
+        raise InvalidTask("nothing that people are asked about would be different; say what shall be")
+    asked = structs.replace(ballot, decision=Decision.REQUEST_CHANGES, reason=ballot.reason or "amended")
+    await vote(stores, task_id, asked)
+    await edit(stores, payloads, task_id, actor=ballot.voter, check=any_version, **fields)
+    return await submit(stores, payloads, task_id, actor=ballot.voter)
+
+
+async def snooze(stores: Stores, task_id: str, account: str, until: int) -> None:
+    """Leave a task out of somebody's inbox until then; it can be answered all the same. Raises NoGate, InvalidTask."""
+    now = stores.clock.now()
+    if not now < until <= now + LONGEST_SNOOZE_MS:
+        raise InvalidTask("an answer can be put off for at most seven days")
+    gate = gate_for(await get(stores, task_id))
+    body = Raw(f'{{"until":{until}}}'.encode())
+    put_off = DocumentWrite(kind=SNOOZE, id=_place(account, gate.id), body=body, seen=None, expires_at=until)
+    await stores.documents.write([put_off])
+
+
+async def snoozed(stores: Stores, account: str) -> frozenset[str]:
+    """The gates that somebody has put off for now."""
+    head = _place(account, "")
+    found = await stores.documents.list_documents(SNOOZE)
+    return frozenset(each.id.removeprefix(head) for each in found if each.id.startswith(head))
+
+
+def _place(account: str, gate_id: str) -> str:
+    return f"{account} {gate_id}"
+
+
+# What time does to tasks that wait: reminders escalate, approvals expire, previews that nobody finished go on.
+
+
+_PAGE = 200
+_WAITING = frozenset({Status.REVIEWING, Status.APPROVED, Status.SUBMITTED})
+
+
+async def sweep_reviews(stores: Stores, payloads: Payloads) -> int:
+    """May run anywhere, any time, twice at once: guards decide, so that each step is taken once. Answers how many."""
+    people, moved, after = None, 0, None
+    while True:
+        query = TaskQuery(statuses=_WAITING, oldest_first=True, after=after, limit=_PAGE)
+        page = await stores.tasks.find(query)
+        waiting = [task for task in page.tasks if task.status is not Status.SUBMITTED]
+        if waiting:
+            people = people or await load_people(stores)
+            now = stores.clock.now()
+            changes = [change for task in waiting if (change := advance_review(task, people, now=now)) is not None]
+            await prepare_rollbacks(stores, payloads, changes)
+            answers = await stores.tasks.commit_each(changes) if changes else []
+            written = [change for change, answer in zip(changes, answers, strict=True) if answer is None]
+            if written:
+                notify_for(stores, *written)
+            moved += len(written)
+        moved += await sweep_submitted(stores, payloads, _submitted(page.tasks))
+        if page.next is None:
+            return moved
+        after = page.next
+
+
+def _submitted(tasks: list[Task]) -> list[Task]:
+    return [task for task in tasks if task.status is Status.SUBMITTED]

@@ -1,0 +1,174 @@
+"""How approvals go: what waits now and for how long, how they ended lately, and how long that took."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.approvals.model import Decision, Gate, GateState
+from ade.approvals.review_requests import review_of
+from ade.approvals.risk import RiskLevel
+from ade.approvals.views import PendingApproval, waiting
+from ade.events.model import Event
+from ade.stores.ports import Stores
+
+USUAL_WINDOW_MS = 7 * 86_400_000
+_SAMPLE = 50_000  # events read at most, the newest
+_PAGE = 500
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+_MEDIAN, _SLOW = 0.5, 0.95
+
+
+class ApprovalOutcome(StrEnum):
+    """How an approval ended, as people meant it: what became of the task later does not count."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    APPROVED = auto()
+    REJECTED = auto()
+    CHANGES_REQUESTED = auto()
+    EXPIRED = auto()  # nobody answered in time, or it was approved and not used in time
+    WITHDRAWN = auto()  # cancelled or edited before it was decided
+    BYPASSED = auto()
+    AUTOMATIC = auto()  # approved by its policy, without people
+
+
+ANSWERED = frozenset(
+    {ApprovalOutcome.APPROVED, ApprovalOutcome.REJECTED, ApprovalOutcome.CHANGES_REQUESTED}
+)  # those that people decided
+_OUTCOMES: Mapping[GateState, ApprovalOutcome] = {
+    GateState.REJECTED: ApprovalOutcome.REJECTED,
+    GateState.EXPIRED: ApprovalOutcome.EXPIRED,
+    GateState.CANCELLED: ApprovalOutcome.WITHDRAWN,
+    GateState.SUPERSEDED: ApprovalOutcome.WITHDRAWN,
+    GateState.CHANGES_REQUESTED: ApprovalOutcome.CHANGES_REQUESTED,
+}
+
+
+class WaitingApprovals(Struct, frozen=True, kw_only=True):
+    """What waits for an answer now."""
+
+    count: int = 0
+    blocked: int = 0  # of these, where nobody is left who could answer
+    due_soon: int = 0  # of these, what ends within an hour
+    by_level: dict[RiskLevel, int] = {}
+    under_hour: int = 0  # waiting for less than an hour
+    under_day: int = 0  # for less than a day, but not less than an hour
+    over_day: int = 0
+    oldest_ms: int | None = None
+
+
+class EndedApprovals(Struct, frozen=True, kw_only=True):
+    """How approvals ended; the times are of those that people answered, from the opening to the decision."""
+
+    outcomes: dict[ApprovalOutcome, int] = {}
+    median_ms: int | None = None
+    p95_ms: int | None = None
+
+
+class PolicyStats(Struct, frozen=True, kw_only=True):
+    policy: str
+    waiting: int
+    ended: EndedApprovals
+
+
+class ApprovalStats(Struct, frozen=True, kw_only=True):
+    """`since` is where the figures of what ended begin: later than asked for where the log is too long."""
+
+    at: int
+    since: int
+    waiting: WaitingApprovals
+    ended: EndedApprovals
+    policies: list[PolicyStats]
+
+
+async def approval_stats(stores: Stores, window_ms: int = USUAL_WINDOW_MS) -> ApprovalStats:
+    """From the gates of tasks that the newest 50,000 events tell of, as far as these tasks are still kept."""
+    now = stores.clock.now()
+    items = await waiting(stores)
+    events = await stores.events.newest(_SAMPLE)
+    since = now - window_ms
+    if len(events) >= _SAMPLE:
+        since = max(since, events[0].at)
+    ended = [gate for gate in await _gates(stores, events, since) if since <= _ended_at(gate) <= now]
+    names = sorted({gate.policy.id for gate in ended} | {item.policy for item in items})
+    return ApprovalStats(
+        at=now,
+        since=since,
+        waiting=_waiting(items, now),
+        ended=_ended(ended),
+        policies=[
+            PolicyStats(
+                policy=name,
+                waiting=sum(item.policy == name for item in items),
+                ended=_ended([gate for gate in ended if gate.policy.id == name]),
+            )
+            for name in names
+        ],
+    )
+
+
+async def _gates(stores: Stores, events: Iterable[Event], since: int) -> list[Gate]:
+    """All that have ended, of the tasks that were spoken of."""
+    spoken = dict.fromkeys(event.task_id for event in events if event.task_id and event.at >= since and _is_told(event))
+    ids, found = list(spoken), list[Gate]()
+    for start in range(0, len(ids), _PAGE):
+        for task in await stores.tasks.get(ids[start : start + _PAGE]):
+            gates = () if task is None else review_of(task).gates
+            found += [gate for gate in gates if outcome_of(gate) is not None]
+    return found
+
+
+def _is_told(event: Event) -> bool:
+    return "approval" in event.payload or event.type in ("task.cancelled", "task.edited")
+
+
+def outcome_of(gate: Gate) -> ApprovalOutcome | None:
+    """None while it waits for an answer."""
+    if gate.is_automatic:
+        return ApprovalOutcome.AUTOMATIC
+    if gate.is_bypassed:
+        return ApprovalOutcome.BYPASSED
+    if gate.state is GateState.SUPERSEDED and _asks_for_changes(gate):
+        return ApprovalOutcome.CHANGES_REQUESTED
+    if gate.state in (GateState.OPEN, GateState.BLOCKED):
+        return None
+    return _OUTCOMES.get(gate.state, ApprovalOutcome.APPROVED)  # consumed, stale or revoked: it was approved before
+
+
+def _asks_for_changes(gate: Gate) -> bool:
+    return any(vote.decision is Decision.REQUEST_CHANGES and not vote.is_dismissed for vote in gate.votes)
+
+
+def _ended_at(gate: Gate) -> int:
+    if outcome_of(gate) is ApprovalOutcome.CHANGES_REQUESTED and gate.votes:
+        return gate.votes[-1].at  # when it was asked for; the edit that followed may have taken days
+    return gate.opened_at if gate.decided_at is None else gate.decided_at
+
+
+def _ended(gates: Sequence[Gate]) -> EndedApprovals:
+    outcomes = dict.fromkeys(ApprovalOutcome, 0)
+    for gate in gates:
+        outcomes[outcome_of(gate) or ApprovalOutcome.APPROVED] += 1
+    times = sorted(_ended_at(gate) - gate.opened_at for gate in gates if outcome_of(gate) in ANSWERED)
+    return EndedApprovals(outcomes=outcomes, median_ms=_percentile(times, _MEDIAN), p95_ms=_percentile(times, _SLOW))
+
+
+def _percentile(ordered: Sequence[int], share: float) -> int | None:
+    """The smallest value that so large a share of all does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
+def _waiting(items: Sequence[PendingApproval], now: int) -> WaitingApprovals:
+    ages = [now - item.opened_at for item in items]
+    return WaitingApprovals(
+        count=len(items),
+        blocked=sum(item.state is GateState.BLOCKED for item in items),
+        due_soon=sum(item.due_at - now < _HOUR_MS for item in items),
+        by_level={level: sum(item.level is level for item in items) for level in RiskLevel},
+        under_hour=sum(age < _HOUR_MS for age in ages),
+        under_day=sum(_HOUR_MS <= age < _DAY_MS for age in ages),
+        over_day=sum(age >= _DAY_MS for age in ages),
+        oldest_ms=max(ages, default=None),
+    )

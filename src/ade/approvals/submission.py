@@ -1,0 +1,265 @@
+"""A draft is submitted, previewed on a worker, assessed, and put before people."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Raw, Struct, structs
+
+from ade.accounts.model import SYSTEM
+from ade.accounts.users import load_directory
+from ade.approvals import decisions
+from ade.approvals import repository as approvals_repository
+from ade.approvals.digest import read_preview
+from ade.approvals.errors import InvalidPolicy, InvalidSubject
+from ade.approvals.gates import Candidates, candidates
+from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, GuardRuling
+from ade.approvals.guard_service import apply_guard, demanding, log_denied, ruled
+from ade.approvals.model import Subject
+from ade.approvals.repository import ApprovalInputs, assessed, demanded, load, load_situation
+from ade.approvals.review_requests import ReviewerDirectory, review_of
+from ade.approvals.risk import Risk, level_of
+from ade.approvals.rulebook import Rulebook, SelectedPolicy, passes, policy_for
+from ade.errors import AdeError, StoreError
+from ade.settings import runtime
+from ade.stores.ports import Stores
+from ade.tasks.admission import PREVIEW_SUFFIX
+from ade.tasks.changes import Change
+from ade.tasks.enqueue import enqueue, enqueue_plan, fresh_id
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+from ade.tasks.service import decide, get
+
+_BEFORE_IT_RUNS = (GuardOccasion.ENQUEUE, GuardOccasion.RUN)
+LARGEST_PREVIEW = 256 * 1024
+
+
+async def follow_up(stores: Stores, payloads: Payloads, stored: Sequence[Task]) -> None:
+    """After tasks were stored: those that came in to be previewed are. Should the caller die first, a sweep does it."""
+    for task in stored:
+        if task.status is Status.SUBMITTED:
+            await carry_on(stores, payloads, task)
+
+
+async def submit(stores: Stores, payloads: Payloads, task_id: str, *, actor: str | None = None) -> Task:
+    """Freeze a draft and have it assessed; where its handler can preview it, once a worker has done so."""
+    task = await get(stores, task_id)
+    has_preview = review_of(task).has_preview or await previews(stores, task.name)
+    submitted = await decide(
+        stores,
+        task_id,
+        lambda task, now: decisions.submit(
+            task, has_preview=has_preview, preview_id=fresh_id(now) if has_preview else None, now=now, actor=actor
+        ),
+    )
+    return await carry_on(stores, payloads, submitted)
+
+
+async def previews(stores: Stores, name: str) -> bool:
+    """Whether some worker knows how to preview tasks of this name."""
+    return any(known.has_preview for known in await stores.workers.definitions() if known.name == name)
+
+
+async def carry_on(stores: Stores, payloads: Payloads, task: Task) -> Task:
+    """Whatever is next for a submitted task: its preview, or, without one, its assessment. May be repeated."""
+    return (await _carried_on(stores, payloads, task))[0]
+
+
+async def _carried_on(stores: Stores, payloads: Payloads, task: Task) -> tuple[Task, bool]:
+    """The task, and whether there was something to do."""
+    review, after = review_of(task), task
+    if task.status is not Status.SUBMITTED:
+        return task, False
+    if not review.has_preview:
+        after = await assess(stores, payloads, task.id, None)
+        return after, after.version != task.version
+    assert review.preview_id is not None  # whoever sends a task to its preview names that
+    [made] = await stores.tasks.get([review.preview_id])
+    if made is None:
+        await enqueue(stores, payloads, [await preview_task(payloads, task)])
+        return task, True
+    if made.is_final and made.status is not Status.COMPLETED:
+        after = await send_back(stores, task.id, review.preview_id, _why_not(made))
+    elif made.result is not None:  # by a worker that only hands in what it has done
+        after = await assess(stores, payloads, task.id, await payloads.load(made.result), preview_id=made.id)
+    return after, after.version != task.version
+
+
+def _why_not(preview: Task) -> str:
+    if preview.error is not None:
+        return f"the preview failed: {preview.error.type}: {preview.error.message}"[:2_000]
+    return f"the preview did not end well: it is {preview.status}"
+
+
+async def preview_task(payloads: Payloads, task: Task) -> Task:
+    """The task that finds out what a submitted task would do."""
+    preview_id = review_of(task).preview_id
+    assert preview_id is not None
+    return Task(
+        id=preview_id,
+        name=f"{task.name}{PREVIEW_SUFFIX}",
+        queue=task.queue,
+        args=await payloads.load(task.args),
+        priority=task.priority,
+        timeout_ms=task.timeout_ms,
+        parent_id=task.id,
+        needs=task.needs,
+        source=SYSTEM,
+        author_id=task.author_id,
+        idempotency_key=f"preview:{preview_id}",
+        description=f"preview of {task.id}",
+    )
+
+
+async def send_back(stores: Stores, task_id: str, preview_id: str | None, *errors: str) -> Task:
+    """To its author, with what is wrong. Nothing happens if it has gone on meanwhile."""
+
+    def decision(task: Task, now: int) -> Change | None:
+        if task.status is not Status.SUBMITTED or review_of(task).preview_id != preview_id:
+            return None
+        return decisions.send_back(task, errors, now=now)
+
+    return await decide(stores, task_id, decision)
+
+
+async def assess(
+    stores: Stores, payloads: Payloads, task_id: str, preview: Raw | None, *, preview_id: str | None = None
+) -> Task:
+    """Score a submitted task and open its gate. Nothing happens if it has gone on meanwhile."""
+    task = await get(stores, task_id)
+    situation = await load_situation(stores)
+    try:
+        if preview is not None:
+            _check_size(preview)
+            if errors := read_preview(preview).errors:
+                return await send_back(stores, task_id, preview_id, *errors)
+        seen = structs.replace(task, preview=preview)
+        rulings = [await ruled(stores, payloads, seen, situation, occasion) for occasion in _BEFORE_IT_RUNS]
+        for ruling in rulings:
+            if ruling.verdict is GuardRulesVerdict.DENY:
+                await log_denied(stores, task, ruling, GuardOccasion.RUN)
+                return await send_back(stores, task_id, preview_id, f"a guard rule forbids it: {ruling.reason}")
+        review = demanding(task, rulings)
+        demand = await demanded(stores, task, situation, preview=preview, named=review.policies, reason=review.reason)
+
+        def decision(now_there: Task, now: int) -> Change | None:
+            is_same = (review_of(now_there).preview_id, now_there.submitted_at) == (preview_id, task.submitted_at)
+            if now_there.status is not Status.SUBMITTED or not is_same:
+                return None
+            return decisions.assess(now_there, preview, demand, situation.people, now=now)
+
+        return await decide(stores, task_id, decision)
+    except (InvalidSubject, InvalidPolicy) as error:
+        return await send_back(stores, task_id, preview_id, error.detail)
+
+
+def _check_size(preview: Raw) -> None:
+    if len(preview) > LARGEST_PREVIEW:
+        raise InvalidSubject(
+            f"the preview has {len(preview):,} bytes, more than the {LARGEST_PREVIEW:,} that people can be shown; list"
+            " fewer changes, or sum them up"
+        )
+
+
+async def previewed(stores: Stores, preview: Task, result: Raw, payloads: Payloads) -> None:
+    """A preview has been made: the task it was made for is assessed."""
+    [parent] = await stores.tasks.get([preview.parent_id or ""])
+    if parent is not None:  # of two requests under one key the second has a preview, but no task
+        await assess(stores, payloads, parent.id, await payloads.load(result), preview_id=preview.id)
+
+
+async def sweep_submitted(stores: Stores, payloads: Payloads, tasks: list[Task]) -> int:
+    """What somebody who died left half-way. Answers how many went on."""
+    moved = 0
+    for task in tasks:
+        try:
+            moved += (await _carried_on(stores, payloads, task))[1]
+        except StoreError:
+            raise
+        except AdeError as error:
+            moved += (
+                await send_back(stores, task.id, review_of(task).preview_id, error.detail)
+            ).version != task.version
+    return moved
+
+
+# What the rules would say of something that nobody has asked for yet.
+
+
+class PolicyCheckRequest(Struct, frozen=True, kw_only=True):
+    """Something to do, as far as it is known. Without a score it is assessed from what the store knows."""
+
+    name: str
+    tool: str | None = None
+    arguments: Mapping[str, object] = {}
+    resources: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    score: float | None = None
+
+
+class Findings(Struct, frozen=True, kw_only=True):
+    """What the guard says on each occasion, how dangerous it is, and who would have to approve it."""
+
+    rulings: Mapping[GuardOccasion, GuardRuling]
+    risk: Risk
+    is_assessed: bool  # False: the score was given
+    chosen: SelectedPolicy
+    candidates: Candidates
+    has_preview: bool = False  # then people are always asked
+
+
+async def check(stores: Stores, question: PolicyCheckRequest, rulebook: Rulebook | None = None) -> Findings:
+    """By the rulebook in force, or by another one that is to be tried. Raises InvalidPolicy."""
+    rulebook = await approvals_repository.load(stores) if rulebook is None else rulebook
+    situation = ApprovalInputs(rulebook, await runtime.load(stores), ReviewerDirectory(await load_directory(stores)))
+    risk = await _risk(stores, question, situation)
+    case = GuardCase(
+        name=question.name,
+        tool=question.tool,
+        arguments=question.arguments,
+        resources=question.resources,
+        tags=question.tags,
+        score=risk.score,
+    )
+    occasions = (GuardOccasion.ENQUEUE, GuardOccasion.RUN) if question.tool is None else (GuardOccasion.TOOL,)
+    rulings = {occasion: await apply_guard(rulebook, case, occasion) for occasion in occasions}
+    subject = Subject(
+        name=question.name,
+        tags=frozenset(question.tags),
+        resource_types=frozenset(resource.partition(":")[0] for resource in question.resources),
+        level=risk.level,
+    )
+    demanding = (ruling for ruling in rulings.values() if ruling.verdict is GuardRulesVerdict.DEMAND)
+    named = tuple(dict.fromkeys(ruling.policy for ruling in demanding if ruling.policy is not None))
+    chosen = policy_for(rulebook, subject, risk, named, situation.runtime.timeouts())
+    return Findings(
+        rulings=rulings,
+        risk=risk,
+        is_assessed=question.score is None,
+        chosen=chosen,
+        has_preview=await previews(stores, question.name),
+        candidates=candidates(chosen.policy, situation.people.directory),
+    )
+
+
+async def _risk(stores: Stores, question: PolicyCheckRequest, situation: ApprovalInputs) -> Risk:
+    if question.score is None:
+        return await assessed(stores, situation, question.name, question.resources)
+    level = level_of(question.score, situation.runtime.thresholds())
+    return Risk(score=question.score, level=level, criticality=0, magnitude=0, blast_radius=0, failure_rate=0)
+
+
+# What schedules bring meets the guard like everything else that comes in.
+
+
+async def enqueue_guarded(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> list[Task]:
+    """Store admitted tasks that the guard lets through, or holds. Raises Denied, with none of them stored."""
+    rulebook = await load(stores)
+    if all(passes(task, rulebook) for task in tasks):
+        return await enqueue_plan(stores, payloads, tasks)
+    # Most programs have no such tasks, and do without all that these load.
+    from ade.approvals.guard_service import admitted
+
+    held = await admitted(stores, payloads, tasks, rulebook)
+    stored = await enqueue_plan(stores, payloads, held)
+    await follow_up(stores, payloads, stored)
+    return stored

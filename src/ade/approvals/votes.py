@@ -1,0 +1,269 @@
+"""Somebody answers at a gate: whether that counts, and what follows from it."""
+
+from msgspec import Struct, structs
+
+from ade.accounts.model import FRESH_MS, Account
+from ade.approvals.errors import (
+    ConflictOfInterest,
+    DigestMismatch,
+    GateClosed,
+    NoGate,
+    NotEligible,
+    ReauthenticationNeeded,
+    UnknownApproval,
+)
+from ade.approvals.gates import admitting_chain
+from ade.approvals.model import Chain, Decision, Gate, GateState, StartMode, Vote
+from ade.approvals.review_requests import ReviewerDirectory, event_payload, names_of, review_of, vote_payload
+from ade.approvals.risk import RiskLevel
+from ade.errors import AdeError
+from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_UNBLOCKED, Event
+from ade.tasks.changes import CHANGES_REQUESTED, QUEUED, Change, change
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Task
+
+REAUTHENTICATION_MS = FRESH_MS
+_TAKES_PASSWORD = frozenset({RiskLevel.HIGH, RiskLevel.CRITICAL})
+_LONGEST_REASON = 2_000
+_MOST_ANSWERS = 20  # of one account at one gate
+
+
+class VoteRequest(Struct, frozen=True, kw_only=True):
+    """One answer, as it was given. `digest` is that of what the voter looked at."""
+
+    voter: str
+    decision: Decision
+    digest: str
+    reason: str = ""
+    on_behalf_of: str | None = None
+    authenticated_at: int | None = None  # when the voter last gave a password
+    via: str = ""
+
+
+def gate_for(task: Task, gate_id: str | None = None) -> Gate:
+    """The gate that was named, or the newest. Raises NoGate and UnknownApproval."""
+    review = review_of(task)
+    for gate in reversed(review.gates):
+        if gate_id is None or gate.id == gate_id:
+            return gate
+    raise no_such_gate(task, gate_id)
+
+
+def no_such_gate(task: Task, gate_id: str | None = None) -> AdeError:
+    """What to raise where a gate is missing. A task that is put before people may get its gate yet."""
+    if gate_id is not None:
+        return UnknownApproval(f"task {task.id} has no approval {gate_id[:100]}")
+    if task.review is None:
+        return UnknownApproval(f"nobody has to approve task {task.id}")
+    return NoGate(f"nobody has to approve task {task.id} now")
+
+
+def cast(
+    task: Task, ballot: VoteRequest, people: ReviewerDirectory, *, now: int, gate_id: str | None = None
+) -> Change | None:
+    """What the answer changes; None when this very answer is on record already."""
+    gate = gate_for(task, gate_id)
+    if _is_repeated(gate, ballot):
+        return None
+    _check_open(gate, ballot, now=now)
+    voter = _checked_voter(gate, ballot, people, now=now)
+    chain = admitting_chain(gate, voter.id, ballot.on_behalf_of, people.directory, people.delegations, now)
+    has_veto = ballot.decision is Decision.REJECT and not gate.policy.veto_roles.isdisjoint(voter.roles)
+    if chain is None and not has_veto:
+        raise NotEligible(_not_asked(gate, ballot, people, now))
+    if sum(vote.voter == voter.id for vote in gate.votes) >= _MOST_ANSWERS:
+        raise NotEligible(f"{voter.id} has changed sides {_MOST_ANSWERS} times here; somebody else must answer")
+    vote = Vote(
+        seq=len(gate.votes) + 1,
+        voter=voter.id,
+        decision=ballot.decision,
+        digest=ballot.digest,
+        at=now,
+        chain=chain or (),
+        roles=voter.roles,
+        owner_roles=_owner_roles(chain, people),
+        person=voter.person,
+        reason=ballot.reason,
+        via=ballot.via,
+    )
+    return with_vote(task, structs.replace(gate, votes=(*gate.votes, vote)), vote, people, now=now)
+
+
+def _owner_roles(chain: Chain | None, people: ReviewerDirectory) -> frozenset[str]:
+    owner = people.directory.get(chain[0]) if chain else None
+    return frozenset() if owner is None else owner.roles
+
+
+def with_vote(task: Task, gate: Gate, vote: Vote, people: ReviewerDirectory, *, now: int) -> Change:
+    """What becomes of the task, now that the vote is among those of its gate."""
+    state = people.standing(structs.replace(gate, state=GateState.OPEN), now).state
+    review = review_of(task)
+    if review.gate is not None and review.gate.id != gate.id:  # looked at after the fact: nothing hangs on it
+        return _noted(task, _closed(gate, state, now), vote, now=now)
+    if task.status is Status.DRAFT:
+        return _reopened(task, gate, vote, state, now=now)
+    match state:
+        case GateState.APPROVED:
+            return _approved(task, _closed(gate, state, now), vote, Verb.APPROVE, now=now)
+        case GateState.REJECTED:
+            return _rejected(task, _closed(gate, state, now), vote, now=now)
+        case GateState.CHANGES_REQUESTED:
+            asked = structs.replace(gate, state=state)
+            return change(
+                task,
+                Verb.REQUEST_CHANGES,
+                now=now,
+                actor=vote.voter,
+                payload=vote_payload(gate, vote, "").payload,
+                review=review.with_gate(asked, errors=(vote.reason,) if vote.reason else ()),
+            )
+    return _noted(task, structs.replace(gate, state=state), vote, now=now)
+
+
+def _is_repeated(gate: Gate, ballot: VoteRequest) -> bool:
+    """Twice the same click, or the same request once more."""
+    own = [vote for vote in gate.votes if vote.voter == ballot.voter]
+    if not own:
+        return False
+    last = own[-1]
+    return (
+        (last.decision, last.digest) == (ballot.decision, ballot.digest)
+        and not last.is_dismissed
+        and ballot.on_behalf_of in (None, (*last.chain, last.voter)[0])
+    )
+
+
+def _check_open(gate: Gate, ballot: VoteRequest, *, now: int) -> None:
+    if not gate.is_undecided:
+        raise GateClosed(f"approval {gate.id} is {gate.state} already; nothing was changed")
+    if now >= gate.expires_at:
+        raise GateClosed(f"approval {gate.id} has expired: nobody answered in time")
+    if ballot.digest != gate.digest:
+        raise DigestMismatch(
+            f"the task is no longer what was looked at: its digest is {gate.digest[:12]}, and not"
+            f" {ballot.digest[:12] or 'empty'}; look at it again, then answer"
+        )
+    if len(ballot.reason) > _LONGEST_REASON:
+        raise NotEligible(f"a reason has at most {_LONGEST_REASON} characters")
+
+
+def _checked_voter(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, *, now: int) -> Account:
+    voter = people.directory.get(ballot.voter)
+    if voter is None:
+        raise NotEligible(f"no account {ballot.voter[:100]!r} exists", advice="`ade users add` makes one")
+    if not voter.is_active or not voter.is_human:
+        raise NotEligible(f"{voter.id} cannot answer: it is {'a program' if voter.is_active else 'not active'}")
+    if is_conflicted(gate, voter.id, people):
+        raise ConflictOfInterest(f"{voter.id} has a hand in this task (it is its author, editor or owner)")
+    needs_password = ballot.decision is Decision.APPROVE and gate.subject.level in _TAKES_PASSWORD
+    given = ballot.authenticated_at
+    if needs_password and (given is None or not now - REAUTHENTICATION_MS <= given <= now):
+        raise ReauthenticationNeeded()
+    return voter
+
+
+def is_conflicted(gate: Gate, account: str, people: ReviewerDirectory) -> bool:
+    if gate.policy.authors_may_vote:
+        return False
+    return people.directory.who(account) in {people.directory.who(each) for each in gate.conflicts}
+
+
+def _not_asked(gate: Gate, ballot: VoteRequest, people: ReviewerDirectory, now: int) -> str:
+    able = people.standing(gate, now).may_vote
+    for_whom = f" for {ballot.on_behalf_of}" if ballot.on_behalf_of else ""
+    return f"{ballot.voter} is not asked here{for_whom}; those who may answer: {names_of(able)}"
+
+
+def _closed(gate: Gate, state: GateState, now: int) -> Gate:
+    if state in (GateState.OPEN, GateState.BLOCKED, GateState.CHANGES_REQUESTED):
+        return structs.replace(gate, state=state)
+    return structs.replace(gate, state=state, decided_at=now)
+
+
+def _events_of(gate: Gate, vote: Vote) -> tuple[Event, ...]:
+    kinds = {
+        Decision.APPROVE: APPROVAL_APPROVED,
+        Decision.REJECT: APPROVAL_REJECTED,
+        Decision.REQUEST_CHANGES: CHANGES_REQUESTED,
+    }
+    return (vote_payload(gate, vote, kinds[vote.decision]),)
+
+
+def _noted(task: Task, gate: Gate, vote: Vote, *, now: int) -> Change:
+    """It is on record and decides nothing yet."""
+    was_blocked = any(each.id == gate.id and each.state is GateState.BLOCKED for each in review_of(task).gates)
+    freed = (event_payload(gate, APPROVAL_UNBLOCKED, now=now),) if was_blocked and gate.state is GateState.OPEN else ()
+    events = (*_events_of(gate, vote), *freed)
+    return change(task, Verb.REVIEW, now=now, more_events=events, review=review_of(task).with_gate(gate))
+
+
+def _approved(task: Task, gate: Gate, vote: Vote, verb: Verb, *, now: int) -> Change:
+    return approved(task, gate, verb, now=now, actor=vote.voter, first_events=_events_of(gate, vote))
+
+
+def _rejected(task: Task, gate: Gate, vote: Vote, *, now: int) -> Change:
+    return change(
+        task,
+        Verb.REJECT,
+        now=now,
+        actor=vote.voter,
+        first_events=_events_of(gate, vote),
+        payload={"approval": gate.id, "reason": vote.reason},
+        review=review_of(task).with_gate(gate),
+        finished_at=now,
+        reason=vote.reason or f"rejected by {vote.voter}",
+    )
+
+
+def _reopened(task: Task, gate: Gate, vote: Vote, state: GateState, *, now: int) -> Change:
+    """Whoever asked for changes has thought again, and the draft is still what it was."""
+    if state is GateState.CHANGES_REQUESTED:
+        return _noted(task, structs.replace(gate, state=state), vote, now=now)
+    if state is GateState.APPROVED:
+        return _approved(task, _closed(gate, state, now), vote, Verb.REOPEN, now=now)
+    if state is GateState.REJECTED:
+        return _rejected(task, _closed(gate, state, now), vote, now=now)
+    return change(
+        task,
+        Verb.REOPEN,
+        now=now,
+        actor=vote.voter,
+        first_events=_events_of(gate, vote),
+        payload={"approval": gate.id},
+        review=review_of(task).with_gate(structs.replace(gate, state=state), errors=()),
+    )
+
+
+def approved(
+    task: Task,
+    gate: Gate,
+    verb: Verb,
+    *,
+    now: int,
+    actor: str,
+    first_events: tuple[Event, ...] = (),
+    also: dict[str, object] | None = None,
+) -> Change:
+    """The gate lets the task pass: it stands in line in the same write, unless it is to be started by hand."""
+    review = review_of(task).with_gate(gate, errors=())
+    by_hand = review.start is StartMode.BY_HAND and not gate.step  # a run that waits has been started already
+    payload: dict[str, object] = {"approval": gate.id, "digest": gate.digest, "automatic": gate.is_automatic}
+    fields: dict[str, object] = {"review": review, "approved_at": now, **(also or {})}
+    if not by_hand and not gate.step:
+        fields["run_after"] = max(task.run_after, review.not_before or 0)
+    return change(
+        task,
+        verb,
+        now=now,
+        target=Status.APPROVED if by_hand else Status.PENDING,
+        actor=actor,
+        first_events=first_events,
+        payload=payload,
+        more_events=() if by_hand else (queued(task, gate, now=now, actor=actor),),
+        also=fields,
+    )
+
+
+def queued(task: Task, gate: Gate, *, now: int, actor: str | None) -> Event:
+    """The task joins its queue under this gate."""
+    return event_payload(gate, QUEUED, now=now, actor=actor)

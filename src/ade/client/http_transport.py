@@ -1,0 +1,244 @@
+"""Calls over HTTP. What the server refuses is raised here as the error it was there."""
+
+import asyncio
+import os
+import random
+import re
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ade import VERSION
+from ade.accounts.model import NotAuthenticated
+from ade.client.responses import (
+    FIRST_REDIRECT,
+    content_of,
+    follow_events,
+    follow_output,
+    problem_of,
+    problem_of_stream,
+    read_answer,
+)
+from ade.client.transport import (
+    EventSubscriptionRequest,
+    OperationCall,
+    RetryLimits,
+    is_repeatable,
+    pause_after_break,
+    pause_after_problem,
+)
+from ade.common.http.pool import ClientResponse, HttpClient, HttpOrigin, StreamedResponse, origin_of
+from ade.errors import InvalidUrl, ServerUnreachable
+from ade.events.feed_items import Gap
+from ade.events.model import Event
+from ade.server.addresses import is_loopback
+from ade.server.pagination import RawContent
+from ade.server.problems import error_of, error_of_refusal, refused_fields
+from ade.server.rate_limits import TrafficClass
+from ade.server.routes import ROUTE_OF
+from ade.server.routing import target_of
+from ade.server.wire_format import to_wire
+from ade.tasks.model import OutputLine
+
+if TYPE_CHECKING:
+    import ssl
+
+
+# The token that a client shows, and to whom it may.
+
+
+VARIABLE = "ADE_TOKEN"
+_TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
+
+
+def token_of(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The token that was given, or that of the environment. Raises NotAuthenticated for what can be none."""
+    token = given if given is not None else environment.get(VARIABLE) or None
+    if token is not None and not _TOKEN.fullmatch(token):
+        where = "the token" if given is not None else VARIABLE
+        raise NotAuthenticated(f"{where} is none: a token has no spaces and no other signs than ASCII has")
+    return token
+
+
+def check_plain(origin: HttpOrigin, token: str | None, *, allow_plain: bool) -> None:
+    """Raises InvalidUrl before a token goes where others can read it on its way."""
+    if token is None or origin.scheme == "https" or allow_plain or is_loopback(origin.host):
+        return
+    raise InvalidUrl(
+        f"the token would go to http://{origin.authority} for all to read on the way; use https://, or a tunnel to"
+        " this machine; where you trust the network, say allow_plain=True, or client.allow_plain in the settings"
+    )
+
+
+_NOT_FOUND = 404
+_encode = msgspec.json.Encoder().encode
+
+
+class PreparedRequest(Struct, frozen=True, kw_only=True):
+    """A request, and whether it may be sent twice."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    timeout_s: float
+    is_repeatable: bool
+
+
+class HttpTransport:
+    """To one server, from any number of event loops: each has connections of its own."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        tls: "ssl.SSLContext | None" = None,
+        timeout_s: float = 30.0,
+        patience: RetryLimits | None = None,
+        allow_plain: bool = False,
+        most_connections: int = 100,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.url = url
+        self.patience = patience or RetryLimits()
+        self.sleep = sleep
+        self.dice = dice
+        self._token = token_of(token)
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._most_connections = most_connections
+        self._clients: dict[asyncio.AbstractEventLoop, HttpClient] = {}
+        check_plain(origin_of(url), self._token, allow_plain=allow_plain)
+
+    def __repr__(self) -> str:
+        return f"RemoteTransport({self.url!r})"  # without the token
+
+    async def call(self, ask: OperationCall) -> Any:
+        sending = self._sending(ask)
+        if ask.answer is RawContent and ROUTE_OF[ask.operation].traffic is TrafficClass.STREAM:
+            return await self._streamed(sending)
+        response = await self._answered(sending, may_be_gone=ask.answer is type(None))
+        return read_answer(ask.answer, response)
+
+    def follow_events(self, wish: EventSubscriptionRequest) -> AsyncGenerator[Event | Gap, None]:
+        return follow_events(self, wish)
+
+    def follow_output(self, task_id: str, after: int) -> AsyncGenerator[OutputLine, None]:
+        return follow_output(self, task_id, after)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop, and of those that are closed themselves."""
+        self._drop_closed_loops()
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    def headers(self, accept: str = "application/json, */*;q=0.5") -> dict[str, str]:
+        shown = {} if self._token is None else {"authorization": f"Bearer {self._token}"}
+        return {"accept": accept, "user-agent": f"ade/{VERSION}", **shown}
+
+    def client(self) -> HttpClient:
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            self._drop_closed_loops()
+            client = self._clients[loop] = HttpClient(self.url, tls=self._tls, most_connections=self._most_connections)
+        return client
+
+    def _drop_closed_loops(self) -> None:
+        """As those of `asyncio.run` for one call: their connections would stay open for as long as this lives."""
+        for loop in [loop for loop in list(self._clients) if loop.is_closed()]:
+            abandoned = self._clients.pop(loop, None)
+            if abandoned is not None:
+                abandoned.abandon()
+
+    def _sending(self, ask: OperationCall) -> PreparedRequest:
+        """A call that takes a key always has one, so that it can be sent again when its answer is lost."""
+        route = ROUTE_OF[ask.operation]
+        key = (ask.checked_key() or secrets.token_hex(16)) if route.takes_key else None
+        tag = ask.tag(route)
+        headers = self.headers()
+        try:
+            target = target_of(route, ask.path, ask.query)
+            body = b"" if ask.body is None else _encode(to_wire(ask.body))
+        except (TypeError, ValueError) as error:  # no JSON, half a character, a time without its zone
+            raise error_of_refusal(refused_fields({"": str(error)})) from None
+        if body:
+            headers["content-type"] = "application/json"
+        if key is not None:
+            headers["idempotency-key"] = key
+        if tag is not None:
+            headers["if-match"] = tag
+        return PreparedRequest(
+            method=route.method,
+            target=target,
+            headers=headers,
+            body=body,
+            timeout_s=self._timeout_s + ask.wait_s,
+            is_repeatable=is_repeatable(route, has_key=key is not None, has_tag=tag is not None),
+        )
+
+    async def _answered(self, sending: PreparedRequest, *, may_be_gone: bool) -> ClientResponse:
+        """The answer, after as many tries as it takes and patience allows. Raises AdeError."""
+        client, was_sent = self.client(), False
+        for times in range(self.patience.repeats + 1):
+            error: Exception
+            try:
+                response = await _asked(client, sending)
+            except ServerUnreachable as broken:
+                error = broken
+                pause = pause_after_break(broken, times=times, dice=self.dice())
+                broken.was_sent = was_sent = was_sent or broken.was_sent
+            else:
+                if response.status < FIRST_REDIRECT:
+                    return response
+                problem = problem_of(response, response.body)
+                if was_sent and may_be_gone and response.status == _NOT_FOUND and sending.method == "DELETE":
+                    return response  # by the first time, whose answer was lost
+                error = error_of(problem)
+                pause = pause_after_problem(problem, self.patience, sent_before=was_sent)
+            is_last = times == self.patience.repeats or client.is_closed
+            if pause is None or not sending.is_repeatable or is_last:
+                raise error
+            await self.sleep(pause)
+        raise AssertionError("the last time ends in an answer or an error")
+
+    async def _streamed(self, sending: PreparedRequest) -> RawContent:
+        """A file, read as it comes; once."""
+        opened = self.client().stream(
+            sending.method, sending.target, sending.headers, timeout=sending.timeout_s, silence=self._timeout_s
+        )
+        response = await opened.__aenter__()
+        if response.status >= FIRST_REDIRECT:
+            try:
+                raise error_of(await problem_of_stream(response))
+            finally:
+                await opened.__aexit__(None, None, None)
+        return content_of(response, _pieces(opened, response))
+
+
+async def _asked(client: HttpClient, sending: PreparedRequest) -> ClientResponse:
+    return await client.request(
+        sending.method,
+        sending.target,
+        sending.headers,
+        sending.body,
+        timeout=sending.timeout_s,
+        is_repeatable=sending.is_repeatable,
+    )
+
+
+async def _pieces(
+    opened: AbstractAsyncContextManager[StreamedResponse], response: StreamedResponse
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async for piece in response.chunks():
+            yield piece
+    finally:
+        await opened.__aexit__(None, None, None)

@@ -1,0 +1,227 @@
+"""Streams of a server: read as they come, taken up again where they broke off."""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
+from urllib.parse import urlencode
+
+import msgspec
+
+from ade.client.transport import RetryLimits, backoff_s, pause_after_problem
+from ade.common.http.pool import ClientResponse, HttpClient, StreamedResponse
+from ade.errors import AdeError, ServerUnreachable
+from ade.events.feed_items import TASK_IS_FINAL, FeedEnd, Gap
+from ade.events.model import Event
+from ade.events.sse import MEDIA_TYPE, SseBlock, SseParser
+from ade.server.pagination import RawContent, VersionedRecord
+from ade.server.problems import Problem, ServerProblem, error_of, read_problem
+from ade.server.routes import ROUTE_OF
+from ade.server.routing import target_of
+from ade.server.wire_format import plan_of
+from ade.tasks.model import OutputLine
+
+if TYPE_CHECKING:
+    from ade.client.transport import EventSubscriptionRequest
+
+
+# Answers of a server as records again, and its refusals as problems.
+
+
+_VERSION = re.compile(r'"([0-9]{1,18})"', re.ASCII)
+_FILE_NAME = re.compile(r'filename="([^"/\\]{1,200})"')
+_NO_CONTENT, FIRST_REDIRECT, _FIRST_REFUSAL = 204, 300, 400
+_LONGEST_REFUSAL = 1 << 20
+
+
+def read_answer(kind: Any, response: ClientResponse) -> Any:
+    """A value of this type. Raises ServerProblem for what is none."""
+    if kind is type(None):
+        return None
+    if kind is RawContent:
+        return content_of(response, response.body)
+    if response.status == _NO_CONTENT:
+        raise ServerProblem("the server answered nothing where a record was expected; it may be of another version")
+    if get_origin(kind) is VersionedRecord:
+        [record] = get_args(kind)
+        return VersionedRecord(read_record(record, response.body), _version(response))
+    return read_record(kind, response.body)
+
+
+def read_record(kind: Any, body: bytes | str) -> Any:
+    """Fields that only a newer server knows are left aside. Raises ServerProblem."""
+    try:
+        return plan_of(kind).back(_decoder(kind).decode(body))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ServerProblem(f"the server's answer cannot be read; it may be of another version ({error})") from None
+
+
+def content_of(response: ClientResponse | StreamedResponse, body: bytes | AsyncIterator[bytes]) -> RawContent:
+    """An answer that is no record, with its body at once or as it comes."""
+    disposition = _FILE_NAME.search(response.header("content-disposition") or "")
+    return RawContent(
+        media_type=response.header("content-type") or "application/octet-stream",
+        body=body,
+        file_name=disposition[1] if disposition else None,
+    )
+
+
+async def problem_of_stream(response: StreamedResponse) -> Problem:
+    """What a refused stream says."""
+    body = b""
+    async for piece in response.chunks():
+        body += piece
+        if len(body) > _LONGEST_REFUSAL:
+            break
+    return problem_of(response, body)
+
+
+def problem_of(response: ClientResponse | StreamedResponse, body: bytes) -> Problem:
+    if response.status < _FIRST_REFUSAL:
+        detail = f"the server answers with {response.status} and points to {response.header('location')!s:.200}"
+        return Problem(code=ServerProblem.code, status=response.status, title="", detail=f"{detail}; ask there")
+    named = ("retry-after", "www-authenticate")
+    headers = {name: value for name in named if (value := response.header(name)) is not None}
+    return read_problem(response.status, body, headers)
+
+
+def _version(response: ClientResponse) -> int:
+    match = _VERSION.fullmatch(response.header("etag") or "")
+    if match is None:
+        raise ServerProblem("the server's answer has no ETag, so that its version is not known")
+    return int(match[1])
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(plan_of(kind).wire)
+
+
+_HEAD_S = 30.0
+_SILENCE_S = 60.0  # a server says something at least every 15 seconds
+
+
+class StreamConnector(Protocol):
+    """What a stream needs to begin, and to come again."""
+
+    patience: RetryLimits
+    sleep: Callable[[float], Awaitable[None]]
+    dice: Callable[[], float]
+
+    def client(self) -> HttpClient: ...
+
+    def headers(self, accept: str) -> Mapping[str, str]: ...
+
+
+async def follow_events(reach: StreamConnector, wish: "EventSubscriptionRequest") -> AsyncGenerator[Event | Gap, None]:
+    """Never ends by itself: a server that stops is asked again, behind the last event that came."""
+    after = () if wish.after is None else (("after", str(wish.after)),)
+    pairs = [*wish.pairs(), *after]
+    path = ROUTE_OF["list_events"].path
+    async with aclosing(_ResumingStream(reach, f"{path}?{urlencode(pairs)}" if pairs else path).blocks()) as blocks:
+        async for block in blocks:
+            if block.event == "gap":
+                yield _read(Gap, block)
+            elif block.event != "end":
+                event: Event = read_record(Event, block.data)
+                yield event
+
+
+async def follow_output(reach: StreamConnector, task_id: str, after: int) -> AsyncGenerator[OutputLine, None]:
+    target = target_of(ROUTE_OF["get_task_output"], (task_id,))
+    async with aclosing(_ResumingStream(reach, f"{target}?after={after}" if after else target).blocks()) as blocks:
+        async for block in blocks:
+            if block.event == "line":
+                line: OutputLine = read_record(OutputLine, block.data)
+                yield line
+            elif block.event == "end" and _read(FeedEnd, block).reason == TASK_IS_FINAL:
+                return
+
+
+class _ResumingStream:
+    """One stream after the other, each behind the one before."""
+
+    def __init__(self, reach: StreamConnector, target: str) -> None:
+        self._reach = reach
+        self._client = reach.client()
+        self._target = target
+        self._last_id = ""
+        self._retry_ms: int | None = None
+        self._had_begun = False
+        self._breaks = 0  # since something came
+
+    async def blocks(self) -> AsyncGenerator[SseBlock, None]:
+        """Raises AdeError when the server refuses, or does not come back."""
+        while True:
+            pause = 0.0
+            try:
+                async with aclosing(self._stream()) as blocks:
+                    async for block in blocks:
+                        yield block
+            except ServerUnreachable as broken:
+                if self._client.is_closed:  # by its owner: nobody wants to hear more
+                    raise
+                self._check_patience(broken)
+            except _RetryLater as later:
+                self._check_patience(later.error)
+                pause = later.pause_s
+            await self._reach.sleep(max(pause, self._pause()))
+            self._breaks += 1
+
+    async def _stream(self) -> AsyncGenerator[SseBlock, None]:
+        headers = {**self._reach.headers(MEDIA_TYPE), **({"last-event-id": self._last_id} if self._last_id else {})}
+        asked = self._client.stream("GET", self._target, headers, timeout=_HEAD_S, silence=_SILENCE_S)
+        async with asked as response:
+            if response.status >= FIRST_REDIRECT:
+                problem = await problem_of_stream(response)
+                pause = pause_after_problem(problem, self._reach.patience, sent_before=False)
+                raise error_of(problem) if pause is None else _RetryLater(error_of(problem), pause)
+            self._had_begun = True
+            reader = SseParser()
+            async with aclosing(response.chunks()) as pieces:
+                async for piece in pieces:
+                    for block in _fed(reader, piece):
+                        yield block
+                    self._note(reader)
+
+    def _note(self, reader: SseParser) -> None:
+        self._breaks = 0
+        self._last_id = reader.last_id or self._last_id
+        self._retry_ms = self._retry_ms if reader.retry_ms is None else reader.retry_ms
+
+    def _check_patience(self, error: AdeError) -> None:
+        """Raise it if that was once too often. A server that was never reached is told of at once."""
+        patience, is_break = self._reach.patience, isinstance(error, ServerUnreachable)
+        most = patience.stream_repeats if self._had_begun else 0 if is_break else patience.repeats
+        if self._breaks >= most:
+            raise error
+
+    def _pause(self) -> float:
+        """As the server wanted it, with some chance in it, so that not all come at once; longer from break to break."""
+        reach = self._reach
+        wanted = 0.0 if self._retry_ms is None else min(self._retry_ms / 1000, reach.patience.longest_pause_s)
+        return max(wanted * (0.5 + reach.dice()), backoff_s(self._breaks, reach.dice()))
+
+
+class _RetryLater(Exception):
+    """The server asks for patience."""
+
+    def __init__(self, error: AdeError, pause_s: float) -> None:
+        super().__init__(pause_s)
+        self.error = error
+        self.pause_s = pause_s
+
+
+def _fed(reader: SseParser, piece: bytes) -> list[SseBlock]:
+    try:
+        return reader.feed(piece)
+    except ValueError as error:
+        raise ServerProblem(f"the server's stream cannot be read: {error}") from None
+
+
+def _read(kind: type[Any], block: SseBlock) -> Any:
+    try:
+        return msgspec.json.decode(block.data, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ServerProblem(f"the server's stream cannot be read ({error})") from None

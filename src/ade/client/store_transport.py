@@ -1,0 +1,128 @@
+"""Calls on a store of this process: the operations themselves, without a server between."""
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ade.client.transport import EventSubscriptionRequest, OperationCall
+from ade.errors import AdeError
+from ade.server.operations import RequestContext, Services
+from ade.server.pagination import VersionedRecord
+from ade.server.registry import operation
+from ade.server.wire_direct import redacted
+from ade.stores.ports import DONE
+
+if TYPE_CHECKING:
+    from ade.events.feed_items import Gap
+    from ade.events.model import Event
+    from ade.tasks.model import OutputLine
+
+_PAGE = 500
+_LOOK_S = 0.3  # lines and most events are not announced
+_BREATH_S = 0.1  # between two looks, however many tasks come to their end
+
+
+class StoreTransport:
+    """The answers are those that a server would give: what never leaves one is not in them either.
+
+    Plain reads need no event loop. Where nobody is asked who he is (`asked.caller` is None), nothing is checked.
+    """
+
+    def __init__(self, office: Services, asked: RequestContext) -> None:
+        self._office = office
+        self._asked = asked
+
+    def __repr__(self) -> str:
+        return "DirectTransport()"
+
+    async def call(self, ask: OperationCall) -> Any:
+        function = operation(ask.operation)
+        forms = {"query": ask.query, "body": ask.body}
+        given = {name: form for name, form in forms.items() if form is not None}
+        try:
+            answer = await function(self._office, self._asking(ask), *ask.path, **given)
+        except AdeError:
+            raise
+        except Exception as error:
+            raise _as_client_sees(error) from None
+        return _as_seen(answer)
+
+    async def follow_events(self, wish: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
+        import asyncio
+
+        from ade.events.filters import compile_filter, parse_filter
+
+        is_wanted = compile_filter(parse_filter(wish.pairs()))
+        events = self._office.stores.events
+        last = wish.after
+        if last is None:
+            newest = await events.newest(1)
+            last = newest[-1].seq if newest else 0
+        while True:
+            while page := await events.read(last, _PAGE):
+                last = page[-1].seq
+                for event in page:
+                    if is_wanted(event):
+                        yield event
+            await asyncio.sleep(_LOOK_S)
+
+    async def follow_output(self, task_id: str, after: int) -> "AsyncGenerator[OutputLine, None]":
+        import asyncio
+
+        from ade.tasks.service import get
+
+        stores = self._office.stores
+        while True:
+            seen = stores.hints.generation(DONE)
+            is_final = (await get(stores, task_id)).is_final  # before reading, so that the end is read
+            while page := await stores.outputs.read_output(task_id, after, _PAGE):
+                after = page[-1].seq
+                for line in page:
+                    yield line
+            if is_final:
+                return
+            await stores.hints.wait(DONE, seen, _LOOK_S)
+            await asyncio.sleep(_BREATH_S)
+
+    async def close(self) -> None:
+        """The store is closed by who has opened it."""
+
+    def _asking(self, ask: OperationCall) -> RequestContext:
+        """Raises NotPermitted."""
+        who = replace(self._asked, wait_s=_wait_s(ask), operation=ask.operation)
+        if who.caller is None and ask.body is None:
+            return who  # somebody who only looks, and may
+        from ade.server.routes import ROUTE_OF
+        from ade.server.routing import check_access
+
+        route = ROUTE_OF[ask.operation]
+        access = who.access if who.caller is None else check_access(route, who.caller)
+        key = ask.checked_key()
+        if key is not None:
+            from ade.server.idempotency import task_key
+
+            key = task_key(who.actor, key)
+        return replace(who, access=access, key=key, if_match=ask.tag(route))
+
+
+def _as_client_sees(error: Exception) -> Exception:
+    """What breaks the conventions, as the error that a client of a server has; a fault as it is."""
+    from ade.server.problems import RequestRefused
+
+    if not isinstance(error, RequestRefused):
+        return error
+    from ade.server.problems import error_of_refusal
+
+    return error_of_refusal(error)
+
+
+def _wait_s(ask: OperationCall) -> float:
+    return float(getattr(ask.query, "wait", None) or 0)
+
+
+def _as_seen(answer: Any) -> Any:
+    """An answer without what a server would keep to itself."""
+    if isinstance(answer, VersionedRecord):
+        return VersionedRecord(redacted(answer.record), answer.version)
+    return redacted(answer)

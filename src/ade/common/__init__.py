@@ -1,0 +1,1 @@
+"""Code that every feature can use."""

@@ -1,0 +1,169 @@
+"""What the methods of app and client answer: something to await, or to `.wait()` for where there is no event loop."""
+
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from inspect import CORO_CREATED, getcoroutinestate
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ade.errors import WouldBlock
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+# An event loop in a thread of its own, for callers that have none.
+#
+# Nothing of it is loaded before somebody waits: commands that look at a file do without an event loop.
+
+
+T = TypeVar("T")
+
+
+class Portal:
+    """Starts with the first call. The thread is a daemon: an app that was never closed does not keep Python alive."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine to its end and return its result."""
+        if is_loop_running():
+            coroutine.close()
+            raise WouldBlock
+        import asyncio
+
+        with self._lock:  # what was begun before the thread is told to end is ended by it
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # after Ctrl-C nobody waits for it any more
+            raise
+
+    def stop(self) -> None:
+        """End the thread, unless it is the one that asks; it can be started again."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            if loop is None or thread is None or thread is threading.current_thread():
+                return
+            self._loop = self._thread = None
+        if self._pid == os.getpid():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def _started(self) -> "asyncio.AbstractEventLoop":
+        if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
+            import asyncio
+
+            self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+            self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ade-portal", daemon=True)
+            self._thread.start()
+        return self._loop
+
+
+def _serve(loop: "asyncio.AbstractEventLoop") -> None:
+    import asyncio
+
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        leftovers = asyncio.all_tasks(loop)
+        for task in leftovers:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
+    finally:
+        loop.close()
+
+
+def is_loop_running() -> bool:
+    """Whether the calling thread must not be blocked."""
+    asyncio = sys.modules.get("asyncio")  # who has not loaded it runs no loop; another thread may just be loading it
+    running = getattr(asyncio, "_get_running_loop", None)  # without an exception, which costs more than all the rest
+    return running is not None and running() is not None
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Call(Coroutine[Any, Any, T_co]):
+    """Use it once: `await call`, `asyncio.create_task(call)` or `call.wait()`. Forgotten, it does nothing."""
+
+    __slots__ = ("_coroutine", "_portal")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T_co], portal: Portal) -> None:
+        self._coroutine = coroutine
+        self._portal = portal
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        return self._coroutine.__await__()
+
+    def wait(self) -> T_co:
+        """Wait for the answer in a thread that runs no event loop."""
+        return self._portal.run(self._coroutine)
+
+    def send(self, value: Any, /) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, error: Any, value: Any = None, trace: TracebackType | None = None, /) -> Any:
+        return self._coroutine.throw(error) if value is None else self._coroutine.throw(error, value, trace)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+
+class BlockingCall(Call[T_co]):
+    """A call that a thread without an event loop makes by itself, in a way of its own.
+
+    `direct` must do all of it: the coroutine makes tasks with other ids.
+    """
+
+    __slots__ = ("_direct",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T_co], portal: Portal, direct: Callable[[], T_co]) -> None:
+        self._coroutine = coroutine
+        self._portal = portal
+        self._direct = direct
+
+    def wait(self) -> T_co:
+        if is_loop_running() or getcoroutinestate(self._coroutine) != CORO_CREATED:
+            return super().wait()  # which says what is wrong with that
+        self._coroutine.close()  # as one that was used
+        return self._direct()
+
+
+class ClosingCall(Call[None]):
+    """A call after which the thread it may have run on ends too."""
+
+    def wait(self) -> None:
+        super().wait()
+        self._portal.stop()
+
+
+class Stream(Generic[T_co]):
+    """Items that come one after the other: `async for` on an event loop, a plain `for` elsewhere."""
+
+    __slots__ = ("_items", "_portal")
+
+    def __init__(self, items: Callable[[], AsyncIterator[T_co]], portal: Portal) -> None:
+        self._items = items
+        self._portal = portal
+
+    def __aiter__(self) -> AsyncIterator[T_co]:
+        return self._items()
+
+    def __iter__(self) -> Iterator[T_co]:
+        items = self._items()
+        while (found := self._portal.run(_next(items))) is not None:
+            yield found[0]
+
+
+async def _next(items: AsyncIterator[T_co]) -> tuple[T_co] | None:
+    async for item in items:
+        return (item,)
+    return None

@@ -1,0 +1,1 @@
+"""Puts stores, services, workers, and servers together from the settings."""

@@ -1,0 +1,236 @@
+"""The store behind an app: opened once, at the first use, whichever thread or event loop that is on."""
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ade.approvals.repository import RulebookCache
+from ade.approvals.rulebook import Rulebook, passes
+from ade.common.calls import Portal
+from ade.composition.stores import audit_place, lock_limits, task_defaults
+from ade.server.operations import Services
+from ade.settings import Settings
+from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
+from ade.stores.ports import Stores
+from ade.tasks.completion import CompletionWatcher
+from ade.tasks.definitions import DefinitionCache
+from ade.tasks.enqueue import check_cycles, store, store_blocking
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+
+if TYPE_CHECKING:
+    from ade.agents.background import BackgroundTasks
+    from ade.app.ade import Ade
+    from ade.events.feed import EventFeed
+    from ade.events.metrics import Metrics
+    from ade.locks.client import LockClient
+
+
+_OLDEST_RULES_S = 1.0  # as old as any cache of them may be
+
+
+class LoopServices:
+    """What belongs to one of the event loops that use the store."""
+
+    def __init__(self, stores: Stores, settings: Settings) -> None:
+        self.watch = CompletionWatcher(stores)
+        self.names = DefinitionCache(stores)
+        self._stores = stores
+        self._settings = settings
+        self._locks: LockClient | None = None
+        self.agents: BackgroundTasks | None = None  # that run here and now; made with the first Task tool
+        self.rules = RulebookCache(stores)
+        self.runtime = RuntimeSettingsCache(stores)
+
+    @property
+    def locks(self) -> "LockClient":
+        """Made when the first lock is wanted; for code that runs on this loop."""
+        if self._locks is None:
+            from ade.locks.client import LockClient
+
+            limits, finds_rings = lock_limits(self._settings), self._settings.locks.deadlock_detection
+            self._locks = LockClient(self._stores, limits=limits, finds_rings=finds_rings)
+        return self._locks
+
+    async def close(self) -> None:
+        """End what runs here and let go of what is locked; for code that runs on this loop."""
+        if self.agents is not None:
+            await self.agents.close()
+        self.rules.close()
+        self.runtime.close()
+        if self._locks is not None:
+            await self._locks.close()
+
+
+class OpenStore:
+    """An open store and what goes with it."""
+
+    def __init__(self, stores: Stores, payloads: Payloads, settings: Settings) -> None:
+        self.stores = stores
+        self._settings = settings
+        self.payloads = payloads
+        self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopServices] = WeakKeyDictionary()
+        self._rules: tuple[Rulebook, RuntimeSettings] | None = None
+        self._noted_at = 0.0
+        self.blocking_locks: LockClient | None = None  # of the portal's loop, for threads without one
+
+    async def store(self, tasks: Sequence[Task]) -> list[Task]:
+        """Store admitted tasks that the guard lets through, or holds; the store wakes a worker. Raises Denied."""
+        rulebook, runtime = await self.current_rules()
+        tasks = runtime.limited(tasks)
+        for task in tasks:
+            if not passes(task, rulebook):
+                return await self._store_guarded(tasks, rulebook)
+        return await store(self.stores, self.payloads, tasks)
+
+    async def keep(self, tasks: Sequence[Task]) -> list[Task]:
+        """The same, checked for rings first."""
+        check_cycles(tasks)
+        return await self.store(tasks)
+
+    async def _store_guarded(self, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
+        # Most programs have no such tasks, and do without all that these load.
+        from ade.approvals.guard_service import admitted
+        from ade.approvals.submission import follow_up
+
+        held = await admitted(self.stores, self.payloads, tasks, rulebook)
+        stored = await store(self.stores, self.payloads, held)
+        await follow_up(self.stores, self.payloads, stored)
+        return stored
+
+    async def current_rules(self) -> tuple[Rulebook, RuntimeSettings]:
+        """Noted for threads, which may store plain tasks by themselves for the next moment."""
+        side = self.side
+        rulebook, runtime = side.rules.fresh(), side.runtime.fresh()
+        if rulebook is not None and runtime is not None:
+            rules = rulebook, runtime
+        else:
+            rules = await asyncio.gather(side.rules.current(), side.runtime.current())
+        self._rules, self._noted_at = rules, time.monotonic()
+        return rules
+
+    def store_blocking(self, tasks: Sequence[Task], portal: Portal) -> list[Task]:
+        """The same for a thread that runs no event loop: by itself if it can, else through the portal."""
+        rules = self._rules
+        if rules is None or time.monotonic() - self._noted_at > _OLDEST_RULES_S:
+            return portal.run(self.store(tasks))
+        rulebook, runtime = rules
+        tasks = runtime.limited(tasks)
+        for task in tasks:
+            if not passes(task, rulebook):
+                return portal.run(self.store(tasks))
+        stored = store_blocking(self.stores, self.payloads, tasks)
+        return portal.run(self.store(tasks)) if stored is None else stored
+
+    @property
+    def side(self) -> LoopServices:
+        """The one of the running event loop."""
+        loop = asyncio.get_running_loop()
+        side = self._sides.get(loop)
+        if side is None:
+            side = self._sides[loop] = LoopServices(self.stores, self._settings)
+        return side
+
+
+class StoreOpener:
+    """Whoever comes first opens; all others wait for that. After a failure the next one tries again."""
+
+    def __init__(self, open_store: Callable[[], Awaitable[OpenStore]]) -> None:
+        self._open_store = open_store
+        self._lock = threading.Lock()
+        self._pending: Future[OpenStore] | None = None
+        self.opened: OpenStore | None = None
+        os.register_at_fork(after_in_child=partial(_forget_parents_store, weakref.ref(self)))
+
+    async def open(self) -> OpenStore:
+        while self.opened is None:
+            with self._lock:
+                pending, first = self._pending, self._pending is None
+                if pending is None:
+                    pending = self._pending = Future()
+            if first:
+                return await self._open_for_all(pending)
+            try:
+                return await asyncio.shield(asyncio.wrap_future(pending))
+            except asyncio.CancelledError:
+                if not pending.cancelled():
+                    raise  # the caller was cancelled, not the one who opens
+        return self.opened
+
+    async def _open_for_all(self, pending: "Future[OpenStore]") -> OpenStore:
+        try:
+            opened = await self._open_store()
+        except asyncio.CancelledError:
+            self._pending = None
+            pending.cancel()
+            raise
+        except BaseException as error:
+            self._pending = None
+            pending.set_exception(error)
+            raise
+        self.opened = opened
+        pending.set_result(opened)
+        return opened
+
+    async def close(self) -> None:
+        """Close what is open. Using the app again opens it again."""
+        with self._lock:
+            opened, self.opened, self._pending = self.opened, None, None
+        if opened is not None:
+            await opened.side.close()
+            await opened.stores.close()
+
+
+_parents: list[OpenStore | None] = []  # never closed here: that could harm the parent's connections
+
+
+def _forget_parents_store(reference: "weakref.ref[StoreOpener]") -> None:
+    """A store cannot be used across a fork, so the child opens its own."""
+    opening = reference()
+    if opening is not None:
+        _parents.append(opening.opened)
+        opening.opened = opening._pending = None
+
+
+# Where operations are carried out: on the store of an app, or on one that is simply open.
+
+
+def services_of_app(
+    app: "Ade", opened: OpenStore, feed: "EventFeed | None" = None, metrics: "Metrics | None" = None
+) -> Services:
+    """For code on the running event loop."""
+    return _office(opened, app.settings, feed, metrics)
+
+
+def services_on_store(stores: "Stores", settings: "Settings") -> Services:
+    """The same without an app."""
+    store = settings.store
+    payloads = Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
+    return _office(OpenStore(stores, payloads, settings), settings)
+
+
+def _office(
+    opened: OpenStore, settings: "Settings", feed: "EventFeed | None" = None, metrics: "Metrics | None" = None
+) -> Services:
+    is_volatile = settings.store.url == "memory://" and settings.events.audit_url is None
+    return Services(
+        stores=opened.stores,
+        payloads=opened.payloads,
+        settings=settings,
+        defaults=task_defaults(settings.task),
+        keep=opened.keep,
+        rules=opened.current_rules,
+        names=lambda names: opened.side.names.including(names),
+        watch=lambda: opened.side.watch,
+        locks=lambda: opened.side.locks,
+        audit=None if is_volatile else audit_place(settings),
+        feed=feed,
+        metrics=metrics,
+    )

@@ -1,0 +1,129 @@
+"""An app at work behind HTTP: its tasks, its settings and the address of a server become a worker."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ade.composition.app_store import OpenStore, StoreOpener
+from ade.composition.worker import tracing, worker_options
+from ade.errors import InvalidTask, NeedsStore
+from ade.logs import Log
+from ade.settings import Settings, SettingsError
+from ade.tasks.handlers import HandlerMode, Registry
+from ade.worker.child_pool import check_importable
+from ade.worker.options import WorkerOptions
+from ade.worker.remote.connection import ServerConnection
+from ade.worker.remote.worker import HttpWorker, servable
+from ade.worker.supervisor import Handover
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+
+_SHORTEST_LEASE_S, _LONGEST_LEASE_S = 1.0, 3_600.0
+log = Log("ade.worker")
+
+
+async def work_over_http(
+    app: "Ade",
+    url: str,
+    stop: asyncio.Event,
+    hurry: asyncio.Event | None = None,
+    *,
+    token: str | None = None,
+    allow_plain: bool = False,
+) -> Handover:
+    """One worker of this app, until `stop` is set. Answers what it had to hand back.
+
+    `token` is otherwise that of ADE_TOKEN. Raises InvalidTask, SettingsError, NotAuthenticated, NotPermitted.
+    """
+    options = _options(app.settings)
+    registry = _registry(app)
+    reach = ServerConnection(url, token, options, allow_plain=allow_plain)
+    middleware = (*tracing(app.settings), *app.middlewares)
+    try:
+        with _without_store(app, url):
+            shift = HttpWorker(reach, registry, options, hurry or asyncio.Event(), middleware)
+            if not await _registered(reach, shift, stop):
+                return Handover()
+            try:
+                await shift.work(stop)
+            finally:
+                handover = await shift.end()
+                known = {"handed_back": list(handover.handed_back), "left_behind": list(handover.left_behind)}
+                log.info("worker.stopped", worker=shift.name, **known)
+            return handover
+    finally:
+        await reach.close()
+
+
+async def _registered(reach: ServerConnection, shift: HttpWorker, stop: asyncio.Event) -> bool:
+    """A server that is not there yet is waited for; False if the worker is told to stop before. Raises AdeError."""
+    asking = asyncio.ensure_future(reach.persist(shift.register, "registration", lambda: not stop.is_set()))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            asking.result()
+            return True
+        return False
+    finally:
+        for job in (asking, stopping):
+            job.cancel()
+        await asyncio.gather(asking, stopping, return_exceptions=True)
+
+
+def _options(settings: Settings) -> WorkerOptions:
+    """Raises SettingsError for what only a worker on the store does."""
+    if settings.agents.types:
+        raise SettingsError(
+            "agents run in workers on the store itself, not behind HTTP; do without agents.types, or without a server",
+            names=("agents.types",),
+        )
+    if settings.worker.max_tasks is not None:
+        raise SettingsError(
+            "the capacity of an agent is set on the server: `ade agents register` there, not worker.max_tasks here",
+            names=("worker.max_tasks",),
+        )
+    options = worker_options(settings)
+    if not _SHORTEST_LEASE_S <= options.lease_s <= _LONGEST_LEASE_S:
+        raise SettingsError(
+            f"behind HTTP worker.lease_s is {_SHORTEST_LEASE_S:g} to {_LONGEST_LEASE_S:g} seconds, not"
+            f" {options.lease_s:g}",
+            names=("worker.lease_s",),
+        )
+    return options
+
+
+def _registry(app: "Ade") -> Registry:
+    """What this worker runs. Raises InvalidTask if that is nothing."""
+    handlers, left = servable(app.registry)
+    if left:
+        log.warning(
+            "tasks.left_to_others", names=left, reason="they have a preview or a rollback: workers on the store"
+        )
+    if app.schedules:
+        names = [schedule.name for schedule in app.schedules]
+        log.warning("schedules.not_stored", names=names, hint="a worker on the store does, or `ade schedules add`")
+    if not handlers:
+        raise InvalidTask("the app has no task that a worker behind HTTP may run: all have a preview or a rollback")
+    for handler in handlers:
+        if handler.mode is HandlerMode.PROCESS:
+            check_importable(handler)
+    return Registry({handler.name: handler for handler in handlers})
+
+
+@contextmanager
+def _without_store(app: "Ade", url: str) -> Iterator[None]:
+    """Handlers that use the app as if its store were here are told so, before they fill a file nobody looks at."""
+
+    async def refuse() -> OpenStore:
+        raise NeedsStore(
+            f"this worker reaches ADE through {url} and has no store; use ctx in a task, or `ade.connect` for the rest"
+        )
+
+    usual, app._opening = app._opening, StoreOpener(refuse)
+    try:
+        yield
+    finally:
+        app._opening = usual

@@ -1,0 +1,212 @@
+"""An app at work: its settings become a worker's options, its schedules are stored, its handlers run."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ade.composition.lease_renewer import RENEWER, StoreLocation
+from ade.composition.stores import lock_limits, open_audit
+from ade.errors import AdeError
+from ade.events.audit_copy import AuditCopy, copy_events
+from ade.events.metrics_collector import MetricsOptions
+from ade.settings import Settings
+from ade.stores.ports import EventLog, Stores
+from ade.tasks.schedules import declare
+from ade.webhooks.handlers import register_webhooks
+from ade.worker.instrumentation import WorkerProbe
+from ade.worker.maintenance import MaintenanceJob
+from ade.worker.options import SweepOptions, WorkerOptions
+from ade.worker.supervisor import Handover
+from ade.worker.watchdog import WatchdogSpec
+from ade.worker.worker import WorkerService
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+    from ade.composition.app_store import OpenStore
+    from ade.worker.handler_call import Middleware
+
+
+# Events become audit entries, beside the work and in no hurry.
+
+
+_EVERY_S = 1.0
+_PAGE = 5_000
+_FAR_BEHIND = 20  # full pages in a row: from here on they are copied without rest, however busy the worker is
+_STANDS_BACK_S = 10.0
+
+
+@asynccontextmanager
+async def audit_jobs(url: str, stores: Stores, audit_url: str | None = None) -> AsyncIterator[list[MaintenanceJob]]:
+    """The duty of copying events, for as long as the block lasts. What is in memory leaves nothing to audit."""
+    if url == "memory://" and audit_url is None:
+        yield []
+        return
+    async with open_audit(url, audit_url) as copy:
+        copier = AuditCopyJob(stores.events, copy)
+        yield [MaintenanceJob(name="audit", every_s=_EVERY_S, perform=copier.copy_page, may_run=copier.may_run)]
+
+
+class AuditCopyJob:
+    """Copies page by page. One that cannot stands back for a while: another process may have the way, or the file."""
+
+    def __init__(self, log: EventLog, copy: AuditCopy, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._copy = copy
+        self._clock = clock
+        self._full_pages = 0
+        self._stands_back_until = float("-inf")
+
+    def may_run(self) -> bool:
+        return self._clock() >= self._stands_back_until
+
+    async def copy_page(self) -> int:
+        """Copy some events; answers how many, or 0 when there is time for a rest."""
+        try:
+            copied = await copy_events(self._log, self._copy, limit=_PAGE)
+        except AdeError:
+            self._stands_back_until = self._clock() + _STANDS_BACK_S
+            raise
+        self._full_pages = self._full_pages + 1 if copied == _PAGE else 0
+        return copied if self._full_pages >= _FAR_BEHIND else 0
+
+
+def worker_options(settings: Settings) -> WorkerOptions:
+    worker = settings.worker
+    return WorkerOptions(
+        concurrency=worker.concurrency,
+        queues=worker.queues,
+        batch=worker.batch,
+        threads=worker.threads,
+        cpu_processes=worker.cpu_processes,
+        lease_s=worker.lease_s,
+        heartbeat_s=worker.heartbeat_s,
+        poll_s=worker.poll_s,
+        grace_s=worker.grace_s,
+        lock_limits=lock_limits(settings),
+        deadlock_detection=settings.locks.deadlock_detection,
+        agent=worker.agent,
+        agent_max_tasks=worker.max_tasks,
+        capabilities=worker.capabilities,
+    )
+
+
+def figure_options(settings: Settings) -> MetricsOptions | None:
+    kept = settings.figures
+    if not kept.enabled:
+        return None
+    return MetricsOptions(minutes_kept_s=kept.minutes_kept_s, hours_kept_s=kept.hours_kept_s, groups=kept.groups)
+
+
+def sweep_options(settings: Settings) -> SweepOptions:
+    sweep = settings.sweep
+    return SweepOptions(
+        interval_s=sweep.interval_s,
+        retention_s=sweep.retention_s,
+        event_retention_s=settings.events.retention_s,
+        dead_letter_retention_s=sweep.dead_letter_retention_s,
+        effect_retention_s=sweep.effect_retention_s,
+        inbox_retention_s=sweep.inbox_retention_s,
+        archive_dir=None if sweep.archive_dir is None else Path(sweep.archive_dir),
+        prune_batch=sweep.prune_batch,
+        figures=figure_options(settings),
+    )
+
+
+def guardian_spec(settings: Settings) -> WatchdogSpec | None:
+    """None where no other process could renew: a store in memory."""
+    if not settings.worker.lease_guard or settings.store.url == "memory://":
+        return None
+    return WatchdogSpec(RENEWER, msgspec.json.encode(StoreLocation(settings.store.url, settings)).decode())
+
+
+def add_agents(app: "Ade") -> None:
+    """The agent types that the settings choose become tasks of the app; most apps have none, and load nothing for it.
+
+    Raises InvalidProfile, UnknownName.
+    """
+    agents = app.settings.agents
+    if agents.types or agents.profiles or any(Path(folder).expanduser().is_dir() for folder in agents.folders):
+        from ade.agents.handlers import register_agents
+
+        register_agents(app)
+
+
+def agents_beside(app: "Ade", opened: "OpenStore", settings: Settings) -> AbstractAsyncContextManager[None]:
+    """What belongs to agents while a worker works: their conversations are fed, and what is old is removed."""
+    from ade.tasks.identifiers import is_run
+
+    if not any(is_run(name) for name in app.registry.names()):
+        return nullcontext()
+    from ade.composition.agents import agent_jobs
+
+    return agent_jobs(app, opened, settings)
+
+
+def tracing(settings: Settings) -> "list[Middleware]":
+    """The outermost middleware, if traces are wanted. Raises DriverMissing."""
+    if not settings.traces.enabled:
+        return []
+    from ade.worker.instrumentation import open_spans
+
+    return [open_spans()]
+
+
+async def work(
+    app: "Ade",
+    settings: Settings,
+    stop: asyncio.Event,
+    hurry: asyncio.Event | None = None,
+    probe: WorkerProbe | None = None,
+) -> Handover:
+    """One worker of this app, until `stop` is set. Answers what it had to hand back."""
+    add_agents(app)
+    register_webhooks(app)
+    opened = await app.open()
+    for schedule in app.schedules:
+        await declare(opened.stores, schedule)
+    async with (
+        audit_jobs(settings.store.url, opened.stores, settings.events.audit_url) as duties,
+        agents_beside(app, opened, settings),
+    ):
+        runtime = WorkerService(
+            opened.stores,
+            app.registry,
+            worker_options(settings),
+            payloads=opened.payloads,
+            middleware=(*tracing(settings), *app.middlewares),
+            sweeps=sweep_options(settings),
+            defaults=app.defaults,
+            duties=duties,
+            guardian=guardian_spec(settings),
+            probe=probe,
+        )
+        return await runtime.run(stop, hurry)
+
+
+@asynccontextmanager
+async def beside(work: Callable[[asyncio.Event], Coroutine[Any, Any, Handover]]) -> AsyncIterator[None]:
+    """The work goes on while the block lasts. If it fails, the block is cancelled: it may wait for what never comes."""
+    stop, block = asyncio.Event(), asyncio.current_task()
+    assert block is not None
+    working = asyncio.create_task(work(stop))
+    has_cut = False
+
+    def cut(_: object) -> None:
+        nonlocal has_cut
+        if not stop.is_set():
+            has_cut = True
+            block.cancel()
+
+    working.add_done_callback(cut)
+    try:
+        yield
+    finally:
+        stop.set()
+        if has_cut:
+            block.uncancel()
+        await working  # raises what it failed of, in the place of our own cancellation

@@ -1,1 +1,0 @@
-"""Pure decisions and records. No I/O, no clock, no dice: everything comes in as arguments."""

@@ -1,1 +1,0 @@
-"""Agent runs, the pure part: which program to start and how, what its output means, and whether it spent too much."""

@@ -1,1 +1,0 @@
-"""Who must approve what, and whether they have: pure rules, from what was read to what it means."""

@@ -1,1 +1,0 @@
-"""Every route of the HTTP API as data."""

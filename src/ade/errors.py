@@ -1,0 +1,447 @@
+"""Every error a user can meet below the front ends. The docstring is the message, `code` is stable."""
+
+import inspect
+
+from ade.failures import TaskError
+
+# Advice: what helps somebody at a command line, kept apart from sentences that others read over HTTP.
+
+
+def with_advice(told: str, advice: str | None) -> str:
+    """One text of both, for who sits at a command line."""
+    if not advice:
+        return told
+    return f"{told} {advice}." if told.endswith(".") else f"{told}; {advice}"
+
+
+class AdeError(Exception):
+    """ADE could not do that."""
+
+    code = "ade_error"
+    usual_advice = ""  # where no more is said than what the class says
+
+    def __init__(self, detail: str = "", *, advice: str = "") -> None:
+        super().__init__(detail or inspect.cleandoc(type(self).__doc__ or ""))
+        self.advice = advice or ("" if detail else self.usual_advice)
+
+    def __str__(self) -> str:
+        return with_advice(self.detail, self.advice)
+
+    @property
+    def detail(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidTask(AdeError):
+    """The task's options are not valid. Nothing was stored; correct them and enqueue again."""
+
+    code = "invalid_task"
+
+
+class InvalidArguments(AdeError):
+    """The arguments do not fit the task's signature. Nothing was stored; correct them and try again."""
+
+    code = "invalid_arguments"
+
+
+class InvalidResult(AdeError):
+    """The result does not fit the type the task declares."""
+
+    code = "invalid_result"
+
+
+class UnknownTask(AdeError):
+    """No task with this id exists. It may have been pruned."""
+
+    code = "unknown_task"
+    usual_advice = "`ade tasks` lists what is kept"
+
+
+class UnknownName(AdeError):
+    """No task is registered under this name. Check the spelling."""
+
+    code = "unknown_name"
+    usual_advice = "--app names the app that defines it"
+
+
+class UnknownQueue(AdeError):
+    """No queue with this name exists yet."""
+
+    code = "unknown_queue"
+    usual_advice = "`ade queues list` shows those that do"
+
+
+class UnknownDependency(AdeError):
+    """A task named in `after` does not exist. Nothing was stored."""
+
+    code = "unknown_dependency"
+
+
+class DependencyCycle(AdeError):
+    """The tasks wait for each other in a ring, so none could ever run. Nothing was stored."""
+
+    code = "dependency_cycle"
+
+
+class IdempotencyConflict(AdeError):
+    """This idempotency key was used before with other arguments. Use another key or the same arguments."""
+
+    code = "idempotency_conflict"
+
+
+class QueueFull(AdeError):
+    """The queue takes no more tasks for now. Try again after the time given in `retry_after` (seconds)."""
+
+    code = "queue_full"
+
+    def __init__(self, detail: str = "", *, retry_after: float = 1.0) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+class PayloadTooLarge(AdeError):
+    """Arguments or result are larger than the hard limit. Store them elsewhere and pass a reference."""
+
+    code = "payload_too_large"
+
+
+class IllegalTransition(AdeError):
+    """The task's status does not allow this step."""
+
+    code = "illegal_transition"
+
+
+class StaleWrite(AdeError):
+    """The record changed while you were deciding. Read it again and decide again."""
+
+    code = "stale_write"
+
+
+class StaleLease(StaleWrite):
+    """This run no longer holds the task's lease; its result was thrown away."""
+
+    code = "stale_lease"
+
+
+class InvalidSchedule(AdeError):
+    """The schedule is not valid. Nothing was stored."""
+
+    code = "invalid_schedule"
+
+
+class UnknownSchedule(AdeError):
+    """No schedule with this name exists."""
+
+    code = "unknown_schedule"
+    usual_advice = "`ade schedules list` shows those that do"
+
+
+class EffectUnknown(AdeError):
+    """An earlier run began this effect and never reported its end, so whether it happened is unknown.
+
+    Find out, then settle it with `ctx.settle(key, answer)` or `ctx.forget(key)`.
+    """
+
+    code = "effect_unknown"
+
+
+class EffectInProgress(AdeError):
+    """Another live run is performing this effect now. Try again later."""
+
+    code = "effect_in_progress"
+
+
+class RunOver(AdeError):
+    """The run that this context belongs to is over. End the threads you start before the function returns."""
+
+    code = "run_over"
+
+
+class UnguardedMain(AdeError):
+    """This script runs its main part when it is imported; put that under `if __name__ == "__main__":`."""
+
+    code = "unguarded_main"
+
+
+class TaskFailed(AdeError):
+    """The task failed for good; it is in the dead letter queue. `error` says what went wrong."""
+
+    code = "task_failed"
+
+    def __init__(self, detail: str = "", *, task_id: str | None = None, error: TaskError | None = None) -> None:
+        super().__init__(detail)
+        self.task_id = task_id
+        self.error = error
+
+
+class TaskCancelled(AdeError):
+    """The task was cancelled or rejected, so it has no result."""
+
+    code = "task_cancelled"
+
+    def __init__(self, detail: str = "", *, task_id: str | None = None, reason: str | None = None) -> None:
+        super().__init__(detail)
+        self.task_id = task_id
+        self.reason = reason
+
+
+class ResultExpired(AdeError):
+    """The task completed, but its result was kept only for its result_ttl and is gone."""
+
+    code = "result_expired"
+
+
+class WaitTimeout(AdeError):
+    """The task did not finish in the time you were willing to wait. It goes on; ask again."""
+
+    code = "wait_timeout"
+
+
+class WouldBlock(AdeError):
+    """`.wait()` was called on a thread that runs an event loop, which it would block. Use `await` there."""
+
+    code = "would_block"
+
+
+class StoreError(AdeError):
+    """The store could not do that."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store could not be reached or written. Nothing is known to be lost; try again."""
+
+    code = "store_unavailable"
+
+
+class AddressInUse(AdeError):
+    """The address to listen on cannot be had. Stop what uses it, or choose another with --host and --port."""
+
+    code = "address_in_use"
+
+
+class NeedsStore(AdeError):
+    """This is done on the store itself, not through a server. Run it where the store is, without --url."""
+
+    code = "needs_store"
+
+
+class ServerUnreachable(AdeError):
+    """The server could not be reached, or broke off. Check its address and that it runs, then try again."""
+
+    code = "server_unreachable"
+
+    def __init__(self, detail: str = "", *, was_sent: bool = False) -> None:
+        super().__init__(detail)
+        self.was_sent = was_sent  # whether the server may have done what was asked
+
+
+class StoreCorrupt(StoreError):
+    """The database file is damaged. Restore the newest backup; do not write to it."""
+
+    code = "store_corrupt"
+
+
+class StoreReadOnly(StoreError):
+    """The database file or its folder cannot be written. Check its owner, mode and mount."""
+
+    code = "store_read_only"
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer version of ADE. Upgrade ADE; nothing was changed."""
+
+    code = "store_too_new"
+
+
+class StoreForeign(StoreError):
+    """The file is an SQLite database of another program. Choose another path; nothing was changed."""
+
+    code = "store_foreign"
+
+
+class StoreMissing(StoreError):
+    """There is no store at this place yet. Check the URL."""
+
+    code = "store_missing"
+    usual_advice = "`ade up` or `ade enqueue` makes one"
+
+
+class StoreUnsupported(StoreError):
+    """This place or this SQLite library is not safe for a database that must not lose work."""
+
+    code = "store_unsupported"
+
+
+class DriverMissing(StoreError):
+    """The library that speaks to this kind of store is not installed. Install the extra that the sentence names."""
+
+    code = "driver_missing"
+
+
+class DiskFull(StoreError):
+    """The disk is (nearly) full, so no new work is taken. Running tasks may finish. Free some space."""
+
+    code = "disk_full"
+
+
+class StoreFull(DiskFull):
+    """The server's memory is full, so no new work is taken. Running tasks may finish. Give it more memory."""
+
+    code = "store_full"
+
+
+class NotConfirmed(StoreError):
+    """The work is accepted, but too few replicas have confirmed it in time. With a key, enqueuing again is safe."""
+
+    code = "not_confirmed"
+
+    def __init__(self, detail: str = "", *, answer: object = None) -> None:
+        super().__init__(detail)
+        self.answer = answer  # what the store said, for who goes on all the same
+
+
+class InvalidUrl(AdeError):
+    """The store URL is not one ADE knows, or not whole. Use sqlite:///path/to/file.db, memory:// or redis://host."""
+
+    code = "invalid_url"
+
+
+class InvalidFilter(AdeError):
+    """The filter is not valid."""
+
+    code = "invalid_filter"
+
+
+class AuditBroken(AdeError):
+    """The audit chain does not hold: an entry was changed, removed or added outside ADE."""
+
+    code = "audit_broken"
+
+
+class InvalidLock(AdeError):
+    """The lock's name or options are not valid. Nothing was asked for; correct them and try again."""
+
+    code = "invalid_lock"
+
+
+class TooManyLocks(AdeError):
+    """The owner holds, or the resource has, as many locks or waiters as are allowed. Try again later."""
+
+    code = "too_many_locks"
+
+
+class LockRateLimited(AdeError):
+    """The owner asks for locks more often than it may. Try again after `retry_after_ms` milliseconds."""
+
+    code = "lock_rate_limited"
+
+    def __init__(self, detail: str = "", *, retry_after_ms: int = 1_000) -> None:
+        super().__init__(detail)
+        self.retry_after_ms = retry_after_ms
+
+
+class LockLost(AdeError):
+    """The lock is not held any more: its lease ran out or it was taken away. Stop, and take it again if need be."""
+
+    code = "lock_lost"
+
+
+class UpgradeDeadlock(AdeError):
+    """Another holder of a share waits to make it exclusive. Release your share; then one of you can go on."""
+
+    code = "upgrade_deadlock"
+
+
+class LockTimeout(AdeError):
+    """The lock was held by somebody else all the time. Try again later, or wait longer."""
+
+    code = "lock_timeout"
+
+
+class DeadlockVictim(AdeError):
+    """Agents waited for each other in a ring, and this one gave way. Release what you hold and try again."""
+
+    code = "deadlock_victim"
+
+    def __init__(self, detail: str = "", first_seq: int = 0) -> None:
+        super().__init__(detail)
+        self.first_seq = first_seq  # give it with the next request: it takes up its old place in line
+
+
+class StaleToken(AdeError):
+    """The write was refused: its lock has gone to somebody else. Stop; what you were to write is out of date."""
+
+    code = "stale_token"
+
+
+class InvalidAgent(AdeError):
+    """The agent's name or max_tasks is not valid. Nothing was stored; correct it and try again."""
+
+    code = "invalid_agent"
+
+
+class InvalidProfile(AdeError):
+    """The profile of an agent type is not valid, so nothing of that type can run. Correct what the sentence names."""
+
+    code = "invalid_profile"
+
+
+class UnknownWorker(AdeError):
+    """No worker of this id is known, or it is not yours."""
+
+    code = "unknown_worker"
+    usual_advice = "`ade workers` shows those that are"
+
+
+class UnknownAgent(AdeError):
+    """No agent with this name exists."""
+
+    code = "unknown_agent"
+    usual_advice = "`ade agents list` shows those that do"
+
+
+class ProgramNotStarted(AdeError):
+    """The agent's program could not be started. Check its name, its mode and the working directory."""
+
+    code = "program_not_started"
+
+
+# What people are told about webhooks.
+
+
+class InvalidWebhook(AdeError):
+    """The webhook's URL, event types, secret or description are not valid. Nothing was stored; correct them."""
+
+    code = "invalid_webhook"
+
+
+class UnknownWebhook(AdeError):
+    """No webhook with this id exists, or no such delivery of it is kept. The list of webhooks shows those that do."""
+
+    code = "unknown_webhook"
+
+
+class AddressRefused(AdeError):
+    """No webhook may reach this network address. An administrator can allow its network."""
+
+    code = "address_refused"
+
+
+class InvalidSignature(AdeError):
+    """The signature of a webhook's message does not hold, or it is too old. Do not believe the message."""
+
+    code = "invalid_signature"
+
+
+class InvalidInbox(AdeError):
+    """The id of an inbox, the name of its consumer, or what it shall remember is not possible. Nothing was stored."""
+
+    code = "invalid_inbox"
+
+
+class NotPermitted(AdeError):
+    """This account does not have the permission for that. An administrator can give it a role that has."""
+
+    code = "not_permitted"

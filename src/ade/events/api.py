@@ -1,0 +1,232 @@
+"""The audit copy: looked at, verified, and handed out."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from ade.errors import AuditBroken
+from ade.events.audit_chain import AuditEntry, AuditHead, AuditLine, AuditReport, line_of
+from ade.events.audit_copy import AuditCopy, current_copy, verify
+from ade.events.filters import EVERYTHING, EventFilter, compile_filter, parse_filter
+from ade.events.metrics import Series, series
+from ade.events.model import Event
+from ade.events.sse import LARGEST_SEQ
+from ade.server.operations import (
+    RequestContext,
+    Services,
+    exclusively,
+    page,
+    position,
+    visible_filter,
+)
+from ade.server.pagination import Page, RawContent
+from ade.server.request_types import EventType, Form, InboxName, Nothing, PageSize, TaskId, described
+from ade.stores.ports import EventLog
+from ade.tasks.overview import Overview, overview
+
+if TYPE_CHECKING:
+    pass
+
+
+# What is asked of the event log, of its audit copy, and of figures.
+
+
+Seq = Annotated[int, Meta(ge=0, le=LARGEST_SEQ)]
+_Printable = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0]{1,200}$")]
+_FIELDS = ("type", "task", "queue", "name", "inbox")
+
+
+class EventForm(Form):
+    """Which events: all that is said must hold; of one field, any value is enough. A stream takes the same."""
+
+    type: tuple[EventType, ...] = ()  # such as task.failed, task.* or *
+    task: tuple[TaskId, ...] = ()
+    queue: tuple[_Printable, ...] = ()
+    name: tuple[_Printable, ...] = ()
+    inbox: tuple[InboxName, ...] = ()
+
+    def filter(self) -> EventFilter:
+        """Raises InvalidFilter."""
+        return parse_filter((field, value) for field in _FIELDS for value in getattr(self, field))
+
+
+class ListEvents(EventForm):
+    """With `after` the next events behind a seq, 0 for all that is kept; otherwise the newest. Always in order."""
+
+    after: Seq | None = None
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class ListAuditEntries(ListEvents):
+    """The same of the audit copy."""
+
+
+class ExportAudit(Form):
+    after: Seq = 0
+
+
+class StatsSeries(Form):
+    """A time until now, or until then, in steps of whole minutes; of one queue or one name if asked."""
+
+    since: datetime | None = None  # an hour before its end
+    until: datetime | None = None
+    step_s: Annotated[int, Meta(ge=60, le=31_536_000, multiple_of=60)] = 60
+    queue: str | None = None
+    name: str | None = None
+
+
+# The event log, page by page.
+
+
+_PAGE = 500
+_MOST = 5_000  # looked at for one answer, so that a filter that nothing fits is answered soon: its cursor goes on
+
+
+class _NumberedEvent(Protocol):
+    @property
+    def seq(self) -> int: ...
+
+
+T = TypeVar("T", bound=_NumberedEvent)
+Read = Callable[[int, int], Awaitable[Sequence[T]]]  # what comes after a seq, so many at most
+Newest = Callable[[int], Awaitable[Sequence[T]]]  # in their order
+EventPredicate = Callable[[T], bool]
+
+
+async def list_events(office: Services, asked: RequestContext, query: ListEvents) -> Page[Event]:
+    log = office.stores.events
+    is_wanted = compile_filter(visible_filter(asked.caller, query.filter()))
+    return await looked_through("events", query, log.read, log.newest, is_wanted)
+
+
+async def looked_through(
+    of_list: str, query: ListEvents, read: Read[T], newest: Newest[T], is_wanted: EventPredicate[T]
+) -> Page[T]:
+    """The next ones that are wanted behind a place, or the newest of them. A page may be empty and not the last."""
+    begin = position(of_list, query)
+    after = begin if isinstance(begin, int) else query.after
+    if after is None:
+        enough = query.limit if query.filter() == EVERYTHING else _MOST
+        looked_at = await newest(enough)
+        found = [each for each in looked_at if is_wanted(each)]
+        if len(found) < query.limit and len(looked_at) == enough < _MOST:  # some of them are not for this reader
+            found = [each for each in await newest(_MOST) if is_wanted(each)]
+        return Page(items=found[-query.limit :])
+    found, place = await _search(read, after, query.limit, is_wanted)
+    return page(of_list, query, found, place)
+
+
+async def _search(read: Read[T], after: int, limit: int, is_wanted: EventPredicate[T]) -> tuple[list[T], int | None]:
+    """What is wanted, and up to where all was looked at; None at the end."""
+    found: list[T] = []
+    for _ in range(_MOST // _PAGE):
+        looked_at = await read(after, _PAGE)
+        for each in looked_at:
+            if is_wanted(each):
+                found.append(each)
+            after = each.seq
+            if len(found) == limit:
+                return found, after
+        if len(looked_at) < _PAGE:
+            return found, None
+    return found, after
+
+
+_PAGE_AUDIT = 1_000
+
+
+async def list_audit_entries(office: Services, asked: RequestContext, query: ListAuditEntries) -> Page[AuditLine]:
+    """What cannot be read fits every filter: it must be noticed."""
+    fits = compile_filter(query.filter())
+    if office.audit is None:
+        return Page(items=())
+    async with current_copy(office.stores.events, office.audit) as copy:
+
+        async def read(after: int, limit: int) -> Sequence[AuditLine]:
+            return [line_of(entry) for entry in await copy.entries(after, limit)]
+
+        async def newest(limit: int) -> Sequence[AuditLine]:
+            return [line_of(entry) for entry in await copy.last_entries(limit)]
+
+        return await looked_through("audit", query, read, newest, lambda line: line.event is None or fits(line.event))
+
+
+async def verify_audit(office: Services, asked: RequestContext, body: Nothing) -> AuditReport:
+    """Walks along all of it, and takes its time. A chain that does not hold is an answer, not an error."""
+    if office.audit is None:
+        return AuditReport(holds=True, entries=0)
+    log = office.stores.events
+    try:
+        with exclusively(office, "verifying the audit copy"):
+            async with current_copy(log, office.audit) as copy:
+                return await _walk(log, copy)
+    except AuditBroken as broken:
+        return AuditReport(holds=False, entries=0, broken=broken.detail, advice=broken.advice or None)
+
+
+async def _walk(log: EventLog, copy: AuditCopy) -> AuditReport:
+    from ade.approvals.proof import ApprovalProof  # with all rules of approvals
+
+    checked, proof, broken = 0, ApprovalProof(), None
+    try:
+        async for so_far, _ in verify(log, copy, proof):
+            checked = so_far
+    except AuditBroken as error:
+        broken = error.detail
+    head = await copy.head() if broken is None else AuditHead()
+    return AuditReport(
+        holds=broken is None,
+        entries=checked,
+        seq=head.seq,
+        hash=head.hash,
+        approved_starts=proof.starts,
+        unknown_starts=proof.unknown,
+        broken=broken,
+    )
+
+
+async def export_audit(office: Services, asked: RequestContext, query: ExportAudit) -> RawContent:
+    """JSON lines: the seq, the hash, and the event byte by byte as it was copied, so that others can verify it."""
+    if office.audit is not None:
+        async with current_copy(office.stores.events, office.audit):
+            pass  # what is wrong is told before anything is sent
+    return RawContent(media_type="application/x-ndjson", body=_lines(office, query.after), file_name="ade-audit.jsonl")
+
+
+async def _lines(office: Services, after: int) -> AsyncIterator[bytes]:
+    if office.audit is None:
+        return
+    async with office.audit.open() as copy:
+        while entries := await copy.entries(after, _PAGE_AUDIT):
+            yield b"".join(_line(entry) for entry in entries)
+            after = entries[-1].seq
+
+
+def _line(entry: AuditEntry) -> bytes:
+    return msgspec.json.encode({"seq": entry.seq, "hash": entry.hash, "event": msgspec.Raw(entry.body)}) + b"\n"
+
+
+# Figures: how things stand now, and over time.
+
+
+_HOUR_MS = 3_600_000
+
+
+async def get_stats(office: Services, asked: RequestContext) -> Overview:
+    return await overview(office.stores)
+
+
+async def get_stats_series(office: Services, asked: RequestContext, query: StatsSeries) -> Series:
+    until = office.stores.clock.now() if query.until is None else _ms(query.until)
+    since = max(until - _HOUR_MS, 0) if query.since is None else _ms(query.since)
+    return await series(
+        office.stores, since=since, until=until, step_s=query.step_s, queue=query.queue, name=query.name
+    )
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

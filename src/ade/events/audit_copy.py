@@ -1,0 +1,212 @@
+"""The audit copy: every event once, in order, in a chain of hashes apart from the records it tells of."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from ade.errors import AuditBroken
+from ade.events.audit_chain import AuditEntry, AuditHead, first_break
+from ade.events.model import Event
+from ade.stores.ports import EventLog
+
+if TYPE_CHECKING:
+    from ade.approvals.proof import ApprovalProof
+
+CURSOR = "audit"
+_PAGE = 1_000
+_END = 100  # entries that a quick look at the end of the chain reads
+_ANEW = "stop the workers, move what is left of it away as evidence, and begin a new one"
+_ANEW_ADVICE = "`ade audit begin` begins one"
+_event_in = msgspec.json.Decoder(Event).decode
+
+
+class AuditCopy(Protocol):
+    """Where the chain is kept. Entries are only ever added."""
+
+    async def head(self) -> AuditHead:
+        """The last entry's seq and hash."""
+
+    async def append(self, events: Sequence[Event]) -> AuditHead:
+        """Add those of the events that come after the head, durably and together; answer the new head."""
+
+    async def entries(self, after: int, limit: int) -> list[AuditEntry]:
+        """Entries with a seq above `after`, in order."""
+
+    async def last_entries(self, limit: int) -> list[AuditEntry]:
+        """The last entries, in order."""
+
+    async def count(self) -> int:
+        """How many entries there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLocation:
+    """Where the audit copy of a store is kept, whether or not one was made yet."""
+
+    exists: Callable[[], bool]
+    open: Callable[[], AbstractAsyncContextManager[AuditCopy]]  # as it is, made if it is missing
+
+
+@asynccontextmanager
+async def current_copy(log: EventLog, place: AuditLocation) -> AsyncIterator[AuditCopy]:
+    """The copy, brought up to date with the log. One that is gone stays gone, so that it is noticed.
+
+    Raises AuditBroken.
+    """
+    reached = await log.cursor(CURSOR)
+    if reached and not place.exists():
+        raise cut_off(0, reached)
+    async with place.open() as copy:
+        while await copy_events(log, copy):
+            pass
+        yield copy
+
+
+async def copy_events(log: EventLog, copy: AuditCopy, *, limit: int = _PAGE) -> int:
+    """Copy the next events. Answers how many; safe to run twice at once, because the copy's own head decides.
+
+    Raises AuditBroken when the copy and the log contradict each other; then nothing is copied any more.
+    """
+    head = await _checked_head(log, copy)
+    events = await log.read(head.seq, limit)
+    if events:
+        head = await copy.append(events)
+    elif head.seq > await log.last_seq():
+        raise _too_long(head)
+    await log.advance(CURSOR, head.seq)
+    return len(events)
+
+
+async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
+    """Begin a new chain with the events that are still in the log, after the old copy was lost or moved away.
+
+    Nothing else does this by itself: an audit file that is gone must be noticed. Raises AuditBroken.
+    """
+    head = await copy.head()
+    if head.seq:
+        raise AuditBroken(
+            f"the audit copy goes up to entry {head.seq}; a new one is begun only where there is none. Keep this one as"
+            " evidence and move it away"
+        )
+    reached = await log.cursor(CURSOR)
+    if reached and not await log.read(reached - 1, 1):
+        raise AuditBroken("the event log has nothing that a new chain could begin with; try again after some work")
+    while events := await log.read(head.seq, _PAGE):
+        head = await copy.append(events)
+    await log.advance(CURSOR, head.seq)
+    return head
+
+
+async def verify(
+    log: EventLog, copy: AuditCopy, proof: "ApprovalProof | None" = None
+) -> AsyncIterator[tuple[int, int]]:
+    """Walk the whole chain, telling (checked, total). Raises AuditBroken and names the first entry that is wrong.
+
+    Events that are still in the log are compared with their entries too; with a `proof`, it is also computed again that
+    people had approved every run they had to approve.
+    """
+    await _checked_head(log, copy)
+    total, checked, head = await copy.count(), 0, AuditHead()
+    yield checked, total
+    while entries := await copy.entries(head.seq, _PAGE):
+        await _check(log, head, entries)
+        if proof is not None:
+            _prove(proof, entries)
+        checked += len(entries)
+        head = AuditHead(entries[-1].seq, entries[-1].hash)
+        yield checked, max(total, checked)
+
+
+def _prove(proof: "ApprovalProof", entries: Sequence[AuditEntry]) -> None:
+    for entry in entries:
+        fault = proof.add(_event_in(entry.body))
+        if fault is not None:
+            raise AuditBroken(f"entry {entry.seq}: {fault}")
+
+
+async def read_chain_head(log: EventLog, copy: AuditCopy) -> AuditHead:
+    """Check the last entries only, which takes no time. Raises AuditBroken."""
+    head = await _checked_head(log, copy)
+    if head.seq > await log.last_seq():
+        raise _too_long(head)
+    entries = await copy.last_entries(_END)
+    if len(entries) == _END:  # where the chain stands before the first of them is not known
+        await _check(log, AuditHead(entries[0].seq, entries[0].hash), entries[1:])
+    else:
+        await _check(log, AuditHead(), entries)
+    return head
+
+
+async def _check(log: EventLog, head: AuditHead, entries: Sequence[AuditEntry]) -> None:
+    broken = first_break(head, entries)
+    if broken is not None:
+        raise AuditBroken(f"the audit chain breaks at entry {broken}: it, or one before it, was changed or removed")
+    if entries:
+        await _compare(log, head.seq, entries)
+
+
+async def _compare(log: EventLog, after: int, entries: Sequence[AuditEntry]) -> None:
+    """Old events leave the log and stay in the copy; those that are in both must be the same."""
+    bodies = {entry.seq: entry.body for entry in entries}
+    last = entries[-1].seq
+    while after < last and (events := await log.read(after, len(entries))):
+        for event in events:
+            if event.seq > last:
+                return
+            if event.seq not in bodies:
+                raise AuditBroken(f"event {event.seq} is in the event log but was never copied: it was added later")
+            if not _is_same(event, bodies[event.seq]):
+                raise AuditBroken(f"event {event.seq} in the event log is not what was copied: it was changed there")
+        after = events[-1].seq
+
+
+def _is_same(event: Event, body: bytes) -> bool:
+    try:
+        return _event_in(body) == event
+    except msgspec.MsgspecError:
+        return False
+
+
+async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
+    """The cursor in the main store remembers how far the copy once was; a shorter copy has lost its end."""
+    reached = await log.cursor(CURSOR)
+    head = await copy.head()
+    if head.seq < reached:
+        raise cut_off(head.seq, reached)
+    if head.seq and not reached:
+        await _check_that_it_is_ours(log, copy, head)
+    return head
+
+
+async def _check_that_it_is_ours(log: EventLog, copy: AuditCopy, head: AuditHead) -> None:
+    """A copy that is there before this store has copied anything may be that of another store."""
+    events = await log.read(0, 1)
+    if not events or events[0].seq > head.seq:
+        return
+    entries = await copy.entries(events[0].seq - 1, 1)
+    if not entries or entries[0].seq != events[0].seq or not _is_same(events[0], entries[0].body):
+        raise AuditBroken(
+            f"the audit copy goes up to entry {head.seq}, but this store has copied nothing yet, and its event"
+            f" {events[0].seq} is not in there: it is the copy of another store. Give each store its own with"
+            " events.audit_url"
+        )
+
+
+def cut_off(seq: int, reached: int) -> AuditBroken:
+    """The error for a copy that once went further than it does now."""
+    return AuditBroken(
+        f"the audit copy ends at entry {seq}, but had reached {reached}: its end, or the whole copy, was removed,"
+        f" or lies on another machine. Restore it from a backup, or {_ANEW}",
+        advice=_ANEW_ADVICE,
+    )
+
+
+def _too_long(head: AuditHead) -> AuditBroken:
+    return AuditBroken(
+        f"the audit copy goes up to event {head.seq}, the event log does not: was an older backup restored?"
+        f" If so, {_ANEW}",
+        advice=_ANEW_ADVICE,
+    )

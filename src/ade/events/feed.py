@@ -1,0 +1,292 @@
+"""The feed as front ends see it: subscribe, run, close."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+
+from ade.errors import AdeError
+from ade.events.feed_items import EventBuffer, FeedEntry, FeedPosition, LogPage
+from ade.events.filters import EVERYTHING, EventFilter
+from ade.events.hub import FeedOptions, Subscription, SubscriptionHub
+from ade.events.model import Event
+from ade.events.sse import event_block
+from ade.logs import Log
+from ade.stores.ports import AGENT, DONE, INBOX, LOCK, RULES, STOP, WORK, Clock, EventLog, Wakeups
+
+# The one reader of a process: follows the log to its end and tells the hub.
+
+
+class LogFollower:
+    """Follows the log. A store gives events only when none can come in before them, so the last seq is a safe place.
+
+    That holds for `read` alone: `newest` and `last_seq` may run ahead, and only tell where to begin.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        hub: SubscriptionHub,
+        clock: Clock,
+        kept_since: Callable[[], int],
+        options: FeedOptions,
+        entry: Callable[[Event], FeedEntry],
+    ) -> None:
+        self._log = log
+        self._hub = hub
+        self._clock = clock
+        self._kept_since = kept_since
+        self._options = options
+        self._entry = entry
+
+    async def step(self) -> int:
+        """Read what is new, up to the end of the log; answers how many events that was."""
+        if not self._hub.is_begun:
+            await self._begin()
+            return len(self._hub.ring)
+        count = 0
+        while True:
+            looked_at, position, known_at = self._clock.now(), self._hub.ring.position, self._hub.known_at
+            events = await self._log.read(position, self._options.page)
+            was_away = known_at is None or known_at < self._kept_since()
+            if was_away and (events[0].seq - 1 if events else await self._log.last_seq()) > position:
+                await self._begin()  # what came next may have been trimmed before it was seen
+                return count
+            is_end = len(events) < self._options.page
+            self._hub.spread([self._entry(each) for each in events], looked_at if is_end else events[-1].at)
+            count += len(events)
+            if is_end:
+                return count
+
+    async def _begin(self) -> None:
+        """Fill the memory with the newest events: after a restart, all come back at once with what they saw last."""
+        last_seq = await self._log.last_seq()
+        ring = EventBuffer(self._options.ring, position=await self._start())
+        while True:
+            looked_at = self._clock.now()
+            events = await self._log.read(ring.position, self._options.page)
+            if events and not len(ring):
+                ring.floor = events[0].seq - 1
+            ring.add([self._entry(each) for each in events])
+            if len(events) < self._options.page:
+                break
+        ring.forget_older_than(self._kept_since())
+        if not len(ring):
+            ring.floor = max(ring.floor, last_seq)
+        self._hub.begin(ring, looked_at)
+
+    async def _start(self) -> int:
+        """A place about as many events before the end as memory holds, behind which none can come in any more."""
+        count = self._options.ring
+        while len(newest := await self._log.newest(count)) == count:
+            readable = await self._log.read(newest[0].seq - 1, 1)
+            if readable and readable[0].seq == newest[0].seq:
+                return newest[0].seq - 1
+            count *= 2
+        return 0
+
+
+# Pages of the log for subscribers that are behind what is in memory. How many are read at once is bounded for all.
+
+
+class CatchUpReader:
+    """Reads for who has waited longest; whoever stands in line near that place is given the same page."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        hub: SubscriptionHub,
+        kept_since: Callable[[], int],
+        options: FeedOptions,
+        entry: Callable[[Event], FeedEntry],
+    ) -> None:
+        self._log = log
+        self._hub = hub
+        self._kept_since = kept_since
+        self._limit = options.page
+        self._entry = entry
+
+    async def serve_next(self) -> bool:
+        """Read one page for one subscriber; False when nobody is in line."""
+        subscription = self._hub.next_wanting()
+        if subscription is None or subscription.place is None:
+            return subscription is not None
+        try:
+            await self._serve(subscription, subscription.place)
+        finally:
+            self._hub.release(subscription)
+        return True
+
+    async def _serve(self, subscription: Subscription, place: FeedPosition) -> None:
+        floor, position = self._hub.ring.floor, self._hub.ring.position
+        if place.seq >= max(floor, position):  # it comes from a process whose reader was ahead of ours
+            subscription.place = place._replace(known_at=self._hub.known_at)
+        # One event more is asked for, the one at the place: its time tells how old the place is.
+        events = await self._log.read(max(place.seq - 1, 0), self._limit + 1)
+        if not events and place.seq > max(position, await self._log.last_seq()):
+            self._hub.set_back(subscription)
+            return
+        end, trimmed_to = (events[-1].seq if events else 0), 0
+        if len(events) <= self._limit:  # up to where the reader had come, that is all there is
+            end, trimmed_to = max(end, min(floor, position)), floor
+        memory = min(self._hub.ring.floor, self._hub.ring.position)
+        if place.seq < memory < end:  # from there on memory knows better: nothing was trimmed from it
+            events = [event for event in events if event.seq <= memory]
+            end = trimmed_to = memory
+        entries = [self._entry(event) for event in events]
+        self._hub.hand_out(LogPage(place.seq, entries, end, trimmed_to, self._kept_since()), subscription)
+
+
+_TOPICS = (WORK, STOP, DONE, LOCK, AGENT, RULES, INBOX)  # whatever rings has usually made an event
+_TRIM_MARGIN_MS = 60_000
+_PATIENCE_S = 1.0  # after the store could not be read
+_BEAT_S = 1.0
+log = Log("ade.feed")
+
+
+def available_since(clock: Clock, retention_s: float) -> Callable[[], int]:
+    """Since which moment surely no event was trimmed, with `events.retention_s` as the settings have it.
+
+    The margin is for events that are committed some time after the moment they tell, and for who trims meanwhile.
+    """
+    kept_ms = round(retention_s * 1000)
+    sure_ms = kept_ms - min(_TRIM_MARGIN_MS, kept_ms // 2)
+    return lambda: clock.now() - sure_ms
+
+
+class EventFeed:
+    """Follows the event log for all subscribers of a process.
+
+    `encode` makes the text of an event, once for all subscribers. With `step`, `catch_up` and `beat` a test does by
+    hand what `run` does by itself.
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        hints: Wakeups,
+        clock: Clock,
+        *,
+        kept_since: Callable[[], int],
+        options: FeedOptions | None = None,
+        encode: Callable[[Event], bytes] = event_block,
+    ) -> None:
+        def entry(event: Event) -> FeedEntry:
+            return FeedEntry(event, encode)
+
+        self._options = options = options or FeedOptions()
+        self._hints = hints
+        self._hub = SubscriptionHub(options, clock.steady)
+        self._reader = LogFollower(events, self._hub, clock, kept_since, options, entry)
+        self._pages = CatchUpReader(events, self._hub, kept_since, options, entry)
+        self._rung = asyncio.Event()
+        self._closed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many subscribers there are; a server that wants a limit asks before it subscribes one more."""
+        return len(self._hub)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the log was read for the first time; until then subscribers wait. For `/readyz`."""
+        return self._hub.is_begun
+
+    @property
+    def position(self) -> int:
+        """How far the log was read."""
+        return self._hub.ring.position
+
+    def subscribe(self, wanted: EventFilter = EVERYTHING, after: int | None = None) -> Subscription:
+        """Everything wanted with a seq above `after`; 0 is all that is kept.
+
+        Without it, from now on: then the first item is a heartbeat that tells where that is, for the next connection.
+        """
+        return self._hub.subscribe(wanted, after)
+
+    async def run(self) -> None:
+        """Follow the log until `close` or until cancelled; in any case every subscriber gets an end."""
+        loops = (self._follow, self._beat, *[self._read_pages] * self._options.readers)
+        reason = "the event feed has failed"
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._persist(loop), name="ade-feed") for loop in loops]
+                await self._closed.wait()
+                for task in tasks:
+                    task.cancel()
+        except asyncio.CancelledError:
+            reason = "the event feed was stopped"
+            raise
+        finally:
+            if not self._closed.is_set():
+                self.close(reason)
+
+    def close(self, reason: str) -> None:
+        """Give every subscriber an end, behind what waits for it. Who subscribes later gets nothing else."""
+        self._closed.set()
+        self._hub.end(reason)
+
+    async def step(self) -> int:
+        """Read what is new in the log; answers how many events."""
+        return await self._reader.step()
+
+    async def catch_up(self) -> bool:
+        """Read one page for a subscriber that is far behind; False when there is none."""
+        return await self._pages.serve_next()
+
+    def beat(self) -> int:
+        """Heartbeats for those to whom nothing came for long; answers how many."""
+        return self._hub.beat()
+
+    async def _persist(self, loop: Callable[[], Awaitable[None]]) -> None:
+        """A store that cannot be read now can be later; meanwhile there are heartbeats."""
+        while True:
+            try:
+                await loop()
+            except AdeError as error:
+                log.warning("feed.waits", code=error.code, error=error.detail)
+                await asyncio.sleep(_PATIENCE_S)
+            except Exception:  # whatever it is, a feed that has ended is of no use to anybody until the next start
+                log.exception("feed.failed")
+                await asyncio.sleep(_PATIENCE_S)
+
+    async def _follow(self) -> None:
+        with ExitStack() as stack:
+            for topic in _TOPICS:
+                stack.callback(self._hints.follow(topic, self._rung.set))
+            while True:
+                self._rung.clear()
+                await self.step()
+                await asyncio.sleep(self._options.pace_s)
+                await self._wait_for_hint()
+
+    async def _wait_for_hint(self) -> None:
+        try:
+            async with asyncio.timeout(self._options.poll_s):
+                await self._rung.wait()
+        except TimeoutError:
+            pass
+
+    async def _read_pages(self) -> None:
+        while True:
+            while await self.catch_up():
+                pass
+            await self._hub.asked.wait()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(min(_BEAT_S, self._options.heartbeat_s / 2))
+            self.beat()
+
+
+# How far a reader of the event log is behind.
+
+
+_PAGE = 1_000
+
+
+async def events_after(log: EventLog, seq: int, at_most: int) -> int:
+    """How many events come after this seq, counted no further than `at_most`. Seqs have gaps: they cannot tell."""
+    count = 0
+    while count < at_most and (events := await log.read(seq, min(_PAGE, at_most - count))):
+        count += len(events)
+        seq = events[-1].seq
+    return count

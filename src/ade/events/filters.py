@@ -1,0 +1,143 @@
+"""Which events a subscriber wants: read strictly from the fields of a request, compiled once, asked often."""
+
+import re
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from ade.errors import InvalidFilter, InvalidInbox
+from ade.events.model import Event, is_of_access
+from ade.tasks.identifiers import check_inbox_id, is_task_id
+
+MOST_VALUES = 100  # of one field
+LONGEST_VALUE = 200
+_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*(\.\*)?")
+
+Predicate = Callable[[Event], bool]
+
+
+class EventFilter(Struct, frozen=True, kw_only=True):
+    """All fields that are set must hold; of one field, any value is enough. Equal filters are one key of a dict.
+
+    `task_ids` also finds events that belong to no task and tell of one. `queues`, `names` and `inbox_ids` find the
+    events whose payload has such a field: of a task's events only `task.created` says its queue and name.
+    """
+
+    types: frozenset[str] = frozenset()  # `task.*` is every type that begins with `task.`, `*` is every type
+    task_ids: frozenset[str] = frozenset()
+    queues: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    inbox_ids: frozenset[str] = frozenset()
+    hides_access: bool = False  # for who may read and not operate: nothing of sessions, tokens and links
+
+
+EVERYTHING = EventFilter()
+
+
+def parse_filter(fields: Iterable[tuple[str, str]]) -> EventFilter:
+    """The filter that fields of a query string make: `type`, `task`, `queue`, `name` and `inbox`, each may be repeated.
+
+    Several types may also stand in one field, with commas between. Raises InvalidFilter and names what is wrong; other
+    fields are not known, so take out your own (`after`) before.
+    """
+    found: dict[str, set[str]] = {field: set() for field in _CHECKS}
+    for field, value in fields:
+        if field not in _CHECKS:
+            raise InvalidFilter(f"events cannot be filtered by {field!r:.60}; use {', '.join(_CHECKS)}")
+        values = value.split(",") if field == "type" else (value,)
+        for each in values:
+            _CHECKS[field](each)
+            found[field].add(each)
+        if len(found[field]) > MOST_VALUES:
+            raise InvalidFilter(f"{field} has more than {MOST_VALUES} values; ask for fewer, or for a wider type")
+    return EventFilter(
+        types=frozenset() if "*" in found["type"] else frozenset(found["type"]),
+        task_ids=frozenset(found["task"]),
+        queues=frozenset(found["queue"]),
+        names=frozenset(found["name"]),
+        inbox_ids=frozenset(found["inbox"]),
+    )
+
+
+def compile_filter(wanted: EventFilter) -> Predicate:
+    """A function that tells quickly whether an event is wanted. It never raises, whatever the payload holds."""
+    checks: list[Predicate] = [
+        *([_of_types(wanted.types)] if wanted.types and "*" not in wanted.types else []),
+        *([_of_tasks(wanted.task_ids)] if wanted.task_ids else []),
+        *([_with_field("queue", wanted.queues)] if wanted.queues else []),
+        *([_with_field("name", wanted.names)] if wanted.names else []),
+        *([_with_field("inbox_id", wanted.inbox_ids)] if wanted.inbox_ids else []),
+        *([_not_of_access] if wanted.hides_access else []),
+    ]
+    if not checks:
+        return _any_event
+    if len(checks) == 1:
+        return checks[0]
+    return lambda event: all(check(event) for check in checks)
+
+
+def task_of(event: Event) -> str | None:
+    """The task an event is about, also where it belongs to none."""
+    if event.task_id is not None:
+        return event.task_id
+    told = event.payload.get("task_id")
+    return told if isinstance(told, str) else None
+
+
+def _any_event(_event: Event) -> bool:
+    return True
+
+
+def _not_of_access(event: Event) -> bool:
+    return not is_of_access(event)
+
+
+def _of_types(types: frozenset[str]) -> Predicate:
+    beginnings = tuple(each.removesuffix("*") for each in types if each.endswith(".*"))
+    return lambda event: event.type in types or event.type.startswith(beginnings)
+
+
+def _of_tasks(task_ids: frozenset[str]) -> Predicate:
+    return lambda event: task_of(event) in task_ids
+
+
+def _with_field(field: str, values: frozenset[str]) -> Predicate:
+    def is_wanted(event: Event) -> bool:
+        told = event.payload.get(field)
+        return isinstance(told, str) and told in values
+
+    return is_wanted
+
+
+def _check_type(value: str) -> None:
+    is_type = value == "*" or (len(value) <= LONGEST_VALUE and _TYPE.fullmatch(value) is not None)
+    if not is_type:
+        raise InvalidFilter(
+            f"{value!r:.60} is no type of event: use one such as task.failed, all of a kind as task.*, or *"
+        )
+
+
+def _check_task(value: str) -> None:
+    if not is_task_id(value):
+        raise InvalidFilter(f"{value!r:.60} is no id of a task: use the whole id, in small letters")
+
+
+def _check_inbox(value: str) -> None:
+    try:
+        check_inbox_id(value)
+    except InvalidInbox as error:
+        raise InvalidFilter(error.detail) from None
+
+
+def _check_text(value: str) -> None:
+    if not (1 <= len(value) <= LONGEST_VALUE and value.isprintable()):
+        raise InvalidFilter(f"a name has 1 to {LONGEST_VALUE} printable characters; this has not: {value!r:.60}")
+
+
+_CHECKS: dict[str, Callable[[str], None]] = {
+    "type": _check_type,
+    "task": _check_task,
+    "queue": _check_text,
+    "name": _check_text,
+    "inbox": _check_inbox,
+}

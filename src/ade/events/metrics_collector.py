@@ -1,0 +1,260 @@
+"""The duty that counts: reads the event log behind its own place in it, and adds to what is kept.
+
+All of a round is one guarded write, the place in the log included: a crash at any point leaves out no event and counts
+none twice. Where nothing happened, nothing is written.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ade.errors import StaleWrite
+from ade.events.rollups import MINUTE_MS, CounterDelta, EventCounter, Rollup, RollupEntry, hour_of
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import Document, DocumentWrite
+
+# Where figures are kept: what is true since ever in one document, and one for each minute and each hour.
+
+
+KIND, ID = "figures", "all"
+MINUTES, HOURS = "figures_minute", "figures_hour"  # by their first millisecond
+_MOST_AT_ONCE = 500  # documents in one read
+
+
+class MetricTotals(Struct, frozen=True, kw_only=True):
+    """How far the event log was counted, and what that came to since ever. Whoever writes figures writes this too, and
+    only if nobody else has: so each event is counted once."""
+
+    seq: int = 0
+    rolled: int = 0  # hours that began before this moment are made from their minutes
+    newest: int = 0  # the newest minute that something was counted in
+    entries: list[RollupEntry] = []
+    deadlocks: int = 0
+    webhook_failures: int = 0
+
+
+class StoredRollups(Struct, frozen=True):
+    totals: MetricTotals
+    version: int  # 0: nothing was kept yet
+
+
+_totals_in = msgspec.json.Decoder(MetricTotals).decode
+_entries_in = msgspec.json.Decoder(list[RollupEntry]).decode
+_out = msgspec.json.Encoder().encode
+
+
+async def load_totals(stores: Stores) -> StoredRollups:
+    [found] = await stores.documents.fetch(KIND, [ID])
+    return StoredRollups(MetricTotals(), 0) if found is None else StoredRollups(_totals_in(found.body), found.version)
+
+
+async def load(stores: Stores, kind: str, moments: Sequence[int], most: int) -> dict[int, Rollup]:
+    """The minutes, or hours, that there are."""
+    found: list[Document | None] = []
+    for first in range(0, len(moments), _MOST_AT_ONCE):
+        found += await stores.documents.fetch(kind, [str(moment) for moment in moments[first : first + _MOST_AT_ONCE]])
+    pairs = zip(moments, found, strict=True)
+    return {moment: Rollup(most, _entries_in(one.body)) for moment, one in pairs if one is not None}
+
+
+def put_totals(totals: MetricTotals, seen: int) -> DocumentWrite:
+    return DocumentWrite(kind=KIND, id=ID, body=Raw(_out(totals)), seen=seen, is_quiet=True)
+
+
+def put(kind: str, rollups: Iterable[tuple[int, Rollup]], kept_ms: int) -> list[DocumentWrite]:
+    """Over whatever is there: the guard of the totals holds for these too."""
+    return [
+        DocumentWrite(
+            kind=kind,
+            id=str(moment),
+            body=Raw(_out(rollup.entries())),
+            seen=None,
+            expires_at=moment + kept_ms,
+            is_quiet=True,
+        )
+        for moment, rollup in rollups
+    ]
+
+
+READER = "figures"  # the name of its cursor, which keeps what is not counted yet from being trimmed
+PAGE = 500  # events counted at once: whoever shares the event loop waits no longer for it than some milliseconds
+PAGES = 10  # counted before a rest
+FAR_BEHIND = 20  # times without an end: from here on they are counted without rest, however busy the worker is
+MOST_GROUPS_EVER = 100
+_LATE_MS = 2 * MINUTE_MS  # an hour is made from its minutes when the last events of it have surely come
+_TELL_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsOptions:
+    minutes_kept_s: float = 86_400.0
+    hours_kept_s: float = 7_776_000.0
+    groups: int = 50  # of a minute or an hour; all others are counted together
+
+    @property
+    def minutes_kept_ms(self) -> int:
+        return round(self.minutes_kept_s * 1000)
+
+    @property
+    def hours_kept_ms(self) -> int:
+        return round(self.hours_kept_s * 1000)
+
+
+class MetricsCollector:
+    """Remembers between two rounds what it has written. That is a guess, which the guard of the next write tests."""
+
+    def __init__(self, stores: Stores, options: MetricsOptions, *, page: int = PAGE, pages: int = PAGES) -> None:
+        self._stores = stores
+        self._options = options
+        self._page = page
+        self._pages = pages
+        self._counting = EventCounter()
+        self._kept: StoredRollups | None = None
+        self._minutes: dict[int, Rollup] = {}  # the newest, as they were written
+        self._times_full = 0
+        self._told = (0, 0)  # the seq at which the cursor was last moved, and when
+        self._untold = 0  # events since then
+
+    async def keep(self) -> int:
+        """Count the next events. Answers how many, or 0 when there is time for a rest."""
+        try:
+            return await self._round()
+        except StaleWrite:  # another process counts too; the next round goes on from where that one is
+            self._forget()
+            return 0
+        except BaseException:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        self._kept, self._minutes = None, {}
+        self._counting.forget()
+
+    async def _round(self) -> int:
+        """As many pages as there are, up to a number of them, and one write."""
+        kept = self._kept or await self._find_place()
+        counted = CounterDelta({})
+        done, seq = await self._read(kept.totals.seq, counted)
+        if not done and not self._is_hour_over(kept.totals):
+            self._kept = kept
+        else:
+            await self._write(kept, seq, counted)
+            self._untold += done
+        await self._tell(seq)
+        is_full = done >= self._page * self._pages
+        self._times_full = self._times_full + 1 if is_full else 0
+        return done if self._times_full >= FAR_BEHIND else 0
+
+    async def _read(self, seq: int, counted: CounterDelta) -> tuple[int, int]:
+        """Count what is behind this place in the log: how many events there were, and the place of the last."""
+        done = 0
+        for _ in range(self._pages):
+            events = await self._stores.events.read(seq, self._page)
+            unknown = self._counting.unknown(events)
+            self._counting.learn(unknown, await self._stores.tasks.get(unknown) if unknown else [])
+            self._counting.count(events, counted)
+            done += len(events)
+            if events:
+                seq = events[-1].seq
+            if len(events) < self._page:
+                break
+            await asyncio.sleep(0)
+        return done, seq
+
+    async def _find_place(self) -> StoredRollups:
+        """Where to go on. A log that was lost, and with it what was counted last, goes on from its own end."""
+        kept = await load_totals(self._stores)
+        end = await self._stores.events.last_seq()
+        totals = kept.totals if kept.totals.seq <= end else structs.replace(kept.totals, seq=end)
+        return StoredRollups(totals, kept.version)
+
+    def _is_hour_over(self, totals: MetricTotals) -> bool:
+        """One in which something was counted."""
+        return 0 < totals.rolled <= totals.newest and totals.rolled < hour_of(self._stores.clock.now() - _LATE_MS)
+
+    async def _write(self, kept: StoredRollups, seq: int, counted: CounterDelta) -> None:
+        now = self._stores.clock.now()
+        minutes, hours = await self._added(counted, kept.totals, now)
+        rolled = await self._rolled(kept.totals, minutes, hours, now)
+        totals = _total(kept.totals, seq, counted, rolled)
+        writes = [
+            put_totals(totals, kept.version),
+            *put(MINUTES, minutes.items(), self._options.minutes_kept_ms),
+            *put(HOURS, hours.items(), self._options.hours_kept_ms),
+        ]
+        await self._stores.documents.write(writes)
+        # The number of a first version is the store's choice; it is read when it is needed.
+        self._kept = StoredRollups(totals, kept.version + 1) if kept.version else None
+        self._minutes = {moment: self._minutes[moment] for moment in sorted(self._minutes)[-2:]}
+
+    async def _added(
+        self, counted: CounterDelta, totals: MetricTotals, now: int
+    ) -> tuple[dict[int, Rollup], dict[int, Rollup]]:
+        """The minutes with what was counted, and the hours that had been made from theirs already."""
+        groups, options = self._options.groups, self._options
+        fresh = {m: new for m, new in counted.minutes.items() if m + options.minutes_kept_ms > now}
+        missing = [moment for moment in fresh if moment not in self._minutes]
+        if missing:
+            self._minutes |= await load(self._stores, MINUTES, missing, groups)
+        for moment, new in fresh.items():
+            self._minutes.setdefault(moment, Rollup(groups)).add(new)
+        late = {m: new for m, new in counted.minutes.items() if hour_of(m) < totals.rolled or m not in fresh}
+        wanted = sorted({hour for m in late if (hour := hour_of(m)) + options.hours_kept_ms > now})
+        hours = await load(self._stores, HOURS, wanted, groups) if wanted else {}
+        for moment, new in late.items():
+            if hour_of(moment) in wanted:
+                hours.setdefault(hour_of(moment), Rollup(groups)).add(new)
+        return {moment: self._minutes[moment] for moment in fresh}, hours
+
+    async def _rolled(
+        self, totals: MetricTotals, minutes: dict[int, Rollup], hours: dict[int, Rollup], now: int
+    ) -> int:
+        """Make the hours that are over, from their minutes and from what came too late for those. Answers up to when
+        that is done."""
+        end = hour_of(now - _LATE_MS)
+        first = totals.rolled or min((hour_of(moment) for moment in minutes), default=end)
+        if end <= first:
+            return first
+        oldest = max(first, hour_of(now - self._options.minutes_kept_ms))
+        last = max(totals.newest, *minutes, 0)
+        moments = list(range(oldest, min(end, last + MINUTE_MS), MINUTE_MS))
+        known = await load(self._stores, MINUTES, moments, self._options.groups) | minutes
+        begun = sorted({hour_of(moment) for moment in moments if moment in known} - hours.keys())
+        hours |= await load(self._stores, HOURS, begun, self._options.groups)
+        for moment in moments:
+            if moment in known:
+                hours.setdefault(hour_of(moment), Rollup(self._options.groups)).add(known[moment])
+        return end
+
+    async def _tell(self, seq: int) -> None:
+        """Move the cursor now and then: it is another write, and few look at it. It is never so far behind that
+        anybody would be warned."""
+        told, at = self._told
+        now = self._stores.clock.now()
+        if seq > told and (self._untold >= PAGE * PAGES or not 0 <= now - at < _TELL_MS):
+            await self._stores.events.advance(READER, seq)
+            self._told, self._untold = (seq, now), 0
+
+
+async def stand_aside(stores: Stores) -> int:
+    """Where nothing is counted any more, nobody must wait for it to be."""
+    if await stores.events.cursor(READER):
+        await stores.events.advance(READER, await stores.events.last_seq())
+    return 0
+
+
+def _total(before: MetricTotals, seq: int, counted: CounterDelta, rolled: int) -> MetricTotals:
+    ever = Rollup(MOST_GROUPS_EVER, before.entries)
+    for new in counted.minutes.values():
+        ever.add(new)
+    return MetricTotals(
+        seq=seq,
+        rolled=rolled,
+        newest=max(before.newest, *counted.minutes, 0),
+        entries=ever.entries(),
+        deadlocks=before.deadlocks + counted.deadlocks,
+        webhook_failures=before.webhook_failures + counted.webhook_failures,
+    )

@@ -1,0 +1,91 @@
+"""Which fields of a payload hold a moment, by the type of its event.
+
+In the log, and in Python, they are integer milliseconds as everywhere inside ADE. Whoever shows or sends an event says
+how they are written, and a test compares this table with what the reference says of each field.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+# Events: what happened, committed together with the change it describes, in one ordered log.
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the log. `seq` is given by the store and orders everything; 0 means not yet stored."""
+
+    type: str
+    at: int
+    task_id: str | None = None
+    actor: str | None = None
+    payload: dict[str, object] = {}
+    seq: int = 0
+
+
+_OF_ACCESS = ("session.", "token.", "login_link.", "access.")
+
+
+def is_of_access(event: Event) -> bool:
+    """Whether it tells how somebody gets in, and from where: that is for people who operate, not for all who read."""
+    return event.type.startswith(_OF_ACCESS)
+
+
+APPROVAL_REQUESTED, APPROVAL_APPROVED, APPROVAL_REJECTED = (
+    "approval.requested",
+    "approval.approved",
+    "approval.rejected",
+)
+APPROVAL_COMMENTED, APPROVAL_DISMISSED = "approval.commented", "approval.dismissed"
+APPROVAL_ESCALATED, APPROVAL_BLOCKED, APPROVAL_UNBLOCKED = (
+    "approval.escalated",
+    "approval.blocked",
+    "approval.unblocked",
+)
+RECLAIMED = "task.reclaimed"  # beside task.claimed when the task was taken over from a silent worker
+ALERT = "alert"
+QUEUE_PAUSED, QUEUE_RESUMED, QUEUE_LIMITED = "queue.paused", "queue.resumed", "queue.limited"
+SCHEDULE_CHANGED, SCHEDULE_REMOVED = "schedule.changed", "schedule.removed"
+SCHEDULE_PAUSED, SCHEDULE_RESUMED = "schedule.paused", "schedule.resumed"
+
+FINAL_EVENTS = frozenset({"task.succeeded", "task.failed", "task.cancelled", "task.rejected", "approval.expired"})
+
+
+_SPAN = (("starts_at",), ("ends_at",))
+_VOTE = (("vote", "at"),)
+
+MOMENTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "approval.approved": _VOTE,
+    "approval.changes_requested": _VOTE,
+    "approval.rejected": _VOTE,
+    "approval.requested": (("gate", "opened_at"), ("gate", "decided_at")),
+    "delegation.created": _SPAN,
+    "delegation.revoked": _SPAN,
+    "delegation.ring_found": _SPAN,
+    "login_link.created": (("expires_at",),),
+    "task.created": (("run_after",),),
+    "token.created": (("expires_at",),),
+    "webhook.secret_rotated": (("ends_at",),),
+}
+
+
+def with_moments(event_type: str, payload: dict[str, object], convert: Callable[[object], object]) -> dict[str, object]:
+    """The payload with its moments converted, or itself where it has none: most have none, and that costs a look."""
+    places = MOMENTS.get(event_type)
+    if places is None:
+        return payload
+    changed = payload
+    for place in places:
+        changed = _converted(changed, place, convert)
+    return changed
+
+
+def _converted(
+    values: dict[str, object], place: tuple[str, ...], convert: Callable[[object], object]
+) -> dict[str, object]:
+    name, *inside = place
+    value = values.get(name)
+    if value is None:
+        return values
+    if not inside:
+        return {**values, name: convert(value)}
+    return {**values, name: _converted(value, tuple(inside), convert)} if isinstance(value, dict) else values

@@ -1,1 +1,0 @@
-"""How messages of webhooks leave the house."""

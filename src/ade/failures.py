@@ -1,0 +1,104 @@
+"""What each kind of failure leads to. The whole policy is this one table."""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from typing import Literal
+
+from msgspec import Struct, structs
+
+ReportedKind = Literal[
+    "raised",
+    "retry_asked",
+    "rate_limited",
+    "timed_out",
+    "unrecoverable",
+    "bad_arguments",
+    "bad_result",
+    "out_of_memory",
+]  # what whoever carries out a run may say of its failure
+
+
+class FailureKind(StrEnum):
+    RAISED = auto()  # the handler raised, or an agent exited non-zero
+    RETRY_ASKED = auto()  # the handler raised Retry
+    WORKER_DIED = auto()  # the lease ran out
+    UNRECOVERABLE = auto()  # the handler raised Unrecoverable
+    BAD_ARGUMENTS = auto()  # the stored arguments do not fit the handler
+    BAD_RESULT = auto()  # the handler returned what it does not declare, or more than the hard limit
+    UNKNOWN_NAME = auto()  # no handler of that name
+    TIMED_OUT = auto()
+    RATE_LIMITED = auto()
+    OUT_OF_MEMORY = auto()
+    DEPENDENCY_FAILED = auto()
+    DEADLINE_PASSED = auto()
+    DENIED = auto()  # a guard rule forbids it
+
+
+class FailurePolicy(Struct, frozen=True, kw_only=True):
+    retry: bool
+    counts: bool = True  # uses up an attempt
+    grows_timeout: bool = False
+    alert: bool = False
+
+
+FAILURES: Mapping[FailureKind, FailurePolicy] = {
+    FailureKind.RAISED: FailurePolicy(retry=True),
+    FailureKind.RETRY_ASKED: FailurePolicy(retry=True),
+    FailureKind.WORKER_DIED: FailurePolicy(retry=True),
+    FailureKind.UNRECOVERABLE: FailurePolicy(retry=False),
+    FailureKind.BAD_ARGUMENTS: FailurePolicy(retry=False),
+    FailureKind.BAD_RESULT: FailurePolicy(retry=False),
+    FailureKind.UNKNOWN_NAME: FailurePolicy(retry=False),
+    FailureKind.TIMED_OUT: FailurePolicy(retry=True, grows_timeout=True),
+    FailureKind.RATE_LIMITED: FailurePolicy(retry=True, counts=False),
+    FailureKind.OUT_OF_MEMORY: FailurePolicy(retry=False, alert=True),
+    FailureKind.DEPENDENCY_FAILED: FailurePolicy(retry=False),
+    FailureKind.DEADLINE_PASSED: FailurePolicy(retry=False),
+    FailureKind.DENIED: FailurePolicy(retry=False),
+}
+
+MAX_THROTTLES = 20  # after so many uncounted retries a rate limit counts like any failure
+
+
+class TaskError(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as stored with the task."""
+
+    kind: FailureKind
+    type: str  # the exception's class name
+    message: str
+    retryable: bool = True  # false as well where its kind is never tried again, whatever was said
+    details: dict[str, object] | None = None  # traceback, exit code, ...
+
+    def __post_init__(self) -> None:
+        if self.retryable and not FAILURES[self.kind].retry:
+            structs.force_setattr(self, "retryable", False)
+
+
+# How long to wait after a failure. Chance comes in as an argument, so tests are exact.
+
+
+class Backoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Delays of 1 s, 2 s, 4 s ... up to the cap, spread by the jitter. All times in milliseconds."""
+
+    base_ms: int = 1_000
+    multiplier: float = 2.0
+    cap_ms: int = 300_000
+    jitter: float = 0.1
+
+    def delay_ms(self, failures: int, dice: float) -> int:
+        """Wait after `failures` failed attempts (1 = the first). `dice` in [0, 1); 0.5 means no jitter."""
+        try:
+            # float: an integer multiplier would be raised exactly, and for huge counts without end
+            plain = min(self.base_ms * float(self.multiplier) ** max(failures - 1, 0), float(self.cap_ms))
+        except OverflowError:
+            plain = float(self.cap_ms if self.base_ms else 0)
+        return round(plain * (1 + self.jitter * (2 * dice - 1)))
+
+
+TIMEOUT_GROWTH = 1.5
+TIMEOUT_LIMIT = 4.0
+
+
+def grown_timeout_ms(timeout_ms: int, timeouts: int) -> int:
+    """The time limit of the next run after `timeouts` runs that were too slow: 1.5x each, at most 4x."""
+    return round(timeout_ms * min(TIMEOUT_GROWTH ** min(timeouts, 10), TIMEOUT_LIMIT))

@@ -1,1 +1,0 @@
-"""What keeps agents in order: locks on what they share."""

@@ -1,1 +1,0 @@
-"""The HTTP interface: an ASGI app made from the table of routes, and the server that runs it."""

@@ -1,1 +1,0 @@
-"""Figures over time, kept by a duty that follows the event log."""

@@ -1,0 +1,1 @@
+"""Resource locks: records, rules, and clients."""

@@ -1,0 +1,254 @@
+"""Locks of programs that are elsewhere: they renew what they have themselves, and lose it by going silent.
+
+Over HTTP a request belongs to an account: its id and its owner begin with that, and nobody else's can. So an id that
+was seen somewhere, as in the event log, is of no use to others: to them it is one that does not exist.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
+
+from ade.errors import DeadlockVictim, InvalidLock, LockLost
+from ade.locks.model import DEFAULT_NAMESPACE, LockItem, LockRequest, LockState
+from ade.locks.modes import MAX_LOCK_SPECS, LockSpec, check_lock_name, is_lock_name, lock_specs_of
+from ade.locks.requests import check_namespace, ttl_ms_of, validate_request
+from ade.locks.views import (
+    ForceReleased,
+    LockGraph,
+    LocksReleased,
+    LocksRenewed,
+    LockView,
+    RequestView,
+    lock_graph,
+    view_locks,
+    view_request,
+)
+from ade.server import request_types
+from ade.server.operations import RequestContext, Services, cut
+from ade.server.pagination import Page
+from ade.server.request_types import Form, LockName, PageSize, described
+from ade.server.wire_format import mark_private
+from ade.tasks.model import DEFAULT_PRIORITY
+
+# What is said about locks. The id of a request is known to who asked for it, and goes in bodies alone.
+
+
+LONGEST_WAIT_S = 30
+Namespace = Annotated[request_types.Namespace, Meta(min_length=1, max_length=100)]
+RequestId = Annotated[str, Meta(min_length=1, max_length=512)]
+Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)]  # seconds
+
+
+class ListLocks(Form):
+    """Resources that somebody holds or waits for; all that is said must hold."""
+
+    namespace: Namespace | None = None
+    owner: LockName | None = None
+    resource: LockName | None = None  # needs its namespace, or the usual one is meant
+    kind: LockName | None = None  # the part of a resource's name before the colon
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class GetLockGraph(Form):
+    namespace: Namespace = DEFAULT_NAMESPACE
+
+
+class AcquireLocks(Form):
+    """All or none of them. A bare name is to be written.
+
+    What is not granted within `wait` seconds is refused, or with `stay` answered as it stands in line: the place is
+    kept by renewing it. Whoever goes away while it waits has left the line.
+    """
+
+    locks: Annotated[list[LockName | LockSpec], Meta(min_length=1, max_length=MAX_LOCK_SPECS)]
+    id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,100}$")] | None = None  # random; asking again changes nothing
+    owner: Annotated[LockName, Meta(min_length=1)] | None = None  # one program of several that share an account
+    # Of requests of one program that belong together, so that rings are found.
+    scope: Annotated[LockName, Meta(min_length=1)] | None = None
+    namespace: Namespace = DEFAULT_NAMESPACE
+    priority: Annotated[int, Meta(ge=0, le=9)] = DEFAULT_PRIORITY
+    ttl: Annotated[float, described(minimum=1, maximum=3_600)] | None = None  # seconds; otherwise as the settings say
+    purpose: Annotated[str, described(minLength=1, maxLength=500)] | None = None
+    wait: Wait | None = None
+    stay: bool = False
+
+
+class RenewLocks(Form):
+    """Locks, and places in line. If all of these wait in line, the answer comes once one does not any more."""
+
+    ids: Annotated[list[RequestId], Meta(min_length=1, max_length=100)]
+    namespace: Namespace = DEFAULT_NAMESPACE
+    wait: Wait | None = None
+
+
+class ReleaseLocks(Form):
+    ids: Annotated[list[RequestId], Meta(min_length=1, max_length=100)]
+    namespace: Namespace = DEFAULT_NAMESPACE
+
+
+class OneLock(Form):
+    id: RequestId
+    namespace: Namespace = DEFAULT_NAMESPACE
+
+
+class DowngradeLock(OneLock):
+    resource: str | None = None  # needed where several are locked
+
+
+class UpgradeLock(DowngradeLock):
+    wait: Wait | None = None
+
+
+class ForceRelease(OneLock, kw_only=True):
+    reason: Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+mark_private(LockRequest, "wait_until", "rank", "unattended")
+
+
+async def list_locks(office: Services, asked: RequestContext, query: ListLocks) -> Page[LockView]:
+    namespace = query.namespace or (DEFAULT_NAMESPACE if query.resource is not None else None)
+    if namespace is not None:
+        check_namespace(namespace)
+    for what, name in (("owner", query.owner), ("resource", query.resource), ("kind", query.kind)):
+        if name is not None:
+            check_lock_name(what, name)
+    seen = await view_locks(
+        office.stores, namespace=namespace, owner=query.owner, resource=query.resource, kind=query.kind
+    )
+    return cut("locks", query, seen)
+
+
+async def get_lock_graph(office: Services, asked: RequestContext, query: GetLockGraph) -> LockGraph:
+    check_namespace(query.namespace)
+    return await lock_graph(office.stores, query.namespace)
+
+
+async def acquire_locks(office: Services, asked: RequestContext, body: AcquireLocks) -> RequestView:
+    owner, key = _owner(asked, body.owner), body.id or os.urandom(16).hex()
+    request = validate_request(
+        id=_own_prefix(asked) + key,
+        owner=owner,
+        scope=f"{owner}:{body.scope}" if body.scope else os.urandom(16).hex(),
+        wanted=lock_specs_of(body.locks),
+        namespace=body.namespace,
+        priority=body.priority,
+        purpose=body.purpose,
+        ttl_ms=ttl_ms_of(body.ttl),
+    )
+    answer = await office.locks().lender.lend(request, wait_ms=_wait_ms(asked, body.wait), stays=body.stay)
+    if _wishes(answer.items) != _wishes(request.items):
+        raise InvalidLock(f"the id {key!r} was used for other resources before; use a new one")
+    return await view_request(office.stores, answer)
+
+
+def _wishes(items: Sequence[LockItem]) -> list[LockSpec]:
+    return [LockSpec(item.resource, item.mode) for item in items]
+
+
+def _owner(asked: RequestContext, name: str | None) -> str:
+    """Who holds it: the account, or one of its programs. On a local store any name will do."""
+    if asked.caller is None:
+        return name or asked.actor
+    account = asked.caller.user.id
+    if name is None or name == account or name.startswith(f"{account}/"):
+        return name or account
+    return f"{account}/{name}"
+
+
+def _own_prefix(asked: RequestContext) -> str:
+    """What ids of the caller's requests begin with. Accounts have no colon."""
+    return "" if asked.caller is None else f"{asked.caller.user.id}:"
+
+
+def _wait_ms(asked: RequestContext, wait: float | None) -> int:
+    return round(min(asked.wait_s if wait is None else wait, LONGEST_WAIT_S) * 1000)
+
+
+async def renew_locks(office: Services, asked: RequestContext, body: RenewLocks) -> LocksRenewed:
+    """Raises LockLost, or DeadlockVictim, when nothing is left of all these."""
+    check_namespace(body.namespace)
+    own = _own(asked, body.ids)
+    lender, wait_ms = office.locks().lender, _wait_ms(asked, body.wait)
+    standing = await lender.renew_in_line(body.namespace, own, wait_ms=wait_ms) if own else []
+    known = {one.id: one for one in standing if one is not None}
+    gave_way = [one.id for one in known.values() if one.state is LockState.VICTIM]
+    renewed = [await view_request(office.stores, one) for one in known.values() if one.id not in gave_way]
+    if not renewed and gave_way:
+        raise DeadlockVictim(f"the wait under {gave_way[0]!r} was part of a ring")
+    if not renewed:
+        raise _lost(body.ids[0])
+    kept = {one.id for one in renewed}
+    return LocksRenewed(
+        renewed=renewed, lost=[each for each in dict.fromkeys(body.ids) if each not in kept], gave_way=gave_way
+    )
+
+
+async def release_locks(office: Services, asked: RequestContext, body: ReleaseLocks) -> LocksReleased:
+    check_namespace(body.namespace)
+    own = _own(asked, body.ids)
+    gone = await office.stores.locks.release(body.namespace, own) if own else []
+    released = [one.id for one in gone if one is not None]
+    return LocksReleased(released=released, lost=[each for each in dict.fromkeys(body.ids) if each not in released])
+
+
+def _own(asked: RequestContext, ids: Sequence[str]) -> list[str]:
+    """Those that may be the caller's, each once; the others are not looked for."""
+    prefix = _own_prefix(asked)
+    return [each for each in dict.fromkeys(ids) if each.startswith(prefix) and is_lock_name(each)]
+
+
+async def get_lock_position(office: Services, asked: RequestContext, body: OneLock) -> RequestView:
+    return await view_request(office.stores, await _held(office, asked, body))
+
+
+async def upgrade_lock(office: Services, asked: RequestContext, body: UpgradeLock) -> RequestView:
+    grant = await _held(office, asked, body)
+    wait_ms = _wait_ms(asked, body.wait)
+    widened = await office.locks().lender.upgrade(grant, _named(grant, body.resource), wait_ms=wait_ms)
+    return await view_request(office.stores, widened)
+
+
+async def downgrade_lock(office: Services, asked: RequestContext, body: DowngradeLock) -> RequestView:
+    grant = await _held(office, asked, body)
+    shared = await office.stores.locks.downgrade(grant.namespace, grant.id, _named(grant, body.resource))
+    return await view_request(office.stores, shared)
+
+
+async def _held(office: Services, asked: RequestContext, body: OneLock) -> LockRequest:
+    """Raises LockLost, in the same words for what is somebody else's."""
+    check_namespace(body.namespace)
+    found = await office.stores.locks.look(body.namespace, own) if (own := _own(asked, [body.id])) else [None]
+    steady = office.stores.clock.steady()
+    if found[0] is None or found[0].lease_until <= steady:
+        raise _lost(body.id)
+    return found[0]
+
+
+def _lost(request_id: str) -> LockLost:
+    return LockLost(
+        f"you have no lock and no place in line under {request_id[:120]!r}: it ran out, was taken away, or never was"
+    )
+
+
+def _named(grant: LockRequest, resource: str | None) -> str:
+    if resource is None and len(grant.resources) == 1:
+        return grant.resources[0]
+    if resource not in grant.resources:
+        raise InvalidLock(f"name one of the resources that are locked: {', '.join(grant.resources)}"[:1_000])
+    return resource
+
+
+async def force_release_lock(office: Services, asked: RequestContext, body: ForceRelease) -> ForceReleased:
+    check_namespace(body.namespace)
+    taken = None
+    if is_lock_name(body.id):
+        taken = await office.stores.locks.take_away(body.namespace, body.id, reason=body.reason, by=asked.actor)
+    if taken is None:
+        raise LockLost(
+            f"no request {body.id[:100]!r} stands in namespace {body.namespace}", advice="`ade locks show` lists them"
+        )
+    return ForceReleased(request_id=taken.id, owner=taken.owner, resources=taken.resources)

@@ -1,0 +1,248 @@
+"""Who waits for whom, rings among them, and who gives way.
+
+Two kinds of edges, as in a database: one waits for those who hold what it wants (hard), and for those before it in line
+who want what conflicts (soft). A ring with a soft edge may be opened by changing the order of that line; otherwise one
+of those who wait in the ring gives way.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from ade.locks.model import LockRequest, conflict, place_in_line
+from ade.locks.modes import LockMode
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """`waiter` cannot go on before `blocker` does. Both are ids of requests; a ring goes through their scopes."""
+
+    waiter: str
+    blocker: str
+    scope: str
+    blocking_scope: str
+    resource: str
+    is_hard: bool
+
+
+Cycle = tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReorder:
+    """Whoever waits only behind another one, goes before it."""
+
+    request_id: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlockVictimChoice:
+    """This wait must fail."""
+
+    request_id: str
+
+
+Resolution = QueueReorder | DeadlockVictimChoice
+
+
+class WaitGraph:
+    """Who waits for whom among the requests of a namespace."""
+
+    def __init__(self, requests: Iterable[LockRequest]) -> None:
+        self._holders: dict[str, list[LockRequest]] = defaultdict(list)
+        self._lines: dict[str, list[LockRequest]] = defaultdict(list)
+        self._waiters: dict[str, list[LockRequest]] = defaultdict(list)  # by scope
+        for request in requests:
+            if request.is_waiting:
+                self._waiters[request.scope].append(request)
+            for resource in request.resources:
+                if request.is_granted:
+                    self._holders[resource].append(request)
+                elif request.is_waiting:
+                    self._lines[resource].append(request)
+        self._places: dict[tuple[str, str], int] = {}
+        for resource, line in self._lines.items():
+            line.sort(key=place_in_line)
+            self._places |= {(resource, one.id): place for place, one in enumerate(line)}
+
+    def scopes(self) -> list[str]:
+        """Those that wait for something."""
+        return sorted(self._waiters)
+
+    def edges(self) -> list[Edge]:
+        """All of them: many, where many wait in one line."""
+        return [
+            edge
+            for resource, line in sorted(self._lines.items())
+            for waiter in line
+            for edge in (*self._hard(waiter, resource), *self._soft(waiter, resource, 0))
+        ]
+
+    def ring_of(self, scope: str) -> Cycle | None:
+        """A shortest ring that this scope is part of. Whoever was met once in a line is not looked at again, so that
+        long lines cost no more than they are long."""
+        reached: dict[str, Cycle] = {scope: ()}
+        frontier, met = [scope], _Visited()
+        while frontier:
+            following = []
+            for here in frontier:
+                for edge in self._leaving(here, met):
+                    if edge.blocking_scope == scope:
+                        return (*reached[here], edge)
+                    if edge.blocking_scope not in reached:
+                        reached[edge.blocking_scope] = (*reached[here], edge)
+                        following.append(edge.blocking_scope)
+            frontier = following
+        return None
+
+    def _leaving(self, scope: str, met: "_Visited") -> Iterator[Edge]:
+        for waiter in self._waiters[scope]:
+            for resource in waiter.resources:
+                kind = (resource, waiter.mode_of(resource) is LockMode.EXCLUSIVE)
+                if kind not in met.holders:
+                    yield from self._hard(waiter, resource)
+                    if waiter.upgrades is None:  # one that widens its share has passed that over
+                        met.holders.add(kind)
+                yield from self._soft(waiter, resource, met.places.get(kind, 0))
+                met.places[kind] = max(met.places.get(kind, 0), self._places[resource, waiter.id])
+
+    def _hard(self, waiter: LockRequest, resource: str) -> Iterator[Edge]:
+        for one in self._holders[resource]:
+            if is_against(waiter, one, resource):
+                yield edge_of(waiter, one, resource, True)
+
+    def _soft(self, waiter: LockRequest, resource: str, first: int) -> Iterator[Edge]:
+        line = self._lines[resource]
+        for place in range(first, self._places[resource, waiter.id]):
+            if is_against(waiter, line[place], resource):
+                yield edge_of(waiter, line[place], resource, False)
+
+
+class _Visited:
+    """What a search has passed: by resource, and whether it was asked for everybody or for writers alone."""
+
+    def __init__(self) -> None:
+        self.holders: set[tuple[str, bool]] = set()
+        self.places: dict[tuple[str, bool], int] = {}  # how far each line was looked at
+
+
+def resolution_of(ring: Cycle, requests: Mapping[str, LockRequest]) -> Resolution:
+    """A change of order if one opens the ring without closing another one, else the one who gives way.
+
+    Whoever holds nothing does not give way: that would set nothing free, and it would come back to its old place, and
+    the ring with it. It is passed by one who holds something, which makes each such ring one less even where others
+    are left.
+    """
+    held: dict[str, int] = defaultdict(int)
+    for request in requests.values():
+        if request.is_granted:
+            held[request.scope] += len(request.items)
+    for edge in ring:
+        for blocker in () if edge.is_hard else _ahead(edge, requests):
+            if _opens(edge.waiter, blocker, ring, requests):
+                return QueueReorder(edge.waiter, blocker)
+    for edge in ring:
+        if held[edge.scope] and not held[edge.blocking_scope]:
+            return QueueReorder(edge.waiter, edge.blocker)
+    waiting = {edge.waiter: requests[edge.waiter] for edge in ring}
+    return DeadlockVictimChoice(
+        max(waiting.values(), key=lambda one: (one.priority, -held[one.scope], one.seq, one.id)).id
+    )
+
+
+def _ahead(edge: Edge, requests: Mapping[str, LockRequest]) -> list[str]:
+    """The blocker, and some of those before it in line that block too, up to the first: one may have to go past many
+    of them, and should not go past more than twice as many as it must."""
+    waiter, blocker = requests[edge.waiter], requests[edge.blocker]
+    before = [
+        one
+        for one in requests.values()
+        if one.is_waiting
+        and place_in_line(one) < place_in_line(blocker)
+        and any(is_against(waiter, one, resource) for resource in waiter.resources)
+    ]
+    before.sort(key=place_in_line, reverse=True)
+    some = [before[2**power - 1] for power in range(len(before).bit_length())]
+    return list(dict.fromkeys([edge.blocker, *(one.id for one in (*some, *before[-1:]))]))
+
+
+def _opens(waiter: str, blocker: str, ring: Cycle, requests: Mapping[str, LockRequest]) -> bool:
+    """Whether no ring is left around those of this ring when the waiter goes before the blocker."""
+    moved = requests[waiter]
+    first = structs.replace(moved, rank=requests[blocker].rank - 0.5)
+    waits = WaitGraph(first if one.id == moved.id else one for one in requests.values())
+    return all(waits.ring_of(each.scope) is None for each in ring)
+
+
+def is_against(waiter: LockRequest, other: LockRequest, resource: str) -> bool:
+    if other.id in (waiter.id, waiter.upgrades):
+        return False
+    wanted, taken = waiter.mode_of(resource), other.mode_of(resource)
+    return wanted is not None and taken is not None and conflict(wanted, taken)
+
+
+def edge_of(waiter: LockRequest, blocker: LockRequest, resource: str, is_hard: bool) -> Edge:
+    return Edge(waiter.id, blocker.id, waiter.scope, blocker.scope, resource, is_hard)
+
+
+# Who waits for whom as it is shown: every way is in it, but no short cuts, so that long lines stay readable.
+
+
+def nearest_edges(requests: Iterable[LockRequest]) -> list[Edge]:
+    """Of each waiter: those before it up to the next writer, who waits for everybody before himself; else the holders.
+
+    So there are as many edges as requests, and not its square.
+    """
+    holders, lines = defaultdict[str, list[LockRequest]](list), defaultdict[str, list[LockRequest]](list)
+    for request in requests:
+        for resource in request.resources:
+            if request.is_granted:
+                holders[resource].append(request)
+            elif request.is_waiting:
+                lines[resource].append(request)
+    return [
+        edge
+        for resource, line in sorted(lines.items())
+        for edge in _edges_of(resource, sorted(line, key=place_in_line), holders[resource])
+    ]
+
+
+def _edges_of(resource: str, line: list[LockRequest], holders: list[LockRequest]) -> Iterator[Edge]:
+    writer: LockRequest | None = None  # the last one that was passed
+    readers: list[LockRequest] = []  # those after it
+    for waiter in line:
+        is_writer = waiter.mode_of(resource) is LockMode.EXCLUSIVE
+        if writer is None:
+            yield from (edge_of(waiter, one, resource, True) for one in holders if is_against(waiter, one, resource))
+        else:
+            yield edge_of(waiter, writer, resource, False)
+        if is_writer:
+            yield from (edge_of(waiter, one, resource, False) for one in readers)
+            writer, readers = waiter, []
+        else:
+            readers.append(waiter)
+
+
+def scopes_in_cycles(edges: Iterable[Edge]) -> list[str]:
+    """Those that may be part of a ring: they wait, and somebody waits for them, also when all others are left out."""
+    waits_for, waited_for = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for edge in edges:
+        waits_for[edge.scope].add(edge.blocking_scope)
+        waited_for[edge.blocking_scope].add(edge.scope)
+    scopes = set(waits_for) | set(waited_for)
+    out = [scope for scope in scopes if not waits_for[scope] or not waited_for[scope]]
+    while out:
+        scope = out.pop()
+        if scope not in scopes:
+            continue
+        scopes.discard(scope)
+        for other in waits_for[scope]:
+            waited_for[other].discard(scope)
+        for other in waited_for[scope]:
+            waits_for[other].discard(scope)
+        near = waits_for[scope] | waited_for[scope]
+        out += [other for other in near & scopes if not waits_for[other] or not waited_for[other]]
+    return sorted(scopes)

@@ -1,0 +1,1 @@
+"""Holders of locks, each for one kind of owner."""

@@ -1,1 +1,0 @@
-"""One function for every route, that knows nothing of HTTP: what the API, the client and the command line share."""

@@ -1,1 +1,0 @@
-"""Use cases on tasks: enqueue, get, cancel, replay, schedules. Load, let core decide, commit."""

@@ -1,0 +1,1 @@
+"""The HTTP server: requests, routing, authentication, and responses."""

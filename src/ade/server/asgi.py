@@ -1,0 +1,128 @@
+"""The ASGI app: whatever comes in is answered, and whatever goes wrong is answered as a problem (RFC 9457)."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache
+from itertools import count
+
+from ade.errors import AdeError
+from ade.logs import Log
+from ade.server.endpoints import Endpoint, MethodNotAllowed, Router
+from ade.server.pipeline import Pipeline
+from ade.server.problems import MEDIA_TYPE, HttpFault, Problem, RequestRefused, problem_of_error, problem_of_fault
+from ade.server.request import AccessLog, ClientGone, HttpRequest, HttpResponse, Receive, Scope, Send, ServerServices
+from ade.server.routing import Route
+
+log = Log("ade.http")
+_SERVER_FAULT = 500
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+_POLICY = b"default-src 'none'; frame-ancestors 'none'"
+
+
+class HttpApp:
+    """Made from the table of routes. Raises at the start for a route that has no fitting operation."""
+
+    def __init__(self, service: ServerServices, routes: Iterable[Route]) -> None:
+        self._prefix, self._numbers = os.urandom(6).hex(), count(1)  # ids of requests, told apart over all servers
+        self._pipeline = Pipeline(service, Router((route, Endpoint(route)) for route in routes))
+        self._access_log = None if service.access_log == "off" else AccessLog(service.access_log)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # the server closes what is no HTTP: there are no web sockets here
+        request = HttpRequest(scope, receive, f"{self._prefix}-{next(self._numbers):x}")
+        if self._access_log is None:
+            await self._serve(request, send)
+        else:
+            await self._access_log.around(request, send, self._serve)
+
+    async def _serve(self, request: HttpRequest, send: Send) -> None:
+        try:
+            response = await self._answer(request)
+        except ClientGone:
+            return
+        try:
+            await _send(request, response, send)
+        finally:
+            await _close(response.stream)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        try:
+            return await self._pipeline.answer(request)
+        except (RequestRefused, MethodNotAllowed) as refused:
+            return _problem_response(refused.problem, request)
+        except AdeError as error:
+            problem = problem_of_error(error)
+            if problem.status >= _SERVER_FAULT:
+                log.error("http.failed", request=request.id, code=error.code, error=str(error))
+            return _problem_response(problem, request)
+        except (ClientGone, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("http.fault", request=request.id, method=request.method)
+            return _problem_response(problem_of_fault(HttpFault.INTERNAL), request)
+
+
+def _problem_response(problem: Problem, request: HttpRequest) -> HttpResponse:
+    return HttpResponse(
+        problem.status, problem.with_instance(f"urn:ade:request:{request.id}").body(), MEDIA_TYPE, problem.headers
+    )
+
+
+@lru_cache
+def _wired(name: str) -> bytes:
+    """The name of a header; there are few."""
+    return name.lower().encode()
+
+
+async def _send(request: HttpRequest, response: HttpResponse, send: Send) -> None:
+    own = {_wired(name): value.encode("latin-1", "replace") for name, value in response.headers.items()}
+    headers = [*_ALWAYS, (b"x-request-id", request.id.encode()), *own.items()]
+    if response.media_type is not None:
+        headers.append((b"content-type", response.media_type.encode()))
+    if b"content-security-policy" not in own:
+        headers.append((b"content-security-policy", _POLICY))
+    if b"cache-control" not in own:
+        headers.append((b"cache-control", b"no-cache" if b"etag" in own else b"no-store"))
+    if response.stream is None:
+        if response.status not in (204, 304):
+            headers.append((b"content-length", str(len(response.body)).encode()))
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else response.body})
+        return
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    if request.method != "HEAD":
+        await _send_stream(request, response.stream, send)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_stream(request: HttpRequest, stream: AsyncIterator[bytes], send: Send) -> None:
+    """Until it ends, or nobody listens any more."""
+    sending = asyncio.ensure_future(_pump(stream, send))
+    gone = asyncio.ensure_future(request.gone())
+    try:
+        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+    except AdeError as error:  # too late for another status: the client sees the stream end and comes again
+        log.error("http.stream_failed", request=request.id, code=error.code, error=str(error))
+    finally:
+        gone.cancel()
+        sending.cancel()
+        await asyncio.wait((sending,))
+
+
+async def _pump(stream: AsyncIterator[bytes], send: Send) -> None:
+    async for chunk in stream:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _close(stream: AsyncIterator[bytes] | None) -> None:
+    """Also one that was never begun, as for HEAD."""
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()

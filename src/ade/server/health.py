@@ -1,0 +1,274 @@
+"""What was looked at, and what deserves attention: for `ade doctor` and for the health of a server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade import VERSION
+from ade.errors import AdeError, AuditBroken, StoreError
+from ade.events.audit_copy import CURSOR, AuditLocation, read_chain_head
+from ade.events.feed import events_after
+from ade.stores.ports import EventLog, Stores
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Worker
+from ade.tasks.overview import Overview, overview
+from ade.tasks.reasons import short_span
+from ade.worker.views import WorkersLiveness, WorkerView, view_workers
+
+FAR_BEHIND = 10_000  # events a reader of the log may be behind before that is a warning
+LONG_WAIT_MS = 60_000
+_ALIVE = frozenset({WorkersLiveness.WORKING, WorkersLiveness.DRAINING})
+
+Lag = Callable[[EventLog, int, int], Awaitable[int]]  # `events_after` of ade.events.feed: (log, seq, at_most)
+
+
+class FindingsVerdict(StrEnum):
+    OK = auto()
+    WARNING = auto()  # deserves attention
+    PROBLEM = auto()  # something is wrong
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. `advice` is what helps at a command line."""
+
+    check: str
+    verdict: FindingsVerdict
+    sentence: str
+    advice: str | None = None
+
+
+def ok(check: str, sentence: str, advice: str | None = None) -> Finding:
+    return Finding(check=check, verdict=FindingsVerdict.OK, sentence=sentence, advice=advice)
+
+
+def warning(check: str, sentence: str, advice: str | None = None) -> Finding:
+    return Finding(check=check, verdict=FindingsVerdict.WARNING, sentence=sentence, advice=advice)
+
+
+def problem(check: str, sentence: str, advice: str | None = None) -> Finding:
+    return Finding(check=check, verdict=FindingsVerdict.PROBLEM, sentence=sentence, advice=advice)
+
+
+async def of_store(stores: Stores, *, thorough: bool = True) -> AsyncIterator[Finding]:
+    health = await stores.upkeep.health(thorough=thorough)
+    facts = ", ".join(f"{name} {value}" for name, value in health.facts.items())
+    damaged = health.facts.get("quick_check", "ok") != "ok"
+    yield (problem if damaged else ok)("store", facts)
+    for sentence in health.warnings:
+        yield (problem if damaged and "damaged" in sentence else warning)("store", sentence)
+
+
+async def of_invariants(stores: Stores) -> AsyncIterator[Finding]:
+    broken = await stores.upkeep.check_invariants()
+    for sentence in broken:
+        yield problem("invariants", sentence)
+    if not broken:
+        yield ok("invariants", "all hold")
+
+
+async def of_workers(stores: Stores) -> AsyncIterator[Finding]:
+    for finding in workers_findings(await overview(stores)):
+        yield finding
+
+
+def workers_findings(seen: Overview) -> list[Finding]:
+    found = []
+    alive = [worker for worker in seen.workers if worker.liveness in _ALIVE]
+    for worker in seen.workers:
+        if worker.liveness is WorkersLiveness.STUCK:
+            sentence = f"{worker.worker.id} renews its leases but has not gone round for {short_span(worker.stuck_ms)}"
+            found.append(problem("workers", f"{sentence}; something blocks its event loop"))
+        elif worker.liveness is WorkersLiveness.SILENT:
+            sentence = f"{worker.worker.id} has been silent for {short_span(worker.silent_ms)}"
+            found.append(warning("workers", f"{sentence}; others take over what it held"))
+    waiting = seen.total(Status.PENDING)
+    if not alive and waiting:
+        sentence = f"none is running, and {waiting} tasks are pending"
+        return [*found, warning("workers", sentence, "start one with `ade worker`")]
+    return [*found, ok("workers", f"{len(alive)} running")]
+
+
+async def of_queues(stores: Stores) -> AsyncIterator[Finding]:
+    for finding in queues_findings(await overview(stores)):
+        yield finding
+
+
+def queues_findings(seen: Overview) -> list[Finding]:
+    found = []
+    for queue in seen.queues:
+        waits = queue.oldest_ready_ms or 0
+        if queue.paused and queue.unfinished:
+            found.append(warning("queues", f"{queue.name} is paused with {queue.unfinished} unfinished tasks"))
+        elif waits > LONG_WAIT_MS:
+            sentence = f"the oldest ready task of {queue.name} has been waiting for {short_span(waits)}"
+            found.append(warning("queues", sentence))
+    if seen.dead_letters:
+        found.append(warning("queues", f"dead letters: {seen.dead_letters}", "`ade dlq list` groups them"))
+    return [*found, ok("queues", f"{len(seen.queues)} known")]
+
+
+async def of_readers(stores: Stores, lag: Lag) -> AsyncIterator[Finding]:
+    behind = {
+        name: await lag(stores.events, seq, FAR_BEHIND + 1) for name, seq in (await stores.events.cursors()).items()
+    }
+    for name, count in behind.items():
+        if count > FAR_BEHIND:
+            sentence = f"the reader {name!r} is more than {FAR_BEHIND} events behind; nothing is trimmed past it"
+            yield warning("event log", sentence)
+    told = ", ".join(f"{name} is {counted(count)} behind" for name, count in behind.items()) or "no readers"
+    yield ok("event log", f"it goes up to seq {await stores.events.last_seq()}, {told}")
+
+
+def counted(count: int) -> str:
+    return str(count) if count <= FAR_BEHIND else f"more than {FAR_BEHIND}"
+
+
+# Whether a server can do its work, for probes; and how everything is, for people who operate it.
+
+
+_LATE_MS = 60_000  # a duty that nobody has taken for so long after it was due is not done
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    """`/readyz`: ready when every check is well. The sentences name no place and no secret: anybody may ask."""
+
+    is_ready: bool
+    checks: dict[str, str]  # `ok`, or what is wrong
+
+
+class LoopView(Struct, frozen=True, kw_only=True):
+    """The consume loop of a worker."""
+
+    worker: str
+    liveness: WorkersLiveness
+    running: int
+    went_round_ms: int  # ago
+
+
+class HealthReport(Struct, frozen=True, kw_only=True):
+    """`GET /api/v1/health`: `verdict` is the worst of all findings."""
+
+    at: int
+    version: str
+    verdict: FindingsVerdict
+    store: dict[str, object]  # versions, sizes, settings in force
+    loops: list[LoopView]
+    overdue_ms: dict[str, int]  # for how long each duty has been overdue; 0: it is being done
+    findings: list[Finding]
+
+
+async def readiness(
+    stores: Stores | None, *, timeout_s: float, is_own: Callable[[Worker], bool] = lambda worker: False
+) -> Readiness:
+    """A cheap read with a time limit. `stores` is None before the store is open, which includes its migrations;
+    `is_own` tells the workers in this process, whose loops must go round."""
+    if stores is None:
+        return Readiness(is_ready=False, checks={"store": "not open yet", "migrations": "not done yet"})
+    checks = {"store": "ok", "migrations": "ok", "loops": "ok"}
+    try:
+        async with asyncio.timeout(timeout_s):
+            views = await view_workers(stores)
+    except TimeoutError:
+        checks |= {"store": f"did not answer within {timeout_s:g} s", "migrations": "not known", "loops": "not known"}
+    except AdeError as error:
+        checks |= {"store": f"cannot be used ({error.code})", "migrations": "not known", "loops": "not known"}
+    else:
+        still = [view.worker.id for view in views if view.liveness is WorkersLiveness.STUCK and is_own(view.worker)]
+        if still:
+            checks["loops"] = f"{len(still)} of this process stand still"
+    return Readiness(is_ready=all(said == "ok" for said in checks.values()), checks=checks)
+
+
+async def health(stores: Stores, lag: Lag, *, timeout_s: float) -> HealthReport:
+    """What `ade doctor` looks at, but for what takes longer the more there is: invariants and the audit copy.
+
+    Raises StoreUnavailable and the like; what takes longer than `timeout_s` is told as a problem.
+    """
+    findings: list[Finding] = []
+    facts: dict[str, object] = {}
+    loops: list[LoopView] = []
+    duties: dict[str, int] = {}
+    try:
+        async with asyncio.timeout(timeout_s):
+            about = await stores.upkeep.health(thorough=False)
+            facts = about.facts
+            findings += [warning("store", sentence) for sentence in about.warnings] or [ok("store", "open")]
+            seen = await overview(stores)
+            loops = [_loop(view) for view in seen.workers]
+            findings += [*workers_findings(seen), *queues_findings(seen)]
+            findings += [finding async for finding in of_readers(stores, lag)]
+            duties = await _overdue(stores)
+            findings += [finding async for finding in _of_duties(duties)]
+    except TimeoutError:
+        findings.append(problem("store", f"it did not answer everything within {timeout_s:g} s"))
+    worst = max((finding.verdict for finding in findings), key=list(FindingsVerdict).index)
+    return HealthReport(
+        at=stores.clock.now(),
+        version=VERSION,
+        verdict=worst,
+        store=facts,
+        loops=loops,
+        overdue_ms=duties,
+        findings=findings,
+    )
+
+
+def _loop(view: WorkerView) -> LoopView:
+    running = view.worker.running
+    return LoopView(worker=view.worker.id, liveness=view.liveness, running=running, went_round_ms=view.stuck_ms)
+
+
+async def _overdue(stores: Stores) -> dict[str, int]:
+    steady = stores.clock.steady()
+    return {duty: max(steady - until, 0) for duty, until in (await stores.sweeps.duties()).items()}
+
+
+async def _of_duties(duties: dict[str, int]) -> AsyncIterator[Finding]:
+    late = {duty: ms for duty, ms in duties.items() if ms > _LATE_MS}
+    if late:
+        named = ", ".join(f"{duty} for {short_span(ms)}" for duty, ms in late.items())
+        yield warning("duties", f"nobody does {named}; a worker does them all", "so does `ade sweep`")
+    else:
+        yield ok("duties", f"{len(duties)} are being done" if duties else "none was done yet")
+
+
+# How the audit copy is, as far as its end tells: walking the whole chain takes its time.
+
+
+async def of_audit(log: EventLog, place: AuditLocation) -> Finding:
+    reached = await log.cursor(CURSOR)
+    if not place.exists():
+        if reached:
+            return problem(
+                "audit", f"the audit file is gone, and had reached entry {reached}", "see `ade audit verify`"
+            )
+        return ok("audit", "nothing was copied yet")
+    try:
+        async with place.open() as copy:
+            head = await read_chain_head(log, copy)
+            behind = await events_after(log, head.seq, FAR_BEHIND + 1)
+    except (AuditBroken, StoreError) as error:
+        return problem("audit", error.detail, "see `ade audit verify`")
+    return ok("audit", f"its end holds, {counted(behind)} behind", "`ade audit verify` walks all of it")
+
+
+# What a server says about itself.
+
+
+class ServingLiveness(Struct, frozen=True, kw_only=True):
+    """The process answers, and nothing else is said with that."""
+
+    alive: bool
+    version: str
+
+
+class ProblemDescription(Struct, frozen=True, kw_only=True):
+    """What a problem's code stands for."""
+
+    code: str
+    status: int
+    title: str
+    detail: str
+    advice: str | None = None  # what helps at a command line

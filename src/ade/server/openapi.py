@@ -1,0 +1,329 @@
+"""The interface described for programs (OpenAPI 3.1), made from the table of routes and the shapes of operations."""
+
+from collections.abc import Callable
+from functools import cache
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ade import VERSION
+from ade.server.pagination import RawContent
+from ade.server.problems import FAULTS, MEDIA_TYPE
+from ade.server.rate_limits import TrafficClass
+from ade.server.registry import OperationSignature, shape_of
+from ade.server.routes import ROUTES, SECTIONS
+from ade.server.routing import AuthLevel, ETagUse, Route
+from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
+
+# What each operation may answer, as the description of the interface tells it: statuses, headers and problems.
+
+
+Ref = Callable[[CodecPlan], dict[str, str]]
+SCHEMA = "#/components/schemas/{name}"
+_EVENT_STREAM = "text/event-stream"
+_CONTENT = {  # what operations answer that answer no record
+    "get_metrics": ("text/plain", "application/openmetrics-text"),
+    "export_audit": ("application/x-ndjson",),
+    "get_login_page": ("text/html",),
+    "get_login_script": ("text/javascript",),
+}
+_ALWAYS = frozenset({400, 413, 414, 421, 431, 500, 503})  # whatever is asked
+_TIMES = frozenset({429, 503})  # told with Retry-After
+
+
+def success_status(route: Route, answer: Any) -> int:
+    """201 where something new has an address of its own from then on."""
+    if answer is None:
+        return 204
+    return 201 if route.method == "POST" and route.mutates and route.operation.startswith("create_") else 200
+
+
+def address_of(route: Route) -> str | None:
+    """Where one finds again what this route has made, up to its id; None where there is no such address."""
+    wanted = f"{route.shape}/{{}}"
+    is_there = any(each.method == "GET" and each.shape == wanted for each in ROUTES)
+    return f"{route.path}/" if is_there and route.operation.startswith("create_") else None
+
+
+def responses_of(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
+    found: dict[str, Any] = {str(success_status(route, shape.answer)): _success(route, shape, ref)}
+    if route.method == "GET" and route.tag is not ETagUse.NONE:
+        found["304"] = {
+            "description": "It is the one that If-None-Match names.",
+            "headers": {
+                "X-Request-Id": _header_openapi_answers("X-Request-Id"),
+                "ETag": _header_openapi_answers("ETag"),
+            },
+        }
+    for status in sorted(_problem_statuses(route, shape)):
+        found[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+    return found
+
+
+def _problem_statuses(route: Route, shape: OperationSignature) -> set[int]:
+    found = set(_ALWAYS)
+    is_written = route.mutates or shape.body is not None
+    if route.door is not AuthLevel.PUBLIC or route.mutates:
+        found |= {401, 403}
+    if route.traffic is not TrafficClass.PROBE:
+        found.add(429)
+    if route.parameters or shape.body is not None or shape.query is not None:
+        found |= {404, 422}
+    if is_written or "task_id" in route.parameters:
+        found.add(409)
+    if is_written:
+        found |= {422, 507}
+    if shape.body is not None:
+        found.add(415)
+    if route.is_stream:
+        found.add(406)
+    if route.tag in (ETagUse.HEEDED, ETagUse.REQUIRED):
+        found.add(412)
+    if route.tag is ETagUse.REQUIRED:
+        found.add(428)
+    return found | ({410} if route.operation == "get_task_result" else set())
+
+
+def _success(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
+    headers = {"X-Request-Id": _header_openapi_answers("X-Request-Id")}
+    if shape.answer is None:
+        return {"description": "Done; there is nothing more to say.", "headers": headers}
+    if route.tag is not ETagUse.NONE:
+        headers["ETag"] = _header_openapi_answers("ETag")
+    if address_of(route) is not None:
+        headers["Location"] = _header_openapi_answers("Location")
+    return {"description": route.summary, "headers": headers, "content": _content(route, shape, ref)}
+
+
+def _content(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
+    if shape.answer is RawContent:
+        return {each: {"schema": {}} for each in _CONTENT.get(route.operation, ("application/json",))}
+    found: dict[str, Any] = {"application/json": {"schema": ref(plan_of(shape.answer))}}
+    if route.is_stream:
+        found[_EVENT_STREAM] = {"schema": {"type": "string"}}
+    return found
+
+
+def _header_openapi_answers(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/headers/{name}"}
+
+
+HEADERS: dict[str, Any] = {
+    "ETag": {"required": True, "description": "The version of the record.", "schema": {"type": "string"}},
+    "Location": {
+        "required": True,
+        "description": "Where it is from now on.",
+        "schema": {"type": "string", "format": "uri-reference"},
+    },
+    "Retry-After": {
+        "required": True,
+        "description": "Seconds until it is worth trying again.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "WWW-Authenticate": {
+        "required": True,
+        "description": "How to say who one is.",
+        "schema": {"type": "string"},
+    },
+    "X-Request-Id": {
+        "required": True,
+        "description": "What the server's log calls this request.",
+        "schema": {"type": "string"},
+    },
+}
+
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "description": "What went wrong (RFC 9457). `code` is stable, and what programs should look at.",
+    "required": ["type", "title", "status", "detail", "code", "instance"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "detail": {"type": "string"},
+        "code": {"type": "string", "pattern": "^[a-z][a-z_]*$"},
+        "instance": {"type": "string", "format": "uri-reference"},
+        "advice": {"type": "string", "description": "What helps somebody at a command line, where something does."},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["at", "reason"],
+                "properties": {"at": {"type": "string"}, "reason": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def problem_responses(statuses: set[int]) -> dict[str, Any]:
+    return {f"Problem{status}": _problem_response(status) for status in sorted(statuses)}
+
+
+def _problem_response(status: int) -> dict[str, Any]:
+    told = " ".join(sentence for known, sentence in FAULTS.values() if known == status)
+    headers = {"X-Request-Id": _header_openapi_answers("X-Request-Id")}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = _header_openapi_answers("WWW-Authenticate")
+    if status in _TIMES:
+        headers["Retry-After"] = _header_openapi_answers("Retry-After")
+    return {
+        "description": told or f"{HTTPStatus(status).phrase}; `code` and `detail` say more.",
+        "headers": headers,
+        "content": {MEDIA_TYPE: {"schema": {"$ref": SCHEMA.format(name="Problem")}}},
+    }
+
+
+_ABOUT = """Work that survives crashes, waits for people where it must, and can be seen.
+
+Errors are problem details (RFC 9457) with a stable `code`. Times are RFC 3339, from 1970 on. Lists are pages: give
+`next` back as `cursor`. Requests that change something take an `Idempotency-Key` and may be sent again. Fields that are
+not named here are refused; a field of a body that may be left out may also be null, which says the same. New fields of
+answers may come, so pass over those that you do not know. Every GET is answered to a HEAD too."""
+_TAGS = r'^(\*|(W/)?"[!#-~]*"( *, *(W/)?"[!#-~]*")*)$'
+_PLAIN = "^[^\\u0000-\\u001f\\u007f]+$"
+_SESSION = "The cookie of a login session, over https; over http, as on one's own machine, it is `ade-session-<port>`."
+_LONGEST_PART = 500
+
+
+@cache
+def document() -> bytes:
+    """As it is served, with its keys in a fixed order."""
+    return msgspec.json.encode(description(), order=None)
+
+
+def description() -> dict[str, Any]:
+    routes = [(section, route) for section, listed in SECTIONS.items() for route in listed]
+    shapes = [shape_of(route.operation) for _, route in routes]
+    schemas = _schemas(shapes)
+    paths: dict[str, dict[str, Any]] = {}
+    for section, route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(section, route, schemas)
+    told = {each for ways in paths.values() for way in ways.values() for each in way["responses"]}
+    queries = {schemas.names[plan_of(shape.query).wire] for shape in shapes if shape.query is not None}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ADE", "version": VERSION, "description": _ABOUT, "license": {"name": "Apache-2.0"}},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": section} for section in SECTIONS],
+        "security": [{"token": []}, {"session": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "__Host-ade", "description": _SESSION},
+            },
+            "schemas": {
+                **{name: schema for name, schema in sorted(schemas.all.items()) if name not in queries},
+                "Problem": PROBLEM,
+            },
+            "headers": HEADERS,
+            "responses": problem_responses({int(status) for status in told if int(status) >= 400}),
+        },
+    }
+
+
+class _Schemas(NamedTuple):
+    """Of all that goes over the wire, and what those of wire types are called."""
+
+    all: dict[str, Any]
+    names: dict[type, str]
+
+    def ref(self, plan: CodecPlan) -> dict[str, str]:
+        return {"$ref": SCHEMA.format(name=self.names[plan.wire])}
+
+
+def _schemas(shapes: list[OperationSignature]) -> _Schemas:
+    plans: list[CodecPlan] = []
+    for shape in shapes:
+        plans += [plan_of(kind) for kind in (shape.query, shape.answer) if kind is not None and kind is not RawContent]
+        plans += [] if shape.body is None else [body_plan_of(shape.body)]
+    wired = list(dict.fromkeys(plan.wire for plan in plans))
+    refs, found = msgspec.json.schema_components(wired, ref_template=SCHEMA)
+    names = {wire: _short(ref["$ref"].rpartition("/")[2]) for wire, ref in zip(wired, refs, strict=True)}
+    return _Schemas({_short(name): _plain(schema) for name, schema in found.items()}, names)
+
+
+def _short(name: str) -> str:
+    """Two records of one name are told apart by their modules; the last word of each is enough."""
+    *_, module, last = ("", *name.split("."))
+    return "".join(word.title() for word in module.split("_")) + last
+
+
+def _plain(schema: Any) -> Any:
+    """Without defaults of null, which only say that a field may be left out."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(schema.get("$ref"), str):
+        return {"$ref": SCHEMA.format(name=_short(schema["$ref"].rpartition("/")[2]))}
+    return {name: _plain(each) for name, each in schema.items() if name != "default" or each is not None}
+
+
+def _operation(section: str, route: Route, schemas: _Schemas) -> dict[str, Any]:
+    shape = shape_of(route.operation)
+    described: dict[str, Any] = {
+        "operationId": route.operation,
+        "summary": route.summary,
+        "tags": [section],
+        "parameters": [*_path_parameters(route), *_query_parameters(shape, schemas), *_header_parameters(route)],
+        "responses": responses_of(route, shape, schemas.ref),
+    }
+    if route.needs:
+        described["description"] = f"Takes the permission {' or '.join(sorted(route.needs))}."
+    if route.door is AuthLevel.PUBLIC:
+        described["security"] = []
+    if route.door is AuthLevel.SESSION:
+        described["security"] = [{"session": []}]
+    if shape.body is not None:
+        plan = body_plan_of(shape.body)
+        described["requestBody"] = {
+            "required": any(field.is_required for field in plan.fields),
+            "content": {"application/json": {"schema": schemas.ref(plan)}},
+        }
+    return described
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    schema = {"type": "string", "minLength": 1, "maxLength": _LONGEST_PART, "pattern": _PLAIN}
+    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in route.parameters]
+
+
+def _query_parameters(shape: OperationSignature, schemas: _Schemas) -> list[dict[str, Any]]:
+    if shape.query is None:
+        return []
+    schema = schemas.all[schemas.names[plan_of(shape.query).wire]]
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _without_control(each)}
+        for name, each in schema["properties"].items()
+    ]
+
+
+def _without_control(schema: dict[str, Any]) -> dict[str, Any]:
+    is_text = schema.get("type") == "string" and not schema.keys() & {"pattern", "format"}
+    return {**schema, "pattern": _PLAIN.replace("+$", "*$")} if is_text else schema
+
+
+def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    found = []
+    if route.takes_key:
+        schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!#-\[\]-~]+$"}
+        found.append(_header("Idempotency-Key", schema, "New for each request; the same when it is sent again."))
+    tags = {"type": "string", "pattern": _TAGS, "examples": ['"1"']}
+    if route.tag in (ETagUse.HEEDED, ETagUse.REQUIRED):
+        is_required = route.tag is ETagUse.REQUIRED
+        found.append(_header("If-Match", tags, "The ETag that was seen, or *.", is_required=is_required))
+    if route.tag is not ETagUse.NONE and route.method == "GET":
+        found.append(_header("If-None-Match", tags, "ETags that are known; 304 if it is one of them."))
+    if route.operation in ("get_task", "create_task"):
+        found.append(_header("Prefer", {"type": "string"}, "`wait=30`: answer when the task is final, or then."))
+    if route.is_stream:
+        found.append(_header("Last-Event-ID", {"type": "string"}, "Of a stream: what was heard last."))
+    return found
+
+
+def _header(name: str, schema: dict[str, Any], about: str, *, is_required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": is_required, "schema": schema, "description": about}

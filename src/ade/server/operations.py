@@ -1,0 +1,251 @@
+"""What every operation receives, and how it declares its request and its response.
+
+An operation is an async function in the `api` module of its feature, named like its route (`Route.operation`):
+
+    async def cancel_task(office: Services, asked: RequestContext, task_id: str, body: CancelTask) -> Task:
+
+After the services and the request context come the path parameters, as strings, in their order. Then come `query`, a
+Struct of the query string, and `body`, a Struct of the request body, if the route has them. Both reject unknown fields,
+and times in them are datetimes. The response is a record in the form of `ade.server.wire_format`, a Page of records, a
+VersionedRecord, Content, or None for 204. The ETag of a route is the field `version` of the record. An operation
+raises an AdeError (or RequestRefused) before it changes anything.
+
+The route table decides who can call an operation. `asked.access is Access.OWN` limits the caller to their own objects:
+`check_own` reports any other object as not found.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, normal_id
+from ade.errors import AdeError, NotPermitted
+from ade.events.filters import EventFilter
+from ade.server.pagination import Page
+from ade.server.problems import HttpFault, RequestRefused
+from ade.server.routing import RouteAccess
+from ade.stores.ports import Stores
+from ade.tasks.model import Definition, Task
+
+if TYPE_CHECKING:  # commands that look at one task load none of these
+    from ade.accounts.model import Caller
+    from ade.approvals.rulebook import Rulebook
+    from ade.events.audit_copy import AuditLocation
+    from ade.events.feed import EventFeed
+    from ade.events.metrics import Metrics
+    from ade.locks.client import LockClient
+    from ade.server.pagination import Position
+    from ade.settings import Settings
+    from ade.settings.runtime import RuntimeSettings
+    from ade.tasks.completion import CompletionWatcher
+    from ade.tasks.enqueue import TaskDefaults, TaskPlan
+    from ade.tasks.payloads import Payloads
+
+
+class Services(Struct, frozen=True, kw_only=True):
+    """Where operations are carried out: the store, and what goes with it on this event loop."""
+
+    stores: Stores
+    payloads: "Payloads"
+    settings: "Settings"
+    defaults: "TaskDefaults"
+    keep: Callable[[Sequence[Task]], Awaitable[list[Task]]]  # store admitted tasks, as the guard says
+    rules: "Callable[[], Awaitable[tuple[Rulebook, RuntimeSettings]]]"  # those in force
+    names: Callable[[Collection[str]], Awaitable[Mapping[str, Definition]]]  # what workers have told of them
+    watch: "Callable[[], CompletionWatcher]"  # who waits for the end of tasks
+    locks: "Callable[[], LockClient]"
+    audit: "AuditLocation | None" = None  # None: what is in memory leaves nothing to audit
+    feed: "EventFeed | None" = None  # of a server: live events for many
+    metrics: "Metrics | None" = None  # of a server
+    busy: set[str] = field(default_factory=set)  # what is done once at a time
+    plans: "dict[tuple[str, str | None], tuple[Definition, TaskPlan]]" = field(
+        default_factory=dict
+    )  # by name and author
+
+
+class RequestContext(Struct, frozen=True, kw_only=True):
+    """Who asks, and how."""
+
+    actor: str  # for the event log: the id of the account, or `cli:name` on a local store
+    author: str | None = None  # in whose name new tasks and votes are: the id of the account
+    caller: "Caller | None" = None  # None: on a local store whoever can open the file may do all
+    access: RouteAccess = RouteAccess.ALLOWED
+    key: str | None = None  # the Idempotency-Key, made the account's own: tasks take it for theirs
+    if_match: str | None = None
+    if_none_match: str | None = None
+    tag_required: bool = False  # 428 without If-Match
+    wait_s: float = 0.0  # from ?wait= or Prefer
+    address: str = ""  # of the client
+    user_agent: str = ""
+    accept: str = ""  # the media types that are liked
+    trace: str | None = None  # where the request stands in a trace (W3C traceparent), for the tasks that it makes
+    operation: str = ""  # which one, and at which address: for the log
+    path: str = ""
+
+    def require(self, permission: "Permission") -> None:
+        """Raise NotPermitted unless the caller has it; for what the table of routes cannot tell."""
+        if self.caller is not None:
+            self.caller.require(permission)
+
+    def check_version(self, current: int | None) -> None:
+        """Raise 412 or 428 unless this version is the one that is meant (If-Match, If-None-Match)."""
+        if self.if_match is not None or self.if_none_match is not None or self.tag_required:
+            from ade.server.etags import check_write
+
+            check_write(
+                current, if_match=self.if_match, if_none_match=self.if_none_match, is_required=self.tag_required
+            )
+
+
+# In whose name something is done, and when that person last showed who he is.
+
+
+def acting(asked: RequestContext) -> str:
+    """The id of the account. On a local store it may be one that does not exist. Raises InvalidAccount."""
+    return normal_id(asked.author or asked.actor) if asked.caller is None else asked.caller.user.id
+
+
+def voter(asked: RequestContext) -> str:
+    """Who answers. The table of routes keeps programs away; this does it again, whichever way somebody came here.
+
+    Raises NotPermitted.
+    """
+    if asked.caller is not None and not asked.caller.user.is_human:
+        raise NotPermitted(f"{asked.caller.user.id} is a program, and programs never answer")
+    asked.require(Permission.VOTE)
+    return acting(asked)
+
+
+def account_id(text: str) -> str:
+    """The account that an address names. What can be no name is nobody's. Raises UnknownAccount."""
+    try:
+        return normal_id(text)
+    except InvalidAccount:
+        raise UnknownAccount(f"no account {text[:100]!r} exists", advice=UnknownAccount.usual_advice) from None
+
+
+def sign_in_method(asked: RequestContext) -> str:
+    """How an answer was given, for the record."""
+    return "cli" if asked.caller is None else "api"
+
+
+async def confirmed_at(office: Services, asked: RequestContext, password: str | None) -> int | None:
+    """When who acts last showed his password: now if he gives it, else in his session. None: not yet.
+
+    A token shows whose it is, and not that its person is there. Raises NotAuthenticated and TooManyRequests.
+    """
+    if password is None:
+        session = None if asked.caller is None else asked.caller.session
+        return None if session is None else session.reauthenticated_at or None
+    from ade.accounts.api_sessions import login_rates
+    from ade.accounts.model import RateClass
+    from ade.accounts.sessions import check_password
+
+    asking = RateClass.LOGIN if asked.caller is None else RateClass.CONFIRM
+    await check_password(office.stores, acting(asked), password, login_rates(office), asking=asking)
+    return office.stores.clock.now()
+
+
+# Pages of lists: cursors that tell when they are used with another filter.
+#
+# A list that fits one page has none of them, so they are loaded when they are needed.
+
+
+T = TypeVar("T")
+# A page may be larger or smaller than the one before, and the last two hours are others when it is asked for.
+_APART = ("cursor", "limit", "created_from", "created_before")
+
+
+def filters_of(query: Struct) -> dict[str, Any]:
+    """What the query says beside where to go on."""
+    from ade.server.wire_format import to_wire
+
+    said: dict[str, Any] = msgspec.to_builtins(to_wire(query))
+    return {name: value for name, value in said.items() if name not in _APART}
+
+
+def position(of_list: str, query: Struct) -> "Position | None":
+    """Where to go on; None at the beginning. Raises RequestRefused (400)."""
+    cursor: str | None = query.cursor  # type: ignore[attr-defined] # every query of a list has one
+    if cursor is None:
+        return None
+    from ade.server.pagination import read_cursor
+
+    return read_cursor(of_list, filters_of(query), cursor)
+
+
+def page(of_list: str, query: Struct, items: Sequence[T], following: "Position | None") -> Page[T]:
+    """`following` is where the next page begins, as the store knows it; None at the end."""
+    if following is None:
+        return Page(items=items)
+    from ade.server.pagination import write_cursor
+
+    return Page(items=items, next=write_cursor(of_list, filters_of(query), following))
+
+
+def cut(of_list: str, query: Struct, items: Sequence[T]) -> Page[T]:
+    """A page of a list that is known as a whole; positions are numbers."""
+    begin = position(of_list, query) or 0
+    begin = begin if isinstance(begin, int) and begin >= 0 else 0
+    end = begin + query.limit  # type: ignore[attr-defined] # every query of a list has one
+    return page(of_list, query, items[begin:end], end if end < len(items) else None)
+
+
+def visible_filter(caller: "Caller | None", wanted: EventFilter) -> EventFilter:
+    """What this caller sees of it."""
+    return wanted if can_read_access_events(caller) else structs.replace(wanted, hides_access=True)
+
+
+def can_read_access_events(caller: "Caller | None") -> bool:
+    """Whether events of sessions, tokens and links are for him, as they are for who operates."""
+    return caller is None or Permission.OPERATE in caller.permissions
+
+
+# What looks through the whole store is done once at a time: many at once would keep all others waiting.
+
+
+_LATER_S = 10
+
+
+@contextmanager
+def exclusively(office: Services, what: str) -> Iterator[None]:
+    """Raises RequestRefused (503) while the same is being done for somebody else."""
+    if what in office.busy:
+        raise RequestRefused(
+            HttpFault.UNAVAILABLE, f"{what} is under way already; ask again later", retry_after=_LATER_S
+        )
+    office.busy.add(what)
+    try:
+        yield
+    finally:
+        office.busy.discard(what)
+
+
+# What is somebody's own. What is not is answered as if it did not exist, so that ids tell nothing.
+
+
+async def check_own(office: Services, asked: RequestContext, author: str | None, unknown: AdeError) -> None:
+    """Raise `unknown` unless the author is the caller, or a program that the caller owns."""
+    if asked.caller is not None:
+        from ade.accounts.authentication import require_own  # with all accounts, which commands on a file do not need
+
+        await require_own(
+            office.stores, asked.caller, author, unknown, operation=asked.operation, about=asked.path or unknown.detail
+        )
+
+
+def account_of(asked: RequestContext) -> str:
+    """Whose workers and runs they are. On a local store whoever asks is the account."""
+    return (asked.author or asked.actor).replace(":", "-") if asked.caller is None else asked.caller.user.id
+
+
+# Which version a write is for.
+
+
+def expected_version(asked: RequestContext, current: int) -> int | None:
+    """The version that the write must find; None: whichever there is, as with `If-Match: *`. Raises 412 and 428."""
+    asked.check_version(current)
+    return None if asked.if_match is None or asked.if_match.strip() == "*" else current

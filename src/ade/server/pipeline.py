@@ -1,0 +1,323 @@
+"""The way of a request: each step may refuse it, and only the last one does anything."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec import Struct, structs
+
+from ade.common.trace_context import read_trace
+from ade.errors import AdeError, StaleWrite
+from ade.logs import Log
+from ade.server import idempotency_keys
+from ade.server.credentials import delete_cookie, set_cookie
+from ade.server.endpoints import Endpoint, Router
+from ade.server.etags import AnyTag, Preference, is_not_modified, read_prefer, read_tags
+from ade.server.idempotency import StoredResponse, fingerprint, read_key, task_key
+from ade.server.operations import RequestContext
+from ade.server.problems import HttpFault, RequestRefused
+from ade.server.rate_limits import check_rate, rate_headers
+from ade.server.request import ClientGone, HttpRequest, HttpResponse, RequestCaller, ServerServices, visitor
+from ade.server.request_body import RequestLimits
+from ade.server.routing import AuthLevel, ETagUse
+from ade.server.streams import StreamSlots, stream_response, wants_stream
+from ade.stores.ports import Stores
+
+# Room for large bodies: what comes in is kept until it was read as a whole, so there is a bound to all of them.
+
+
+_SMALL = 262_144
+_TOGETHER, _EACH = 16, 4  # times the largest body
+_LATER_S = 5
+
+
+class BodyBudget:
+    """So many bytes for all, and of those so many for one account. Who finds none waits, and so does who sends: nothing
+    of his body is read meanwhile."""
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._largest = limits.body_bytes
+        self._most, self._most_each = _TOGETHER * self._largest, _EACH * self._largest
+        self._taken: Counter[str] = Counter()
+        self._waiting: deque[tuple[str, int, asyncio.Future[None]]] = deque()
+
+    def needed(self, declared: str | None) -> int:
+        """0 for a small body. `declared` is its Content-Length; one that says nothing may be of any size."""
+        size = int(declared) if declared is not None and declared.isdecimal() and len(declared) < 16 else self._largest
+        return 0 if size <= _SMALL else min(size, self._largest)  # what is more is refused
+
+    @asynccontextmanager
+    async def taken(self, who: str, size: int, within_s: float) -> AsyncIterator[None]:
+        """Raises RequestRefused (503)."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._take(who, size)
+        except TimeoutError:
+            raise RequestRefused(
+                HttpFault.UNAVAILABLE, "too many large bodies are on their way; try again later", retry_after=_LATER_S
+            ) from None
+        try:
+            yield
+        finally:
+            self._give_back(who, size)
+
+    async def _take(self, who: str, size: int) -> None:
+        if self._fits(who, size):
+            self._taken[who] += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        place = (who, size, turn)
+        self._waiting.append(place)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if place in self._waiting:
+                self._waiting.remove(place)
+            else:  # it was given to him at the same moment
+                self._give_back(who, size)
+            raise
+
+    def _give_back(self, who: str, size: int) -> None:
+        self._taken[who] -= size
+        if not self._taken[who]:
+            del self._taken[who]
+        for place in list(self._waiting):  # who came first, but nobody waits for an account that has its part
+            following, needed, turn = place
+            if self._fits(following, needed):
+                self._waiting.remove(place)
+                self._taken[following] += needed
+                turn.set_result(None)
+
+    def _fits(self, who: str, size: int) -> bool:
+        return self._taken.total() + size <= self._most and self._taken[who] + size <= self._most_each
+
+
+# A request with a key that takes long stays its server's: whoever asks again meanwhile is told that it runs.
+
+
+class KeyHeartbeat:
+    """Calls `renew` every so many seconds from now on until `end`. Most requests are over before the first time."""
+
+    def __init__(self, renew: Callable[[], Awaitable[None]], every_s: float) -> None:
+        self._renew, self._every_s = renew, every_s
+        self._ended = asyncio.Event()
+        self._going: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(every_s, self._begin)
+
+    async def end(self) -> None:
+        """Afterwards nothing of it is under way."""
+        self._timer.cancel()
+        self._ended.set()
+        if self._going is not None:
+            await asyncio.wait((self._going,))
+
+    def _begin(self) -> None:
+        self._going = asyncio.ensure_future(self._go_on())
+
+    async def _go_on(self) -> None:
+        while not self._ended.is_set():
+            await self._renew()
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._ended.wait()
+            except TimeoutError:
+                pass
+
+
+T = TypeVar("T")
+log = Log("ade.http")
+_SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
+_SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
+_PREFERS_WAIT = frozenset({"get_task", "create_task"})
+_STRANGERS_BODY = 65_536  # to read a large one keeps all others waiting, so one must be known for that
+
+
+class PreparedOperation(Struct, frozen=True):
+    """A request that was understood: what is to be done, for whom."""
+
+    request: HttpRequest
+    endpoint: Endpoint
+    values: tuple[str, ...]
+    query: Struct | None
+    body: Struct | None
+    who: RequestCaller
+    asked: RequestContext
+
+    @property
+    def may_wait(self) -> bool:
+        return bool(self.asked.wait_s > 0 or getattr(self.body, "wait", None) or getattr(self.query, "wait", None))
+
+
+class Pipeline:
+    def __init__(self, service: ServerServices, router: Router[Endpoint]) -> None:
+        self._service = service
+        self._router = router
+        self._places = StreamSlots(service.max_subscribers, service.max_subscribers_each)
+        self._room = BodyBudget(service.limits)
+        bound = min(service.limits.body_bytes, _STRANGERS_BODY)
+        self._strangers_limits = structs.replace(service.limits, body_bytes=bound)
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Raises whatever is wrong; see `ade.server.asgi` for what becomes of it."""
+        service = self._service
+        request.check(service.limits)
+        endpoint, values = self._router.find(request.method, request.path)
+        request.route = endpoint.route.path
+        who = await visitor(service, request, endpoint.route)
+        taken = await service.rates.take(endpoint.route.traffic, who.counted_as)
+        if taken.limit is None:
+            return await self._understood(request, endpoint, values, who)
+        check_rate(taken.limit, taken.wait_ms)
+        response = await self._understood(request, endpoint, values, who)
+        return structs.replace(response, headers={**rate_headers(taken.limit, 0), **response.headers})
+
+    async def _understood(
+        self, request: HttpRequest, endpoint: Endpoint, values: tuple[str, ...], who: RequestCaller
+    ) -> HttpResponse:
+        if endpoint.route.is_stream and wants_stream(request):
+            return await stream_response(self._service, self._places, request, endpoint.route, values, who)
+        query = endpoint.read_query(request.pairs)
+        is_public = endpoint.route.door is AuthLevel.PUBLIC
+        limits = self._strangers_limits if is_public else self._service.limits
+        if size := self._room.needed(request.declared_length):
+            async with self._room.taken(who.counted_as, size, request.body_s):
+                raw, body = await endpoint.read_body(request, limits)
+        else:
+            raw, body = await endpoint.read_body(request, limits)
+        preference = read_prefer(request.named.get("prefer"))
+        asked = _asked(request, endpoint, who, preference, query)
+        order = PreparedOperation(request, endpoint, values, query, body, who, asked)
+        key = request.named.get("idempotency-key") if endpoint.route.takes_key else None
+        response = await (self._done(order) if key is None else self._done_once(order, read_key(key), raw))
+        if asked.wait_s and preference.wait_s is not None and getattr(query, "wait", None) is None:
+            return _with_header(response, "Preference-Applied", f"wait={preference.wait_s}")
+        return response
+
+    async def _done(self, order: PreparedOperation) -> HttpResponse:
+        work = order.endpoint.carry_out(self._service.office, order.asked, order.values, order.query, order.body)
+        try:
+            answer = await (self._unless_gone(order.request, work) if order.may_wait else work)
+        except StaleWrite:
+            if order.asked.if_match is None:
+                raise
+            raise RequestRefused(
+                HttpFault.PRECONDITION_FAILED,
+                "the record was changed at the same moment; read it again and decide again",
+            ) from None
+        response = order.endpoint.response(answer)
+        operation = order.endpoint.route.operation
+        if operation in _SIGNS_IN:
+            return _with_header(
+                response, "Set-Cookie", set_cookie(order.who.cookie, answer.secret, self._service.session_lasts_s)
+            )
+        if operation in _SIGNS_OUT:
+            return _with_header(response, "Set-Cookie", delete_cookie(order.who.cookie))
+        if order.request.method in ("GET", "HEAD") and _is_known(order.request, response):
+            return HttpResponse(304, media_type=None, headers=response.headers)
+        return response
+
+    async def _done_once(self, order: PreparedOperation, key: str, raw: bytes) -> HttpResponse:
+        """A request with a key: carried out once, answered as often as it is sent."""
+        stores, account = self._service.office.stores, order.asked.actor
+        mark = fingerprint(order.request.method, order.request.target, raw, order.asked.if_match)
+        kept_ms, runs_ms = self._service.key_retention_ms, self._service.key_runs_ms
+        begun = await idempotency_keys.begin(stores, account, key, mark, kept_ms=kept_ms, runs_ms=runs_ms)
+        if isinstance(begun, StoredResponse):
+            return _again(begun)
+        renewing = KeyHeartbeat(partial(_still_runs, stores, begun, runs_ms), runs_ms / 3000)
+        try:
+            asked = structs.replace(order.asked, key=task_key(account, key))
+            response = await self._done(structs.replace(order, asked=asked))
+        except BaseException:
+            await renewing.end()
+            await _quietly(idempotency_keys.forget(stores, begun))
+            raise
+        await renewing.end()
+        headers = {**response.headers, "Content-Type": response.media_type or ""}
+        answer = StoredResponse(status=response.status, headers=headers, body=response.body)
+        await _quietly(idempotency_keys.finish(stores, begun, answer))
+        return response
+
+    async def _unless_gone(self, request: HttpRequest, work: Coroutine[Any, Any, T]) -> T:
+        """What may take long ends when nobody waits for it any more, or the server stops."""
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(request.gone())
+        stopping = asyncio.ensure_future(self._service.stopping.wait())
+        try:
+            await asyncio.wait((task, gone, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+            if not task.cancelled():
+                return task.result()  # it may have come to its end all the same
+            if gone.done():
+                raise ClientGone
+            raise RequestRefused(HttpFault.UNAVAILABLE, "the server is about to stop; ask again")
+        finally:
+            for each in (task, gone, stopping):
+                each.cancel()
+
+
+def _asked(
+    request: HttpRequest, endpoint: Endpoint, who: RequestCaller, preference: Preference, query: Struct | None
+) -> RequestContext:
+    wait = getattr(query, "wait", None)
+    if wait is None and endpoint.route.operation in _PREFERS_WAIT:
+        wait = preference.wait_s
+    named, tag = request.named, endpoint.route.tag
+    is_tagged = tag in (ETagUse.HEEDED, ETagUse.REQUIRED)
+    account = None if who.caller is None else who.caller.user.id
+    return RequestContext(
+        actor=account or f"http:{who.address}",
+        author=account,
+        caller=who.caller,
+        access=who.access,
+        if_match=named.get("if-match") if is_tagged else None,
+        if_none_match=named.get("if-none-match") if is_tagged else None,
+        tag_required=tag is ETagUse.REQUIRED,
+        wait_s=float(wait or 0),
+        address=who.address,
+        user_agent=named.get("user-agent", "")[:200],
+        accept=named.get("accept", ""),
+        trace=_trace(named.get("traceparent")),
+        operation=endpoint.route.operation,
+        path=request.path,
+    )
+
+
+def _trace(header: str | None) -> str | None:
+    """What is none is passed over, as the standard demands."""
+    return header if header is not None and read_trace(header) is not None else None
+
+
+def _is_known(request: HttpRequest, response: HttpResponse) -> bool:
+    tag, known = response.headers.get("ETag"), request.named.get("if-none-match")
+    if tag is None or known is None:
+        return False
+    tags = read_tags(tag)
+    return not isinstance(tags, AnyTag) and any(is_not_modified(each, known) for each in tags)
+
+
+def _with_header(response: HttpResponse, name: str, value: str) -> HttpResponse:
+    return structs.replace(response, headers={**response.headers, name: value})
+
+
+def _again(answer: StoredResponse) -> HttpResponse:
+    headers = {name.title(): value for name, value in answer.headers.items()}
+    media_type = headers.pop("Content-Type", "") or None
+    return HttpResponse(answer.status, answer.body or b"", media_type, {**headers, "Idempotency-Replayed": "true"})
+
+
+async def _still_runs(stores: Stores, begun: idempotency_keys.BegunRequest, runs_ms: int) -> None:
+    await _quietly(idempotency_keys.renew(stores, begun, runs_ms))
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    """The answer goes out though it could not be kept for who asks again."""
+    try:
+        await work
+    except AdeError as error:
+        log.warning("http.key_not_settled", error=str(error))

@@ -1,0 +1,93 @@
+"""How often somebody may ask, by the class of what he asks for, and the headers that tell him.
+
+How it is used: before a route is carried out, `await WebRates.take(route.traffic, who)` of
+`ade.server.rate_limiter`, then `check_rate(limit, wait_ms)`, and `rate_headers(limit, wait_ms)` into every answer, the
+refusal too. Somebody unknown is counted by his address. Lock requests are counted once more, by their owner, where
+locks are kept.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+
+from msgspec import Struct, structs
+
+from ade.accounts.model import RATES, Rate, RateClass
+from ade.common.rate_limit import read_rate
+from ade.server.problems import HttpFault, RequestRefused, retry_after
+
+
+class TrafficClass(StrEnum):
+    """Classes of routes that are counted apart. Those of `Asking` are counted together with other ways to ask."""
+
+    __hash__ = str.__hash__  # an Enum's own is a Python function
+
+    READ = auto()
+    WRITE = auto()
+    VOTE = auto()
+    LOGIN = auto()
+    WORK = auto()  # claims and heartbeats: many, and small
+    LOCK = auto()  # asking for locks
+    STREAM = auto()  # opening one; what comes through it is not counted
+    PROBE = auto()  # never counted: it must be answered when all else is refused
+
+
+class RateLimitRule(Struct, frozen=True, kw_only=True):
+    name: TrafficClass
+    count: int
+    period_ms: int
+
+    def key(self, account: str) -> str:
+        return f"{self.name}:{account}"
+
+
+WEB_RATES: Mapping[TrafficClass, Rate] = {
+    **{TrafficClass(asking): RATES[asking] for asking in RateClass if asking is not RateClass.CONFIRM},
+    TrafficClass.WORK: (60_000, 60_000),
+    TrafficClass.LOCK: (1_200, 60_000),
+    TrafficClass.STREAM: (60, 60_000),
+}
+
+
+def limit_of(traffic: TrafficClass, rates: Mapping[TrafficClass, Rate] = WEB_RATES) -> RateLimitRule | None:
+    """None: it is not counted."""
+    rate = rates.get(traffic)
+    return None if rate is None else RateLimitRule(name=traffic, count=rate[0], period_ms=rate[1])
+
+
+def read_rates(texts: Mapping[str, str]) -> Mapping[TrafficClass, Rate]:
+    """The rates as the settings have them. `none`, and what is not named: not counted. Raises ValueError."""
+    rates: dict[TrafficClass, Rate] = {}
+    for name, text in texts.items():
+        rate = read_rate(text)
+        if rate is not None:
+            rates[TrafficClass(name)] = rate
+        elif text != "none":
+            raise ValueError(f"{text!r} is no rate")
+    return rates
+
+
+def check_rate(limit: RateLimitRule, wait_ms: int) -> None:
+    """Raise RequestRefused (429) unless `take_rate` has let it through."""
+    if wait_ms > 0:
+        seconds = wait_ms / 1000
+        refused = RequestRefused(
+            HttpFault.TOO_MANY_REQUESTS,
+            f"at most {limit.count} requests in {limit.period_ms / 1000:g} s ({limit.name}); try again in"
+            f" {seconds:.1f} s",
+            retry_after=seconds,
+            limit=limit.name,
+        )
+        headers = {**refused.problem.headers, **rate_headers(limit, wait_ms)}
+        refused.problem = structs.replace(refused.problem, headers=headers)
+        raise refused
+
+
+def rate_headers(limit: RateLimitRule, wait_ms: int, remaining: int | None = None) -> dict[str, str]:
+    """RateLimit-Policy always; RateLimit when it is known how much is left, as after a refusal: nothing."""
+    headers = {"RateLimit-Policy": f'"{limit.name}";q={limit.count};w={max(1, -(-limit.period_ms // 1000))}'}
+    if wait_ms > 0:
+        seconds = retry_after(wait_ms / 1000)
+        headers |= {"RateLimit": f'"{limit.name}";r=0;t={seconds}', "Retry-After": seconds}
+    elif remaining is not None:
+        headers["RateLimit"] = f'"{limit.name}";r={min(max(remaining, 0), limit.count)}'
+    return headers

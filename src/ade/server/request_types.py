@@ -1,0 +1,65 @@
+"""Texts and numbers of a certain kind, as the description of the interface tells them.
+
+They are told here and checked where they are used, in words of their own, so that whoever writes one wrongly hears the
+same over HTTP, from the command line and in Python. A test compares the two.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+
+def described(**schema: Any) -> Meta:
+    return Meta(extra_json_schema=schema)
+
+
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_WORD = "[^\\u0000-\\u0020\\u007f-\\u00a0{}]"
+
+TaskName = Annotated[str, described(pattern="^[A-Za-z_][A-Za-z0-9_.:-]{0,199}$")]
+QueueName = Annotated[str, described(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Namespace = Annotated[str, described(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+TaskId = Annotated[str, described(pattern=f"^{_UUID}$")]
+Capability = Annotated[str, described(pattern="^[a-z0-9][a-z0-9._-]{0,49}$")]
+AgentType = Annotated[str, described(pattern="^([A-Za-z0-9][A-Za-z0-9._-]{0,49})?$")]
+RateText = Annotated[str, described(pattern="^[1-9][0-9]{0,8}/([1-9][0-9]{0,5})?[smhd]$")]
+EventType = Annotated[str, described(pattern="^(\\*|[a-z][a-z0-9_]*(\\.[a-z][a-z0-9_]*)*(\\.\\*)?)$", maxLength=100)]
+EventPattern = Annotated[
+    str, described(pattern="^(\\*|[a-z0-9_]+(\\.[a-z0-9_]+)*(\\.\\*)?)$", maxLength=100)
+]  # of webhooks
+InboxName = Annotated[str, described(pattern=f"^{_WORD}{{1,200}}$")]
+AccountName = Annotated[str, described(pattern="^[^\\u0000-\\u0020\\u007f-\\u00a0{}:/,\"'`]{1,100}$")]
+RoleName = Annotated[str, described(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$")]
+LockName = Annotated[str, described(pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0{}]{1,512}$")]  # up to 512 bytes
+Label = Annotated[str, described(minLength=1, maxLength=100)]  # of printable characters, as keys are
+Key = Annotated[str, described(minLength=1, maxLength=500)]
+HttpsUrl = Annotated[str, described(pattern="^https?://[!-\\[\\]-~]+$", maxLength=2_000)]
+NEW_PASSWORD = described(minLength=12)
+Priority = Annotated[int, described(minimum=0, maximum=9)]
+Attempts = Annotated[int, described(minimum=1, maximum=1_000)]
+Span = Annotated[float, described(minimum=0.001)]  # seconds
+
+
+PageSize = Annotated[int, Meta(ge=1, le=500)]
+
+Line = Annotated[str, Meta(max_length=2_000)]
+
+
+class Form(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Anything else than what it names is refused."""
+
+
+class Nothing(Form):
+    """A body without fields; it may be left out."""
+
+
+# Forms with a password or another secret in them, of which nothing gets into a log.
+
+
+Password = Annotated[str, Meta(max_length=1_000)]
+Secret = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class SecretForm(Form):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"

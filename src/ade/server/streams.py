@@ -1,0 +1,224 @@
+"""Server-sent events: the event log as it grows, and the lines of a task as they are written."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from ade.accounts.model import NotAuthenticated
+from ade.errors import NotPermitted
+from ade.events.feed_items import TASK_IS_FINAL, FeedEnd, item_text
+from ade.events.filters import parse_filter
+from ade.events.sse import block, comment, parse_seq, start_after
+from ade.server.operations import can_read_access_events, visible_filter
+from ade.server.problems import HttpFault, RequestRefused
+from ade.server.request import HttpRequest, HttpResponse, RequestCaller, ServerServices
+from ade.server.request_body import choose_media_type
+from ade.server.routing import Route, check_access
+from ade.server.wire_format import to_wire
+from ade.stores.ports import DONE
+from ade.tasks.api.tasks import existing_task, first_lines
+from ade.tasks.service import get
+
+# Places for streams: each keeps a connection for as long as somebody listens, so they are counted.
+
+
+_LATER_S = 5
+
+
+class StreamSlots:
+    """So many streams of a server, and of those so many for one account."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._most, self._most_each = most, most_each
+        self._taken: Counter[str] = Counter()
+
+    def check(self, who: str, *, is_shared: bool = False) -> None:
+        """Whether there is one more; an account that is shared by all has no part of its own. Raises RequestRefused."""
+        if self._taken.total() >= self._most:
+            raise RequestRefused(
+                HttpFault.UNAVAILABLE,
+                "all places for streams are taken; try again later, or ask for pages",
+                retry_after=_LATER_S,
+            )
+        if not is_shared and self._taken[who] >= self._most_each:
+            raise RequestRefused(
+                HttpFault.TOO_MANY_REQUESTS,
+                f"{who} has {self._most_each} streams open, which is all of its part; close some, or ask for pages",
+                retry_after=_LATER_S,
+            )
+
+    def take(self, who: str) -> None:
+        self._taken[who] += 1
+
+    def give_back(self, who: str) -> None:
+        self._taken[who] -= 1
+        if not self._taken[who]:
+            del self._taken[who]
+
+
+class SlottedStream:
+    """A stream that has its place from the moment it was promised until it is closed, also if it never begins."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], places: StreamSlots, who: str) -> None:
+        self._chunks, self._places, self._who = chunks, places, who
+        self._has_place = True
+        places.take(who)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._places.give_back(self._who)
+        close = getattr(self._chunks, "aclose", None)
+        if close is not None:
+            await close()
+
+
+EVENT_STREAM = "text/event-stream"
+RETRY_MS = 2_000
+_FIRST_PAGE, _PAGE, _MOST_CHARS = 20, 500, 262_144  # lines, and what of them is sent at once: somebody may read slowly
+_LOOK_S = 1.0  # lines are not announced, so that writing them stays cheap
+_BREATH_S = 0.1  # between two looks, however many tasks come to their end
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def wants_stream(request: HttpRequest) -> bool:
+    """Raises RequestRefused (406)."""
+    return choose_media_type(request.named.get("accept"), ("application/json", EVENT_STREAM)) == EVENT_STREAM
+
+
+async def stream_response(
+    service: ServerServices,
+    places: StreamSlots,
+    request: HttpRequest,
+    route: Route,
+    values: tuple[str, ...],
+    who: RequestCaller,
+) -> HttpResponse:
+    """Raises RequestRefused and InvalidFilter before anything is sent."""
+    chunks = await _chunks(service, request, route, values, who)
+    is_shared = service.local is not None and who.caller is service.local
+    places.check(who.counted_as, is_shared=is_shared)  # nothing is awaited before it is taken
+    return HttpResponse(
+        200, media_type=EVENT_STREAM, headers=_HEADERS, stream=SlottedStream(chunks, places, who.counted_as)
+    )
+
+
+async def _chunks(
+    service: ServerServices, request: HttpRequest, route: Route, values: tuple[str, ...], who: RequestCaller
+) -> AsyncIterator[bytes]:
+    still_may = _still_may(service, route, who)
+    if route.operation == "get_task_output":
+        after = _output_start(request)
+        await existing_task(service.office, values[0])
+        return _lines(service, values[0], after, still_may)
+    if service.office.feed is None:
+        raise RequestRefused(HttpFault.UNAVAILABLE, "there are no streams of events here; ask for pages")
+    fields = [(name, value) for name, value in request.pairs if name != "after"]
+    wanted = visible_filter(who.caller, parse_filter(fields))
+    begin = start_after(request.named.get("last-event-id"), _one(request, "after"))
+    return _events(service, wanted, begin, still_may)
+
+
+Still = Callable[[], Coroutine[Any, Any, bool]]
+
+
+def _still_may(service: ServerServices, route: Route, who: RequestCaller) -> Still:
+    """Whether who has opened the stream is still known and allowed: roles and tokens may be taken away meanwhile."""
+
+    async def still_may() -> bool:
+        if who.caller is None or who.caller is service.local:
+            return True
+        try:
+            now = await service.recognise(who.credentials)
+            check_access(route, now)
+        except (NotAuthenticated, NotPermitted):
+            return False
+        return can_read_access_events(now) or not can_read_access_events(who.caller)
+
+    return still_may
+
+
+async def _events(service: ServerServices, wanted: Any, begin: int | None, still_may: Still) -> AsyncIterator[bytes]:
+    feed = service.office.feed
+    assert feed is not None
+    with feed.subscribe(wanted, begin) as subscription:
+        checked = service.office.stores.clock.steady()
+        yield block(retry_ms=RETRY_MS)
+        async for item in subscription:
+            now = service.office.stores.clock.steady()
+            if now - checked >= service.recheck_ms:
+                checked = now
+                if not await still_may():
+                    yield item_text(FeedEnd("you may not see this any more"))
+                    return
+            yield item_text(item, retry_ms=_come_back_ms())
+            if isinstance(item, FeedEnd):
+                return
+
+
+def _come_back_ms() -> int:
+    """Not the same for all who were listening."""
+    return random.randint(RETRY_MS // 4, RETRY_MS * 2)
+
+
+async def _lines(service: ServerServices, task_id: str, after: int, still_may: Still) -> AsyncIterator[bytes]:
+    """Lines until the task is final and all of them were sent.
+
+    Who takes them slowly may never come to the end of what is written, so it is asked on the way whether he still may.
+    """
+    stores = service.office.stores
+    checked, many = stores.clock.steady(), _FIRST_PAGE
+    yield comment("lines of a task")
+    while not service.stopping.is_set():
+        seen = stores.hints.generation(DONE)
+        is_final = (await get(stores, task_id)).is_final  # before reading, so that the end is read
+        while page := first_lines(await stores.outputs.read_output(task_id, after, many), _MOST_CHARS):
+            many = min(2 * len(page), _PAGE)
+            yield b"".join(
+                block(event="line", seq=line.seq, data=msgspec.json.encode(to_wire(line)).decode()) for line in page
+            )
+            after = page[-1].seq
+            if (now := stores.clock.steady()) - checked >= service.recheck_ms:
+                checked = now
+                if not await still_may():
+                    return
+        if is_final:
+            yield item_text(FeedEnd(TASK_IS_FINAL))
+            return
+        if not await still_may():
+            return
+        waiting = asyncio.ensure_future(stores.hints.wait(DONE, seen, _LOOK_S))
+        stopping = asyncio.ensure_future(service.stopping.wait())
+        try:
+            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            stopping.cancel()
+        await asyncio.sleep(_BREATH_S)
+        yield comment()
+    yield item_text(FeedEnd("the server is about to stop; connect again"), retry_ms=_come_back_ms())
+
+
+def _output_start(request: HttpRequest) -> int:
+    unknown = sorted({name for name, _ in request.pairs} - {"after"})
+    if unknown:
+        raise RequestRefused(HttpFault.BAD_REQUEST, f"unknown parameter {unknown[0][:60]!r}; a stream takes `after`")
+    told = request.named.get("last-event-id") or _one(request, "after")
+    return 0 if told is None else parse_seq(told, "after")
+
+
+def _one(request: HttpRequest, name: str) -> str | None:
+    found = [value for each, value in request.pairs if each == name]
+    if len(found) > 1:
+        raise RequestRefused(HttpFault.BAD_REQUEST, f"{name} may be given only once")
+    return found[0] if found else None

@@ -1,0 +1,469 @@
+"""Records as the API writes them, and back: moments as RFC 3339 text, nothing that only a store understands.
+
+For every record type a *wire type* is made once, with the same field names: what is absent, None or empty is left out,
+private fields never leave. A field holds a moment if it is an int and named like one.
+`datetime` fields, as forms have them, are moments too. The wire types are also what the description of the interface
+(OpenAPI) is made of, so that it cannot say anything else than what is sent.
+
+What an event holds depends on its type, so the moments in its payload are found by a table (`ade.events.model`).
+
+Of what is sent to ADE (`body_plan_of`) no field at all may be unknown, however deep, and null says as little as nothing
+does. What ADE answers may get new fields, so whoever reads it passes over those that he does not know.
+"""
+
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime, timedelta, timezone
+from functools import cache, lru_cache, partial
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType, structs
+
+from ade.events.model import MOMENTS, Event, with_moments
+from ade.tasks.admission import LAST_MOMENT
+
+# Two functions for each type of record, that make its wire form and the record again: lists are long, forms have many
+# fields, and what is the same for all of a type is decided once, as `dataclasses` does it.
+
+
+class CompiledField(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def out(self) -> Callable[[Any], Any] | None: ...
+    @property
+    def back(self) -> Callable[[Any], Any] | None: ...
+    @property
+    def kind(self) -> Any: ...
+    @property
+    def is_moment(self) -> bool: ...
+    @property
+    def is_required(self) -> bool: ...
+    @property
+    def needs_none(self) -> bool: ...
+
+
+def compiled_out(wire: type[Struct], fields: Sequence[CompiledField]) -> Callable[[Any], Any]:
+    """`record -> wire form`, which has the same fields in the same order. Their names are those of Structs, so nothing
+    foreign gets into the source."""
+    known: dict[str, Any] = {"Wire": wire, "UNSET": UNSET}
+    arguments = []
+    for number, field in enumerate(fields):
+        known[f"out_{number}"] = field.out
+        known[f"absent_{number}"] = _absent(wire, field.name)
+        arguments.append(_expression(number, field))
+    source = f"def out(record):\n    return Wire({', '.join(arguments)})\n"
+    exec(source, known)  # see above: made of our own names alone
+    made: Callable[[Any], Any] = known["out"]
+    return made
+
+
+def compiled_back(record: type[Struct], fields: Sequence[CompiledField]) -> Callable[[Any], Any]:
+    """`wire form -> record`. What is absent or None is left to the record's defaults, where it has any."""
+    known: dict[str, Any] = {"Record": record, "UNSET": UNSET}
+    lines = ["def back(wire):", "    given = {}"]
+    for number, field in enumerate(fields):
+        known[f"back_{number}"] = field.back
+        value = "value" if field.back is None else f"back_{number}(value)"
+        lines += [
+            f"    if (value := wire.{field.name}) is not None and value is not UNSET:",
+            f"        given[{field.name!r}] = {value}",
+        ]
+        if field.needs_none or field.is_required:  # of those, only what may be anything can be None
+            lines += ["    else:", f"        given[{field.name!r}] = None"]
+    source = "\n".join([*lines, "    return Record(**given)"])
+    exec(source, known)  # as above
+    made: Callable[[Any], Any] = known["back"]
+    return made
+
+
+def _absent(wire: type[Struct], name: str) -> Any:
+    """What a field is that is left out: its default."""
+    index = wire.__struct_fields__.index(name) - len(wire.__struct_fields__)
+    defaults = wire.__struct_defaults__
+    return defaults[index] if -index <= len(defaults) else None
+
+
+def _expression(number: int, field: CompiledField) -> str:
+    sent = f"out_{number}(value)" if field.out is not None else "value"
+    empty = ["value is None"] if field.is_required and field.out is not None else _emptiness(field)
+    if not empty:
+        return sent.replace("value", f"record.{field.name}")
+    first, *others = (f"absent_{number} if {each} else " for each in empty)
+    first = first.replace("value", f"(value := record.{field.name})")
+    return f"{first}{''.join(others)}{sent}"
+
+
+def _emptiness(field: CompiledField) -> list[str]:
+    """The conditions under which a field is left out, as far as its type allows for them."""
+    if field.is_required:
+        return []
+    kinds = _alternatives(field.kind)
+    may_be_anything = Any in kinds or object in kinds
+    conditions = {
+        "value is None": type(None) in kinds,
+        "value is UNSET": UnsetType in kinds,
+        "value == 0": field.is_moment,
+        "value == ()": tuple in kinds or Sequence in kinds,
+    }
+    return [text for text, holds in conditions.items() if holds or may_be_anything]
+
+
+def _alternatives(kind: Any) -> set[Any]:
+    if get_origin(kind) is Annotated:
+        return _alternatives(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        return set().union(*map(_alternatives, get_args(kind)))
+    return {get_origin(kind) or kind}
+
+
+# Moments as the API writes them: RFC 3339 in UTC to the millisecond; inside ADE they are integer milliseconds.
+#
+# How it is used: the decoder of bodies and queries calls `read_time` for fields of this kind; the ValueError it
+# raises becomes 422 for a body's field, 400 for a parameter.
+
+
+_TIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND, _SECOND = timedelta(milliseconds=1), timedelta(seconds=1)
+
+
+def read_time(text: str) -> int:
+    """Milliseconds since 1970; what is finer is cut off. Raises ValueError, also for a time without its offset."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text[:60]!r} is no time: write it as in RFC 3339, with the offset: 2026-01-31T12:00:00Z or"
+            " 2026-01-31T13:00:00.250+01:00"
+        )
+    *fields, fraction, _zulu, sign, hours, minutes = match.groups()
+    year, month, day, hour, minute, second = map(int, fields)
+    try:
+        offset = _offset(sign, hours, minutes)
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=offset)
+    except ValueError as error:
+        raise ValueError(f"{text[:60]!r} is no time: {error}") from None
+    at = (moment - _EPOCH) // _MILLISECOND + int((fraction or "0").ljust(3, "0")[:3])
+    if not 0 <= at <= LAST_MOMENT:
+        raise ValueError(f"{text[:60]!r} is out of range: times are from 1970 to the end of the year 9999")
+    return at
+
+
+def _offset(sign: str | None, hours: str | None, minutes: str | None) -> timezone:
+    if sign is None or hours is None or minutes is None:
+        return UTC
+    if int(hours) > 23 or int(minutes) > 59:
+        raise ValueError("an offset is at most 23:59")
+    away = timedelta(hours=int(hours), minutes=int(minutes))
+    return timezone(-away if sign == "-" else away)
+
+
+@lru_cache(maxsize=4_096)  # many records have the same moment twice, and the same lists are asked for again
+def write_time(at: int) -> str:
+    """What `read_time` reads back; always of the same length, so that texts sort as moments do."""
+    if not 0 <= at <= LAST_MOMENT:
+        raise ValueError(f"{at} is out of range: times are from 1970 to the end of the year 9999")
+    return f"{_second(at // 1000)}.{at % 1000:03d}Z"
+
+
+@lru_cache(maxsize=4_096)  # most moments of an answer are near each other
+def _second(seconds: int) -> str:
+    return f"{_EPOCH + seconds * _SECOND:%Y-%m-%dT%H:%M:%S}"
+
+
+# Events as the API writes them: the moments in their payloads as RFC 3339 text, like all others.
+
+
+def event_to_wire(event: Event) -> Event:
+    """The event as others are told of it."""
+    told = with_moments(event.type, event.payload, _written)
+    return event if told is event.payload else structs.replace(event, payload=told)
+
+
+def event_from_wire(event: Event) -> Event:
+    """The event again. Raises ValueError for a time that is none."""
+    read = with_moments(event.type, event.payload, _read)
+    return event if read is event.payload else structs.replace(event, payload=read)
+
+
+def _written(value: object) -> object:
+    """What is no moment stays as it is: an audit copy may hold anything, and must be shown all the same."""
+    return write_time(value) if type(value) is int and 0 <= value <= LAST_MOMENT else value
+
+
+def _read(value: object) -> object:
+    return read_time(value) if isinstance(value, str) else value
+
+
+def payload_schema() -> dict[str, Any]:
+    """What can be said of the payloads of all types: which of their fields are moments."""
+    moment = {"type": "string", "format": "date-time"}
+    properties: dict[str, Any] = {}
+    for place in sorted({place for places in MOMENTS.values() for place in places}):
+        *outer, name = place
+        inside = properties
+        for each in outer:
+            inside = inside.setdefault(each, {"type": "object", "properties": {}})["properties"]
+        inside[name] = moment
+    return {"properties": properties}
+
+
+# Fields of records that never leave: those that only a store understands, and secrets.
+
+
+PRIVATE_FIELDS = frozenset({"lease_until", "heartbeat_until", "args_digest", "runs_until", "seen_until"})
+_hidden: dict[type[Struct], frozenset[str]] = {}
+
+
+def mark_private(record: type[Struct], *fields: str) -> None:
+    """Never write these fields of a type; called where the type is defined or answered, before its first use."""
+    _hidden[record] = _hidden.get(record, frozenset()) | frozenset(fields)
+
+
+def private_fields_of(record: type[Struct]) -> frozenset[str]:
+    """The fields of a type that never leave."""
+    return PRIVATE_FIELDS | _hidden.get(record, frozenset())
+
+
+R = TypeVar("R", bound=Struct)
+Convert = Callable[[Any], Any]
+MomentText = Annotated[
+    str, Meta(extra_json_schema={"format": "date-time", "pattern": "^(19[7-9][0-9]|[2-9][0-9]{3})-"})
+]
+_RISK = Meta(
+    extra_json_schema={
+        "properties": {
+            "score": {"type": "number", "minimum": 0, "maximum": 100},
+            "level": {"enum": ["low", "medium", "high", "critical"]},
+            "assessed_at": {"type": "string", "format": "date-time"},
+        }
+    }
+)
+_MOMENTS = frozenset(
+    {"at", "run_after", "deadline", "valid_until", "not_before", "not_after", "since", "until", "failing_since"}
+)
+
+
+def is_moment(name: str) -> bool:
+    return name in _MOMENTS or name.endswith("_at")
+
+
+class Codec(NamedTuple):
+    """How one type goes over the wire. None: as it is."""
+
+    wire: Any
+    out: Convert | None = None
+    back: Convert | None = None
+
+
+class CodecField(NamedTuple):
+    name: str
+    out: Convert | None
+    back: Convert | None
+    kind: Any  # its type in the record
+    is_moment: bool
+    is_required: bool
+    needs_none: bool  # the record has no default for it, and takes None
+
+
+class CodecPlan(NamedTuple):
+    wire: type[Struct]
+    fields: tuple[CodecField, ...]
+    record: type[Struct]
+    out: Convert  # from a record to its wire form
+    back: Convert
+
+
+def to_wire(record: Struct) -> Struct:
+    """What to encode in place of a record."""
+    wired: Struct = plan_of(type(record)).out(record)
+    return wired
+
+
+def from_wire(wired: Struct, record: type[R]) -> R:
+    """The record again. Raises ValueError for a time that is none."""
+    made: R = plan_of(record).back(wired)
+    return made
+
+
+def plan_of(record: Any) -> CodecPlan:
+    """Of a Struct type, or of a generic one with its argument."""
+    return _plan(record, False)
+
+
+def body_plan_of(form: type[Struct]) -> CodecPlan:
+    """Of what is sent to ADE as a body."""
+    return _plan(form, True)
+
+
+@cache
+def _plan(record: Any, is_sent: bool) -> CodecPlan:
+    origin = get_origin(record) or record
+    given = dict(zip(getattr(origin, "__parameters__", ()), get_args(record), strict=False))
+    hints = get_type_hints(origin, include_extras=True)
+    kept = [field for field in msgspec.structs.fields(origin) if field.name not in private_fields_of(origin)]
+    kept.sort(key=lambda field: not _is_required(field, _filled(hints[field.name], given)))  # they come by position
+    fields: list[CodecField] = []
+    wired: list[Any] = []
+    for field in kept:
+        kind = _filled(hints[field.name], given)
+        way = _way(kind, field.name, is_sent)
+        is_required = _is_required(field, kind)
+        needs_none = _has_no_default(field) and not is_required
+        fields.append(CodecField(field.name, way.out, way.back, kind, is_moment(field.name), is_required, needs_none))
+        wired.append(_wired(field, way, is_required, is_sent))
+    config = origin.__struct_config__
+    is_record = is_sent and not config.forbid_unknown_fields  # it is answered too, and then not as strict
+    wire = msgspec.defstruct(
+        f"Given{name_of(record)}" if is_record else name_of(record),
+        wired,
+        omit_defaults=True,
+        forbid_unknown_fields=is_sent or config.forbid_unknown_fields,
+        tag=config.tag,
+        tag_field=config.tag_field,
+        module=origin.__module__,  # two records of one name are told apart by it
+    )
+    wire.__doc__ = origin.__doc__
+    out, back = compiled_out(wire, fields), compiled_back(origin, fields)
+    if origin is Event:
+        out, back = _then(event_to_wire, out), _then(back, event_from_wire)
+    return CodecPlan(wire, tuple(fields), origin, out, back)
+
+
+def _then(first: Convert, second: Convert) -> Convert:
+    return lambda value: second(first(value))
+
+
+def _has_no_default(field: Any) -> bool:
+    return field.default is NODEFAULT and field.default_factory is NODEFAULT
+
+
+def _is_required(field: Any, kind: Any) -> bool:
+    return _has_no_default(field) and type(None) not in get_args(kind)
+
+
+def name_of(record: Any) -> str:
+    """`Task`, and `TaskPage` for `Page[Task]`."""
+    inner = "".join(name_of(each) for each in get_args(record))
+    return f"{inner}{(get_origin(record) or record).__name__}"
+
+
+def _wired(field: Any, way: Codec, is_required: bool, is_sent: bool) -> tuple[Any, ...]:
+    if is_required:
+        return (field.encode_name, way.wire)
+    if way.wire is Raw:  # it cannot stand in a union, but an absent field stays at its default
+        return (field.encode_name, Raw, None)
+    return (field.encode_name, way.wire | None | UnsetType if is_sent else way.wire | UnsetType, UNSET)
+
+
+def _filled(kind: Any, given: Mapping[Any, Any]) -> Any:
+    """A type with its variables filled in."""
+    if kind in given:
+        return given[kind]
+    arguments = get_args(kind)
+    if not given or not arguments or get_origin(kind) is Annotated:
+        return kind
+    filled = tuple(_filled(each, given) for each in arguments)
+    if isinstance(kind, types.UnionType) or get_origin(kind) is Union:
+        return Union[filled]  # noqa: UP007 # made at run time
+    return get_origin(kind)[filled]
+
+
+def _way(kind: Any, name: str, is_sent: bool) -> Codec:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        bare = _way(arguments[0], name, is_sent)
+        return bare if bare.wire is Any else bare._replace(wire=Annotated[(bare.wire, *arguments[1:])])
+    if kind is int and is_moment(name):
+        return Codec(MomentText, write_time, read_time)
+    if kind is datetime:
+        return Codec(MomentText, _from_datetime, _to_datetime)
+    if isinstance(origin or kind, type) and issubclass(origin or kind, Struct):
+        plan = _plan(kind, is_sent)
+        return Codec(plan.wire, plan.out, plan.back)
+    if origin in (Union, types.UnionType):
+        return _union_way(arguments, name, is_sent)
+    return _collection_way(kind, name, is_sent)
+
+
+def _collection_way(kind: Any, name: str, is_sent: bool) -> Codec:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (tuple, list, Sequence) and (origin is not tuple or arguments[-1] is Ellipsis):
+        return _list_way(_way(arguments[0], name, is_sent), tuple if origin is tuple else list)
+    if origin in (frozenset, set, AbstractSet):
+        return _list_way(_way(arguments[0], name, is_sent), frozenset)
+    if origin in (dict, Mapping):
+        return _FREE_WAYS.get(name) or _dict_way(_way(arguments[1], "", is_sent))
+    return Codec(Any if kind is object else kind)
+
+
+def _union_way(arguments: tuple[Any, ...], name: str, is_sent: bool) -> Codec:
+    """Values of several kinds go their ways by what they are."""
+    kinds = [each for each in arguments if each is not type(None) and each is not UnsetType]
+    ways = [_way(each, name, is_sent) for each in kinds]
+    wire: Any = Union[tuple(way.wire for way in ways)]  # noqa: UP007 # made at run time
+    changed = [way for way in ways if way.out is not None or way.back is not None]
+    if not changed:
+        return Codec(wire)
+    if len(ways) == 1:
+        return Codec(wire, changed[0].out, changed[0].back)
+    out_of = {_bare(kind): way.out for kind, way in zip(kinds, ways, strict=True)}
+    back_of = {_bare(way.wire): way.back for way in ways}
+    return Codec(wire, partial(_by_type, out_of), partial(_by_type, back_of))
+
+
+def _bare(kind: Any) -> Any:
+    """What `type(value)` is of a value of this kind."""
+    return _bare(get_args(kind)[0]) if get_origin(kind) is Annotated else get_origin(kind) or kind
+
+
+def _by_type(converts: Mapping[Any, Convert | None], value: Any) -> Any:
+    convert = converts.get(type(value))
+    return value if convert is None else convert(value)
+
+
+def _list_way(way: Codec, made: Callable[[Any], Any]) -> Codec:
+    out, back = way.out, way.back
+    return Codec(
+        list[way.wire],  # type: ignore[name-defined]
+        (lambda values: [out(each) for each in values]) if out else (sorted if made is frozenset else list),
+        (lambda values: made(back(each) for each in values)) if back else made,
+    )
+
+
+def _dict_way(way: Codec) -> Codec:
+    out, back = way.out, way.back
+    return Codec(
+        dict[str, way.wire],  # type: ignore[name-defined]
+        (lambda values: {key: out(each) for key, each in values.items()}) if out else dict,
+        (lambda values: {key: back(each) for key, each in values.items()}) if back else None,
+    )
+
+
+def _moments(convert: Convert, kind: type) -> Convert:
+    """For a plain dict of a record that has moments in it."""
+    return lambda values: {
+        key: convert(each) if is_moment(key) and type(each) is kind else each for key, each in values.items()
+    }
+
+
+_FREE_WAYS: Mapping[str, Codec] = {  # of plain dicts, by the name of their field
+    "risk": Codec(Annotated[dict[str, Any], _RISK], _moments(write_time, int), _moments(read_time, str)),
+    "facts": Codec(dict[str, Any], _moments(write_time, int), _moments(read_time, str)),
+    "payload": Codec(Annotated[dict[str, Any], Meta(extra_json_schema=payload_schema())]),
+}
+
+
+def _from_datetime(moment: datetime) -> str:
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment.isoformat()} has no time zone; add one, for instance tzinfo=timezone.utc")
+    return write_time(round(moment.timestamp() * 1000))
+
+
+def _to_datetime(text: str) -> datetime:
+    return datetime.fromtimestamp(read_time(text) / 1000, UTC)

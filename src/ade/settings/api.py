@@ -1,0 +1,166 @@
+"""What is set and switched at run time, as it stands, and who says so."""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+
+from msgspec import Struct
+
+from ade.server.operations import RequestContext, Services, acting, cut
+from ade.server.pagination import Page
+from ade.server.request_types import Form, PageSize
+from ade.settings import runtime
+from ade.settings.runtime import FEATURES, IN_FILES, SETTINGS, stored_features, stored_values
+from ade.stores.ports import Stores
+
+
+class SettingOrigin(StrEnum):
+    STORE = auto()  # somebody has said so, for all processes
+    SETTINGS = auto()  # a layer of the settings of the process that answers: a file, the environment, an option
+    DEFAULT = auto()
+
+
+class SettingView(Struct, frozen=True, kw_only=True):
+    """A number within bounds, both included. `version` is 0 where the store says nothing."""
+
+    name: str
+    value: float
+    origin: SettingOrigin
+    default: float
+    least: float
+    most: float
+    about: str
+    version: int
+    changed_by: str | None = None
+    changed_at: int | None = None
+
+
+class FeatureView(Struct, frozen=True, kw_only=True):
+    """Something that is on or off. `version` is 0 where the store says nothing."""
+
+    name: str
+    is_on: bool
+    origin: SettingOrigin
+    default: bool
+    about: str
+    version: int
+    changed_by: str | None = None
+    changed_at: int | None = None
+
+
+async def view_settings(stores: Stores) -> dict[str, SettingView]:
+    """Every run-time setting, by name."""
+    stored = await stored_values(stores)
+    views: dict[str, SettingView] = {}
+    for name, known in SETTINGS.items():
+        kept = stored.get(name)
+        views[name] = SettingView(
+            name=name,
+            value=float(known.default if kept is None else kept.record.value),
+            origin=SettingOrigin.DEFAULT if kept is None else SettingOrigin.STORE,
+            default=float(known.default),  # all alike, however they are written
+            least=float(known.least),
+            most=float(known.most),
+            about=known.about,
+            version=0 if kept is None else kept.version,
+            changed_by=None if kept is None else kept.record.by,
+            changed_at=None if kept is None else kept.record.at,
+        )
+    return views
+
+
+async def view_features(stores: Stores, in_files: Mapping[str, bool]) -> dict[str, FeatureView]:
+    """Every feature, by name. `in_files` is what the settings of this process say of some of them."""
+    stored = await stored_features(stores)
+    views: dict[str, FeatureView] = {}
+    for name, known in FEATURES.items():
+        kept, said = stored.get(name), in_files.get(name, known.default)
+        origin = SettingOrigin.DEFAULT if said == known.default else SettingOrigin.SETTINGS
+        views[name] = FeatureView(
+            name=name,
+            is_on=said if kept is None else bool(kept.record.value),
+            origin=origin if kept is None else SettingOrigin.STORE,
+            default=known.default,
+            about=known.about,
+            version=0 if kept is None else kept.version,
+            changed_by=None if kept is None else kept.record.by,
+            changed_at=None if kept is None else kept.record.at,
+        )
+    return views
+
+
+# What is said about run-time settings and features.
+
+
+class ListSettings(Form):
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class SetSetting(Form):
+    value: float
+
+
+class ListFeatures(Form):
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class SwitchFeature(Form):
+    is_on: bool
+
+
+# Features: what is on or off, for all processes.
+
+
+async def list_features(office: Services, asked: RequestContext, query: ListFeatures) -> Page[FeatureView]:
+    return cut("features", query, list((await _seen(office)).values()))
+
+
+async def get_feature(office: Services, asked: RequestContext, feature: str) -> FeatureView:
+    runtime.check_feature(feature)
+    return (await _seen(office))[feature]
+
+
+async def switch_feature(office: Services, asked: RequestContext, feature: str, body: SwitchFeature) -> FeatureView:
+    before = await get_feature(office, asked, feature)
+    asked.check_version(before.version)
+    seen = None if asked.if_match is None else before.version
+    await runtime.switch(office.stores, feature, body.is_on, actor=acting(asked), seen=seen)
+    return await get_feature(office, asked, feature)
+
+
+async def unset_feature(office: Services, asked: RequestContext, feature: str) -> FeatureView:
+    runtime.check_feature(feature)
+    await runtime.unset(office.stores, feature, actor=acting(asked))
+    return await get_feature(office, asked, feature)
+
+
+async def _seen(office: Services) -> dict[str, FeatureView]:
+    said = dict(office.settings.items())
+    return await view_features(office.stores, {feature: bool(said[name]) for feature, name in IN_FILES.items()})
+
+
+# Run-time settings: numbers that are kept in the store, for all processes.
+
+
+async def list_settings(office: Services, asked: RequestContext, query: ListSettings) -> Page[SettingView]:
+    return cut("settings", query, list((await view_settings(office.stores)).values()))
+
+
+async def get_setting(office: Services, asked: RequestContext, setting: str) -> SettingView:
+    runtime.check_setting(setting)
+    return (await view_settings(office.stores))[setting]
+
+
+async def set_setting(office: Services, asked: RequestContext, setting: str, body: SetSetting) -> SettingView:
+    before = await get_setting(office, asked, setting)
+    asked.check_version(before.version)
+    seen = None if asked.if_match is None else before.version
+    await runtime.set_value(office.stores, setting, body.value, actor=acting(asked), seen=seen)
+    return await get_setting(office, asked, setting)
+
+
+async def unset_setting(office: Services, asked: RequestContext, setting: str) -> SettingView:
+    runtime.check_setting(setting)
+    await runtime.unset(office.stores, setting, actor=acting(asked))
+    return await get_setting(office, asked, setting)

@@ -1,0 +1,314 @@
+"""Claims: which tasks a worker gets."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count, groupby
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import structs
+
+from ade.errors import StoreUnavailable
+from ade.logs import Log
+from ade.stores.ports import ClaimRequest
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.codec import UNREADABLE, Record, read_aged, remains_of
+from ade.stores.redis.commits import RedisCommits
+from ade.stores.redis.partitions import Partitions, ReachablePartitions
+from ade.stores.redis.sweeps import claim_job
+from ade.tasks.decisions import fail_run
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed
+
+# Limits of a name that has work in several partitions: counted over all of them, by one claimer at a time.
+
+
+_DUTY = "limits"
+_HELD_MS = 5_000  # far longer than a claim takes; after a crash others go on then
+_PATIENCE_S = 1.0
+_PAUSE_S = 0.005
+
+
+class LimitUsage:
+    """What each partition has of names with limits."""
+
+    def __init__(self, link: RedisClient, timing: Timing, partitions: Sequence[int], not_after: int) -> None:
+        self._link = link
+        self._timing = timing
+        self._partitions = partitions
+        self._running: dict[int, Counter[str]] = {}
+        self._rates: dict[int, dict[str, int]] = {}
+        self._busy: dict[int, Counter[str]] = {}
+        self._not_after = not_after
+
+    async def read(self) -> None:
+        """Ask all; then let those with parked tasks know which keys have room."""
+        for partition in self._partitions:
+            await self._ask(partition, busy=False)
+        for partition in self._partitions:
+            await self._ask(partition, busy=self._elsewhere(self._busy.items(), partition))
+
+    async def _ask(self, partition: int, busy: dict[str, int] | bool) -> None:
+        request = {**self._timing(), "busy": busy}
+        running, rates, keys = await self._link.run("usage", partition, request, patience_s=_PATIENCE_S)
+        self._running[partition] = Counter(_counts(running))
+        self._rates[partition] = _counts(rates)
+        self._busy[partition] = Counter(_counts(keys))
+
+    def elsewhere(self, partition: int) -> dict[str, Any]:
+        """What a claim from one partition must know of the others."""
+        rates: dict[str, int] = {}
+        for known in self._rates.values():
+            rates.update({name: max(rates.get(name, 0), full_at) for name, full_at in known.items()})
+        return {
+            "running": self._elsewhere(self._running.items(), partition),
+            "rates": rates,
+            "busy": self._elsewhere(self._busy.items(), partition),
+            "not_after": self._not_after,
+        }
+
+    async def taken(self, partition: int, tasks: Iterable[Task]) -> None:
+        """These were started there."""
+        for task in tasks:
+            self._running[partition][task.name] += 1
+            if task.concurrency_key is not None:
+                self._busy[partition][f"{task.name}/{task.concurrency_key}"] += 1
+        [rates] = await self._link.ask(partition, ("HGETALL", f"{self._link.names[partition].prefix}rates"))
+        self._rates[partition] = _counts(rates)
+
+    @staticmethod
+    def _elsewhere(counts: Iterable[tuple[int, Counter[str]]], partition: int) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for place, running in counts:
+            if place != partition:
+                total += running
+        return dict(total)
+
+
+def _counts(flat: Sequence[Any]) -> dict[str, int]:
+    return {name.decode(): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}
+
+
+@asynccontextmanager
+async def only_claimer(link: RedisClient, timing: Timing, holder: str) -> AsyncIterator[int | None]:
+    """Be the only one who claims names with limits, until the moment answered.
+
+    None when others are for too long, or nobody can tell who is.
+    """
+    deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+    while True:
+        not_after = (timing().get("steady") or link.clock.steady()) + _HELD_MS
+        held = await _take(link, timing, holder, _HELD_MS)
+        if held or asyncio.get_running_loop().time() > deadline:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    try:
+        yield not_after if held else None
+    finally:
+        if held:
+            await _take(link, timing, holder, -1)
+
+
+async def _take(link: RedisClient, timing: Timing, holder: str, ttl_ms: int) -> bool:
+    """Take or give back the duty; who cannot be told so does not have it, and what is not given back ends by itself."""
+    try:
+        return await claim_job(link, timing, _DUTY, holder, ttl_ms, patience_s=_PATIENCE_S)
+    except StoreUnavailable:
+        return False
+
+
+_UNKNOWN_S = 2.0  # how long limits are left alone after a partition did not tell what it has of them
+_log = Log("ade.store")
+Claimed = tuple[int, Task]  # seq and task
+Head = tuple[int, int, int, str]  # priority, seq, partition, and the name if it has limits
+
+
+class RedisClaims:
+    def __init__(self, link: RedisClient, places: Partitions, timing: Timing, committing: RedisCommits) -> None:
+        self._link = link
+        self._places = places
+        self._timing = timing
+        self._committing = committing
+        self._reach = ReachablePartitions(link)
+        self._limits_unknown_until = 0.0
+
+    async def claim(self, request: ClaimRequest) -> list[Task]:
+        if not request.run_ids or not request.names:
+            return []
+        partitions = sorted({self._places.of_queue(queue) for queue in request.queues}) or list(self._places.all)
+        if self._link.partitions == 1:
+            tasks = [task for _, task in await self._claim_from(partitions[0], request, request.run_ids[0])]
+        else:
+            tasks = await self._claim_among(partitions, request)
+        self._places.remember(tasks)
+        return tasks
+
+    async def _claim_among(self, partitions: Sequence[int], request: ClaimRequest) -> list[Task]:
+        """Look at the heads of all, then take what comes first, wherever it is."""
+        first = await self._peek(partitions, request, len(request.run_ids))
+        if before := first.given_before:  # the same request again, after an unknown outcome
+            claimed = await self._claim_again(before, request)
+        elif first.has_limits:
+            claimed = await self._claim_limited(partitions, request, first)
+        else:
+            claimed = await self._claim_shares(partitions, request, first)
+        claimed.sort(key=lambda each: (each[1].priority, each[0]))
+        return [task for _, task in claimed]
+
+    async def _claim_again(self, partitions: Sequence[int], request: ClaimRequest) -> list[Claimed]:
+        asked = (self._claim_from(each, request, request.run_ids[0]) for each in partitions)
+        return [each for got in await asyncio.gather(*asked) for each in got]
+
+    async def _claim_shares(
+        self, partitions: Sequence[int], request: ClaimRequest, heads: "PartitionHeads | None" = None
+    ) -> list[Claimed]:
+        """Ask each partition at once for its share; names with limits are left alone."""
+        claimed: list[Claimed] = []
+        open_to, left = list(partitions), list(request.run_ids)
+        for number in count():
+            request_id = f"{request.run_ids[0]}.{number}"
+            heads = heads or await self._peek(open_to, request, len(left))
+            shares = Counter(partition for _, _, partition, name in heads.ranked[: len(left)] if not name)
+            heads = None
+            if not shares:
+                return claimed
+            parts: list[tuple[int, ClaimRequest]] = []
+            for partition, share in shares.items():
+                parts.append((partition, structs.replace(request, run_ids=left[:share])))
+                left = left[share:]
+            extra = {"limited": "skip", "of": request.run_ids[0]}
+            asked = (self._claim_from(*part, request_id, extra) for part in parts)
+            for (partition, part), got in zip(parts, await asyncio.gather(*asked), strict=True):
+                claimed += got
+                left += _unused(part.run_ids, got)
+                if len(got) < len(part.run_ids):
+                    open_to.remove(partition)  # it has no more for this worker
+            if not left:
+                return claimed
+        raise AssertionError("counting never ends")
+
+    async def _claim_limited(
+        self, partitions: Sequence[int], request: ClaimRequest, first: "PartitionHeads"
+    ) -> list[Claimed]:
+        """Names with limits are counted over all partitions, so one at a time claims them, in order."""
+        free = structs.replace(request, names=request.names - {name for *_, name in first.ranked if name})
+        if time.monotonic() < self._limits_unknown_until:
+            return await self._claim_shares(partitions, free)
+        async with only_claimer(self._link, self._timing, request.run_ids[0]) as not_after:
+            usage = None if not_after is None else await self._usage(not_after)
+            if usage is not None:
+                return await self._claim_in_order(partitions, request, usage)
+        return await self._claim_shares(partitions, free)
+
+    async def _usage(self, not_after: int) -> LimitUsage | None:
+        """None when a partition is away: what runs there counts, and nobody knows how much it is."""
+        usage = LimitUsage(self._link, self._timing, list(self._places.all), not_after)
+        try:
+            await usage.read()
+        except StoreUnavailable as error:
+            self._limits_unknown_until = time.monotonic() + _UNKNOWN_S
+            _log.debug("store.limits_unknown", reason=error.detail)
+            return None
+        return usage
+
+    async def _claim_in_order(
+        self, partitions: Sequence[int], request: ClaimRequest, usage: LimitUsage
+    ) -> list[Claimed]:
+        claimed: list[Claimed] = []
+        left, numbers = list(request.run_ids), count()
+        before: list[Head] | None = None
+        while left and request.names:
+            request_id = f"{request.run_ids[0]}.{next(numbers)}"
+            heads = await self._peek(partitions, request, len(left))
+            taken: list[Claimed] = []
+            for partition, chunk in groupby(heads.ranked[: len(left)], key=lambda head: head[2]):
+                *_, last = ranks = list(chunk)
+                part = structs.replace(request, run_ids=left[: len(ranks)])
+                extra = {"limited": usage.elsewhere(partition), "bound": last[:2], "of": request.run_ids[0]}
+                got = await self._claim_from(partition, part, f"{request_id}.{last[1]}", extra)
+                await usage.taken(partition, (task for _, task in got))
+                left = [*_unused(part.run_ids, got), *left[len(ranks) :]]
+                taken += got
+            claimed += taken
+            if not taken and heads.ranked == before:  # neither started nor parked: limits keep these names back
+                held_back = {name for *_, name in heads.ranked[: len(left)] if name}  # what is behind was not tried
+                if not held_back:
+                    break
+                request = structs.replace(request, names=request.names - held_back)
+            before = heads.ranked
+        return claimed
+
+    async def _peek(self, partitions: Sequence[int], request: ClaimRequest, limit: int) -> "PartitionHeads":
+        """What a claim would come upon first in each partition."""
+        question = {
+            **self._timing(),
+            "id": request.run_ids[0],
+            "names": sorted(request.names),
+            "queues": request.queues,
+            "limit": limit,
+        }
+        if request.capabilities:
+            question["capabilities"] = sorted(request.capabilities)
+
+        async def ask(partition: int, patience_s: float | None) -> list[Any]:
+            found: list[Any] = await self._link.run("peek", partition, question, patience_s=patience_s)
+            return found
+
+        return PartitionHeads(await self._reach.each(partitions, ask))
+
+    async def _claim_from(
+        self, partition: int, request: ClaimRequest, request_id: str, extra: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[Claimed]:
+        """Ask until the partition has given what it can; one call looks at a bounded number of tasks."""
+        while True:
+            more, *records = await self._link.run("claim", partition, {**self._packed(request_id, request), **extra})
+            claimed: list[Claimed] = []
+            for record in records:
+                try:
+                    claimed.append(read_aged(record))
+                except UNREADABLE as error:
+                    await self._set_aside(partition, record, error)
+            if claimed or not more:
+                return claimed
+
+    def _packed(self, request_id: str, request: ClaimRequest) -> dict[str, Any]:
+        packed = {
+            **self._timing(),
+            "id": request_id,
+            "worker": request.worker_id,
+            "run_ids": request.run_ids,
+            "names": sorted(request.names),
+            "queues": request.queues,
+            "lease_ms": request.lease_ms,
+        }
+        if request.capabilities:
+            packed["capabilities"] = sorted(request.capabilities)
+        return packed
+
+    async def _set_aside(self, partition: int, record: Record, error: Exception) -> None:
+        """A claimed task that cannot be read fails; the others go out."""
+        remains = remains_of(record, f"{type(error).__name__}: {error}; its bytes are in quarantine")
+        assert remains.error is not None
+        failure = fail_run(remains, Failed(remains.error), now=remains.updated_at, dice=0.5)
+        await self._committing.quarantine(partition, failure)
+
+
+def _unused(run_ids: Sequence[str], claimed: Sequence[Claimed]) -> list[str]:
+    used = {task.run_id for _, task in claimed}
+    return [run_id for run_id in run_ids if run_id not in used]
+
+
+class PartitionHeads:
+    """What comes first in each of several partitions."""
+
+    def __init__(self, found: Mapping[int, list[Any]]) -> None:
+        self.given_before = [partition for partition, (given, *_) in found.items() if given]
+        self.ranked: list[Head] = sorted(
+            (priority, int(seq), partition, name.decode())
+            for partition, (_, _, *rows) in found.items()
+            for priority, seq, name in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        )
+        self.has_limits = any(name for *_, name in self.ranked) or any(parked for _, parked, *_ in found.values())

@@ -1,0 +1,1 @@
+"""The Redis client: connections, pools, topologies, and retries."""

@@ -1,0 +1,486 @@
+"""The line to the servers: scripts and plain commands, addressed to a partition, tried again while servers are away."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from ade.errors import NotConfirmed, StoreCorrupt, StoreError, StoreUnavailable
+from ade.stores.ports import Clock
+from ade.stores.redis.client.connection import Command, RedisConnection, ServerError
+from ade.stores.redis.client.errors import FAILURES, code_of, passes, translated, wrong_type_keys
+from ade.stores.redis.client.options import RedisAddress, RedisLocation, RedisOptions, TopologyKind, parse_url
+from ade.stores.redis.client.pool import ConnectionsByLoop, Connector, LoopThread, ServerPools
+from ade.stores.redis.client.sync_client import SyncClient
+from ade.stores.redis.client.topology import FixedServer, SentinelServer, ServerNotFound, SlotMap, Topology
+from ade.stores.redis.clock import ServerClock
+from ade.stores.redis.keys import KeyNames
+from ade.stores.redis.scripts import LuaScript, script
+
+# Calls to a partition: sent to whoever holds it now, and again for as long as the caller is patient.
+
+
+_LEARNING_S = 4.0
+_LEARN_AGAIN_S = 0.1
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.4
+_STAY = {"MOVED", "ASK", "TRYAGAIN", "BUSY", "UNKILLABLE", "NOREPLICAS"}  # nothing more is to be learnt after these
+_NEVER = float("inf")
+_OPEN: Any = object()  # the answer to a command that has none yet
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    """Why a try did not give all answers."""
+
+    address: RedisAddress | None
+    error: StoreError
+    elsewhere: bool = True  # whether another server may hold the partition by now
+
+
+class CallDeadline:
+    """How long a caller is willing to wait, from now on."""
+
+    __slots__ = ("_deadline", "whole_s")
+
+    def __init__(self, whole_s: float) -> None:
+        self.whole_s = whole_s
+        self._deadline = _time() + whole_s
+
+    def left_s(self) -> float:
+        return self._deadline - _time()
+
+    def of_try(self, most_s: float) -> float:
+        return max(min(most_s, self.left_s()), 0.001)
+
+
+@dataclass(slots=True)
+class _PartitionCall:
+    """Commands for one partition and the answers so far. Those that belong together are sent together again."""
+
+    partition: int
+    commands: Sequence[Command]
+    together: bool
+    patience: CallDeadline
+    try_s: float
+    answers: list[Any]
+
+    def open(self) -> list[int]:
+        waiting = [number for number, answer in enumerate(self.answers) if answer is _OPEN]
+        return list(range(len(self.commands))) if self.together and waiting else waiting
+
+    def limit_s(self) -> float:
+        """How long the next exchange may take."""
+        return self.patience.of_try(self.try_s)
+
+
+class RetryingCalls:
+    """The one place that sends again. Everything sent through it must be safe to repeat."""
+
+    def __init__(self, topology: Topology, connections: ConnectionsByLoop, command_timeout_s: float) -> None:
+        self._topology = topology
+        self._connections = connections
+        self._command_timeout_s = command_timeout_s
+        self._problem = "no server was found yet"
+
+    async def converse(
+        self, partition: int, commands: Sequence[Command], patience: CallDeadline, *, together: bool
+    ) -> list[Any]:
+        """All answers, the lasting errors of the server among them. Raises StoreUnavailable when patience ends."""
+        try_s = min(self._command_timeout_s, patience.whole_s / 2)  # a lost answer leaves time for another try
+        address = self._topology.where(partition)
+        answers: list[Any] | Exception = ConnectionError("no server was asked yet")
+        if address is not None:  # the first try in as few steps as there are: it nearly always has all answers
+            try:
+                answers = await self._nodes().server(address).exchange(commands, patience.of_try(try_s))
+                if ServerError not in map(type, answers):
+                    return answers
+            except FAILURES as error:
+                answers = error
+        call = _PartitionCall(partition, commands, together, patience, try_s, [_OPEN] * len(commands))
+        return await self._persist(call, await self._judge(call, address, call.open(), answers))
+
+    async def _persist(self, call: _PartitionCall, trouble: CallFailure | None) -> list[Any]:
+        """Try again until no command is without an answer."""
+        pauses, patience = _pauses(), call.patience
+        while trouble is not None:
+            pause = next(pauses)
+            if pause >= patience.left_s():
+                raise StoreUnavailable(f"{trouble.error.detail} (tried for {patience.whole_s:g} s)") from trouble.error
+            if trouble.elsewhere:
+                await self._learn_soon(self._nodes(), trouble.address, patience)
+            await asyncio.sleep(pause)
+            trouble = await self._attempt(call)
+        return call.answers
+
+    def _nodes(self) -> ServerPools:
+        """Those of this loop, with an eye on whether they are still the right ones."""
+        nodes = self._connections.of_this_loop()
+        if self._topology.recheck_s != _NEVER and _time() - nodes.learnt_at > self._topology.recheck_s:
+            self._recheck(nodes)
+        return nodes
+
+    async def learn(self, nodes: ServerPools, failed: RedisAddress | None) -> None:
+        """Find out anew who holds what; nothing changes if that is not possible now."""
+        try:
+            async with asyncio.timeout(_LEARNING_S):
+                await self._topology.learn(nodes, failed)
+        except ServerNotFound as error:
+            self._problem = str(error)
+        except TimeoutError:
+            self._problem = "nobody told in time which servers there are"
+
+    def _recheck(self, nodes: ServerPools) -> None:
+        """Look again beside the traffic."""
+        if nodes.rechecking is None or nodes.rechecking.done():
+            nodes.rechecking = asyncio.create_task(self._learn_aside(nodes))
+
+    async def _learn_aside(self, nodes: ServerPools) -> None:
+        with suppress(StoreError):  # whoever needs the answer will ask again and be told
+            async with nodes.learning:
+                await self.learn(nodes, None)
+                nodes.learnt_at = _time()
+
+    async def _learn_soon(self, nodes: ServerPools, failed: RedisAddress | None, patience: CallDeadline) -> None:
+        """One of this loop's callers finds out, the others wait for it and use what it has learnt."""
+        begun = _time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience.left_s()), nodes.learning:
+                if nodes.learnt_at < begun - _LEARN_AGAIN_S:
+                    await self.learn(nodes, failed)
+                    nodes.learnt_at = _time()
+
+    async def _attempt(self, call: _PartitionCall) -> CallFailure | None:
+        """One round trip to whoever holds the partition."""
+        address = self._topology.where(call.partition)
+        numbers = call.open()
+        answers: list[Any] | Exception = ConnectionError("no server was asked yet")
+        if address is not None:
+            try:
+                commands = [call.commands[each] for each in numbers]
+                answers = await self._nodes().server(address).exchange(commands, call.limit_s())
+            except FAILURES as error:
+                answers = error
+        return await self._judge(call, address, numbers, answers)
+
+    async def _judge(
+        self, call: _PartitionCall, address: RedisAddress | None, numbers: list[int], answers: list[Any] | Exception
+    ) -> CallFailure | None:
+        """What an attempt has brought. Errors that no waiting mends are raised or left as answers."""
+        if address is None:
+            return CallFailure(None, StoreUnavailable(self._problem))
+        try:
+            if isinstance(answers, Exception):
+                raise answers
+            answers = await self._follow(self._nodes(), address, call, numbers, answers)
+        except FAILURES as error:
+            failure = translated(error, address)
+            if passes(error):
+                return CallFailure(address, failure)
+            raise failure from error
+        return self._take(call, address, numbers, answers)
+
+    def _take(
+        self, call: _PartitionCall, address: RedisAddress, numbers: list[int], answers: list[Any]
+    ) -> CallFailure | None:
+        trouble = None
+        for number, answer in zip(numbers, answers, strict=True):
+            if isinstance(answer, ServerError) and passes(answer):
+                if answer.code == "MOVED":
+                    self._topology.moved(call.partition, _target(answer, address))
+                trouble = CallFailure(address, translated(answer, address), elsewhere=code_of(answer) not in _STAY)
+                call.answers[number] = _OPEN
+            else:
+                call.answers[number] = answer
+        return trouble
+
+    async def _follow(
+        self, nodes: ServerPools, address: RedisAddress, call: _PartitionCall, numbers: list[int], answers: list[Any]
+    ) -> list[Any]:
+        """While a slot is on its way, its old owner sends us to the new one for what it no longer has."""
+        asked = [place for place, answer in enumerate(answers) if _is_ask(answer)]
+        if not asked:
+            return answers
+        target = nodes.server(_target(answers[asked[0]], address))
+        places = list(range(len(numbers))) if call.together else asked
+        commands = [word for place in places for word in (("ASKING",), call.commands[numbers[place]])]
+        found = await target.exchange(commands, call.limit_s())
+        replaced = dict(zip(places, found[1::2], strict=True))
+        return [replaced.get(place, answer) for place, answer in enumerate(answers)]
+
+
+def _is_ask(answer: Any) -> bool:
+    return isinstance(answer, ServerError) and answer.code == "ASK"
+
+
+def _target(error: ServerError, asked: RedisAddress) -> RedisAddress:
+    """Where a redirection (`MOVED slot host:port`) leads; without a host it means the one that was asked."""
+    host, _, port = str(error).split()[2].rpartition(":")
+    return RedisAddress(host or asked.host, int(port))
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause * (0.5 + random.random())
+        pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+Answer = TypeVar("Answer")
+BLOCKING_PATIENCE_S = 4.0  # less than a heartbeat: the caller tries again itself
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class RedisClient:
+    """The servers of one store. Every answer is bytes, whole numbers, None and lists, as the server gave it.
+
+    Whatever is sent may be sent again after a lost connection, a time-out or a failover: scripts recognise a request
+    they have seen by its ids, and plain commands must be reads or harmless to repeat.
+    """
+
+    def __init__(self, place: RedisLocation, options: RedisOptions | None = None) -> None:
+        self.place = place
+        self.options = options or RedisOptions()
+        self.clock = ServerClock()
+        numbers = range(self.options.partitions) if place.kind is TopologyKind.CLUSTER else [None]
+        self.names: Sequence[KeyNames] = [self.options.names(number) for number in numbers]
+        self.partitions = len(self.names)
+        self._topology = _topology(place, self.names)
+        self._connector = Connector(place, self.options)
+        self._connections = ConnectionsByLoop(lambda: ServerPools(self._connector, self.clock))
+        self._calls = RetryingCalls(self._topology, self._connections, self.options.command_timeout_s)
+        self.aside = LoopThread("ade-redis")  # for callers without a loop, and for what goes on beside all loops
+        self.direct = self._direct()
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether what callers are told was written must be known to replicas."""
+        return self.options.durability == "strong"
+
+    def _direct(self) -> SyncClient | None:
+        """Where servers may change places, or replicas must confirm, only the usual way will do."""
+        if self.place.kind is not TopologyKind.SERVER or self.is_strong:
+            return None
+        return SyncClient(self._connector, self.place.addresses[0], self.clock, self._arguments)
+
+    @classmethod
+    def to(cls, url: str, options: RedisOptions | None = None) -> "RedisClient":
+        """A link to the place a URL names. Nothing is sent yet."""
+        return cls(parse_url(url), options)
+
+    def run(
+        self,
+        name: str,
+        partition: int,
+        request: dict[str, Any],
+        *,
+        confirm: bool = False,
+        patience_s: float | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a script of `lua/` on a partition.
+
+        With `confirm`, raises NotConfirmed when too few replicas have what was written; it is written all the same.
+        """
+        return self.run_script(script(name), partition, request, confirm=confirm, patience_s=patience_s)
+
+    async def run_script(
+        self,
+        known: LuaScript,
+        partition: int,
+        request: dict[str, Any],
+        *,
+        confirm: bool = False,
+        patience_s: float | None = None,
+    ) -> Any:
+        """The same with a script that is not of `lua/`."""
+        arguments = self._arguments(partition, request)
+        patience = CallDeadline(patience_s or self.options.patience_s)
+        after = self._confirming(partition, patience) if confirm else []
+        commands = [("EVALSHA", known.sha, *arguments), *after]
+        answers = await self._calls.converse(partition, commands, patience, together=True)
+        if isinstance(answers[0], ServerError):
+            if answers[0].code == "NOSCRIPT":  # a new or flushed server does not know it yet
+                commands = [("EVAL", known.text, *arguments), *after]
+                answers = await self._calls.converse(partition, commands, patience, together=True)
+            await self._raise_first(answers[:1], partition)
+        if confirm:
+            self._check_confirmed(answers[0], answers[1:])
+        return answers[0]
+
+    def run_blocking(self, name: str, partition: int, request: dict[str, Any], *, confirm: bool = False) -> Any:
+        """The same for a thread without an event loop, on connections of its own; gives up within a heartbeat."""
+        self.check_process()
+        return self.wait_for(self.run(name, partition, request, confirm=confirm, patience_s=BLOCKING_PATIENCE_S))
+
+    def wait_for(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """What comes of work that needs an event loop, for a thread without one."""
+        try:
+            return self.aside.submit(work).result()
+        except CancelledError:
+            raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
+
+    def run_blocking_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> dict[int, Any]:
+        """The same for several partitions at once. All are asked before it is raised that one did not answer."""
+        self.check_process()
+        if not requests:
+            return {}
+        try:
+            answers = self.aside.submit(self._run_each(name, requests)).result()
+        except CancelledError:
+            raise StoreUnavailable("the store was closed during the call; whether it was done is unknown") from None
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return dict(zip(requests, answers, strict=True))
+
+    async def _run_each(self, name: str, requests: Mapping[int, dict[str, Any]]) -> list[Any]:
+        asked = (self.run(name, place, request, patience_s=BLOCKING_PATIENCE_S) for place, request in requests.items())
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
+        """Plain commands in one round trip, not a transaction. Raises the first error among the answers."""
+        patience = CallDeadline(patience_s or self.options.patience_s)
+        answers = await self._calls.converse(partition, commands, patience, together=False)
+        await self._raise_first(answers, partition)
+        return answers
+
+    async def primaries(self) -> Sequence[RedisAddress]:
+        """Every primary there is; the partitions are spread over them."""
+        nodes = self._connections.of_this_loop()
+        if not self._topology.primaries():
+            await self.ask(0, ("PING",))
+        if self.place.kind is TopologyKind.CLUSTER:
+            await self._calls.learn(nodes, None)
+        return self._topology.primaries()
+
+    async def ask_node(self, address: RedisAddress, *commands: Command) -> list[Any]:
+        """Plain commands to one server, once. Errors of the server stand among the answers."""
+        try:
+            node = self._connections.of_this_loop().server(address)
+            return await node.exchange(commands, self.options.command_timeout_s)
+        except FAILURES as error:
+            raise translated(error, address) from error
+
+    def where(self, partition: int) -> RedisAddress | None:
+        """The server that holds the partition, as far as known."""
+        return self._topology.where(partition)
+
+    async def connect(self) -> RedisConnection:
+        """A connection that belongs to the caller alone, to the server of the first partition."""
+        await self.ask(0, ("PING",))  # finds out where it is
+        address = self._topology.where(0)
+        assert address is not None  # somebody there has just answered
+        try:
+            async with asyncio.timeout(self.options.command_timeout_s):
+                return await self._connector.to_server(address)
+        except FAILURES as error:
+            raise translated(error, address) from error
+
+    def check_process(self) -> None:
+        """Refuse to be used in a process that was forked off the one that made it."""
+        self._connections.check_process()
+
+    async def close(self) -> None:
+        if self.direct is not None:
+            self.direct.close()
+        await self._connections.close()
+        await asyncio.to_thread(self.aside.close)
+
+    def _confirming(self, partition: int, patience: CallDeadline) -> list[Command]:
+        """Commands that wait until replicas have everything written so far.
+
+        WAIT speaks of what its own connection has written, so something is: the script may find its request done
+        already, over a connection that is gone.
+        """
+        touched = f"{self.names[partition].prefix}confirms"
+        wait_ms = min(self.options.confirm_timeout_ms, int(patience.whole_s * 250))  # ends before the try does
+        return [("INCR", touched), ("WAIT", self.options.replicas, wait_ms)]
+
+    def _check_confirmed(self, answer: Any, confirming: Sequence[Any]) -> None:
+        touched, replicas = confirming
+        confirmed = 0 if isinstance(touched, ServerError) or isinstance(replicas, ServerError) else int(replicas)
+        if confirmed < self.options.replicas:
+            raise NotConfirmed(
+                f"the work is accepted, but only {confirmed} of {self.options.replicas} replicas have confirmed it"
+                " in time. It is lost if the primary dies before they have it. Repeating the call is safe; to enqueue"
+                " takes a key for that, or there are two tasks",
+                answer=answer,
+            )
+
+    async def _raise_first(self, answers: Sequence[Any], partition: int) -> None:
+        for answer in answers:
+            if isinstance(answer, ServerError):
+                error = translated(answer, self.where(partition))
+                if isinstance(error, StoreCorrupt):
+                    error = StoreCorrupt(f"{error.detail}. {await self._spoiled(partition)}")
+                raise error from answer
+
+    async def _spoiled(self, partition: int) -> str:
+        """Which keys have a wrong type."""
+
+        async def ask(commands: list[Command]) -> list[Any]:
+            return await self._calls.converse(
+                partition, commands, CallDeadline(self.options.patience_s), together=False
+            )
+
+        found = await wrong_type_keys(ask, self.names[partition])
+        return "; ".join(found) or "Which key it is could not be found: it may be that of a single task"
+
+    def _arguments(self, partition: int, request: dict[str, Any]) -> tuple[Any, ...]:
+        """Two keys are declared: one that is always there and one that never is.
+
+        While a slot moves, a server refuses calls for keys of which it has only some; so no script ever runs on half
+        of its partition.
+        """
+        names = self.names[partition]
+        return (
+            2,
+            f"{names.prefix}meta",
+            f"{names.prefix}void",
+            _pack(request),
+            partition,
+            self.partitions,
+            names.tasks,
+            names.group,
+            names.results,
+            names.dlq,
+        )
+
+
+def _topology(place: RedisLocation, names: Sequence[KeyNames]) -> Topology:
+    match place.kind:
+        case TopologyKind.SERVER:
+            return FixedServer(place.addresses[0])
+        case TopologyKind.SENTINEL:
+            return SentinelServer(place.addresses, place.service)
+        case TopologyKind.CLUSTER:
+            return SlotMap(place.addresses, [each.prefix for each in names])
+
+
+# Whose time counts: the server's, unless a clock was given (as tests do).
+
+
+Timing = Callable[[], dict[str, int]]  # what goes into the request of a script
+
+
+def timing_of(clock: Clock | None) -> Timing:
+    if clock is None:
+        return dict  # an empty one: scripts then ask the server
+    return lambda: {"now": clock.now(), "steady": clock.steady()}
+
+
+async def moment_of(link: RedisClient, timing: Timing, partition: int) -> int:
+    """What time it is, for commands that are not scripts."""
+    given = timing().get("now")
+    if given is not None:
+        return given
+    [(seconds, micros)] = await link.ask(partition, ("TIME",))
+    return int(seconds) * 1000 + int(micros) // 1000

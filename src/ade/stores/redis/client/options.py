@@ -1,0 +1,277 @@
+"""What a store URL for Redis or Valkey says. A password is never repeated: not in an error, a log line or a repr."""
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from ade.errors import InvalidUrl
+from ade.stores.redis.keys import KeyNames
+
+_DIGITS = re.compile(r"[0-9]{1,9}")
+_SERVER_PORT = 6379
+_SENTINEL_PORT = 26379
+_ALIASES = {"ssl_ca_certs": "ca", "ssl_certfile": "cert", "ssl_keyfile": "key"}  # as other clients call them
+_TLS_OPTIONS = {"ca", "cert", "key", "insecure"}
+_WORDS_FOR_YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+class TopologyKind(StrEnum):
+    SERVER = "server"
+    SENTINEL = "sentinel"
+    CLUSTER = "cluster"
+
+
+class RedisAddress(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class RedisLogin:
+    """An ACL user or a bare password."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """How the line is encrypted; paths of PEM files."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisLocation:
+    """Which servers, and how to enter. `addresses` are the server, the sentinels, or some nodes of the cluster."""
+
+    kind: TopologyKind
+    addresses: tuple[RedisAddress, ...]
+    login: RedisLogin = RedisLogin()
+    db: int = 0
+    tls: TlsOptions | None = None
+    service: str = ""
+    sentinel_login: RedisLogin = RedisLogin()
+
+    def __str__(self) -> str:
+        hosts = ",".join(map(str, self.addresses))
+        match self.kind:
+            case TopologyKind.SERVER:
+                return f"{'rediss' if self.tls else 'redis'}://{hosts}/{self.db}"
+            case TopologyKind.SENTINEL:
+                return f"redis+sentinel://{hosts}/{self.service}/{self.db}"
+            case TopologyKind.CLUSTER:
+                return f"redis+cluster://{hosts}"
+
+
+_SCHEMES = {
+    "redis": (TopologyKind.SERVER, False),
+    "rediss": (TopologyKind.SERVER, True),
+    "redis+sentinel": (TopologyKind.SENTINEL, False),
+    "redis+cluster": (TopologyKind.CLUSTER, False),
+}
+_OPTIONS = {
+    TopologyKind.SERVER: _TLS_OPTIONS,
+    TopologyKind.SENTINEL: {*_TLS_OPTIONS, "tls", "sentinel_username", "sentinel_password"},
+    TopologyKind.CLUSTER: {*_TLS_OPTIONS, "tls"},
+}
+_FORMS = {
+    TopologyKind.SERVER: "redis://user:password@host:6379/0",
+    TopologyKind.SENTINEL: "redis+sentinel://user:password@host1:26379,host2:26379/service/0",
+    TopologyKind.CLUSTER: "redis+cluster://user:password@host1:6379,host2:6379",
+}
+
+
+def parse_url(url: str) -> RedisLocation:
+    """The place a URL names. What is wrong with a URL is said without repeating any part that may be secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidUrl("the brackets in the store URL do not match; write [::1]:6379 for an IPv6 address") from None
+    if parts.scheme not in _SCHEMES:
+        raise InvalidUrl(f"the store URL must begin with one of {', '.join(f'{scheme}://' for scheme in _SCHEMES)}")
+    kind, encrypted = _SCHEMES[parts.scheme]
+    options = _options(parts, kind)
+    login, hosts = _login_and_hosts(parts, kind)
+    service, db = _path(parts, kind)
+    return RedisLocation(
+        kind=kind,
+        addresses=tuple(_address(host, kind) for host in hosts),
+        login=login,
+        db=db,
+        tls=_tls(options, encrypted=encrypted or _yes(options, "tls"), plain_scheme=kind is TopologyKind.SERVER),
+        service=service,
+        sentinel_login=RedisLogin(options.get("sentinel_username"), options.get("sentinel_password")),
+    )
+
+
+def _wrong(what: str, kind: TopologyKind) -> InvalidUrl:
+    return InvalidUrl(f"{what} in the store URL. Its form is {_FORMS[kind]}; percent-encode @ : / ? # % in names")
+
+
+def _options(parts: SplitResult, kind: TopologyKind) -> dict[str, str]:
+    if parts.fragment:
+        raise _wrong("there is a #", kind)
+    try:
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise _wrong("there is a ? that is not followed by option=value", kind) from None
+    options = {_ALIASES.get(name, name): value for name, value in pairs}
+    if len(options) < len(pairs):
+        raise _wrong("an option is given twice", kind)
+    if options.keys() - _OPTIONS[kind]:
+        raise _wrong(f"there is an unknown option (known: {', '.join(sorted(_OPTIONS[kind]))})", kind)
+    return options
+
+
+def _login_and_hosts(parts: SplitResult, kind: TopologyKind) -> tuple[RedisLogin, list[str]]:
+    entry, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = entry.partition(":")
+    if username and not password:
+        raise _wrong("there is a user without a password", kind)
+    if not hosts:
+        raise _wrong("there is no host", kind)
+    return RedisLogin(unquote(username) or None, unquote(password) or None), hosts.split(",")
+
+
+def _address(text: str, kind: TopologyKind) -> RedisAddress:
+    """`host`, `host:port` or `[address]:port`."""
+    default = _SENTINEL_PORT if kind is TopologyKind.SENTINEL else _SERVER_PORT
+    host, separator, port = text.rpartition(":")
+    if not separator or text.endswith("]"):
+        host, port = text, str(default)
+    host = unquote(host.removeprefix("[").removesuffix("]"))
+    if not host:
+        raise _wrong("a host is empty", kind)
+    if not _DIGITS.fullmatch(port) or not 0 < int(port) < 65_536:
+        raise _wrong("a port is not a number from 1 to 65535", kind)
+    return RedisAddress(host, int(port))
+
+
+def _path(parts: SplitResult, kind: TopologyKind) -> tuple[str, int]:
+    """The service of the sentinels and the number of the database."""
+    words = [unquote(word) for word in parts.path.split("/") if word]
+    service = ""
+    if kind is TopologyKind.SENTINEL:
+        if not words:
+            raise _wrong("there is no service name", kind)
+        service = words.pop(0)
+    if kind is TopologyKind.CLUSTER and words not in ([], ["0"]):
+        raise _wrong("a cluster has no databases, but there is a path", kind)
+    if kind is TopologyKind.SERVER and "," in parts.netloc.rpartition("@")[2]:
+        raise _wrong("several hosts are for redis+cluster:// or redis+sentinel://, but they are", kind)
+    if len(words) > 1 or not all(map(_DIGITS.fullmatch, words)):
+        raise _wrong("the database is not a number", kind)
+    return service, int(words[0]) if words else 0
+
+
+def _tls(options: dict[str, str], *, encrypted: bool, plain_scheme: bool) -> TlsOptions | None:
+    if not encrypted:
+        if options.keys() & _TLS_OPTIONS:
+            remedy = "rediss://" if plain_scheme else "tls=1"
+            raise InvalidUrl(f"the store URL has options for TLS, but the line is not encrypted: use {remedy}")
+        return None
+    if "key" in options and "cert" not in options:
+        raise InvalidUrl("the store URL has key= without cert=; give the certificate that belongs to the key")
+    return TlsOptions(
+        ca=options.get("ca"),
+        cert=options.get("cert"),
+        key=options.get("key"),
+        insecure=_yes(options, "insecure"),
+    )
+
+
+def _yes(options: dict[str, str], name: str) -> bool:
+    try:
+        return _WORDS_FOR_YES[options.get(name, "0").lower()]
+    except KeyError:
+        raise InvalidUrl(f"{name}= in the store URL must be 1 or 0") from None
+
+
+# How the store uses its servers, apart from where they are.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisOptions:
+    """Checked as a whole; the defaults are right for most."""
+
+    prefix: str = "ade:"  # what every key begins with
+    partitions: int = 16  # of a cluster; one server has one. Cannot be changed once there is work
+    tasks: str | None = None  # names that other programs expect; None: made from the prefix
+    group: str | None = None
+    results: str | None = None
+    dlq: str | None = None
+    patience_s: float = 10.0  # how long a call goes on trying while servers are away
+    command_timeout_s: float = 5.0  # of one try
+    connect_timeout_s: float = 2.0
+    connections: int = 32  # to each server, for each event loop and for all threads without one
+    durability: Literal["normal", "strong"] = "normal"
+    replicas: int = 1  # how many must have a write before it counts as confirmed, when durability is strong
+    confirm_timeout_ms: int = 1000
+    allow_volatile: bool = False  # accept a server that forgets everything when it restarts
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        if not 1 <= self.partitions <= 4096:
+            raise ValueError(f"partitions ({self.partitions}) must be from 1 to 4096")
+        if min(self.patience_s, self.command_timeout_s, self.connect_timeout_s) <= 0:
+            raise ValueError("patience_s, command_timeout_s and connect_timeout_s must be more than 0")
+        if self.connections < 1 or self.replicas < 1:
+            raise ValueError("connections and replicas must be at least 1")
+        if self.durability not in ("normal", "strong"):
+            raise ValueError(f"durability ({self.durability}) must be normal or strong")
+        if not 0 < self.confirm_timeout_ms < self.command_timeout_s * 1000:
+            raise ValueError(
+                f"confirm_timeout_ms ({self.confirm_timeout_ms}) must be more than 0 and less than command_timeout_s"
+                f" ({self.command_timeout_s:g} s)"
+            )
+
+    def _check_names(self) -> None:
+        for name in (self.prefix, self.tasks, self.group, self.results, self.dlq):
+            if name is not None and (not name or not name.isprintable() or set(name) & set("{} ")):
+                raise ValueError(
+                    f"the name {name!r} must not be empty, nor have braces, spaces or control characters in it"
+                )
+
+        given = [name for name in (self.tasks, self.results, self.dlq) if name is not None]
+        if len(set(given)) < len(given):
+            raise ValueError("the streams of tasks, of results and of dead letters must have different names")
+
+    @property
+    def channel(self) -> str:
+        """Where wake-ups are published."""
+        return f"{self.prefix}hints"
+
+    @property
+    def rare_channel(self) -> str:
+        """Where those are published that everybody listens to: changed rules."""
+        return f"{self.prefix}hints:rules"
+
+    def names(self, partition: int | None) -> KeyNames:
+        """The names of one partition of a cluster, or of a single server (None).
+
+        A cluster keeps keys with the same word in braces on one node.
+        """
+        tag = "" if partition is None else f"{{p{partition}}}:"
+        prefix = self.prefix + tag
+
+        def named(given: str | None, usual: str) -> str:
+            return prefix + usual if given is None else tag + given
+
+        return KeyNames(
+            prefix=prefix,
+            tasks=named(self.tasks, "queue:tasks"),
+            group=self.group or "ade-workers",
+            results=named(self.results, "queue:results"),
+            dlq=named(self.dlq, "queue:dlq"),
+        )

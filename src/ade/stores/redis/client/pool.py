@@ -1,0 +1,341 @@
+"""Connections to single servers, as one event loop sees them. Nothing here sends anything twice."""
+
+import asyncio
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ade.errors import InvalidUrl, StoreUnavailable, StoreUnsupported
+from ade.stores.redis.client.connection import Command, RedisConnection, ServerError
+from ade.stores.redis.client.errors import FAILURES
+from ade.stores.redis.client.options import RedisAddress, RedisLocation, RedisLogin, RedisOptions, TlsOptions
+from ade.stores.redis.clock import ServerClock
+
+_NEVER = float("inf")
+
+
+class Connector:
+    """Makes connections as the store URL wants them."""
+
+    def __init__(self, place: RedisLocation, options: RedisOptions) -> None:
+        self.place = place
+        self.options = options
+        self.tls = None if place.tls is None else _context(place.tls)
+
+    async def to_server(self, address: RedisAddress) -> RedisConnection:
+        return await self._connect(address, self.greeting())
+
+    async def to_sentinel(self, address: RedisAddress) -> RedisConnection:
+        return await self._connect(address, _login(self.place.sentinel_login))
+
+    def greeting(self) -> list[Command]:
+        """What a server wants to hear first."""
+        return [*_login(self.place.login), *([("SELECT", self.place.db)] if self.place.db else [])]
+
+    async def _connect(self, address: RedisAddress, greeting: list[Command]) -> RedisConnection:
+        """A connection that is let in, or nothing left open."""
+        line = await RedisConnection.open(
+            address.host, address.port, timeout_s=self.options.connect_timeout_s, tls=self.tls
+        )
+        try:
+            for answer in await line.exchange(greeting) if greeting else []:
+                if isinstance(answer, ServerError):
+                    raise answer
+        except BaseException:
+            line.abort()
+            raise
+        return line
+
+
+def _login(login: RedisLogin) -> list[Command]:
+    if login.password is None:
+        return []
+    return [("AUTH", login.username, login.password) if login.username else ("AUTH", login.password)]
+
+
+class DeadlineTimer:
+    """One timer of the event loop for many deadlines, most of which are met: it is set anew only when it has rung.
+
+    A timer for each exchange would cost a tenth of a small one.
+    """
+
+    def __init__(self, ring: Callable[[float], float | None]) -> None:
+        self._ring = ring  # told the time, it says when to ring again
+        self._timer: asyncio.TimerHandle | None = None
+        self._moment = _NEVER
+
+    def set_for(self, moment: float) -> None:
+        """Ring at that moment of the monotonic clock, or before. A loop's own clock stands still while it is busy."""
+        if self._moment <= moment:
+            return
+        self.cancel()
+        self._moment = moment
+        self._timer = asyncio.get_running_loop().call_later(moment - time.monotonic(), self._rung)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._moment = None, _NEVER
+
+    def _rung(self) -> None:
+        self.cancel()
+        again = self._ring(time.monotonic())
+        if again is not None:
+            self.set_for(again)
+
+
+class ServerPool:
+    """A bounded set of connections to one server. Closed ones make room for new ones."""
+
+    def __init__(
+        self, connector: Connector, address: RedisAddress, *, sentinel: bool, clock: ServerClock | None
+    ) -> None:
+        self.address = address
+        self._connect = connector.to_sentinel if sentinel else connector.to_server
+        self._clock = clock
+        self._slots = asyncio.Semaphore(connector.options.connections)
+        self._idle: list[RedisConnection] = []
+        self._busy: dict[RedisConnection, float] = {}  # and until when each may wait for its answers
+        self._alarm = DeadlineTimer(self._end_overdue)
+        self._closed = False
+
+    async def exchange(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+        """Send the commands together on one connection and read all answers, errors of the server among them.
+
+        On any other failure the connection is closed: a late answer would be taken for that of the next command.
+        """
+        until = time.monotonic() + timeout_s
+        try:
+            if self._idle and not self._slots.locked():
+                await self._slots.acquire()  # does not wait
+            else:
+                async with asyncio.timeout(timeout_s):
+                    await self._slots.acquire()
+            try:
+                line = self._idle_line() or await self._new_line(until)
+                return await self._converse(line, commands, until)
+            finally:
+                self._slots.release()
+        except FAILURES:
+            self._discard_idle()  # they went through the same trouble
+            raise
+
+    async def _converse(self, line: RedisConnection, commands: Sequence[Command], until: float) -> list[Any]:
+        sent_ns = time.monotonic_ns()
+        clock = self._clock if self._clock is not None and self._clock.due(sent_ns) else None
+        self._busy[line] = until
+        self._alarm.set_for(until)
+        try:
+            answers = await line.exchange([*commands, ("TIME",)] if clock is not None else commands)
+        except BaseException:
+            line.abort()
+            raise
+        finally:
+            del self._busy[line]
+        if self._closed:
+            line.abort()
+        else:
+            self._idle.append(line)
+        if clock is not None and isinstance(shown := answers.pop(), list):
+            clock.observe(int(shown[0]) * 1_000_000 + int(shown[1]), sent_ns, time.monotonic_ns())
+        return answers
+
+    def _idle_line(self) -> RedisConnection | None:
+        while self._idle:
+            line = self._idle.pop()
+            if line.is_quiet:
+                return line
+            line.abort()
+        return None
+
+    async def _new_line(self, until: float) -> RedisConnection:
+        async with asyncio.timeout(until - time.monotonic()):
+            return await self._connect(self.address)
+
+    def _end_overdue(self, now: float) -> float | None:
+        """When to look again, None when nobody waits."""
+        for line, until in self._busy.items():
+            if until <= now:
+                line.time_out()
+        return min((until for until in self._busy.values() if until > now), default=None)
+
+    def _discard_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for line in idle:
+            line.abort()
+
+    def close(self) -> None:
+        self._closed = True
+        self._alarm.cancel()
+        self._discard_idle()
+        for line in self._busy:
+            line.abort()
+
+    def abandon(self) -> None:
+        """Let go of what a closed event loop has left behind: only the sockets can still be ended."""
+        for line in (*self._idle, *self._busy):
+            line.abandon()
+
+
+class ServerPools:
+    """All servers that one event loop talks to."""
+
+    def __init__(self, connector: Connector, clock: ServerClock) -> None:
+        self._connector = connector
+        self._clock = clock
+        self._servers: dict[RedisAddress, ServerPool] = {}
+        self._sentinels: dict[RedisAddress, ServerPool] = {}
+        self.learning = asyncio.Lock()
+        self.learnt_at = float("-inf")
+        self.rechecking: asyncio.Task[None] | None = None
+
+    def server(self, address: RedisAddress) -> ServerPool:
+        if address not in self._servers:
+            self._servers[address] = ServerPool(self._connector, address, sentinel=False, clock=self._clock)
+        return self._servers[address]
+
+    def sentinel(self, address: RedisAddress) -> ServerPool:
+        if address not in self._sentinels:
+            self._sentinels[address] = ServerPool(self._connector, address, sentinel=True, clock=None)
+        return self._sentinels[address]
+
+    async def close(self) -> None:
+        if self.rechecking is not None:
+            self.rechecking.cancel()
+            await asyncio.gather(self.rechecking, return_exceptions=True)
+        for node in (*self._servers.values(), *self._sentinels.values()):
+            node.close()
+
+    def abandon(self) -> None:
+        for node in (*self._servers.values(), *self._sentinels.values()):
+            node.abandon()
+
+
+def _context(tls: TlsOptions) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidUrl(f"a certificate file named in the store URL cannot be used: {error}") from error
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+# Event loops: connections belong to one each, and callers without one borrow a loop in a thread of its own.
+
+
+Result = TypeVar("Result")
+_CLOSING_S = 2.0
+
+
+def check_process(opened_by: int) -> None:
+    """Connections do not survive a fork: two processes would read each other's answers."""
+    if os.getpid() != opened_by:
+        raise StoreUnsupported("the store was opened before a fork; open it in the process that uses it")
+
+
+class LoopThread:
+    """A thread with an event loop, started when it is first needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._opened_by = os.getpid()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Begin the work there."""
+        try:
+            check_process(self._opened_by)
+            return asyncio.run_coroutine_threadsafe(work, self._running())
+        except BaseException:
+            work.close()
+            raise
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable("the store is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def close(self) -> None:
+        """End everything under way there, and the thread."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None or loop.is_closed():
+            return
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(_CLOSING_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_CLOSING_S)
+        if not thread.is_alive():
+            loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0)  # sockets are closed in the loop's next turn
+
+
+class ConnectionsByLoop:
+    """One set of connections for each event loop that uses the store, in the process that opened it."""
+
+    def __init__(self, make: Callable[[], ServerPools]) -> None:
+        self._make = make
+        self._opened_by = os.getpid()
+        self._lock = threading.Lock()
+        self._sets: dict[asyncio.AbstractEventLoop, ServerPools] = {}
+        self._closed = False
+
+    def of_this_loop(self) -> ServerPools:
+        self.check_process()
+        loop = asyncio.get_running_loop()
+        known = self._sets.get(loop)
+        if known is not None:
+            return known
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable("the store is closed")
+            self._drop_closed_loops()
+            return self._sets.setdefault(loop, self._make())
+
+    def check_process(self) -> None:
+        check_process(self._opened_by)
+
+    async def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            sets, self._sets = self._sets, {}
+        if os.getpid() != self._opened_by:
+            return  # the sockets are the parent's
+        for loop, nodes in sets.items():
+            if loop is asyncio.get_running_loop():
+                await nodes.close()
+            elif loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(nodes.close(), loop)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.wrap_future(closing), _CLOSING_S)
+            else:
+                nodes.abandon()
+
+    def _drop_closed_loops(self) -> None:
+        for loop in [loop for loop in self._sets if loop.is_closed()]:
+            self._sets.pop(loop).abandon()

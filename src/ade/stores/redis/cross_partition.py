@@ -1,0 +1,162 @@
+"""Tasks that wait for tasks of another partition. Two records cannot be written at once, so news are carried over.
+
+A task that waits afar is first stored as waiting, then made known to what it waits for; an outbox in each partition
+holds what others must be told. Every step can be repeated, and the sweep finishes what a crash has left undone.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from ade.errors import StoreUnavailable
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.connection import Command
+from ade.stores.redis.clock import new_token
+from ade.stores.redis.codec import as_text, pairs, raw_records, task_of
+from ade.stores.redis.partitions import Partitions
+from ade.tasks.model import AfterFailure, Task
+
+_PORTION = 200
+_SETTLED_AFTER_MS = 5_000  # whoever stored a task has had time to make it known
+_PATIENCE_S = 1.5  # with a partition that is told something; others wait meanwhile
+_AWAY_S = 2.0  # how long one that did not answer is left out
+
+_NEWS = {b"met": "met", b"broken": "broken", b"open": "hope"}  # what a task is told of the fate of another
+_Run = Callable[[str, int, dict[str, Any]], Awaitable[Any]]
+
+
+class CrossPartitionDependencies:
+    def __init__(self, link: RedisClient, places: Partitions, timing: Timing) -> None:
+        self._link = link
+        self._places = places
+        self._timing = timing
+        self._away_until: dict[int, float] = {}
+
+    async def remote_needs(self, task: Task) -> list[tuple[str, int]]:
+        """What a task waits for in other partitions, with the partition."""
+        if self._link.partitions == 1 or not task.depends_on:
+            return []
+        here = self._places.of_queue(task.queue)
+        known = await self._places.of_all(task.depends_on)
+        return [(on, known[on]) for on in dict.fromkeys(task.depends_on) if known.get(on, here) != here]
+
+    async def make_known(self, task: Task, remote: Sequence[tuple[str, int]], *, again: bool = False) -> None:
+        """Tell what a task waits for that it does, and the task how things stand."""
+        await self._make_known(task, remote, again, self._link.run)
+
+    async def _make_known(self, task: Task, remote: Sequence[tuple[str, int]], again: bool, run: _Run) -> None:
+        """How things stand may change before the task hears of it, so after news there is a second look."""
+        here = self._places.of_queue(task.queue)
+        told = dict.fromkeys((on for on, _ in remote), b"open")
+        asked = list(remote)
+        while asked:
+            fates = await self._fates(task, asked, again, run)
+            asked = [(on, place) for on, place in asked if fates[on] != told[on]]
+            told |= fates
+            if asked:
+                messages = [_message(_NEWS[fates[on]], on, task.id, place) for on, place in asked]
+                await run("learn", here, {**self._timing(), "messages": messages})
+            asked = [(on, place) for on, place in asked if fates[on] != b"met"]  # that stays so
+        await run("learn", here, {**self._timing(), "messages": [_message("linked", "", task.id, here)]})
+
+    async def _fates(self, task: Task, asked: Sequence[tuple[str, int]], again: bool, run: _Run) -> dict[str, bytes]:
+        here = self._places.of_queue(task.queue)
+        tolerant = task.after_failure is AfterFailure.RUN
+        fates: dict[str, bytes] = {}
+        for partition in sorted({place for _, place in asked}):
+            names = [on for on, place in asked if place == partition]
+            waits = [[on, task.id, here, tolerant, again] for on in names]
+            answers = await run("await", partition, {**self._timing(), "waits": waits})
+            fates.update(zip(names, answers, strict=True))
+        return fates
+
+    async def carry_on(self, partition: int, revived: Iterable[tuple[Task, Sequence[tuple[str, int]]]]) -> None:
+        """After a commit: tell whom it concerns. What cannot be told now is written down, and the sweep tells it."""
+        with suppress(StoreUnavailable):
+            await self.deliver(partition)
+        for task, remote in revived:
+            with suppress(StoreUnavailable):
+                await self._make_known(task, remote, True, self._run)
+
+    async def deliver(self, partition: int) -> None:
+        """Carry over what a partition has to tell others. Raises at the end if some of them are away."""
+        key = f"{self._link.names[partition].prefix}queue:outbox"
+        start, away = "-", dict[int, StoreUnavailable]()
+        while True:
+            [entries] = await self._ask(partition, ("XRANGE", key, start, "+", "COUNT", _PORTION))
+            by_target: dict[int, list[tuple[bytes, list[Any]]]] = {}
+            for entry_id, fields in entries:
+                facts = dict(pairs(fields))
+                message = [as_text(facts[b"message"]), partition, f"{partition}-{entry_id.decode()}"]
+                by_target.setdefault(int(facts[b"to"]), []).append((entry_id, message))
+            for target, news in by_target.items():
+                if target in away:  # it must hear everything in order
+                    continue
+                try:
+                    await self._run("learn", target, {**self._timing(), "messages": [each for _, each in news]})
+                    await self._ask(partition, ("XDEL", key, *(entry_id for entry_id, _ in news)))
+                except StoreUnavailable as error:
+                    away[target] = error
+            if len(entries) < _PORTION:
+                break
+            start = f"({entries[-1][0].decode()}"
+        if away:
+            raise next(iter(away.values()))
+
+    async def sweep(self) -> None:
+        """Finish what was left undone, wherever that is possible; raises if it is not everywhere."""
+        if self._link.partitions == 1:
+            return
+        done = await asyncio.gather(*map(self._sweep, self._places.all), return_exceptions=True)
+        for error in done:
+            if error is not None:
+                raise error
+
+    async def _sweep(self, partition: int) -> None:
+        try:
+            await self.deliver(partition)
+        finally:
+            await self._link_again(partition)
+
+    async def _link_again(self, partition: int) -> None:
+        prefix = self._link.names[partition].prefix
+        [unlinked] = await self._ask(partition, ("HGETALL", f"{prefix}queue:unlinked"))
+        now = self._timing().get("now") or self._link.clock.now()
+        late = [task_id.decode() for task_id, since in pairs(unlinked) if now - float(since) > _SETTLED_AFTER_MS]
+        for task in map(task_of, await raw_records(self._link, partition, late)):
+            [needs] = await self._ask(partition, ("HGETALL", f"{prefix}task:needs:{task.id}"))
+            remote = [(on.decode(), int(at)) for on, at in _afar(needs)]
+            with suppress(StoreUnavailable):  # it stays unlinked
+                await self._make_known(task, remote, task.generation > 1, self._run)
+
+    async def _run(self, name: str, partition: int, request: dict[str, Any]) -> Any:
+        with self._within_reach(partition):
+            return await self._link.run(name, partition, request, patience_s=_PATIENCE_S)
+
+    async def _ask(self, partition: int, command: Command) -> list[Any]:
+        with self._within_reach(partition):
+            return await self._link.ask(partition, command, patience_s=_PATIENCE_S)
+
+    @contextmanager
+    def _within_reach(self, partition: int) -> Iterator[None]:
+        """Whoever was away a moment ago is not waited for again."""
+        if self._away_until.get(partition, 0.0) > time.monotonic():
+            raise StoreUnavailable(f"partition {partition} did not answer a moment ago")
+        try:
+            yield
+        except StoreUnavailable:
+            self._away_until[partition] = time.monotonic() + _AWAY_S
+            raise
+
+
+def _message(kind: str, on: str, task_id: str, partition: int) -> list[Any]:
+    return [as_text(msgspec.msgpack.encode([kind, on, task_id])), partition, new_token()]
+
+
+def _afar(needs: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """Those of a task's needs that are in other partitions, with the number."""
+    return [(on, word.partition(b"@")[2]) for on, word in pairs(needs) if b"@" in word]

@@ -1,0 +1,311 @@
+"""New tasks come in: all of a call or none of it."""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from msgspec import structs
+
+from ade.errors import DependencyCycle, IdempotencyConflict, NotConfirmed, QueueFull, UnknownDependency
+from ade.stores.redis.client.batcher import Batcher, UnbatchedCalls
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.sync_client import NotAnswered, SyncClient
+from ade.stores.redis.codec import new_task, task_of
+from ade.stores.redis.cross_partition import CrossPartitionDependencies
+from ade.stores.redis.fast_path import PlainTask, is_plain, plain_request, plain_task
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.tasks.admission import check_no_cycle as admission_check_no_cycle
+from ade.tasks.decisions import birth_events
+from ade.tasks.model import Task
+
+Remote = Mapping[str, Sequence[tuple[str, int]]]  # by task: what it waits for in other partitions, and where
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_AHEAD_MS = 100  # and one for each task: so that no partition has come further by the time it is written
+_MOST = 500  # tasks in one call of the script, unless one caller brings more
+_MOST_PLAIN = 5000  # tasks in one call of lua/add_plain.lua
+_LARGE = 1 << 14  # bytes that weigh as much as a task more, so that no call takes long on a slow line
+
+
+@dataclass(slots=True)
+class _InsertCall:
+    """What one caller adds to one partition, packed: `plain` for lua/add_plain.lua if that can take it."""
+
+    tasks: Sequence[Task]
+    plain: list[PlainTask] | None
+    usual: list[Any] | None
+
+    def packed(self) -> list[Any]:
+        """The same for lua/add.lua."""
+        return _packed(self.tasks) if self.usual is None else self.usual
+
+
+def _call(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, int] = _NOTHING) -> _InsertCall:
+    if not ages and all(map(is_plain, tasks)):  # with ages, their order over several partitions is settled already
+        return _InsertCall(tasks, [plain_task(task) for task in tasks], None)
+    return _InsertCall(tasks, None, _packed(tasks, remote, ages))
+
+
+def _packed(tasks: Sequence[Task], remote: Remote = _NOTHING, ages: Mapping[str, int] = _NOTHING) -> list[Any]:
+    return [new_task(task, birth_events(task), remote.get(task.id, ()), ages.get(task.id, False)) for task in tasks]
+
+
+def _weight(call: _InsertCall) -> int:
+    return sum(1 + len(task.args) // _LARGE for task in call.tasks)
+
+
+class _ExistingTask(Exception):  # no error: it is answered here by asking again
+    """Tasks of a call wait for one that exists already under another id."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__()
+        self.names = names
+
+
+class RedisInserts:
+    def __init__(
+        self,
+        link: RedisClient,
+        places: Partitions,
+        timing: Timing,
+        crossing: CrossPartitionDependencies,
+        hints: RedisWakeups | None,
+        usual_depth: int | None,
+        direct: SyncClient | None = None,
+    ) -> None:
+        """With `direct`, for threads without an event loop: then nothing here waits but for the answers themselves."""
+        self._link = link
+        self._run = link.run if direct is None else direct.run
+        self._places = places
+        self._timing = timing
+        self._crossing = crossing
+        self._hints = hints
+        self._usual_depth = usual_depth
+        self._batchers = [self._batcher(partition, batched=direct is None) for partition in places.all]
+
+    def _batcher(
+        self, partition: int, *, batched: bool
+    ) -> Batcher[_InsertCall, list[Task]] | UnbatchedCalls[_InsertCall, list[Task]]:
+        send = partial(self._send, partition)
+        if not batched:
+            return UnbatchedCalls(send)
+        return Batcher(send, weigh=_weight, most=_MOST, lone=True)
+
+    def add(self, tasks: Sequence[Task]) -> Coroutine[Any, Any, list[Task]]:
+        return self._add_to(0, tasks) if tasks and self._link.partitions == 1 else self._add_anywhere(tasks)
+
+    async def _add_anywhere(self, tasks: Sequence[Task]) -> list[Task]:
+        if not tasks:
+            return []
+        partitions = {self._places.of_queue(task.queue) for task in tasks}
+        if len(partitions) == 1 and not any(task.depends_on for task in tasks):
+            stored = await self._add_to(partitions.pop(), tasks)
+        else:
+            stored = await self._add_across(tasks)
+        self._places.remember(stored)
+        return stored
+
+    async def _add_to(
+        self,
+        partition: int,
+        tasks: Sequence[Task],
+        remote: Remote = _NOTHING,
+        ages: Mapping[str, int] = _NOTHING,
+    ) -> list[Task]:
+        """Add to one partition; tasks that wait for one that exists under another id are given that id."""
+        while True:
+            try:
+                return await self._batchers[partition].ask(_call(tasks, remote, ages))
+            except _ExistingTask as known:
+                tasks = [renamed(task, known.names) for task in tasks]
+                check_no_cycle([task for task in tasks if task.id not in known.names])
+
+    async def _add_across(self, tasks: Sequence[Task]) -> list[Task]:
+        """Partitions cannot be written at once: first each is asked what it would say, then each is written.
+
+        Whoever else writes in between may make a part fail after another was stored; the caller is then told, and a
+        repeated call finds its own tasks.
+        """
+        by_partition: dict[int, list[Task]] = {}
+        for task in tasks:
+            by_partition.setdefault(self._places.of_queue(task.queue), []).append(task)
+        remote = await self._remote_needs(tasks)
+        earlier: dict[str, str] = {}
+        for partition, portion in by_partition.items():
+            alone = _call([_standing_alone(task) for task in portion])
+            [answer] = await self._send(partition, [alone], only_try=True)
+            if isinstance(answer, Exception):
+                raise answer
+            pairs = zip(portion, answer, strict=True)
+            earlier.update({task.id: known.id for task, known in pairs if task.id != known.id})
+        stored: dict[str, Task] = {}
+        fresh = {task.id: renamed(task, earlier) for task in tasks if task.id not in earlier}
+        if earlier:
+            check_no_cycle(list(fresh.values()))
+            remote = await self._remote_needs(list(fresh.values()))
+        ages = self._ages(tasks)
+        unconfirmed: NotConfirmed | None = None
+        for partition, portion in by_partition.items():
+            group = [fresh.get(task.id, task) for task in portion]
+            try:
+                answer = await self._add_to(partition, group, remote, ages)
+            except NotConfirmed as error:  # accepted all the same, and so must the rest be before the caller is told
+                unconfirmed = error
+                continue
+            stored.update({task.id: known for task, known in zip(portion, answer, strict=True)})
+        for task_id, needs in remote.items():
+            if needs:
+                await self._crossing.make_known(fresh[task_id], needs)
+        if unconfirmed is not None:
+            raise unconfirmed
+        return [stored[task.id] for task in tasks]
+
+    def _ages(self, tasks: Sequence[Task]) -> dict[str, int]:
+        """Ticks that keep the order of a call, whichever partition a task goes to."""
+        step = self._link.partitions
+        first = (self._link.clock.now() + _AHEAD_MS + len(tasks)) * 1000 // step * step
+        return {task.id: first + number * step + self._places.of_queue(task.queue) for number, task in enumerate(tasks)}
+
+    async def _remote_needs(self, tasks: Sequence[Task]) -> dict[str, list[tuple[str, int]]]:
+        within = {task.id: self._places.of_queue(task.queue) for task in tasks}
+        outside = [on for task in tasks for on in task.depends_on if on not in within]
+        known = within | await self._places.of_existing(list(dict.fromkeys(outside)))
+        remote: dict[str, list[tuple[str, int]]] = {}
+        for task in tasks:
+            for on in dict.fromkeys(task.depends_on):
+                if on not in known:
+                    raise UnknownDependency(f"task {on!r} named in `after` does not exist; nothing was stored")
+                if known[on] != within[task.id]:
+                    remote.setdefault(task.id, []).append((on, known[on]))
+        return remote
+
+    async def _add_plain(self, partition: int, calls: list[_InsertCall]) -> bool:
+        """Store what needs no second thought in fewer steps; False when it must go the usual way."""
+        if self._usual_depth or self._link.is_strong:
+            return False
+        own = [row for call in calls for row in call.plain or ()]
+        tasks = calls[0].tasks if len(calls) == 1 else [task for call in calls for task in call.tasks]
+        if len(own) < len(tasks) or len(tasks) > _MOST_PLAIN:
+            return False
+        if len(tasks) > 1 and len({task.id for task in tasks}) < len(tasks):
+            return False
+        request = {**self._timing(), **plain_request(tasks, own)}
+        stored = bool(await self._run("add_plain", partition, request))
+        if stored and self._hints is not None:
+            self._hints.added()
+        return stored
+
+    async def _send(
+        self, partition: int, calls: list[_InsertCall], *, only_try: bool = False
+    ) -> list[list[Task] | Exception]:
+        if not only_try and await self._add_plain(partition, calls):
+            return [list(call.tasks) for call in calls]
+        request = {
+            **self._timing(),
+            "groups": [call.packed() for call in calls],
+            "usual_depth": self._usual_depth or False,
+            "try": only_try,
+        }
+        unconfirmed: NotConfirmed | None = None
+        try:
+            answers: Any = await self._run("add", partition, request, confirm=self._link.is_strong and not only_try)
+        except NotConfirmed as error:
+            unconfirmed, answers = error, error.answer
+        if self._hints is not None and not only_try:
+            self._hints.added()
+        told = [await self._answer(partition, call.tasks, each) for call, each in zip(calls, answers, strict=True)]
+        return [unconfirmed if unconfirmed and isinstance(each, list) else each for each in told]
+
+    async def _answer(self, partition: int, tasks: Sequence[Task], answer: list[Any]) -> list[Task] | Exception:
+        if answer[0] != b"stored":
+            return await self._refusal(partition, tasks, answer)
+        by_id = {task.id: task for task in tasks}
+        return [task_of(each) if isinstance(each, list) else by_id[each.decode()] for each in answer[1]]
+
+    async def _refusal(self, partition: int, tasks: Sequence[Task], answer: list[Any]) -> Exception:
+        match answer[1:]:
+            case [b"conflict", task_id, earlier]:
+                task = next(task for task in tasks if task.id == task_id.decode())
+                return IdempotencyConflict(
+                    f"idempotency key {task.idempotency_key!r} of {task.name!r} was used for task {earlier.decode()}"
+                    " with other arguments; nothing was stored"
+                )
+            case [b"unknown_dependency", task_id]:
+                return UnknownDependency(
+                    f"task {task_id.decode()!r} named in `after` does not exist; nothing was stored"
+                )
+            case [b"known", task_id, earlier]:
+                return _ExistingTask({task_id.decode(): earlier.decode()})
+            case [b"full", queue, count, room, limit]:
+                return await self._full(partition, queue.decode(), count, limit - room, limit)
+        raise AssertionError(f"the script add answered {answer!r}")
+
+    async def _full(self, partition: int, queue: str, count: int, depth: int, limit: int) -> QueueFull:
+        """Say when to come back: as long as the excess takes at the pace of the last minute."""
+        finished = await self._run("finished_since", partition, {**self._timing(), "queue": queue})
+        excess = depth + count - limit
+        retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
+        return QueueFull(
+            f"queue {queue!r} holds {depth} unfinished tasks and takes at most {limit}; {count} more do not fit."
+            f" Try again in {retry_after:.0f} s",
+            retry_after=retry_after,
+        )
+
+
+def _standing_alone(task: Task) -> Task:
+    return structs.replace(task, depends_on=())
+
+
+def renamed(task: Task, earlier: Mapping[str, str]) -> Task:
+    """Who waits for a task that turned out to exist already waits for the existing one."""
+    if not any(task_id in earlier for task_id in task.depends_on):
+        return task
+    names = dict.fromkeys(earlier.get(task_id, task_id) for task_id in task.depends_on)
+    return structs.replace(task, depends_on=tuple(names))
+
+
+def check_no_cycle(tasks: Sequence[Task]) -> None:
+    """What was no ring may be one now that two tasks have turned out to be the same."""
+    try:
+        admission_check_no_cycle(tasks)
+    except DependencyCycle as error:
+        raise DependencyCycle(
+            f"{error.detail}, because their idempotency keys make one task of two; nothing was stored"
+        ) from None
+
+
+# New tasks of threads that run no event loop.
+
+
+Result = TypeVar("Result")
+_MOST_BLOCKING, _MOST_BYTES = 500, 1 << 20  # in one call; more takes so long that the way it goes does not matter
+
+
+class RedisBlockingInserts:
+    """`adding` must be one that never waits on an event loop."""
+
+    def __init__(self, link: RedisClient, adding: RedisInserts) -> None:
+        self._link = link
+        self._adding = adding
+
+    def add(self, tasks: Sequence[Task]) -> list[Task] | None:
+        self._link.check_process()
+        if len(tasks) > 1 and (len(tasks) > _MOST_BLOCKING or sum(len(task.args) for task in tasks) > _MOST_BYTES):
+            return None
+        try:
+            return run_to_its_end(self._adding.add(tasks))
+        except NotAnswered:
+            return None
+
+
+def run_to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """What never waits needs no event loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    work.close()
+    raise AssertionError("a blocking call waited on an event loop")

@@ -1,0 +1,142 @@
+"""In which partition things are: everything of a queue is in one, so that its order and its limits are exact."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from ade.errors import StoreUnavailable
+from ade.logs import Log
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.topology import key_slot
+from ade.tasks.model import Task
+
+# Which partitions answer: a node that is away must not hold up the work of the others.
+
+
+Answer = TypeVar("Answer")
+_PATIENCE_S = 1.5  # with one of several; the others' work waits meanwhile
+_AWAY_S = 2.0  # how long one that did not answer is left out
+
+_log = Log("ade.store")
+
+
+class ReachablePartitions:
+    def __init__(self, link: RedisClient) -> None:
+        self._link = link
+        self._away_until: dict[int, float] = {}
+
+    async def each(
+        self, partitions: Sequence[int], ask: Callable[[int, float | None], Awaitable[Answer]]
+    ) -> dict[int, Answer]:
+        """The answers of those that give one in time (`ask` gets the patience to have). Raises when none does."""
+        if len(partitions) == 1:
+            return {partitions[0]: await ask(partitions[0], None)}
+        now = time.monotonic()
+        near = [each for each in partitions if self._away_until.get(each, 0.0) <= now] or list(partitions)
+        given = await asyncio.gather(*(ask(each, _PATIENCE_S) for each in near), return_exceptions=True)
+        answers: dict[int, Answer] = {}
+        for partition, answer in zip(near, given, strict=True):
+            if isinstance(answer, StoreUnavailable):
+                self._away_until[partition] = time.monotonic() + _AWAY_S
+                _log.debug("store.partition_away", partition=partition, reason=answer.detail)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                self._away_until.pop(partition, None)
+                answers[partition] = answer
+        if not answers:
+            raise next(answer for answer in given if isinstance(answer, StoreUnavailable))
+        return answers
+
+
+_MOST_REMEMBERED = 100_000
+
+
+class PartitionRouter(Protocol):
+    def of_queue(self, queue: str) -> int: ...
+
+    async def of(self, task_id: str) -> int: ...
+
+
+class Partitions:
+    """Queues go by a hash of their name. Tasks are found by memory, and else by asking every partition."""
+
+    def __init__(self, link: RedisClient) -> None:
+        self._link = link
+        self._known: OrderedDict[str, int] = OrderedDict()
+        self._reach = ReachablePartitions(link)
+
+    @property
+    def all(self) -> range:
+        return range(self._link.partitions)
+
+    def of_queue(self, queue: str) -> int:
+        return 0 if self._link.partitions == 1 else key_slot(queue.encode()) % self._link.partitions
+
+    def remember(self, tasks: Iterable[Task]) -> None:
+        """Whoever has seen a task will ask for it again."""
+        if self._link.partitions == 1:
+            return
+        for task in tasks:
+            self._known[task.id] = self.of_queue(task.queue)
+            self._known.move_to_end(task.id)
+        while len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def forget(self, task_ids: Iterable[str]) -> bool:
+        """These were not where they should be; answers whether that was remembered at all."""
+        forgotten = [self._known.pop(task_id, None) for task_id in task_ids]
+        return any(place is not None for place in forgotten)
+
+    def guess(self, task_id: str) -> int | None:
+        """The partition of a task if that is known without asking."""
+        return 0 if self._link.partitions == 1 else self._known.get(task_id)
+
+    async def of(self, task_id: str) -> int:
+        """The partition of a task; for one that does not exist, the first."""
+        return (await self.of_existing([task_id])).get(task_id, 0)
+
+    async def of_existing(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """The same as `of_all`, but memory is not believed: tasks are pruned, and edited drafts move."""
+        remembered: dict[int, list[str]] = {}
+        for task_id in task_ids if self._link.partitions > 1 else ():
+            if (place := self._known.get(task_id)) is not None:
+                remembered.setdefault(place, []).append(task_id)
+        for partition, ids in remembered.items():
+            self.forget(set(ids) - set(await self._there(partition, ids)))
+        return await self.of_all(task_ids)
+
+    async def of_all(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """The partitions of tasks, those that exist."""
+        if self._link.partitions == 1:
+            return dict.fromkeys(task_ids, 0)
+        found = {task_id: place for task_id in task_ids if (place := self._known.get(task_id)) is not None}
+        unknown = [task_id for task_id in task_ids if task_id not in found]
+        return found | await self._search(unknown) if unknown else found
+
+    async def _search(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """Ask all. One that is away is waited for only if the others do not have everything."""
+        answers = await self._reach.each(self.all, lambda place, patience_s: self._there(place, task_ids, patience_s))
+        found = {task_id: place for place, there in answers.items() for task_id in there}
+        for place in self.all:
+            missing = [task_id for task_id in task_ids if task_id not in found]
+            if missing and place not in answers:
+                found.update(dict.fromkeys(await self._there(place, missing), place))
+        return found
+
+    async def _there(self, partition: int, task_ids: Sequence[str], patience_s: float | None = None) -> list[str]:
+        """Those of the tasks that a partition has."""
+        prefix = self._link.names[partition].prefix
+        commands = [("EXISTS", f"{prefix}task:{each}") for each in task_ids]
+        there = await self._link.ask(partition, *commands, patience_s=patience_s)
+        return [each for each, is_there in zip(task_ids, there, strict=True) if is_there]
+
+
+# Where things go that are found by their name alone, whatever task or queue they belong to.
+
+
+def partition_of_key(name: str, partitions: int) -> int:
+    """The partition of what has this name."""
+    return 0 if partitions == 1 else key_slot(name.encode()) % partitions

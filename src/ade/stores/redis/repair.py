@@ -1,0 +1,133 @@
+"""Putting back what was lost around the records: streams, groups, lines, leases, indexes, counters.
+
+The records are the truth. What they say is made so again, in small portions while workers and producers go on; nothing
+is ever made up, and tasks whose record is gone are reported.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ade.events.model import ALERT, FINAL_EVENTS, Event
+from ade.logs import Log
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.codec import packed_event, raw_records, read_events, task_of
+from ade.stores.redis.invariants import SIDE_NOTES
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.scan import PartitionScan, ScanFindings, edges_afar
+from ade.stores.redis.workers import RedisWorkers, limits_of
+
+_RECENT = 1000  # entries at the end of the log that are asked for tasks that are gone
+_PORTION = 100
+MOST_NAMED = 100
+_log = Log("ade.store")
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What was found and put right, by invariant, and the tasks that are gone."""
+
+    mended: dict[str, int] = field(default_factory=dict)
+    sentences: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)  # not reported before, at most MOST_NAMED
+    gone_count: int = 0
+
+    def add(self, findings: ScanFindings, gone: Sequence[str]) -> None:
+        for invariant, count in findings.counts.items():
+            self.mended[invariant] = self.mended.get(invariant, 0) + count
+        self.sentences += findings.told()
+        self.gone_count += len(gone)
+        self.gone = [*self.gone, *gone][:MOST_NAMED]
+
+
+async def health_check(link: RedisClient, places: Partitions) -> list[str]:
+    """A quick look whether something was lost: sums that must fit and do not."""
+    found: list[str] = []
+    for partition in places.all:
+        found += [sentence.decode(errors="replace") for sentence in await link.run("symptoms", partition, {})]
+    return found
+
+
+async def repair(link: RedisClient, places: Partitions, timing: Timing) -> RepairReport:
+    """Mend everything from the records. Safe at any time, and by several at once."""
+    report = RepairReport()
+    for partition in places.all:
+        survey = PartitionScan(link, partition, timing, mend=True)
+        await link.ask(partition, ("HDEL", f"{survey.names.prefix}meta", "lost"))  # what is noted from now on is new
+        await survey.everything()
+        await _mend_edges(survey, places)
+        survey.findings.gone.update(dict.fromkeys(await _unended(survey), partition))
+        report.add(survey.findings, await _report_gone(survey))
+    await _define_again(link, places, timing)
+    if report.mended:
+        _log.warning("store_mended", mended=report.mended, examples=report.sentences[:10])
+    if report.gone:
+        _log.error(
+            "tasks_lost",
+            count=report.gone_count,
+            task_ids=report.gone,
+            hint="something names these tasks, but their records are gone: the server lost writes. Enqueue them again"
+            " or restore a backup",
+        )
+    return report
+
+
+async def _define_again(link: RedisClient, places: Partitions, timing: Timing) -> None:
+    """The limits that claims respect follow from what workers have registered; only what differs is changed."""
+    definitions = await RedisWorkers(link, places, timing).definitions()
+    limits = [(definition.name, limits_of(definition)) for definition in definitions]
+    for partition in places.all if limits else ():
+        await link.run("define", partition, {**timing(), "limits": limits})
+
+
+async def _mend_edges(survey: PartitionScan, places: Partitions) -> None:
+    """Edges to other partitions need to know what is where."""
+    for sentence in await edges_afar(survey, mend=True):
+        survey.findings.note("nobody_waits_in_vain", sentence)
+    ids, survey.unresolved = survey.unresolved, []
+    for task in map(task_of, await raw_records(survey.link, survey.partition, ids)):
+        known = await places.of_all(task.depends_on)
+        afar = {on: partition for on, partition in known.items() if partition != survey.partition}
+        await survey.look_at([task.id], afar=afar)
+
+
+async def _unended(survey: PartitionScan) -> list[str]:
+    """Tasks of which the log tells lately, without an end. Those have a record, unless it was lost."""
+    link, partition, prefix = survey.link, survey.partition, survey.names.prefix
+    last: dict[str, str] = {}
+    end = "+"
+    for _ in range(0, _RECENT, _PORTION):
+        [entries] = await link.ask(partition, ("XREVRANGE", f"{prefix}events", end, "-", "COUNT", _PORTION))
+        for _, fields in entries:
+            for event in reversed(read_events(fields[1], 0, 1)):
+                if event.task_id is not None and event.type not in SIDE_NOTES:
+                    last.setdefault(event.task_id, event.type)
+        if len(entries) < _PORTION:
+            break
+        end = f"({entries[-1][0].decode()}"
+    return [task_id for task_id, kind in last.items() if kind not in FINAL_EVENTS]
+
+
+async def _missing(survey: PartitionScan, ids: Sequence[str]) -> list[str]:
+    """Those that have no record anywhere: an edited draft may have moved to another partition."""
+    there: set[str] = set()
+    for partition, names in enumerate(survey.link.names):
+        for first in range(0, len(ids), _PORTION):
+            portion = ids[first : first + _PORTION]
+            found = await survey.link.ask(partition, *(("EXISTS", f"{names.prefix}task:{each}") for each in portion))
+            there.update(task_id for task_id, exists in zip(portion, found, strict=True) if exists)
+    return [task_id for task_id in ids if task_id not in there]
+
+
+async def _report_gone(survey: PartitionScan) -> list[str]:
+    """Enter an alert for each task that is gone, once. Answers those not told of before."""
+    now = survey.timing().get("now") or survey.link.clock.now()
+    ids = await _missing(survey, list(survey.findings.gone))
+    fresh: list[str] = []
+    for first in range(0, len(ids), _PORTION):
+        tasks = [
+            (task_id, packed_event(Event(type=ALERT, at=now, task_id=task_id, payload={"what": "record_lost"})))
+            for task_id in ids[first : first + _PORTION]
+        ]
+        told = await survey.link.run("alert", survey.partition, {**survey.timing(), "tasks": tasks})
+        fresh += [task_id.decode() for task_id in told]
+    return fresh

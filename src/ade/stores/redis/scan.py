@@ -1,0 +1,377 @@
+"""Walking through everything a partition holds, in portions small enough for a server that has other work to do."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ade.errors import StoreCorrupt, StoreError
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.connection import ServerError
+from ade.stores.redis.clock import new_token
+from ade.stores.redis.codec import pairs
+
+_KEYS = 500  # of one step through the key space
+_IDS = 50  # tasks that one call of a script looks at
+_MEMBERS, _RECOUNTED = 200, 500
+_RECOUNTS = 3  # begun anew when somebody else recounts too
+_SENTENCES = 5  # kept for each invariant
+
+# What the key begins with behind the prefix, the kind of lua/lib/strays.lua, and the type of the server.
+_SINGLE = {
+    "task:all": ("all", "zset"),
+    "task:finished": ("finished", "zset"),
+    "task:results": ("results", "zset"),
+    "queue:leases": ("leases", "zset"),
+    "queue:deadlines": ("deadlines", "zset"),
+    "queue:delayed": ("delayed", "zset"),
+    "queue:broken": ("broken", "set"),
+    "queue:back": ("back", "stream"),
+    "lock:leases": ("lock", "zset"),
+    "lock:called": ("lock", "set"),
+    "document:ends": ("document", "zset"),
+    "inbox:all": ("inbox", "zset"),
+    "inbox:held": ("inbox", "zset"),
+    "inbox:empty": ("inbox", "zset"),
+}
+_FAMILIES = {
+    "task:index:state:": ("state", "zset"),
+    "task:children:": ("children", "zset"),
+    "task:key:": ("idem", "string"),
+    "task:waiting:": ("waiting", "hash"),
+    "task:needs:": ("needs", "hash"),
+    "queue:line:": ("line", "zset"),
+    "queue:parked:": ("parked", "zset"),
+    "queue:key:": ("holders", "set"),
+    "lock:request:": ("lock", "hash"),
+    "lock:held:": ("lock", "zset"),
+    "lock:line:": ("lock", "zset"),
+    "lock:owner:": ("lock", "zset"),
+    "lock:kind:": ("lock", "zset"),
+    "lock:rate:": ("", "string"),
+    "agent:units:": ("agent", "zset"),
+    "documents:": ("document", "hash"),
+    "document:rate:": ("", "string"),
+    "inbox:record:": ("inbox_record", "hash"),
+    "inbox:fed:": ("inbox", "zset"),
+}
+_OTHERS = {
+    "meta": "hash",
+    "tally": "hash",
+    "queue:depth": "hash",
+    "queue:running": "hash",
+    "queue:levels": "hash",
+    "queue:lines": "set",
+    "queue:asking": "set",
+    "queue:parkings": "set",
+    "queue:unlinked": "hash",
+    "queue:handed": "hash",
+    "queue:outbox": "stream",
+    "events": "stream",
+    "gone": "set",
+    "lock:marks": "hash",
+    "agents": "hash",
+    "document:marks": "hash",
+}
+_BESIDE = {  # the script that looks at keys of a kind, and the invariant
+    "lock": ("lock_survey", "every_lock_has_its_place"),
+    "document": ("document_survey", "every_document_is_whole"),
+    "inbox": ("inbox_survey", "every_inbox_is_whole"),
+    "inbox_record": ("inbox_survey", "every_inbox_is_whole"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReferences:
+    """A key that names tasks."""
+
+    kind: str
+    type: str
+    key: str
+    argument: str = ""
+
+
+@dataclass(slots=True)
+class ScanFindings:
+    """What does not fit, by invariant: how often, and some of it in words."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    sentences: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    gone: dict[str, int] = field(default_factory=dict)  # tasks without a record, and the partition that names them
+
+    def note(self, invariant: str, sentence: str) -> None:
+        self.counts[invariant] += 1
+        if len(self.sentences[invariant]) < _SENTENCES and sentence not in self.sentences[invariant]:
+            self.sentences[invariant].append(sentence)
+
+    def told(self) -> list[str]:
+        return [f"{name}: {sentence}" for name in sorted(self.sentences) for sentence in self.sentences[name]]
+
+
+class PartitionScan:
+    """One walk through a partition. With `mend`, what does not fit is put right from the records."""
+
+    def __init__(self, link: RedisClient, partition: int, timing: Timing, *, mend: bool) -> None:
+        self.link = link
+        self.partition = partition
+        self.timing = timing
+        self.mend = mend
+        self.names = link.names[partition]
+        self.findings = ScanFindings()
+        self.unresolved: list[str] = []
+        self.afar: list[KeyReferences] = []  # keys that may tell of edges to other partitions
+        self._ids: list[str] = []
+        self._levels: set[str] = set()
+        self._effects: list[str] = []  # digests of the ledger's entries
+
+    async def everything(self) -> None:
+        """Types, records, what stands around them, the levels of the streams, and the counters, in this order."""
+        async for keys in self._keys():
+            await self._check_types([stand for key in keys if (stand := self._meaning(key)[1]) is not None])
+        if self.findings.counts and not self.mend:
+            return  # no script could look any further
+        self._effects.clear()
+        async for keys in self._keys():
+            await self._look_at(keys)
+        await self._look_at_tasks()
+        await self._look_at_sides()
+        await self._look_at_levels()
+        await self.recount()
+
+    async def look_at(self, ids: Sequence[str], **known: Any) -> list[str]:
+        """Look at tasks by id. Answers those whose edges cannot be mended before `afar` is known."""
+        _, unresolved = await self._call({"ids": ids, **known})
+        return unresolved
+
+    async def _keys(self) -> AsyncIterator[list[str]]:
+        names = self.names
+        begins = [names.prefix]
+        begins += [each for each in (f"{names.tasks}:", names.dlq) if not each.startswith(names.prefix)]
+        for begin in begins:
+            cursor: Any = "0"
+            while True:
+                command = ("SCAN", cursor, "MATCH", f"{_escaped(begin)}*", "COUNT", _KEYS)
+                [(cursor, found)] = await self.link.ask(self.partition, command)
+                yield [key.decode(errors="replace") for key in found]
+                if int(cursor) == 0:
+                    break
+
+    async def _look_at(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            task_id, stand = self._meaning(key)
+            if task_id:
+                self._ids.append(task_id)
+                if len(self._ids) == _IDS:
+                    await self._look_at_tasks()
+            elif stand is not None:
+                await self._look_into(stand)
+
+    def _meaning(self, key: str) -> tuple[str | None, KeyReferences | None]:
+        """The task a key is the record of, or what it tells of tasks; neither for keys that are nothing of the kind."""
+        names = self.names
+        if key.startswith(f"{names.tasks}:"):
+            queue, _, priority = key[len(names.tasks) + 1 :].rpartition(":")
+            self._levels.add(f"{priority}:{queue}")
+            return None, KeyReferences("stream", "stream", key)
+        if key == names.dlq:
+            return None, KeyReferences("letters", "stream", key)
+        rest = key[len(names.prefix) :]
+        if rest in _SINGLE:
+            return None, KeyReferences(*_SINGLE[rest], key)
+        if rest in _OTHERS:
+            return None, KeyReferences("", _OTHERS[rest], key)
+        for family, (kind, key_type) in _FAMILIES.items():
+            if rest.startswith(family):
+                return None, KeyReferences(kind, key_type, key, rest[len(family) :])
+        word, _, name = rest.partition(":")
+        if word == "effect":
+            self._effects.append(name)
+        return (name if word == "task" and ":" not in name else None), None
+
+    async def _check_types(self, stands: Sequence[KeyReferences]) -> None:
+        """Keys must be what they should be. With `mend`, the others are moved out of the way."""
+        types = await self.link.ask(self.partition, *(("TYPE", stand.key) for stand in stands)) if stands else []
+        for stand, found in zip(stands, types, strict=True):
+            if found.decode() not in (stand.type, "none"):
+                self.findings.note("one_type_for_each_key", f"{stand.key} is a {found.decode()}, not a {stand.type}")
+                if self.mend:
+                    aside = f"{self.names.prefix}misplaced:{new_token()}:{stand.key[len(self.names.prefix) :]}"
+                    await self.link.ask(self.partition, ("RENAMENX", stand.key, aside))
+
+    async def _look_into(self, stand: KeyReferences) -> None:
+        if self.link.partitions > 1 and stand.kind in ("waiting", "needs"):
+            self.afar.append(stand)
+        if not stand.kind:
+            return
+        if stand.kind == "agent":
+            await self._look_at_units(stand)
+        elif stand.kind == "inbox_record":
+            await self._look_beside(stand, [])
+        elif stand.type == "string":
+            await self._call({"strays": [[stand.kind, stand.key, stand.argument, [""]]]})
+        elif stand.type == "stream":
+            await self._look_into_stream(stand)
+        else:
+            async for members in self._members(stand):
+                if stand.kind in _BESIDE:
+                    await self._look_beside(stand, [_text(each) for each in members])
+                else:
+                    await self._call({"strays": [[stand.kind, stand.key, stand.argument, members]]})
+
+    async def _look_beside(self, stand: KeyReferences, members: list[str]) -> None:
+        """What is not about tasks has a script of its own."""
+        script, invariant = _BESIDE[stand.kind]
+        request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
+        for sentence in await self.link.run(script, self.partition, request):
+            self.findings.note(invariant, sentence.decode(errors="replace"))
+
+    async def _look_at_units(self, stand: KeyReferences) -> None:
+        request = {"agent": stand.argument, "mend": self.mend}
+        for sentence in await self.link.run("agent_survey", self.partition, request):
+            self.findings.note("every_unit_has_its_agent", sentence.decode(errors="replace"))
+
+    async def _members(self, stand: KeyReferences) -> AsyncIterator[list[bytes]]:
+        verb, step = {"zset": ("ZSCAN", 2), "hash": ("HSCAN", 2), "set": ("SSCAN", 1)}[stand.type]
+        cursor: Any = "0"
+        while True:
+            [(cursor, found)] = await self.link.ask(self.partition, (verb, stand.key, cursor, "COUNT", _MEMBERS))
+            members = list(found)[::step]
+            for first in range(0, len(members), _MEMBERS):
+                yield members[first : first + _MEMBERS]
+            if int(cursor) == 0:
+                return
+
+    async def _look_into_stream(self, stand: KeyReferences) -> None:
+        start = "-"
+        while True:
+            [found] = await self.link.ask(self.partition, ("XRANGE", stand.key, start, "+", "COUNT", _MEMBERS))
+            entries = [entry_id for entry_id, _ in found]
+            if entries:
+                await self._call({"strays": [[stand.kind, stand.key, stand.argument, entries]]})
+            if len(entries) < _MEMBERS:
+                break
+            start = f"({entries[-1].decode()}"
+        await self._look_at_pending(stand)
+
+    async def _look_at_pending(self, stand: KeyReferences) -> None:
+        start = "-"
+        while True:
+            command = ("XPENDING", stand.key, self.names.group, start, "+", _MEMBERS)
+            try:
+                [found] = await self.link.ask(self.partition, command)
+            except StoreCorrupt:
+                raise
+            except StoreError as error:
+                if isinstance(error.__cause__, ServerError) and "NOGROUP" in str(error):
+                    return
+                raise
+            entries = [entry[0] for entry in found]
+            if entries:
+                await self._call({"pending": [[stand.key, entries]]})
+            if len(entries) < _MEMBERS:
+                return
+            start = f"({entries[-1].decode()}"
+
+    async def _look_at_tasks(self) -> None:
+        ids, self._ids = self._ids, []
+        if ids:
+            self.unresolved += await self.look_at(ids)
+
+    async def _call(self, request: dict[str, Any]) -> tuple[list[Any], list[str]]:
+        faults, gone, unresolved = await self.link.run(
+            "reconcile", self.partition, {**self.timing(), **_texts(request), "mend": self.mend}
+        )
+        for invariant, sentence in faults:
+            self.findings.note(invariant.decode(), sentence.decode(errors="replace"))
+        self.findings.gone.update({task_id.decode(errors="replace"): self.partition for task_id in gone})
+        return faults, [task_id.decode() for task_id in unresolved]
+
+    async def _look_at_levels(self) -> None:
+        request = {**self.timing(), "streams": sorted(self._levels), "mend": self.mend}
+        for sentence in await self.link.run("levels", self.partition, request):
+            self.findings.note("levels_match_streams", sentence.decode(errors="replace"))
+
+    async def _look_at_sides(self) -> None:
+        for first in range(0, max(len(self._effects), 1), _MEMBERS):
+            request = {"effects": self._effects[first : first + _MEMBERS], "mend": self.mend}
+            for sentence in await self.link.run("sides", self.partition, {**self.timing(), **request}):
+                self.findings.note("what_is_due_is_listed", sentence.decode(errors="replace"))
+
+    async def recount(self) -> None:
+        """Count all tasks anew while work goes on. Whoever began last goes on; the others leave it to that one."""
+        for _ in range(_RECOUNTS):
+            token, after = new_token(), 0
+            while True:
+                request = {"token": token, "after": after, "limit": _RECOUNTED, "mend": self.mend}
+                word, *answer = await self.link.run("recount", self.partition, {**self.timing(), **request})
+                if word != b"going":
+                    break
+                after = int(answer[0])
+            if word == b"counted":
+                for sentence in answer[0]:
+                    self.findings.note("counters_match_records", sentence.decode(errors="replace"))
+                return
+
+
+def _texts(request: dict[str, Any]) -> dict[str, Any]:
+    """The scripts' decoder does not know MessagePack's type for bytes: names go as text."""
+    if "strays" in request:
+        request["strays"] = [[*head, [_text(each) for each in named]] for *head, named in request["strays"]]
+    if "pending" in request:
+        request["pending"] = [[key, [_text(each) for each in entries]] for key, entries in request["pending"]]
+    return request
+
+
+def _text(name: bytes | str) -> str:
+    return name if isinstance(name, str) else name.decode(errors="replace")
+
+
+def _escaped(begin: str) -> str:
+    """A text as a pattern that means nothing else."""
+    return re.sub(r"([*?\[\]\\^])", r"\\\1", begin)
+
+
+# Edges between tasks of different partitions, seen from both sides.
+
+
+async def edges_afar(survey: PartitionScan, *, mend: bool) -> list[str]:
+    """Sentences on edges of which one side does not know. With `mend`, the sweep is asked to make them whole.
+
+    News travel by way of an outbox: they are learnt before they leave it. So an edge is only wrong if one side lacks
+    it, the outbox is empty, and the other side still has it after that.
+    """
+    told: list[str] = []
+    for stand in survey.afar:
+        [words] = await survey.link.ask(survey.partition, ("HGETALL", stand.key))
+        for other, word in pairs(words):
+            _, at, place = word.decode().partition("@")
+            if at and await _is_one_sided(survey, stand, other, int(place)):
+                told.append(f"{stand.key} names {other.decode()} of partition {place}, which does not know")
+                if mend:
+                    await _mend(survey, stand, other)
+    return told
+
+
+async def _is_one_sided(survey: PartitionScan, stand: KeyReferences, other: bytes, place: int) -> bool:
+    link, prefix = survey.link, survey.link.names[place].prefix
+    family = "waiting" if stand.kind == "needs" else "needs"
+    if (
+        place >= link.partitions
+        or (await link.ask(place, ("HEXISTS", f"{prefix}task:{family}:{other.decode()}", stand.argument)))[0]
+    ):
+        return False
+    [posted] = await link.ask(place, ("XLEN", f"{prefix}queue:outbox"))
+    unlinked, still = await link.ask(
+        survey.partition,
+        ("HEXISTS", f"{survey.names.prefix}queue:unlinked", stand.argument if stand.kind == "needs" else ""),
+        ("HEXISTS", stand.key, other),
+    )
+    return not posted and not unlinked and bool(still)
+
+
+async def _mend(survey: PartitionScan, stand: KeyReferences, other: bytes) -> None:
+    if stand.kind == "needs":  # the sweep asks there how things stand
+        await survey.link.ask(survey.partition, ("HSET", f"{survey.names.prefix}queue:unlinked", stand.argument, 0))
+    else:
+        await survey.link.ask(survey.partition, ("HDEL", stand.key, other))

@@ -1,0 +1,72 @@
+"""Open the store: find the servers, check them, and put the parts together."""
+
+from ade.stores import later
+from ade.stores.ports import Clock, Stores
+from ade.stores.redis.agents import RedisAgents
+from ade.stores.redis.blobs import RedisBlobs
+from ade.stores.redis.client.client import RedisClient, timing_of
+from ade.stores.redis.client.options import RedisOptions
+from ade.stores.redis.documents import RedisDocuments
+from ade.stores.redis.effects import RedisEffects, RedisOutputs
+from ade.stores.redis.event_log import RedisEvents
+from ade.stores.redis.locks import RedisLocks
+from ade.stores.redis.maintenance import RedisMaintenance, check_servers
+from ade.stores.redis.partitions import Partitions
+from ade.stores.redis.queues import RedisQueues
+from ade.stores.redis.schedules import RedisSchedules
+from ade.stores.redis.sweeps import RedisSweeps
+from ade.stores.redis.tasks import RedisTasks
+from ade.stores.redis.wakeups import RedisWakeups
+from ade.stores.redis.workers import RedisWorkers
+from ade.stores.resource_ports import InboxStore
+
+
+async def open_redis(url: str, options: RedisOptions, clock: Clock | None = None, *, queue_depth: int = 0) -> Stores:
+    """The stores behind a URL. Raises before anything is written if the servers must not be used."""
+    link = RedisClient.to(url, options)
+    try:
+        await check_servers(link)
+        stores, upkeep = _assemble(link, clock, queue_depth)
+        await upkeep.epochs.begin()
+        return stores
+    except BaseException:
+        await link.close()
+        raise
+
+
+def _assemble(link: RedisClient, clock: Clock | None, queue_depth: int) -> tuple[Stores, RedisMaintenance]:
+    timing, places, hints = timing_of(clock), Partitions(link), RedisWakeups(link)
+    blobs = RedisBlobs(link, timing)
+
+    def inboxes() -> InboxStore:
+        from ade.stores.redis.inboxes import RedisInboxes
+
+        return RedisInboxes(link, timing, hints, clock or link.clock)
+
+    async def close() -> None:
+        hints.close()
+        await link.close()
+
+    upkeep = RedisMaintenance(link, places, timing)
+    tasks = RedisTasks(link, places, timing, hints, queue_depth or None)
+    stores = Stores(
+        tasks=tasks,
+        sweeps=RedisSweeps(link, places, timing, blobs),
+        workers=RedisWorkers(link, places, timing),
+        queues=RedisQueues(link, places, timing),
+        events=RedisEvents(link, places, timing),
+        effects=RedisEffects(link, timing),
+        outputs=RedisOutputs(link, places),
+        schedules=RedisSchedules(link, timing),
+        blobs=blobs,
+        locks=RedisLocks(link, timing, hints),
+        agents=RedisAgents(link, timing, hints),
+        documents=RedisDocuments(link, timing, hints),
+        inboxes=later(inboxes),
+        upkeep=upkeep,
+        hints=hints,
+        clock=clock or link.clock,
+        blocking=tasks.blocking,
+        closer=close,
+    )
+    return stores, upkeep

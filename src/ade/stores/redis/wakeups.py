@@ -1,0 +1,249 @@
+"""Wake-ups between processes through publish and subscribe. They may be lost; nothing depends on them but haste."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+
+from ade.errors import StoreError
+from ade.logs import Log
+from ade.stores.ports import LOCK, WORK
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.connection import RedisConnection, ServerError
+from ade.stores.redis.client.errors import FAILURES, reason
+from ade.stores.wakeups import RARE, TOPICS, LocalWakeups, running_loop
+
+PING_EVERY_S = 2.0
+DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
+_SEND_S = 2.0
+_SAME_NEWS_S = 0.05  # whoever writes and then rings tells the news of the write, once
+_PUBLISH_PATIENCE_S = 2.0
+_OF_LOCKS = b"lock "  # and what became of which requests, MessagePack
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+_log = Log(__name__)
+
+
+class RedisWakeups(LocalWakeups):
+    """One subscription for the whole process, from the first wait until it is closed: on the link's own loop, or on
+    that of whoever attends.
+
+    Whenever it is made anew every topic counts as rung, because nobody knows what was missed. Who follows only what is
+    rare is not woken by the rest; from the first time that anything else is waited for, all is heard.
+    """
+
+    def __init__(self, link: RedisClient) -> None:
+        super().__init__()
+        self._link = link
+        self._channel, self._rare_channel = link.options.channel, link.options.rare_channel
+        self._hears_all = False
+        self._widen: Callable[[], object] | None = None  # on a subscription to what is rare alone
+        self._words = {topic.encode(): topic for topic in TOPICS}
+        self._unsent: set[str] = set()
+        self._publishing = False
+        self._published_at: dict[str, float] = {}
+        self._readers: tuple[_LockSubscriber, ...] = ()
+        self._listening: Future[None] | None = None
+        self._attending = 0
+        self._heard_at = 0.0
+        self._closed = False
+
+    def added(self) -> None:
+        """A script has told everybody else of new tasks. Nobody rings for them: a ring that follows is other news."""
+        self._wake(WORK)
+
+    def published(self, *topics: str) -> None:
+        """A script has just told everybody else what the caller is about to ring for."""
+        now = time.monotonic()
+        for topic in topics:
+            self._published_at[topic] = now
+            self._wake(topic)
+
+    def ring(self, topic: str) -> None:
+        self._wake(topic)
+        if time.monotonic() - self._published_at.pop(topic, 0.0) < _SAME_NEWS_S:
+            return
+        with self._lock:
+            self._unsent.add(topic)
+            if self._publishing or self._closed:
+                return
+            self._publishing = True
+        with suppress(StoreError):  # the link is closed
+            self._link.aside.submit(self._publish())
+
+    async def wait(self, topic: str, seen: int, timeout: float) -> None:
+        self._link.check_process()
+        self._listen(topic)
+        await super().wait(topic, seen, timeout)
+
+    def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        self._link.check_process()
+        self._listen(topic)
+        return super().follow(topic, callback)
+
+    def follow_locks(self, tell: Callable[[bytes | None], None]) -> Callable[[], None]:
+        """Call back on the running loop with what scripts tell of locks; with None when something may be missed."""
+        self._link.check_process()
+        reader = _LockSubscriber(tell)
+        with self._lock:
+            self._readers += (reader,)
+            hosts = not self._attending
+        hosting = asyncio.get_running_loop().create_task(self.attend(), name="ade-lock-news") if hosts else None
+
+        def unfollow() -> None:
+            with self._lock:
+                self._readers = tuple(each for each in self._readers if each is not reader)
+            if hosting is not None:
+                hosting.cancel()
+
+        return unfollow
+
+    def tell_of_locks(self, told: bytes | None) -> None:
+        """For those in this process; others hear it from the server."""
+        here = running_loop() if self._readers else None
+        for reader in self._readers:
+            reader.tell(told, here)
+
+    async def attend(self) -> None:
+        with self._lock:
+            self._attending += 1
+            self._hears_all = True
+            listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+        try:
+            await self._listen_for_ever()
+        finally:
+            with self._lock:
+                self._attending -= 1
+            if self._is_awaited():  # by others, who were heard for until now
+                with suppress(StoreError):  # the link is closed
+                    self._listen(WORK)
+
+    def close(self) -> None:
+        """End the subscription and let everybody go who waits."""
+        with self._lock:
+            self._closed = True
+            listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+        super().close()
+
+    async def _publish(self) -> None:
+        """Send what was rung; a topic rung again meanwhile is sent once more."""
+        while True:
+            with self._lock:
+                topics, self._unsent = self._unsent, set()
+                self._publishing = bool(topics)
+            if not topics:
+                return
+            words = [("PUBLISH", self._rare_channel if topic == RARE else self._channel, topic) for topic in topics]
+            try:
+                await self._link.ask(0, *words, patience_s=_PUBLISH_PATIENCE_S)
+            except StoreError as error:  # others find out by their slow poll
+                _log.debug("hints.not_published", reason=error.detail)
+
+    def _listen(self, topic: str) -> None:
+        with self._lock:
+            widen = None
+            if topic != RARE and not self._hears_all:
+                self._hears_all, widen = True, self._widen
+            if self._listening is None and not self._attending and not self._closed:
+                self._listening = self._link.aside.submit(self._listen_for_ever())
+        if widen is not None:
+            with suppress(RuntimeError):  # that loop is closed
+                widen()
+
+    async def _listen_for_ever(self) -> None:
+        pauses = _pauses()
+        while True:
+            try:
+                line = await self._subscribed()
+                pauses = _pauses()
+                try:
+                    await self._hear(line)
+                finally:
+                    line.abort()
+            except (*FAILURES, StoreError) as error:
+                _log.debug("hints.interrupted", reason=reason(error))
+            await asyncio.sleep(next(pauses))
+
+    async def _subscribed(self) -> RedisConnection:
+        line = await self._link.connect()
+        try:
+            with self._lock:
+                hears_all = self._hears_all
+                loop = asyncio.get_running_loop()
+                self._widen = None if hears_all else partial(loop.call_soon_threadsafe, self._subscribe_to_all, line)
+            channels = (self._rare_channel, self._channel) if hears_all else (self._rare_channel,)
+            async with asyncio.timeout(_SEND_S):
+                answers = await line.exchange([("SUBSCRIBE", channel) for channel in channels])
+            for answer in answers:
+                if isinstance(answer, ServerError):
+                    raise answer
+        except BaseException:
+            line.abort()
+            raise
+        self._wake_all()
+        return line
+
+    def _subscribe_to_all(self, line: RedisConnection) -> None:
+        with suppress(*FAILURES):  # it has ended, and the next one hears all
+            line.send([("SUBSCRIBE", self._channel)])
+
+    def _wake_all(self) -> None:
+        for topic in TOPICS:
+            self._wake(topic)
+        self.tell_of_locks(None)
+
+    async def _hear(self, line: RedisConnection) -> None:
+        """Take in messages until the line is dead: an open socket alone proves nothing."""
+        subscribed_to = self._link.where(0)
+        self._heard_at = time.monotonic()
+        line.push_to(self._take)
+        while self._link.where(0) == subscribed_to:
+            await line.listen(PING_EVERY_S)  # ends early only if the line does
+            if time.monotonic() - self._heard_at > DEAF_AFTER_S:
+                raise TimeoutError("nothing was heard for too long")
+            line.send([("PING",)])
+
+    def _take(self, message: object) -> None:
+        self._heard_at = time.monotonic()
+        if not isinstance(message, list):
+            return
+        if message[0] == b"subscribe":  # to more than before
+            self._wake_all()
+        elif message[0] == b"message":
+            topic = self._words.get(message[2])
+            if topic is not None:
+                self._wake(topic)
+            elif message[2].startswith(_OF_LOCKS):
+                self.tell_of_locks(message[2][len(_OF_LOCKS) :])
+                self._wake(LOCK)
+
+
+class _LockSubscriber:
+    """Somebody who is told about locks on his own loop."""
+
+    __slots__ = ("_loop", "_tell")
+
+    def __init__(self, tell: Callable[[bytes | None], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tell = tell
+
+    def tell(self, told: bytes | None, here: asyncio.AbstractEventLoop | None) -> None:
+        if self._loop is here:
+            self._tell(told)
+            return
+        with suppress(RuntimeError):  # that loop is closed
+            self._loop.call_soon_threadsafe(self._tell, told)
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause * (0.5 + random.random())
+        pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -1,0 +1,158 @@
+"""The newest of something that is kept in documents, for those of one event loop who ask often."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ade.errors import StaleWrite, StoreError
+from ade.stores.ports import RULES, Stores
+from ade.stores.resource_ports import Document, DocumentWrite
+
+# Records kept as documents: read with the version they were seen in, and written only if that still holds.
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Struct)
+TRIES = 10  # whenever one is too late, somebody else has got through
+
+
+class StoredRecord(Struct, Generic[R], frozen=True):
+    """A record, and as what it was found."""
+
+    record: R
+    version: int
+
+
+class Repository(Generic[R]):
+    """All records of one kind. `end` says until when a record is kept; without it: for good."""
+
+    def __init__(self, kind: str, record: type[R], end: Callable[[R], int] | None = None) -> None:
+        self.kind = kind
+        self._read = msgspec.json.Decoder(record).decode
+        self._write = msgspec.json.Encoder(order="deterministic").encode
+        self._end = end
+
+    async def get(self, stores: Stores, record_id: str) -> StoredRecord[R] | None:
+        [found] = await self.each(stores, [record_id])
+        return found
+
+    async def each(self, stores: Stores, record_ids: Sequence[str]) -> list[StoredRecord[R] | None]:
+        """In the order asked."""
+        found = await stores.documents.fetch(self.kind, record_ids)
+        return [None if each is None else self._kept(each) for each in found]
+
+    async def all(self, stores: Stores) -> dict[str, StoredRecord[R]]:
+        return {found.id: self._kept(found) for found in await stores.documents.list_documents(self.kind)}
+
+    def put(self, record_id: str, record: R, *, seen: int) -> DocumentWrite:
+        """To be written if there is still what was seen; 0: nothing was there."""
+        end = None if self._end is None else self._end(record)
+        return DocumentWrite(kind=self.kind, id=record_id, body=Raw(self._write(record)), seen=seen, expires_at=end)
+
+    def remove(self, record_id: str) -> DocumentWrite:
+        return DocumentWrite(kind=self.kind, id=record_id, seen=None)
+
+    def _kept(self, found: Document) -> StoredRecord[R]:
+        return StoredRecord(self._read(found.body), found.version)
+
+
+async def decided(step: Callable[[], Awaitable[T]]) -> T:
+    """Read, decide and write; and all of it again when somebody else was faster. Raises StaleWrite in the end."""
+    for _ in range(TRIES - 1):
+        with suppress(StaleWrite):
+            return await step()
+    return await step()
+
+
+# Taking turns to read what is then remembered for all.
+
+
+class SingleFlight:
+    """A lock. When the store fails whoever has it, all who waited meanwhile are told the same: each by himself would
+    wait as long for the store as the one before him, and the last of them for ever."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._failures = 0
+        self._again: Callable[[], StoreError] = StoreError
+
+    async def __aenter__(self) -> None:
+        """Raises StoreError."""
+        seen = self._failures
+        await self._lock.acquire()
+        if self._failures != seen:
+            self._lock.release()
+            raise self._again()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreError):
+            self._failures += 1
+            self._again = partial(type(error), error.detail)
+        self._lock.release()
+
+
+_OLDEST_S = 1.0  # a hint may be lost, so what is older is looked at again
+
+
+class CachedDocument(Generic[T]):
+    """Read again when the store rings, and when it was not read for a second. `load` is given what was known before,
+    so that it can answer the same if nothing is new."""
+
+    def __init__(self, stores: Stores, load: Callable[[Stores, T | None], Awaitable[T]]) -> None:
+        self._stores = stores
+        self._load = load
+        self._known: T | None = None
+        self._read_at = 0.0
+        self._rings = 0
+        self._rings_read = -1  # how many there had been when it was read
+        self._reading = SingleFlight()
+        self._unfollow: Callable[[], None] | None = None
+
+    async def current(self) -> T:
+        """Not older than a second, and newer than any hint. Raises StoreUnavailable rather than answer from memory."""
+        known = self._known
+        if known is not None and self._is_fresh():
+            return known
+        async with self._reading:
+            known = self._known
+            if known is None or not self._is_fresh():
+                known = await self._read()
+            return known
+
+    def fresh(self) -> T | None:
+        """The same without waiting, for any thread; None where it would have to be read."""
+        return self._known if self._is_fresh() else None
+
+    def peek(self) -> T | None:
+        """What was known last, however old, for any thread; None before the first `current`."""
+        return self._known
+
+    def close(self) -> None:
+        if self._unfollow is not None:
+            self._unfollow()
+            self._unfollow = None
+
+    def _is_fresh(self) -> bool:
+        is_young = time.monotonic() - self._read_at < _OLDEST_S
+        return is_young and self._rings_read == self._rings
+
+    async def _read(self) -> T:
+        if self._unfollow is None:
+            self._unfollow = self._stores.hints.follow(RULES, self._ring)
+        # Both are taken before the store answers: what changes meanwhile is looked at again.
+        rings, at = self._rings, time.monotonic()
+        known = self._known = await self._load(self._stores, self._known)
+        self._rings_read, self._read_at = rings, at
+        return known
+
+    def _ring(self) -> None:
+        self._rings += 1

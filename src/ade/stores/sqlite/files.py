@@ -1,0 +1,256 @@
+"""Where the database lies: its companions on disk, and whether the place can be trusted."""
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ade.errors import DiskFull, InvalidUrl, StoreReadOnly, StoreUnavailable, StoreUnsupported
+
+_NETWORK = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "ocfs2",
+        "gfs2",
+        "davfs",
+        "ncpfs",
+        "beegfs",
+    ]
+)
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")  # a space, tab, newline or backslash in a mount point
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFiles:
+    """The database file and what lies beside it."""
+
+    path: Path
+
+    @property
+    def ballast(self) -> Path:
+        return self.path.with_name(self.path.name + ".ballast")
+
+    @property
+    def blobs(self) -> Path:
+        return self.path.with_name(self.path.name + ".blobs")
+
+    @property
+    def hints(self) -> Path:
+        return self.path.with_name(self.path.name + ".hints")
+
+    @property
+    def wal(self) -> Path:
+        return self.path.with_name(self.path.name + "-wal")
+
+
+def place_of(url: str) -> DatabaseFiles | None:
+    """The place a URL names: sqlite:///relative/file.db, sqlite:////absolute/file.db; None for memory://."""
+    if url == "memory://":
+        return None
+    prefix = "sqlite:///"
+    rest = url.removeprefix(prefix)
+    if not url.startswith(prefix) or not rest or "?" in rest or "\0" in rest:
+        raise InvalidUrl(f"store URL {url!r} is not known: use sqlite:///path/to/file.db or memory://")
+    return DatabaseFiles(Path(rest).expanduser().absolute())
+
+
+def prepare(place: DatabaseFiles, *, allow_network: bool) -> bool:
+    """Make the folder and check the place; True when it lies on a network file system (and that was allowed)."""
+    try:
+        make_folder(place.path.parent)
+    except OSError as error:
+        raise StoreReadOnly(f"cannot make the folder of {place.path}: {error.strerror}") from error
+    if place.path.is_dir():
+        raise StoreUnsupported(f"{place.path} is a folder; name a file for the database")
+    kind = file_system_of(place.path.parent, _read_mounts())
+    remote = kind in _NETWORK or kind.startswith("fuse")
+    if remote and not allow_network:
+        raise StoreUnsupported(
+            f"{place.path} lies on a network file system ({kind}), where locks and syncs cannot be trusted. Choose a"
+            " local disk, or set store.allow_network_fs if you accept slower writes and the risk"
+        )
+    if not os.access(place.path.parent, os.W_OK) or (place.path.exists() and not os.access(place.path, os.W_OK)):
+        raise StoreReadOnly(f"{place.path} or its folder cannot be written. Check owner, mode and mount")
+    return remote
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder, and those above it, to stay: what is synced in a folder is lost with the folder's own name."""
+    missing = [path for path in folder.parents if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (folder, *missing):
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlast a power cut."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # it is not ours, so it was there before us
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_mounts() -> str:
+    try:
+        return _MOUNTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""  # not Linux: nothing to go by
+
+
+def file_system_of(folder: Path, mounts: str) -> str:
+    """The type of the file system that holds the folder, from a mountinfo text; '' when unknown."""
+    target = str(folder.resolve())
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if len(fields) < 5 or not after:
+            continue
+        mount = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, after.split()[0]
+    return kind
+
+
+def _free_bytes(folder: Path) -> int:
+    usage = os.statvfs(folder)
+    return usage.f_bavail * usage.f_frsize
+
+
+def free_percent(folder: Path) -> float:
+    """How much of the disk is still free for us."""
+    usage = os.statvfs(folder)
+    return 100.0 * usage.f_bavail / max(usage.f_blocks, 1)
+
+
+def ensure_ballast(place: DatabaseFiles, megabytes: int) -> bool:
+    """Keep some space that can be given up when the disk is full, so that finished work can still be written.
+
+    Only where as much again stays free: a ballast that fills the disk would be of no use. True when it is there.
+    """
+    size = megabytes << 20
+    try:
+        if size == 0 or place.ballast.exists():
+            return size > 0
+        if _free_bytes(place.path.parent) < 2 * size:
+            return False
+        descriptor = os.open(place.ballast, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        place.ballast.unlink(missing_ok=True)  # somebody was faster in filling the disk
+        return False
+    return True
+
+
+def drop_ballast(place: DatabaseFiles) -> bool:
+    """Give the ballast up; False when there was none left."""
+    try:
+        place.ballast.unlink()
+    except OSError:
+        return False
+    return True
+
+
+# Looks after the file around writes: is it still ours, is there room, does the disk answer?
+
+
+_LOOK_EVERY_S = 1.0
+_IO_ERRORS_TOLERATED = 3
+_READ_ONLY_FOR_S = 10.0
+
+
+class FileWriteChecks:
+    """State shared by the threads that write and the callers of `add`; single assignments only, so no lock."""
+
+    def __init__(self, place: DatabaseFiles, *, min_free_percent: float, ballast_mb: int) -> None:
+        self._place = place
+        self._min_free = min_free_percent
+        self._ballast_mb = ballast_mb
+        self._had_ballast = False
+        self._identity: tuple[int, int] | None = None
+        self._room_looked_at = 0.0
+        self._full: str | None = None
+        self._io_errors = 0
+        self._refuse_until = 0.0
+
+    def settle(self) -> None:
+        """Remember which file was opened, and have a reserve."""
+        self.check_identity()
+        self.ensure_ballast()
+
+    def before_admission(self) -> None:
+        """Near the end of the disk new work is refused, so that running work can finish."""
+        now = time.monotonic()
+        if now - self._room_looked_at > _LOOK_EVERY_S:
+            self._room_looked_at = now
+            self._full = self._why_full()
+        if self._full is not None:
+            raise DiskFull(f"{self._full}, so no new task is taken; running tasks may finish. Free some space")
+
+    def _why_full(self) -> str | None:
+        free = free_percent(self._place.path.parent)
+        if free < self._min_free:
+            return f"only {free:.1f} % of the disk is free (store.min_free_percent is {self._min_free})"
+        if self._had_ballast and not self.ensure_ballast():
+            return "the disk was full and there is not yet room again for the ballast (store.ballast_mb)"
+        return None
+
+    def ensure_ballast(self) -> bool:
+        """Have a reserve that can be given up; False when there is no room for one."""
+        there = ensure_ballast(self._place, self._ballast_mb)
+        self._had_ballast = self._had_ballast or there
+        return there
+
+    def before_write(self) -> None:
+        if time.monotonic() < self._refuse_until:
+            raise StoreUnavailable(
+                f"{self._place.path} met {self._io_errors} input/output errors in a row; not written for a while"
+            )
+        self.check_identity()
+
+    def check_identity(self) -> None:
+        """A file that was removed or replaced would take our writes with it, or mix two databases."""
+        try:
+            status = self._place.path.stat()
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self._place.path} was removed while in use. Put it back (or a backup) and restart"
+            ) from error
+        identity = (status.st_dev, status.st_ino)
+        if self._identity is None:
+            self._identity = identity
+        elif identity != self._identity:
+            raise StoreUnavailable(f"{self._place.path} was replaced while in use. Restart to use the new file")
+
+    def after_write(self) -> None:
+        self._io_errors = 0
+
+    def make_room(self) -> bool:
+        self._room_looked_at = 0.0
+        return drop_ballast(self._place)
+
+    def note_io_error(self) -> None:
+        self._io_errors += 1
+        if self._io_errors >= _IO_ERRORS_TOLERATED:
+            self._refuse_until = time.monotonic() + _READ_ONLY_FOR_S

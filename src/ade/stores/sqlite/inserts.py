@@ -1,0 +1,214 @@
+"""New tasks come in: all of a call or none of it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+from msgspec import structs
+
+from ade.accounts.model import SYSTEM
+from ade.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
+from ade.stores.sqlite.codec import detail_of, new_row, packed, read_records, unpacked
+from ade.stores.sqlite.connection import run, value
+from ade.stores.sqlite.transactions import WriteOperation
+from ade.tasks.admission import check_no_cycle
+from ade.tasks.decisions import birth_events
+from ade.tasks.lifecycle import FINAL, Status
+from ade.tasks.model import AfterFailure, Task, as_text
+
+Key = tuple[str, str, str]
+Edge = tuple[int, int, bool, bool]  # on_seq, task_seq, tolerant, broken
+
+
+class InsertOperation(WriteOperation):
+    """The tasks of one call. The answer is the list of stored tasks, earlier ones where the key was known."""
+
+    __slots__ = ("now", "tasks", "usual_depth")
+    may_use_reserve = False
+
+    def __init__(self, tasks: Sequence[Task], now: Callable[[], int], usual_depth: int | None = None) -> None:
+        super().__init__()
+        self.tasks = tasks
+        self.now = now
+        self.usual_depth = usual_depth
+
+    @property
+    def weight(self) -> int:
+        return len(self.tasks)
+
+    @classmethod
+    def run_group(cls, connection: apsw.Connection, group: Sequence["InsertOperation"]) -> None:
+        tasks = [task for add in group for task in add.tasks]
+        batch = _InsertBatch(connection, tasks, group[0].now(), group[0].usual_depth)
+        for add in group:
+            try:
+                add.answer = batch.accept(add.tasks)
+            except AdeError as refusal:
+                add.refusal = refusal
+        batch.write()
+
+
+class _InsertBatch:
+    """What a group of calls adds: looked up at once, checked call by call, then written at once."""
+
+    def __init__(self, connection: apsw.Connection, tasks: Sequence[Task], now: int, usual_depth: int | None) -> None:
+        self._connection = connection
+        self._now = now
+        self._by_key = _known_by_key(connection, tasks)
+        ids = _ids_in([*tasks, *self._by_key.values()])
+        queues = packed(sorted({task.queue for task in tasks}))
+        outlook = value(connection, "add_outlook", queues=queues, usual=usual_depth, ids=packed(sorted(ids)))
+        next_seq, rooms, known = unpacked(outlook)
+        self._next_seq: int = next_seq
+        self._rooms = {name: [limit, depth] for name, limit, depth in rooms}
+        self._by_id = {task_id: (seq, Status(status)) for task_id, seq, status in known}
+        self._new: dict[str, tuple[int, Task, int]] = {}
+        self._edges: list[Edge] = []
+
+    def accept(self, tasks: Sequence[Task]) -> list[Task]:
+        """The tasks of one call as they are or will be stored; refused as a whole when one of them is."""
+        earlier = self._earlier(tasks)
+        fresh = [_renamed(task, earlier) for task in _distinct(tasks) if task.id not in earlier]
+        if earlier:
+            _check_no_ring(fresh)
+        self._check_room(fresh)
+        seqs = {task.id: self._next_seq + offset for offset, task in enumerate(fresh)}
+        edges = self._edges_of(fresh, seqs)
+        self._next_seq += len(fresh)
+        self._edges += edges
+        waiting = Counter(task_seq for _, task_seq, _, _ in edges)
+        for task in fresh:
+            seq = seqs[task.id]
+            self._new[task.id] = (seq, task, waiting[seq])
+            self._by_id[task.id] = (seq, task.status)
+            if task.idempotency_key is not None:
+                self._by_key[task.queue, task.name, task.idempotency_key] = task
+        for queue, count in Counter(task.queue for task in fresh).items():
+            if queue in self._rooms:
+                self._rooms[queue][1] += count
+        by_id = {task.id: task for task in fresh} | earlier
+        return [by_id[task.id] for task in tasks]
+
+    def write(self) -> None:
+        if not self._new:
+            return
+        connection = self._connection
+        new = self._new.values()
+        rows = [new_row(task, seq, now=self._now, waiting=waiting) for seq, task, waiting in new]
+        run(connection, "insert_task", rows=packed(rows))
+        if asking := [(seq, as_text(task.needs)) for seq, task, _ in new if task.needs]:
+            run(connection, "set_needs", rows=packed(asking))
+        run(connection, "insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in new]))
+        run(connection, "insert_event", rows=packed([row for seq, task, _ in new for row in _event_rows(seq, task)]))
+        moves = Counter((task.queue, task.name, task.status) for _, task, _ in new)
+        run(connection, "move_tally", rows=packed([(*lane, count) for lane, count in moves.items()]))
+        if self._edges:
+            run(connection, "insert_dependency", rows=packed(self._edges))
+
+    def _earlier(self, tasks: Sequence[Task]) -> dict[str, Task]:
+        """Tasks of this call that exist already, by their id: a known idempotency key, or the same call repeated."""
+        earlier = self._repeated(tasks)
+        within: dict[Key, Task] = {}
+        for task in tasks:
+            if task.id not in earlier and task.idempotency_key is not None:
+                key = (task.queue, task.name, task.idempotency_key)
+                first = self._by_key.get(key) or within.setdefault(key, task)
+                _check_same_request(first, task)
+                if first is not task:
+                    earlier[task.id] = first
+        return earlier
+
+    def _repeated(self, tasks: Sequence[Task]) -> dict[str, Task]:
+        """Ids are random, so one that exists means that this very call was carried out before."""
+        known = [task.id for task in tasks if task.id in self._by_id]
+        in_this_group = {task_id: self._new[task_id][1] for task_id in known if task_id in self._new}
+        stored = [task_id for task_id in known if task_id not in self._new]
+        if not stored:
+            return in_this_group
+        found = read_records(self._connection, "records_by_id", ids=packed(stored))
+        return in_this_group | {task.id: task for task in found}
+
+    def _check_room(self, tasks: Sequence[Task]) -> None:
+        """Admission limits, counted with what this group has taken in already. What serves other tasks always fits."""
+        if not self._rooms:
+            return
+        for queue, count in Counter(task.queue for task in tasks if task.source != SYSTEM).items():
+            limit, depth = self._rooms.get(queue, (None, 0))
+            if limit is not None and depth + count > limit:
+                raise self._full(queue, count, depth, limit)
+
+    def _full(self, queue: str, count: int, depth: int, limit: int) -> QueueFull:
+        """Say when to come back: as long as the excess takes at the pace of the last minute."""
+        finished = value(self._connection, "finished_since", since=self._now - 60_000, queue=queue)
+        excess = depth + count - limit
+        retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
+        return QueueFull(
+            f"queue {queue!r} holds {depth} unfinished tasks and takes at most {limit}; {count} more do not fit."
+            f" Try again in {retry_after:.0f} s",
+            retry_after=retry_after,
+        )
+
+    def _edges_of(self, tasks: Sequence[Task], seqs: dict[str, int]) -> list[Edge]:
+        """Rows for what these tasks wait for; what has completed already is not waited for."""
+        edges = []
+        for task in tasks:
+            tolerant = task.after_failure is AfterFailure.RUN
+            for task_id in dict.fromkeys(task.depends_on):
+                if task_id in seqs:
+                    edges.append((seqs[task_id], seqs[task.id], tolerant, False))
+                    continue
+                if task_id not in self._by_id:
+                    raise UnknownDependency(f"task {task_id!r} named in `after` does not exist; nothing was stored")
+                on_seq, status = self._by_id[task_id]
+                if status is not Status.COMPLETED and not (tolerant and status in FINAL):
+                    edges.append((on_seq, seqs[task.id], tolerant, status in FINAL))
+        return edges
+
+
+def _known_by_key(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[Key, Task]:
+    keys = [(task.queue, task.name, task.idempotency_key) for task in tasks if task.idempotency_key is not None]
+    if not keys:
+        return {}
+    known = read_records(connection, "known_keys", rows=packed(keys))
+    return {(task.queue, task.name, str(task.idempotency_key)): task for task in known}
+
+
+def _ids_in(tasks: Sequence[Task]) -> set[str]:
+    """Their own, and those of everything they wait for."""
+    return {task.id for task in tasks}.union(*(task.depends_on for task in tasks if task.depends_on))
+
+
+def _distinct(tasks: Sequence[Task]) -> list[Task]:
+    """One task given twice in a call is one task."""
+    return list({task.id: task for task in tasks}.values())
+
+
+def _renamed(task: Task, earlier: dict[str, Task]) -> Task:
+    """Who waits for a task that turned out to exist already waits for the existing one."""
+    if not any(task_id in earlier for task_id in task.depends_on):
+        return task
+    names = dict.fromkeys(earlier[task_id].id if task_id in earlier else task_id for task_id in task.depends_on)
+    return structs.replace(task, depends_on=tuple(names))
+
+
+def _check_no_ring(tasks: Sequence[Task]) -> None:
+    """What was no ring may be one now that two tasks have turned out to be the same."""
+    try:
+        check_no_cycle(tasks)
+    except DependencyCycle as error:
+        raise DependencyCycle(
+            f"{error.detail}, because their idempotency keys make one task of two; nothing was stored"
+        ) from None
+
+
+def _check_same_request(earlier: Task, task: Task) -> None:
+    if earlier.args_digest != task.args_digest:
+        raise IdempotencyConflict(
+            f"idempotency key {task.idempotency_key!r} of {task.name!r} was used for task {earlier.id} with other"
+            " arguments; nothing was stored"
+        )
+
+
+def _event_rows(seq: int, task: Task) -> list[tuple[Any, ...]]:
+    return [(event.type, event.at, seq, task.id, event.actor, event.payload) for event in birth_events(task)]

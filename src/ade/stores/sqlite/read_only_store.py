@@ -1,0 +1,105 @@
+"""A store opened to be looked at: one connection that cannot write, in the caller's thread, without an event loop.
+
+None of its methods ever waits, so its coroutines can be run by a single `send`. It is what short commands use, because
+the parts that write, and asyncio itself, take longer to load than the answer takes.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from ade.errors import StoreError, StoreReadOnly
+from ade.stores import later
+from ade.stores.ports import Stores
+from ade.stores.resource_ports import InboxStore
+from ade.stores.sqlite.agents import SqliteAgents
+from ade.stores.sqlite.blobs import SqliteBlobs, at_once
+from ade.stores.sqlite.clock import MachineClock, cached_offset
+from ade.stores.sqlite.connection import connect_reader, is_current, translated
+from ade.stores.sqlite.documents import SqliteDocuments
+from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
+from ade.stores.sqlite.event_log import SqliteEvents
+from ade.stores.sqlite.files import place_of
+from ade.stores.sqlite.locks import SqliteLocks
+from ade.stores.sqlite.queues import SqliteQueues
+from ade.stores.sqlite.schedules import SqliteSchedules
+from ade.stores.sqlite.tasks import SqliteTasks
+from ade.stores.sqlite.workers import SqliteWorkers
+
+Result = TypeVar("Result")
+
+
+class _InlineReader:
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    async def call(self, function: Callable[[apsw.Connection], Result]) -> Result:
+        try:
+            with self._connection:  # one snapshot for all statements of the read
+                answer: Any = function(self._connection)
+        except apsw.Error as error:
+            raise translated(error, str(self._path)) from error
+        result: Result = answer
+        return result
+
+
+class _MissingPart:
+    """Stands where a part that writes would be."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StoreReadOnly(f"this store was opened to be looked at; {name} needs one that can be written")
+
+
+def open_read_only_store(url: str, blob_dir: Path | None = None) -> Stores | None:
+    """The store for looking only; None when it must first be opened in full (to migrate it, or after a reboot)."""
+    place = place_of(url)
+    if place is None:
+        return None
+    try:
+        connection = connect_reader(place.path)
+    except StoreError:  # opening it in full tells what is wrong with it
+        return None
+    try:
+        offset = cached_offset(connection) if is_current(connection) else None
+    except apsw.Error:
+        offset = None
+    if offset is None:
+        connection.close()
+        return None
+    return _assemble(connection, place.path, blob_dir or place.blobs, MachineClock(offset))
+
+
+def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: MachineClock) -> Stores:
+    readers: Any = _InlineReader(connection, path)
+    absent: Any = _MissingPart()
+
+    def inboxes() -> InboxStore:
+        from ade.stores.sqlite.inboxes import SqliteInboxes
+
+        return SqliteInboxes(absent, readers, clock, absent, absent)
+
+    async def close() -> None:
+        connection.close()
+
+    return Stores(
+        tasks=SqliteTasks(absent, readers, clock, absent, absent, None),
+        sweeps=absent,
+        workers=SqliteWorkers(absent, readers, clock, absent),
+        queues=SqliteQueues(absent, readers),
+        events=SqliteEvents(absent, readers),
+        effects=SqliteEffects(absent, readers, clock),
+        outputs=SqliteOutputs(absent, readers),
+        schedules=SqliteSchedules(absent, readers),
+        blobs=SqliteBlobs(blobs, at_once),
+        locks=SqliteLocks(absent, readers, clock, absent),
+        agents=SqliteAgents(absent, readers, clock, absent, absent),
+        documents=SqliteDocuments(absent, readers, clock, absent),
+        inboxes=later(inboxes),
+        upkeep=absent,
+        hints=absent,
+        clock=clock,
+        closer=close,
+    )

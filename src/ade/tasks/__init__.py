@@ -1,0 +1,1 @@
+"""Tasks and queues: records, rules, enqueueing, schedules, and dead letters."""

@@ -1,0 +1,142 @@
+"""Which tasks may come in at all. Every refusal says what was wrong and what would be right."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ade.accounts.model import SYSTEM
+from ade.errors import DependencyCycle, InvalidTask
+from ade.locks.modes import merged
+from ade.tasks.identifiers import DELIVER, NOTIFY, is_task_id
+from ade.tasks.lifecycle import BIRTHS
+from ade.tasks.model import Task, capabilities_of
+
+LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest a time may be
+PREVIEW_SUFFIX, ROLLBACK_SUFFIX = OWN_SUFFIXES = (":preview", ":rollback")
+_OWN_NAMES = frozenset({NOTIFY, DELIVER})
+_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}")
+_MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 1000, 1000
+
+
+def is_own_step(name: str) -> bool:
+    """Whether tasks of this name are enqueued by ADE itself, and by nobody else."""
+    return name.endswith(OWN_SUFFIXES) or name in _OWN_NAMES
+
+
+def check_queue_name(queue: str) -> None:
+    if not _QUEUE.fullmatch(queue):
+        raise InvalidTask(
+            f"queue {queue[:120]!r} is not a valid name: use letters, digits, '.', '_' and '-', at most 100"
+        )
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidTask(
+            f"task name {name[:120]!r} is not valid: start with a letter or '_', then letters, digits, '_', '.', ':'"
+            " and '-', at most 200"
+        )
+
+
+def check_priority(priority: int) -> None:
+    if type(priority) is not int or not 0 <= priority <= 9:
+        raise InvalidTask(f"priority {priority!r} is not valid: use 0 (first) to 9 (last); the default is 5")
+
+
+def check_task(task: Task) -> None:
+    """Raise InvalidTask unless this new task may be stored."""
+    check_queue_name(task.queue)
+    check_name(task.name)
+    check_priority(task.priority)
+    _check_identity(task)
+    _check_timing(task)
+    if task.locks:
+        merged(task.locks)
+    if task.needs:
+        needs_of(task.needs)
+
+
+def needs_of(words: Iterable[str]) -> tuple[str, ...]:
+    """What a task asks its worker for, as it is stored. Raises InvalidTask."""
+    return capabilities_of(words, "needs", InvalidTask)
+
+
+def _check_identity(task: Task) -> None:
+    if task.source != SYSTEM and is_own_step(task.name):
+        raise InvalidTask(f"{task.name[:120]} is a step of ADE's own, which it enqueues itself for another task")
+    if not is_task_id(task.id):
+        raise InvalidTask(f"task id {task.id[:60]!r} is not a UUID in its lower-case text form")
+    if task.status not in BIRTHS:
+        raise InvalidTask(f"a new task cannot be {task.status}; it begins as {', '.join(BIRTHS)}")
+    for field in ("idempotency_key", "concurrency_key"):
+        _check_key(field, getattr(task, field))
+    if len(task.tags) > _MAX_TAGS or any(not tag or len(tag) > _MAX_TAG or not tag.isprintable() for tag in task.tags):
+        raise InvalidTask(f"tags must be at most {_MAX_TAGS}, each of 1 to {_MAX_TAG} printable characters")
+    if len(task.depends_on) > _MAX_DEPENDENCIES:
+        raise InvalidTask(f"a task may wait for at most {_MAX_DEPENDENCIES} others, not {len(task.depends_on)}")
+
+
+def _check_key(field: str, key: str | None) -> None:
+    if key is not None and (not key or len(key) > _MAX_KEY or not key.isprintable()):
+        raise InvalidTask(f"{field} must have 1 to {_MAX_KEY} printable characters")
+
+
+def _check_timing(task: Task) -> None:
+    if not 0 <= task.run_after <= LAST_MOMENT:
+        raise InvalidTask("run_after is not a time between 1970 and 9999: give a delay in seconds or a datetime")
+    if task.deadline is not None and not task.run_after < task.deadline <= LAST_MOMENT:
+        raise InvalidTask("the deadline must lie after run_after and before the year 10000")
+    if not 1 <= task.max_attempts <= _MAX_ATTEMPTS:
+        raise InvalidTask(f"max_attempts {task.max_attempts} is not valid: use 1 to {_MAX_ATTEMPTS} (total runs)")
+    for field in ("timeout_ms", "result_ttl_ms"):
+        value = getattr(task, field)
+        if value is not None and not 0 < value <= LAST_MOMENT:
+            raise InvalidTask(f"{field.removesuffix('_ms')} must be more than 0 seconds, or absent for none")
+    _check_backoff(task)
+
+
+def _check_backoff(task: Task) -> None:
+    backoff = task.backoff
+    sane = (
+        0 <= backoff.base_ms <= backoff.cap_ms <= LAST_MOMENT
+        and 1 <= backoff.multiplier <= 1000
+        and 0 <= backoff.jitter <= 1
+    )
+    if not sane:
+        raise InvalidTask("backoff needs 0 <= base <= cap, multiplier 1 to 1000 and jitter 0 to 1")
+
+
+def check_no_cycle(tasks: Sequence[Task]) -> None:
+    """Tasks created together may wait for each other, but not in a ring."""
+    waits_for = {task.id: task.depends_on for task in tasks}
+    done: set[str] = set()
+    for task in tasks:
+        ring = _ring_from(task.id, waits_for, done)
+        if ring:
+            raise DependencyCycle(f"these tasks wait for each other in a ring: {' -> '.join(ring)}")
+
+
+def _ring_from(start: str, waits_for: dict[str, tuple[str, ...]], done: set[str]) -> list[str]:
+    """A ring reachable from `start`, or nothing. Iterative: chains may be long."""
+    path: list[str] = []
+    on_path: set[str] = set()
+    stack: list[tuple[str, Iterable[str] | None]] = [(start, None)]
+    while stack:
+        node, rest = stack.pop()
+        if rest is None:
+            if node in on_path:
+                return [*path[path.index(node) :], node]
+            if node in done or node not in waits_for:
+                continue
+            path.append(node)
+            on_path.add(node)
+            rest = iter(waits_for[node])
+        following = next(iter(rest), None)
+        if following is None:
+            done.add(node)
+            path.pop()
+            on_path.discard(node)
+        else:
+            stack.append((node, rest))
+            stack.append((following, None))
+    return []

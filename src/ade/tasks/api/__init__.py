@@ -1,0 +1,1 @@
+"""HTTP operations on tasks, queues, schedules, and dead letters."""

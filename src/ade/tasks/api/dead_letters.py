@@ -1,0 +1,143 @@
+"""Dead letters: failed tasks nobody has dealt with yet, one by one or by what went wrong."""
+
+from functools import partial
+
+from msgspec import structs
+
+from ade.errors import InvalidFilter
+from ade.server.operations import RequestContext, Services, cut, page, position
+from ade.server.pagination import Page
+from ade.stores.ports import TaskQuery
+from ade.tasks import bulk, dead_letters
+from ade.tasks import service as tasks_service
+from ade.tasks.api.requests import (
+    BulkAction,
+    DeadLetters,
+    Discard,
+    DiscardDeadLetters,
+    ListDeadLetterGroups,
+    ListDeadLetters,
+    RetryTask,
+)
+from ade.tasks.api.tasks import LARGEST_PAGE, find_some, matches_id_prefix, owned_task, query_of, replayed, size_of
+from ade.tasks.bulk import BulkActionKind, BulkPreview, BulkReport
+from ade.tasks.dead_letters import BulkResult, DeadLetterGroup
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+
+_MOST_LOOKED_AT = 50_000  # by one request, newest first, or oldest first where something is done
+_MOST_LOOKS = 20
+
+
+async def list_dead_letters(office: Services, asked: RequestContext, query: ListDeadLetters) -> Page[Task]:
+    """Newest first. With a fingerprint, or where they are large, a page may have less than its size, and go on all the
+    same."""
+    begin = position("dlq", query)
+    wanted = TaskQuery(
+        name=query.name,
+        queue=query.queue,
+        statuses=frozenset({Status.FAILED}),
+        discarded=False,
+        after=begin if isinstance(begin, int) else None,
+    )
+    items: list[Task] = []
+    for _ in range(_MOST_LOOKS):
+        found = await find_some(office, structs.replace(wanted, limit=query.limit - len(items)))
+        wanted = structs.replace(wanted, after=found.next)
+        items += [task for task in found.tasks if _is_of(task, query.fingerprint)]
+        if found.next is None or len(items) == query.limit or size_of(items) > LARGEST_PAGE // 2:
+            break
+    return page("dlq", query, items, wanted.after)
+
+
+def _is_of(task: Task, fingerprint: str | None) -> bool:
+    return fingerprint is None or dead_letters.fingerprint_of(task) == fingerprint
+
+
+async def list_dead_letter_groups(
+    office: Services, asked: RequestContext, query: ListDeadLetterGroups
+) -> Page[DeadLetterGroup]:
+    """The largest first, made of the newest 50,000 dead letters."""
+    wanted = TaskQuery(name=query.name, queue=query.queue)
+    return cut("dlq groups", query, await dead_letters.groups(office.stores, wanted, most=_MOST_LOOKED_AT))
+
+
+async def replay_dead_letters(office: Services, asked: RequestContext, body: DeadLetters) -> BulkReport:
+    """Oldest first, so many in one call; while the answer says that there are more, it may be repeated."""
+    tried = await dead_letters.replay_all(
+        office.stores,
+        _query(body),
+        same_as=body.fingerprint,
+        limit=body.limit,
+        actor=asked.actor,
+        most=_MOST_LOOKED_AT,
+    )
+    return _reached(tried, body)
+
+
+async def discard_dead_letters(office: Services, asked: RequestContext, body: DiscardDeadLetters) -> BulkReport:
+    """The same: they stay on record with the reason."""
+    tried = await dead_letters.discard_all(
+        office.stores,
+        body.reason,
+        _query(body),
+        same_as=body.fingerprint,
+        limit=body.limit,
+        actor=asked.actor,
+        most=_MOST_LOOKED_AT,
+    )
+    return _reached(tried, body)
+
+
+def _query(body: DeadLetters) -> TaskQuery:
+    is_named = any(each is not None for each in (body.fingerprint, body.name, body.queue))
+    if is_named == body.everything:
+        raise InvalidFilter("say which: a fingerprint, name or queue, or `everything`, but not both")
+    return TaskQuery(name=body.name, queue=body.queue)
+
+
+def _reached(tried: BulkResult, body: DeadLetters) -> BulkReport:
+    """Raises UnknownFingerprint where there is nothing of the kind."""
+    if body.fingerprint is not None and not tried.changed and not tried.moved_on:
+        raise dead_letters.unknown_fingerprint(body.fingerprint)
+    is_more = len(tried.changed) >= body.limit
+    return BulkReport(changed=tried.changed, moved_on=tried.moved_on, is_more=is_more)
+
+
+async def replay_dead_letter(office: Services, asked: RequestContext, task_id: str, body: RetryTask) -> Task:
+    """With the same arguments, or with corrected ones."""
+    return await replayed(office, asked, await owned_task(office, asked, task_id), body.args)
+
+
+async def discard_dead_letter(office: Services, asked: RequestContext, task_id: str, body: Discard) -> Task:
+    await owned_task(office, asked, task_id)
+    return await tasks_service.discard(
+        office.stores, task_id, body.reason, actor=asked.actor, check=partial(matches_id_prefix, asked)
+    )
+
+
+# Actions on all tasks that a filter finds.
+
+
+async def preview_bulk_action(office: Services, asked: RequestContext, body: BulkAction) -> BulkPreview:
+    """How many it would reach now; nothing is changed."""
+    return await bulk.count(office.stores, BulkActionKind(body.action), _query_bulk(body))
+
+
+async def run_bulk_action(office: Services, asked: RequestContext, body: BulkAction) -> BulkReport:
+    """Oldest first, so many in one call; while the answer says that there are more, it may be repeated."""
+    return await bulk.act(
+        office.stores,
+        BulkActionKind(body.action),
+        _query_bulk(body),
+        reason=body.reason,
+        limit=body.limit,
+        actor=asked.actor,
+    )
+
+
+def _query_bulk(body: BulkAction) -> TaskQuery:
+    query = query_of(body.filter)
+    if query == TaskQuery():  # a filter that was forgotten must not end everything
+        raise InvalidFilter("say which tasks: the filter names no condition at all")
+    return query

@@ -1,0 +1,264 @@
+"""What is said about tasks."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field, structs
+
+from ade.errors import DependencyCycle, InvalidTask
+from ade.failures import Backoff, TaskError
+from ade.locks.modes import LockSpec
+from ade.server.request_types import (
+    Attempts,
+    Capability,
+    Form,
+    Key,
+    Label,
+    Line,
+    LockName,
+    PageSize,
+    Priority,
+    QueueName,
+    Span,
+    TaskId,
+    TaskName,
+    described,
+)
+from ade.tasks.admission import check_no_cycle
+from ade.tasks.decisions import admit
+from ade.tasks.identifiers import is_task_id
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import AfterFailure, MaybeRaw, Task
+
+MOST_TOGETHER = 1_000
+_NO_OPTIONS = frozenset({"name", "args", "draft", "allow_unknown", "not_before", "not_after", "ref"})
+
+
+class NewTask(Form, kw_only=True):
+    """A task to be stored. What is not said is as its name was defined by the workers, or else as usual."""
+
+    name: TaskName
+    args: dict[str, Any] = field(default_factory=dict)
+    draft: bool = False  # keep it as a draft, to be submitted later
+    queue: QueueName | None = None
+    priority: Priority | None = None
+    delay: Annotated[float, described(minimum=0)] | None = None
+    run_at: datetime | None = None
+    deadline: Span | datetime | None = None
+    key: Key | None = None
+    after: list[str] | None = None
+    after_failure: AfterFailure | None = None
+    tags: Annotated[list[Label], described(maxItems=50)] | None = None
+    description: str | None = None
+    max_attempts: Attempts | None = None
+    timeout: Span | None = None
+    backoff: Backoff | None = None
+    result_ttl: Span | None = None
+    concurrency_key: Key | None = None
+    locks: Annotated[list[LockName | LockSpec], described(maxItems=100)] | None = None
+    needs: Annotated[list[Capability], described(maxItems=32)] | None = None
+    parent: TaskId | None = None
+    team: str | None = None
+    ticket: str | None = None
+    approval: list[str] | None = None
+    resources: list[LockName] | None = None
+    rollback: Literal["automatic", "manual", "none"] | None = None
+    start: Literal["at_once", "by_hand"] | None = None
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+    trace: str | None = None  # where it stands in a trace (W3C traceparent); that of the request otherwise
+    allow_unknown: bool = False  # take a name that no worker has told of
+
+    def options(self) -> dict[str, Any]:
+        """What was said, as the options of the app are called. Raises InvalidTask."""
+        said = {name: value for name, value in structs.asdict(self).items() if value is not None}
+        window = (said.get("not_before"), said.get("not_after"))
+        if (window[0] is None) != (window[1] is None):
+            raise InvalidTask("not_before and not_after go together: say from when and until when it may start")
+        options = {name: value for name, value in said.items() if name not in _NO_OPTIONS}
+        return options if window == (None, None) else {**options, "window": window}
+
+
+class BatchTask(NewTask, kw_only=True):
+    """One of many. Others of the same request may wait for it by its `ref`, which they name in `after`."""
+
+    ref: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class NewTasks(Form):
+    """Stored all or none."""
+
+    tasks: Annotated[list[BatchTask], Meta(min_length=1, max_length=MOST_TOGETHER)]
+
+
+class TaskFilter(Form):
+    """Which tasks; all that is said must hold."""
+
+    status: list[Status] = field(default_factory=list)
+    queue: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    resource: str | None = None  # that it changes or locks
+    parent: str | None = None
+    author: str | None = None
+    worker: str | None = None
+    text: str | None = None  # in the description, the name or the error's message
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    discarded: bool | None = None
+
+
+class ListTasks(TaskFilter):
+    order: Literal["newest", "oldest"] = "newest"
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class Cancel(Form):
+    reason: Line | None = None
+
+
+class RetryTask(Form):
+    """With the same arguments, or with corrected ones: all of them, not only those that change."""
+
+    args: dict[str, Any] | None = None
+
+
+class EditTask(Form):
+    """What is said becomes different; of the arguments all are said anew."""
+
+    args: dict[str, Any] | None = None
+    description: str | None = None
+    priority: Priority | None = None
+    tags: Annotated[list[Label], described(maxItems=50)] | None = None
+    resources: list[LockName] | None = None
+
+
+class GetTask(Form):
+    wait: Annotated[int, Meta(ge=0, le=60)] | None = None  # seconds
+    whole: bool = False  # with large arguments too, in place of the reference to them
+
+
+class ListLines(Form):
+    """Of output or events: those with a seq above `after`."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 200
+
+
+class ListNames(Form):
+    cursor: str | None = None
+    limit: PageSize = 100
+
+
+class BulkAction(Form):
+    """The same for all tasks that a filter finds. The filter must say something."""
+
+    action: Literal["cancel", "retry", "discard"]
+    filter: TaskFilter
+    reason: Line | None = None  # kept with the tasks; to discard needs one
+    limit: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] = MOST_TOGETHER  # tasks reached by one call
+
+
+class ListDeadLetters(Form):
+    name: str | None = None
+    queue: str | None = None
+    fingerprint: str | None = None
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class ListDeadLetterGroups(Form):
+    name: str | None = None
+    queue: str | None = None
+    cursor: str | None = None
+    limit: PageSize = 100
+
+
+class DeadLetters(Form):
+    """Which: those of a fingerprint, name or queue, or all of them."""
+
+    fingerprint: str | None = None
+    name: str | None = None
+    queue: str | None = None
+    everything: bool = False
+    limit: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] = MOST_TOGETHER  # oldest first
+
+
+class DiscardDeadLetters(DeadLetters, kw_only=True):
+    reason: Line
+
+
+class Discard(Form, kw_only=True):
+    reason: Line
+
+
+# Tasks of one request that wait for each other: they name each other before they have ids.
+
+
+RequestedTask = tuple[str | None, Sequence[str]]  # what a task is called, and what it waits for: such names, or ids
+
+
+class CreatedTasks(Struct, frozen=True, kw_only=True):
+    """In the order of the request."""
+
+    items: list[Task]
+    earlier: list[str]  # ids of those that were there before, under their key
+
+
+def linked(tasks: Sequence[Task], wanted: Sequence[RequestedTask], *, now: int) -> list[Task]:
+    """The tasks with what they wait for, by id. Raises InvalidTask, and DependencyCycle in the words of the request."""
+    ids = _ids(tasks, wanted)
+    made = [
+        admit(structs.replace(task, depends_on=tuple(_id_of(name, ids, place) for name in after)), now=now)
+        if after
+        else task
+        for place, (task, (_, after)) in enumerate(zip(tasks, wanted, strict=True))
+    ]
+    try:
+        check_no_cycle(made)
+    except DependencyCycle as error:
+        told = error.detail
+        for place, task in enumerate(tasks):
+            told = told.replace(task.id, _named(place, wanted[place][0]))
+        raise DependencyCycle(f"{told}; nothing was stored") from None
+    return made
+
+
+def _ids(tasks: Sequence[Task], wanted: Sequence[RequestedTask]) -> Mapping[str, str]:
+    ids: dict[str, str] = {}
+    for place, (task, (ref, _)) in enumerate(zip(tasks, wanted, strict=True)):
+        if ref is not None and ids.setdefault(ref, task.id) != task.id:
+            raise InvalidTask(f"{_named(place)}: another task is called {ref[:80]!r} already; nothing was stored")
+    return ids
+
+
+def _id_of(name: str, ids: Mapping[str, str], place: int) -> str:
+    if name in ids:
+        return ids[name]
+    if is_task_id(name):
+        return name
+    raise InvalidTask(
+        f"{_named(place)}: `after` names {name[:80]!r}, which is no `ref` of this request and no task id; nothing was"
+        " stored"
+    )
+
+
+def _named(place: int, ref: str | None = None) -> str:
+    return f"tasks[{place}]" if ref is None else f"tasks[{place}] ({ref[:80]})"
+
+
+# How a task ended, for who asks for that alone.
+
+
+class StoredTaskResult(Struct, frozen=True, kw_only=True):
+    """How a task ended, with all of its result; without either while it has not ended."""
+
+    task_id: str
+    status: Status
+    version: int
+    result: MaybeRaw = None
+    error: TaskError | None = None
+    reason: str | None = None

@@ -1,0 +1,153 @@
+"""The same for many tasks that a query finds: bounded, and safe to repeat, because whatever is done fits no more."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from enum import StrEnum, auto
+from itertools import islice
+
+from msgspec import Struct, structs
+
+from ade.errors import InvalidTask
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.changes import Change
+from ade.tasks.decisions import cancel, discard, replay
+from ade.tasks.lifecycle import FINAL, RULES, Status, Verb
+from ade.tasks.model import Task
+from ade.tasks.service import cancel_lock_waits, notify_for, settle_broken
+
+MOST_COUNTED = 10_000
+_PAGE, _BATCH = 1_000, 200
+
+
+class BulkActionKind(StrEnum):
+    CANCEL = auto()
+    RETRY = auto()
+    DISCARD = auto()
+
+
+class BulkPreview(Struct, frozen=True, kw_only=True):
+    """How many tasks an action would reach, children of cancelled ones not counted."""
+
+    count: int
+    is_more: bool = False  # counting stopped there
+
+
+class BulkReport(Struct, frozen=True, kw_only=True):
+    changed: tuple[str, ...]  # ids, oldest first
+    moved_on: tuple[str, ...] = ()  # those that somebody else was faster with
+    is_more: bool = False  # others may fit: repeat it
+
+
+def reach_of(action: BulkActionKind, query: TaskQuery) -> TaskQuery | None:
+    """Those of the query that the action can be done to, oldest first: who waits for another comes after it. None if
+    there can be none."""
+    if action is BulkActionKind.CANCEL:
+        possible = RULES[Verb.CANCEL].sources
+        statuses = query.statuses & possible if query.statuses else possible
+        return structs.replace(query, statuses=statuses, oldest_first=True) if statuses else None
+    is_possible = not query.statuses or Status.FAILED in query.statuses
+    if not is_possible or (action is BulkActionKind.DISCARD and query.discarded):
+        return None
+    return structs.replace(
+        query, statuses=frozenset({Status.FAILED}), discarded=bool(query.discarded), oldest_first=True
+    )
+
+
+async def count(stores: Stores, action: BulkActionKind, query: TaskQuery) -> BulkPreview:
+    wanted = reach_of(action, query)
+    found = 0
+    while wanted is not None and found < MOST_COUNTED:
+        page = await stores.tasks.find(structs.replace(wanted, limit=_PAGE))
+        found += len(page.tasks)
+        wanted = None if page.next is None else structs.replace(wanted, after=page.next)
+    return BulkPreview(count=found, is_more=wanted is not None)
+
+
+async def act(
+    stores: Stores, action: BulkActionKind, query: TaskQuery, *, reason: str | None, limit: int, actor: str | None
+) -> BulkReport:
+    """Raises InvalidTask where the reason is missing."""
+    if action is BulkActionKind.DISCARD and not (reason or "").strip():
+        raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
+    wanted = reach_of(action, query)
+    if wanted is None:
+        return BulkReport(changed=())
+    page = await stores.tasks.find(structs.replace(wanted, limit=limit))
+    is_more = page.next is not None
+    if action is BulkActionKind.CANCEL:
+        ids = [task.id for task in page.tasks]
+        changed = [task_id async for batch in cancel_many(stores, ids, reason, actor=actor) for task_id in batch]
+        done = frozenset(changed)
+        moved_on = tuple(task_id for task_id in ids if task_id not in done)
+        return BulkReport(changed=tuple(changed), moved_on=moved_on, is_more=is_more)
+
+    def decision(task: Task, now: int) -> Change:
+        if action is BulkActionKind.RETRY:
+            return replay(task, now=now, actor=actor)
+        return discard(task, reason or "", now=now, actor=actor)
+
+    return await _change(stores, page.tasks, decision, is_more=is_more)
+
+
+async def _change(
+    stores: Stores, tasks: list[Task], decision: Callable[[Task, int], Change], *, is_more: bool
+) -> BulkReport:
+    changed, moved_on = list[str](), list[str]()
+    for start in range(0, len(tasks), _BATCH):
+        changes = [decision(task, stores.clock.now()) for task in tasks[start : start + _BATCH]]
+        answers = await stores.tasks.commit_each(changes)
+        for change, stale in zip(changes, answers, strict=True):
+            (changed if stale is None else moved_on).append(change.task_id)
+        notify_for(stores, *(change for change, stale in zip(changes, answers, strict=True) if stale is None))
+    return BulkReport(changed=tuple(changed), moved_on=tuple(moved_on), is_more=is_more)
+
+
+# Cancel many tasks in few writes, with their unfinished children and whatever waits for them.
+
+
+_BATCH_CANCELLING = 200
+_TRIES = 10
+_CANCELLABLE = RULES[Verb.CANCEL].sources
+_UNFINISHED = frozenset(Status) - FINAL
+
+
+async def cancel_many(
+    stores: Stores, task_ids: Iterable[str], reason: str | None = None, *, actor: str | None = None
+) -> AsyncIterator[list[str]]:
+    """Cancel those that are unfinished when their turn comes; yields the ids of each batch that was cancelled."""
+    remaining = iter(task_ids)
+    while batch := list(islice(remaining, _BATCH_CANCELLING)):
+        cancelled = await _cancel(stores, batch, reason, actor)
+        parents = cancelled
+        while parents:
+            children, unread = await _children(stores, parents)
+            parents = unread + await _cancel(stores, children, "its parent was cancelled", actor)
+        yield cancelled
+    await settle_broken(stores)
+
+
+async def _cancel(stores: Stores, task_ids: Sequence[str], reason: str | None, actor: str | None) -> list[str]:
+    """All in one write; those that somebody changed meanwhile are looked at again."""
+    cancelled: list[str] = []
+    for _ in range(_TRIES):
+        if not task_ids:
+            break
+        tasks = [task for task in await stores.tasks.get(task_ids) if task is not None and task.status in _CANCELLABLE]
+        changes = [cancel(task, reason, now=stores.clock.now(), actor=actor) for task in tasks]
+        answers = await stores.tasks.commit_each(changes)
+        written = [change for change, stale in zip(changes, answers, strict=True) if stale is None]
+        notify_for(stores, *written)
+        await cancel_lock_waits(stores, (change.after for change in written))
+        cancelled += [change.task_id for change in written]
+        task_ids = [change.task_id for change, stale in zip(changes, answers, strict=True) if stale is not None]
+    return cancelled
+
+
+async def _children(stores: Stores, parent_ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Unfinished children of these, and which of these have more of them."""
+    queries = (
+        TaskQuery(parent_id=parent_id, statuses=_UNFINISHED, limit=_BATCH_CANCELLING) for parent_id in parent_ids
+    )
+    pages = await asyncio.gather(*(stores.tasks.find(query) for query in queries))
+    unread = [parent_id for parent_id, page in zip(parent_ids, pages, strict=True) if page.next is not None]
+    return [child.id for page in pages for child in page.tasks], unread

@@ -1,0 +1,1 @@
+"""Commands about tasks, queues, schedules, and dead letters."""

@@ -1,0 +1,260 @@
+"""`ade dlq`: dead letters, grouped by what went wrong."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ade.cli.command import command, group, pass_session
+from ade.cli.ids import find_ids
+from ade.cli.interaction import ProgressBar, confirm, progress
+from ade.cli.output import Row, all_of, first_of
+from ade.cli.parameters import JSON_OBJECT, distance, now_ms
+from ade.cli.session import Session
+from ade.server.wire_cli import task_view, view
+from ade.tasks.api.requests import MOST_TOGETHER
+from ade.tasks.commands.options import edited_arguments
+from ade.tasks.commands.tasks import SPARE, TASK_HEAD, task_rows
+from ade.tasks.dead_letters import BulkResult, unknown_fingerprint
+from ade.tasks.decisions import UnknownFingerprint
+
+if TYPE_CHECKING:
+    from ade.client.client import Client
+    from ade.common.calls import Call
+    from ade.tasks.bulk import BulkReport
+
+
+# `ade retry`: run failed tasks again.
+
+
+@command("retry")
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run it with these arguments instead.")
+@click.option("--edit", is_flag=True, help="Change the arguments in your editor first.")
+@pass_session
+def retry(session: Session, task_ids: tuple[str, ...], arguments: dict[str, object] | None, edit: bool) -> None:
+    """Run failed tasks again: each gets a new generation with fresh attempts. `ade dlq replay` does it in bulk."""
+    session.run(replay_by_id(session, task_ids, arguments, edit))
+
+
+async def replay_by_id(
+    session: Session, texts: tuple[str, ...], arguments: dict[str, object] | None, edit: bool
+) -> None:
+    if (arguments is not None or edit) and len(texts) != 1:
+        raise click.UsageError("New arguments are for one task: name one id with --args or --edit.")
+    async with session.api() as api:
+        for task_id in await find_ids(api, texts):
+            args = await edited_arguments(session, api, task_id, arguments, edit=edit)
+            task = await api.retry_task(task_id, args=args)
+            if session.out.as_json:
+                session.out.record(task_view(task))
+            else:
+                session.out.line(f"{task.id}  {task.status}  {task.name}  generation {task.generation}")
+
+
+@group("dlq", bare="list")
+def dlq() -> None:
+    """Dead letters: failed tasks nobody has dealt with yet, grouped by what went wrong. `ade dlq` alone lists them."""
+
+
+@dlq.command("list")
+@click.option("--name", help="Only of this task name.")
+@click.option("--queue", help="Only of this queue.")
+@pass_session
+def list_groups(session: Session, name: str | None, queue: str | None) -> None:
+    """List the groups: dead letters that failed in the same way share a fingerprint."""
+    session.look(_list(session, name, queue))
+
+
+async def _list(session: Session, name: str | None, queue: str | None) -> None:
+    async with session.api() as api:
+        groups = await all_of(api, api.list_dead_letter_groups, name=name, queue=queue)
+    out, now = session.out, now_ms()
+    if out.as_json:
+        out.document({"groups": [view(each) for each in groups]})
+        return
+    rows: list[Row] = [
+        (
+            each.fingerprint,
+            str(each.count),
+            each.name,
+            distance(each.last_at, now=now),
+            each.newest[0],
+            f"{each.error_type}: {each.pattern}",
+        )
+        for each in groups
+    ]
+    out.table(("fingerprint", "count", "name", "last", "newest", "error"), rows, ("last",))
+    out.note(
+        "`ade dlq show FINGERPRINT` lists a group, `ade dlq replay --fingerprint FINGERPRINT` runs it again."
+        if groups
+        else "No dead letters."
+    )
+
+
+@dlq.command("show")
+@click.argument("fingerprint")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
+@pass_session
+def show_group(session: Session, fingerprint: str, limit: int) -> None:
+    """List the dead letters of one group, newest first."""
+    session.look(_show(session, fingerprint, limit))
+
+
+async def _show(session: Session, fingerprint: str, limit: int) -> None:
+    async with session.api() as api:
+        found = await first_of(api.list_dead_letters, fingerprint=fingerprint, limit=limit)
+    if not found:
+        raise unknown_fingerprint(fingerprint)
+    if session.out.as_json:
+        session.out.document({"tasks": [task_view(task) for task in found]})
+        return
+    session.out.table(TASK_HEAD, task_rows(found, now=now_ms()), SPARE)
+
+
+class _DeadLetterSelection(NamedTuple):
+    """Which dead letters, of many; all that is said must hold."""
+
+    fingerprint: str | None
+    name: str | None
+    limit: int | None = None
+
+    async def how_many(self, api: "Client") -> int:
+        """How many there are, as far as anybody wants to know."""
+        groups = await all_of(api, api.list_dead_letter_groups, name=self.name)
+        found = sum(group.count for group in groups if self.fingerprint in (None, group.fingerprint))
+        return found if self.limit is None else min(found, self.limit)
+
+    def conditions(self) -> dict[str, Any]:
+        is_all = self.fingerprint is None and self.name is None
+        return {"fingerprint": self.fingerprint, "name": self.name, "everything": is_all}
+
+
+def _check_chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str | None, everything: bool) -> None:
+    if bool(task_ids) + bool(fingerprint or name) + everything != 1:
+        raise click.UsageError("Say which: ids, or --fingerprint and --name, or --all.")
+
+
+@dlq.command("replay")
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.option("--fingerprint", help="All of this group.")
+@click.option("--name", help="All of this task name.")
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many, oldest first.")
+@click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run one task with these arguments.")
+@click.option("--edit", is_flag=True, help="Change the arguments of one task in your editor first.")
+@click.option("--yes", is_flag=True, help="Do not ask before replaying many.")
+@pass_session
+def replay(
+    session: Session,
+    task_ids: tuple[str, ...],
+    fingerprint: str | None,
+    name: str | None,
+    everything: bool,
+    limit: int | None,
+    arguments: dict[str, object] | None,
+    edit: bool,
+    yes: bool,
+) -> None:
+    """Run dead letters again with fresh attempts."""
+    _check_chosen(task_ids, fingerprint, name, everything)
+    if task_ids:
+        session.run(replay_by_id(session, task_ids, arguments, edit))
+        return
+    if arguments is not None or edit:
+        raise click.UsageError("New arguments are for one task: name its id with --args or --edit.")
+    session.run(_replay(session, _DeadLetterSelection(fingerprint, name, limit), yes))
+
+
+async def _replay(session: Session, which: _DeadLetterSelection, yes: bool) -> None:
+    async with session.api() as api:
+        if count := await _agreed(session, api, which, "replayed", yes):
+            with progress(session, "Replaying", count) as bar:
+                tried = await _until_all(partial(api.replay_dead_letters, **which.conditions()), count, bar)
+            _tell(session, tried, "Replayed")
+
+
+@dlq.command("discard")
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.option("--fingerprint", help="All of this group.")
+@click.option("--name", help="All of this task name.")
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--reason", required=True, help="Kept on record.")
+@click.option("--yes", is_flag=True, help="Do not ask before discarding many.")
+@pass_session
+def discard(
+    session: Session,
+    task_ids: tuple[str, ...],
+    fingerprint: str | None,
+    name: str | None,
+    everything: bool,
+    reason: str,
+    yes: bool,
+) -> None:
+    """Take dead letters off the list; they stay on record with the reason."""
+    _check_chosen(task_ids, fingerprint, name, everything)
+    if task_ids:
+        session.run(_discard_by_id(session, task_ids, reason))
+    else:
+        session.run(_discard(session, _DeadLetterSelection(fingerprint, name), reason, yes))
+
+
+async def _discard_by_id(session: Session, texts: tuple[str, ...], reason: str) -> None:
+    async with session.api() as api:
+        for task_id in await find_ids(api, texts):
+            task = await api.discard_dead_letter(task_id, reason=reason)
+            if session.out.as_json:
+                session.out.record(task_view(task))
+            else:
+                session.out.line(f"{task.id}  discarded  {task.name}")
+
+
+async def _discard(session: Session, which: _DeadLetterSelection, reason: str, yes: bool) -> None:
+    async with session.api() as api:
+        if count := await _agreed(session, api, which, "discarded", yes):
+            with progress(session, "Discarding", count) as bar:
+                discard_some = partial(api.discard_dead_letters, **which.conditions(), reason=reason)
+                tried = await _until_all(discard_some, count, bar)
+            _tell(session, tried, "Discarded")
+
+
+async def _agreed(session: Session, api: "Client", which: _DeadLetterSelection, what: str, yes: bool) -> int:
+    """Count first, then ask. Answers how many; 0 when there is nothing to do."""
+    count = await which.how_many(api)
+    if count:
+        confirm(session, f"{count} dead letter{'s' * (count != 1)} would be {what}.", yes=yes)
+    elif which.fingerprint is not None:
+        raise unknown_fingerprint(which.fingerprint)
+    else:
+        _tell(session, BulkResult(changed=(), moved_on=()), "Nothing was")
+    return count
+
+
+async def _until_all(some: "Callable[..., Call[BulkReport]]", count: int, bar: ProgressBar) -> BulkResult:
+    """Repeat what is done to some of them until it was done to as many as were told of."""
+    changed: list[str] = []
+    moved_on: list[str] = []
+    is_more = True
+    while is_more and (left := count - len(changed) - len(moved_on)) > 0:
+        try:
+            done = await some(limit=min(left, MOST_TOGETHER))
+        except UnknownFingerprint:
+            if not changed:
+                raise
+            break  # somebody else was faster with the rest
+        changed += done.changed
+        moved_on += done.moved_on
+        bar.advance(len(done.changed) + len(done.moved_on))
+        is_more = done.is_more
+    return BulkResult(changed=tuple(changed), moved_on=tuple(moved_on))
+
+
+def _tell(session: Session, tried: BulkResult, done: str) -> None:
+    if session.out.as_json:
+        session.out.document(tried)
+    elif not tried.changed and not tried.moved_on:
+        session.out.note("No dead letter fits.")
+    else:
+        moved = f"; {len(tried.moved_on)} had moved on by themselves" if tried.moved_on else ""
+        session.out.line(f"{done} {len(tried.changed)} dead letter{'s' * (len(tried.changed) != 1)}{moved}.")

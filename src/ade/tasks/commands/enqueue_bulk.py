@@ -1,0 +1,275 @@
+"""Many tasks from a file of JSON lines: every line is checked before the first task is stored."""
+
+import copy
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import Struct, structs
+
+from ade.app.functions import TaskFunction
+from ade.cli.identity import acting
+from ade.cli.interaction import progress
+from ade.cli.output import all_of
+from ade.cli.parameters import now_ms
+from ade.cli.session import Session
+from ade.errors import AdeError, DependencyCycle, InvalidArguments, InvalidTask, UnknownName
+from ade.locks.modes import LockSpec
+from ade.tasks.admission import check_no_cycle
+from ade.tasks.api.requests import MOST_TOGETHER, BatchTask
+from ade.tasks.commands.lifecycle import wait_for
+from ade.tasks.commands.options import form_fields, unknown_name
+from ade.tasks.definitions import checked_arguments
+from ade.tasks.enqueue import Invocation, TaskDefaults, make_tasks, template_of
+from ade.tasks.identifiers import is_task_id
+from ade.tasks.model import Definition, Task
+from ade.tasks.options import TaskOptions, make_plan
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+    from ade.client.client import Client
+    from ade.tasks.api.requests import CreatedTasks
+
+_MOST_BYTES = 4 << 20  # of one request; servers usually take twice that
+
+
+class TaskLine(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """One task as a file gives it. Times are seconds."""
+
+    name: str
+    args: dict[str, Any] = {}
+    ref: str | None = None  # what other lines may call it in `after`
+    after: list[str] = []
+    queue: str | None = None
+    priority: int | None = None
+    delay: float | None = None
+    run_at: str | None = None
+    deadline: float | None = None
+    key: str | None = None
+    after_failure: str | None = None
+    tags: list[str] | None = None
+    description: str | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    result_ttl: float | None = None
+    concurrency_key: str | None = None
+    locks: list[str | LockSpec] | None = None
+    needs: list[str] | None = None
+    approval: str | list[str] | None = None
+    resources: list[str] | None = None
+    rollback: str | None = None
+    start: str | None = None
+
+    def options(self) -> TaskOptions:
+        """What was said, as the options of `with_options`; `after` is settled when all ids are known."""
+        apart = ("name", "args", "ref", "after", "run_at")
+        said = {name: value for name, value in structs.asdict(self).items() if name not in apart and value is not None}
+        if self.run_at is not None:
+            said["run_at"] = _moment(self.run_at)
+        options: TaskOptions = said  # type: ignore[assignment] # the fields above are named after the options
+        return options
+
+    def form(self, *, allow_unknown: bool) -> BatchTask:
+        """As a server takes it."""
+        fields = {**form_fields(self.options()), "ref": self.ref, "after": self.after or None}
+        return BatchTask(name=self.name, args=self.args, allow_unknown=allow_unknown, **fields)
+
+
+class NumberedTask(NamedTuple):
+    number: int
+    line: TaskLine
+    size: int  # bytes
+
+
+_decode = msgspec.json.Decoder(TaskLine).decode
+_NO_TASK = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+async def enqueue_file(session: Session, file: IO[bytes], *, allow_unknown: bool, wait: bool) -> int:
+    """Check all lines, then store them with a progress bar. Prints the id of each task."""
+    async with session.api_for_new() as (app, api):
+        maker = _TaskFileReader(session, app, api, allow_unknown)
+        lines, tasks = await maker.make([(number, line) for number, line in enumerate(file, 1) if line.strip()])
+        if not tasks:
+            session.out.note("The file has no lines.")
+            return 0
+        if app is not None:
+            batches = _local_batches(app, tasks, all_or_none=maker.has_refs)
+        else:
+            batches = _remote_batches(api, lines, allow_unknown=allow_unknown, all_or_none=maker.has_refs)
+        stored = await _store(session, batches, len(tasks))
+        return await wait_for(session, api, [task.id for task in stored], None) if wait else 0
+
+
+class _TaskFileReader:
+    """Makes the tasks of a file; what is wrong with a line is told with its number."""
+
+    def __init__(self, session: Session, app: "Ade | None", api: "Client", allow_unknown: bool) -> None:
+        self._session = session
+        self._app = app
+        self._api = api
+        self._known: Mapping[str, Definition] = {}
+        self._allow_unknown = allow_unknown
+        self.has_refs = False
+
+    async def make(self, numbered: Sequence[tuple[int, bytes]]) -> tuple[list[NumberedTask], list[Task]]:
+        """A server makes tasks of its own of the lines; those here show that it can."""
+        self._known = {known.name: known for known in await all_of(self._api, self._api.list_definitions)}
+        lines: list[NumberedTask] = []
+        invocations: list[Invocation[Any]] = []
+        with progress(self._session, "Checking", len(numbered)) as bar:
+            for number, text in numbered:
+                try:
+                    line = _decode(text)
+                    invocations.append(await self._invocation(line))
+                except _NO_TASK as error:  # also a line that does not have the fields of a task
+                    raise InvalidTask(f"line {number}: {error}; nothing was stored") from None
+                except AdeError as error:
+                    raise described_error(error, f"line {number}: {error.detail}") from None
+                lines.append(NumberedTask(number, line, len(text)))
+                bar.advance()
+        return lines, self._linked(lines, make_tasks(invocations, now=now_ms()))
+
+    async def _invocation(self, line: TaskLine) -> Invocation[Any]:
+        options = line.options()
+        if self._app is not None:
+            options = {**options, "author": acting(self._session)}
+            handler = self._app.registry.by_name.get(line.name)
+            if handler is not None:
+                function: TaskFunction[..., Any] = TaskFunction(self._app, handler)
+                return function.with_options(**options).call(**line.args)
+        try:
+            definition, args = checked_arguments(self._known, line.name, line.args, allow_unknown=self._allow_unknown)
+        except UnknownName:
+            raise await unknown_name(self._session, self._api, line.name) from None
+        defaults = TaskDefaults() if self._app is None else self._app.defaults
+        return Invocation(make_plan(template_of(definition, defaults), options), args)
+
+    def _linked(self, lines: Sequence[NumberedTask], tasks: Sequence[Task]) -> list[Task]:
+        """The tasks with what they wait for, by id. Raises DependencyCycle in the file's own words."""
+        ids: dict[str, str] = {}
+        for (number, line, _), task in zip(lines, tasks, strict=True):
+            if line.ref is not None and ids.setdefault(line.ref, task.id) != task.id:
+                raise InvalidTask(f"line {number}: another line is called {line.ref!r} already; nothing was stored")
+        self.has_refs = bool(ids)
+        linked = [
+            structs.replace(task, depends_on=tuple(_id_of(name, ids, number) for name in line.after))
+            for (number, line, _), task in zip(lines, tasks, strict=True)
+        ]
+        try:
+            check_no_cycle(linked)
+        except DependencyCycle as error:
+            told = error.detail
+            for (number, line, _), task in zip(lines, tasks, strict=True):
+                told = told.replace(task.id, f"line {number} ({line.ref})")
+            raise DependencyCycle(f"{told}; nothing was stored") from None
+        return linked
+
+
+def _id_of(name: str, ids: dict[str, str], number: int) -> str:
+    if name in ids:
+        return ids[name]
+    if is_task_id(name):
+        return name
+    raise InvalidTask(f"line {number}: `after` names {name[:80]!r}, which is no `ref` of this file and no task id")
+
+
+Batch = list[tuple[Task, bool]]  # as they are stored, and whether each is new
+
+
+async def _local_batches(app: "Ade", tasks: Sequence[Task], *, all_or_none: bool) -> AsyncIterator[Batch]:
+    """So many at a time that others get their turn; all together if the tasks refer to each other."""
+    size = len(tasks) if all_or_none else MOST_TOGETHER
+    for start in range(0, len(tasks), size):
+        batch = tasks[start : start + size]
+        kept = await app.store_tasks(batch)  # the guard is asked, as for any other task
+        yield [(task, task.id == made.id) for task, made in zip(kept, batch, strict=True)]
+
+
+async def _remote_batches(
+    api: "Client", lines: Sequence[NumberedTask], *, allow_unknown: bool, all_or_none: bool
+) -> AsyncIterator[Batch]:
+    """Raises InvalidTask for more than a server takes at once, where it must."""
+    if all_or_none and len(lines) > MOST_TOGETHER:
+        raise InvalidTask(
+            f"lines that refer to each other are stored all or none, and a server takes at most {MOST_TOGETHER:,} at"
+            f" once; the file has {len(lines):,}. Nothing was stored"
+        )
+    for batch in [lines] if all_or_none else _cut(lines):
+        try:
+            made = await api.create_tasks(tasks=[line.form(allow_unknown=allow_unknown) for _, line, _ in batch])
+        except AdeError as error:
+            raise described_error(error, _with_numbers(error.detail, batch)) from None
+        yield _told_once(made)
+
+
+def _told_once(made: "CreatedTasks") -> Batch:
+    """Of two lines with one key the second is not new either."""
+    known = set(made.earlier)
+    told: Batch = []
+    for task in made.items:
+        told.append((task, task.id not in known))
+        known.add(task.id)
+    return told
+
+
+def _cut(lines: Sequence[NumberedTask]) -> Iterator[list[NumberedTask]]:
+    """As many as a server takes at once."""
+    batch: list[NumberedTask] = []
+    size = 0
+    for each in lines:
+        if batch and (len(batch) == MOST_TOGETHER or size + each.size > _MOST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += each.size
+    yield batch
+
+
+def _with_numbers(detail: str, batch: Sequence[NumberedTask]) -> str:
+    """What a server says about its tasks, in the words of the file."""
+
+    def line(found: re.Match[str]) -> str:
+        place = int(found[1])
+        return f"line {batch[place].number}" if place < len(batch) else found[0]
+
+    return re.sub(r"\btasks\[([0-9]{1,4})\]", line, detail)
+
+
+async def _store(session: Session, batches: AsyncIterator[Batch], count: int) -> list[Task]:
+    stored: list[Task] = []
+    with progress(session, "Enqueuing", count) as bar:
+        try:
+            async for batch in batches:
+                for task, is_new in batch:
+                    _tell(session, task, is_new=is_new)
+                    stored.append(task)
+                bar.advance(len(batch))
+        except AdeError as error:
+            if stored:
+                raise described_error(error, f"{error.detail} (the first {len(stored):,} tasks are stored)") from None
+            raise
+    return stored
+
+
+def _tell(session: Session, task: Task, *, is_new: bool) -> None:
+    if session.out.as_json:
+        session.out.record({"id": task.id, "name": task.name, "queue": task.queue, "new": is_new})
+    else:
+        session.out.line(task.id)
+
+
+def described_error(error: AdeError, detail: str) -> AdeError:
+    """The same error with a better sentence."""
+    better = copy.copy(error)
+    better.args = (detail,)
+    return better
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise InvalidArguments(f"run_at {text[:60]!r} is no date and time; write 2026-01-31T12:00:00+01:00") from None

@@ -1,0 +1,305 @@
+"""The options that tell more about a new task: shared by `ade enqueue` and `ade draft`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from ade.cli.identity import acting, as_option
+from ade.cli.ids import find_ids
+from ade.cli.output import all_of, pretty
+from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT
+from ade.cli.session import Session
+from ade.errors import InvalidArguments, UnknownName
+from ade.tasks.admission import is_own_step
+from ade.tasks.model import AfterFailure, Task
+
+if TYPE_CHECKING:  # `--help` comes without them
+    from ade.app.ade import Ade
+    from ade.client.client import Client
+    from ade.tasks.options import TaskOptions
+
+
+# Task names as an app and the workers know them.
+
+
+def own_app(session: Session) -> "Ade | None":
+    """The app that was named. A server knows what workers have told it, and nothing of an app here."""
+    return session.app if session.server is None and session.app_spec is not None else None
+
+
+async def schema_of(session: Session, api: "Client", name: str) -> Mapping[str, Any] | None:
+    """The JSON schema of a task's arguments; None when nobody has defined the name."""
+    app = own_app(session)
+    signature = None if app is None else app.signature_of(name)
+    if signature is not None:
+        return signature.schema()
+    return next((known.schema for known in await all_of(api, api.list_definitions) if known.name == name), None)
+
+
+async def registered_task_names(session: Session, api: "Client | None") -> list[str]:
+    """Those that somebody may enqueue."""
+    registered = set() if api is None else {known.name for known in await all_of(api, api.list_definitions)}
+    app = own_app(session)
+    known = registered if app is None else registered | app.registry.names()
+    return sorted(name for name in known if not is_own_step(name))
+
+
+async def unknown_name(session: Session, api: "Client | None", name: str) -> UnknownName:
+    """The error for it, with the names that were most likely meant; without a store there are those of the app."""
+    from difflib import get_close_matches  # slow to load, and only needed here
+
+    known = await registered_task_names(session, api)
+    nearest = get_close_matches(name, known, n=3, cutoff=0.5)
+    if nearest:
+        return UnknownName(f"no task is named {name[:200]!r}; did you mean {' or '.join(nearest)}?")
+    if not known:
+        named = "" if session.server is not None else "name the app with --app, "
+        return UnknownName(
+            f"no task is named {name[:200]!r}, and no worker has told of any yet: {named}start its worker first, or"
+            " add --allow-unknown"
+        )
+    return UnknownName(
+        f"no task is named {name[:200]!r}; known are {', '.join(known)}. --allow-unknown takes it all the same"
+    )
+
+
+async def check_name(session: Session, name: str) -> None:
+    """Raises UnknownName where there is no store yet that could know it: a mistake makes none."""
+    if session.server is None and not session.has_store() and session.any_app.signature_of(name) is None:
+        raise await unknown_name(session, None, name)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ROLLBACKS, _STARTS = ("automatic", "manual", "none"), ("at_once", "by_hand")
+
+_WHAT = (
+    click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="The arguments as one JSON object."),
+    click.option("--queue", help="Another queue than the task's own."),
+    click.option("--priority", type=int, help="0 goes first, 9 last; 5 is usual."),
+)
+_WHEN = (
+    click.option("--delay", type=DURATION, help="Not before so long from now (30s, 5m)."),
+    click.option("--at", "run_at", type=MOMENT, metavar="TIME", help="Not before this date and time."),
+    click.option("--deadline", type=DURATION, help="Of no use if it has not begun so long from now."),
+)
+_HOW = (
+    click.option("--key", help="Idempotency key: of all tasks with the same key, name and queue one is stored."),
+    click.option("--after", multiple=True, metavar="ID", help="Wait for this task; may be repeated."),
+    click.option(
+        "--after-failure",
+        type=click.Choice([str(way) for way in AfterFailure]),
+        help="If such a task does not complete.",
+    ),
+    click.option(
+        "--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas."
+    ),
+    click.option(
+        "--needs",
+        multiple=True,
+        metavar="WORD",
+        help="Only a worker that can do this; may be repeated, or use commas.",
+    ),
+    click.option("--description", help="A sentence for people."),
+    click.option("--timeout", type=DURATION, help="The longest its first run may take."),
+    click.option("--max-attempts", type=int, help="How often it is run at most."),
+    click.option("--lock", "locks", multiple=True, metavar="NAME", help="Run with this locked; may be repeated."),
+    click.option(
+        "--read-lock", "read_locks", multiple=True, metavar="NAME", help="Share this lock with other readers."
+    ),
+)
+_APPROVAL = (
+    click.option("--approval", multiple=True, metavar="POLICY", help="People must approve it under this policy first."),
+    click.option("--resource", "resources", multiple=True, metavar="NAME", help="It changes this; may be repeated."),
+    click.option("--rollback", type=click.Choice(_ROLLBACKS), help="How it is undone if it fails."),
+    click.option("--start", type=click.Choice(_STARTS), help="What is next once it is approved."),
+    click.option("--window", type=MOMENT, nargs=2, metavar="FROM TO", help="It may start between these two times."),
+    as_option,
+    click.option("--allow-unknown", is_flag=True, help="Take a name that no app and no worker has defined."),
+)
+
+
+def task_options(command: F) -> F:
+    """Those of a task that is to run."""
+    return _with(command, (*_WHAT, *_WHEN, *_HOW, *_APPROVAL))
+
+
+def draft_options(command: F) -> F:
+    """Those of a draft: a delay would begin before anybody has looked at it."""
+    return _with(command, (*_WHAT, *_WHEN[1:], *_HOW, *_APPROVAL))
+
+
+def _with(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+async def chosen_options(api: "Client", said: "TaskOptions") -> "TaskOptions":
+    """With whole ids."""
+    if "after" not in said:
+        return said
+    return {**said, "after": await find_ids(api, [str(task_id) for task_id in said["after"]])}
+
+
+async def make_task(
+    session: Session,
+    app: "Ade | None",
+    api: "Client",
+    name: str,
+    arguments: dict[str, Any],
+    options: "TaskOptions",
+    *,
+    draft: bool,
+    allow_unknown: bool,
+) -> Task:
+    """The stored task, as the app makes it or else the server. Raises UnknownName with what may have been meant."""
+    try:
+        if app is None:
+            fields = form_fields(options)
+            return await api.create_task(name=name, args=arguments, draft=draft, allow_unknown=allow_unknown, **fields)
+        make = app.draft if draft else app.enqueue
+        options = {**options, "author": acting(session)}
+        return await api.get_task((await make(name, arguments, allow_unknown=allow_unknown, **options)).id)
+    except UnknownName:
+        raise await unknown_name(session, api, name) from None
+
+
+def form_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as the form of a new task names and takes them."""
+    fields: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in options.items()
+    }
+    if "window" in fields:
+        fields["not_before"], fields["not_after"] = fields.pop("window")
+    if "after_failure" in fields:
+        fields["after_failure"] = AfterFailure(fields["after_failure"])
+    if isinstance(fields.get("approval"), str):
+        fields["approval"] = [fields["approval"]]
+    return fields
+
+
+def said_options(given: dict[str, Any]) -> "TaskOptions":
+    """Only what was said; `()` means that a repeatable option was not given."""
+    said = {name: value for name, value in given.items() if value is not None and value != ()}
+    for words in said.keys() & {"tags", "needs"}:
+        said[words] = tuple(word.strip() for each in said[words] for word in each.split(",") if word.strip())
+    if read_locks := said.pop("read_locks", ()):
+        from ade.locks.modes import read
+
+        said["locks"] = (*said.get("locks", ()), *(read(name) for name in read_locks))
+    options: TaskOptions = said  # type: ignore[assignment] # each option above is named after the key it sets
+    return options
+
+
+# Arguments from the command line: `key=value` read as the task's schema wants it, `key:=JSON` as it is.
+
+
+_NO_JSON = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
+_KINDS: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def parse_pairs(pairs: Sequence[str], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Raises InvalidArguments for a pair that is none."""
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.rstrip(":"):
+            raise InvalidArguments(f"{pair[:80]!r} is no argument: write name=value, or name:=JSON for anything else")
+        if name.endswith(":"):
+            arguments[name[:-1]] = _json(name[:-1], text)
+        else:
+            arguments[name] = _as_wanted(text, _types_of(name, schema or {}))
+    return arguments
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except _NO_JSON as error:
+        raise InvalidArguments(f"the value of {name!r} is no JSON ({error}); name=value takes plain text") from None
+
+
+def _as_wanted(text: str, types: frozenset[str]) -> Any:
+    """JSON if it is some, unless text is wanted: `limit=5` is a number, `zip=00501` for a string stays text."""
+    try:
+        value = msgspec.json.decode(text)
+    except _NO_JSON:
+        return text
+    kind = _KINDS[type(value)]
+    fits = kind in types or (kind == "integer" and "number" in types)
+    return text if "string" in types and not fits else value
+
+
+def _types_of(name: str, schema: Mapping[str, Any]) -> frozenset[str]:
+    """Which JSON types an argument may have; empty when anything goes or nobody knows."""
+    return _types(schema.get("properties", {}).get(name, {}), schema.get("$defs", {}))
+
+
+def _types(described: Mapping[str, Any], definitions: Mapping[str, Any]) -> frozenset[str]:
+    if "$ref" in described:
+        return _types(definitions.get(str(described["$ref"]).rpartition("/")[2], {}), definitions)
+    kind = described.get("type")
+    if isinstance(kind, str):
+        return frozenset({kind})
+    if isinstance(kind, list):
+        return frozenset(kind)
+    if "enum" in described:
+        return frozenset(_KINDS.get(type(value), "") for value in described["enum"])
+    return frozenset().union(*(_types(choice, definitions) for choice in described.get("anyOf", ())))
+
+
+# New arguments for a task that is there: given or changed in an editor, and checked like those of a new one.
+
+
+async def edited_arguments(
+    session: Session, api: "Client", task_id: str, arguments: dict[str, Any] | None, *, edit: bool
+) -> dict[str, Any] | None:
+    """The arguments to run it with, or None to leave them as they are."""
+    if arguments is None and not edit:
+        return None
+    task = await api.get_task(task_id, whole=edit)
+    chosen = _edited(pretty(task.args if arguments is None else arguments)) if edit else arguments
+    return None if chosen is None else checked_arguments(session, task, chosen)
+
+
+async def changed_arguments(
+    session: Session, api: "Client", task: Task, pairs: tuple[str, ...], arguments: dict[str, Any] | None
+) -> dict[str, Any]:
+    """All arguments anew, or those of the task; in either case with the pairs in place of what they name."""
+    before = msgspec.json.decode(task.args) if arguments is None else arguments
+    chosen = {**before, **parse_pairs(pairs, await schema_of(session, api, task.name))}
+    return checked_arguments(session, task, chosen)
+
+
+def checked_arguments(session: Session, task: Task, arguments: dict[str, Any]) -> dict[str, Any]:
+    """As the app that was named wants them; without one they are checked where they go. Raises InvalidArguments."""
+    app = own_app(session)
+    signature = None if app is None else app.signature_of(task.name)
+    if signature is None:
+        return arguments
+    encoded: dict[str, Any] = msgspec.json.decode(signature.encode(arguments))
+    return encoded
+
+
+def _edited(text: str) -> dict[str, Any] | None:
+    """What somebody made of the text in their editor; None when nothing was changed."""
+    changed = click.edit(text, extension=".json")
+    if changed is None or changed.strip() == text.strip():
+        return None
+    try:
+        decoded = msgspec.json.decode(changed)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidArguments(f"what you wrote is no JSON ({error}); nothing was changed") from None
+    if not isinstance(decoded, dict):
+        raise InvalidArguments("arguments are a JSON object of named values; nothing was changed")
+    return decoded

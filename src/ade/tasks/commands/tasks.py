@@ -1,0 +1,457 @@
+"""`ade show`: all about one task."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+
+import click
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ade.cli.command import command, pass_session
+from ade.cli.ids import find_id
+from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page, pretty
+from ade.cli.parameters import clock_time, distance, local_with_distance, moment_ms, now_ms
+from ade.cli.session import Session
+from ade.errors import ResultExpired, StoreError, with_advice
+from ade.events.model import Event
+from ade.server.wire_cli import event_view, facts_view, payload_view, task_view, view
+from ade.tasks.api.requests import TaskFilter
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import is_reference
+from ade.tasks.reasons import short_span, span
+
+if TYPE_CHECKING:
+    from ade.client.client import Client
+    from ade.tasks.reasons import Reason
+
+
+# How tasks look in a table.
+
+
+STYLES: dict[Status, str] = {
+    Status.DRAFT: "dim",
+    Status.SUBMITTED: "cyan",
+    Status.REVIEWING: "magenta",
+    Status.APPROVED: "cyan",
+    Status.PENDING: "yellow",
+    Status.RUNNING: "bold blue",
+    Status.STALLED: "bold yellow",
+    Status.COMPLETED: "green",
+    Status.FAILED: "bold red",
+    Status.REJECTED: "red",
+    Status.CANCELLED: "dim",
+}
+
+SPARE = ("prio", "took", "queue", "attempt")  # columns of a task that narrow terminals do without
+TASK_HEAD = ("id", "status", "name", "queue", "prio", "attempt", "created", "took", "note")
+_MOST_NOTE = 100
+
+
+def task_rows(tasks: Sequence[Task], *, now: int) -> list[Row]:
+    return [
+        (
+            task.id,
+            status_cell(task.status),
+            task.name,
+            task.queue,
+            str(task.priority),
+            f"{task.attempt}/{task.max_attempts}",
+            distance(task.created_at, now=now),
+            took(task, now=now),
+            note(task, now=now),
+        )
+        for task in tasks
+    ]
+
+
+def status_cell(status: Status) -> Cell:
+    return Cell(str(status), STYLES[status])
+
+
+def took(task: Task, *, now: int) -> str:
+    """How long its last run took, or has taken so far."""
+    if task.started_at is None:
+        return ""
+    if task.status is Status.RUNNING:
+        return short_span(now - task.started_at)
+    return short_span(task.finished_at - task.started_at) if task.finished_at is not None else ""
+
+
+def note(task: Task, *, now: int) -> str:
+    """The one thing worth knowing about it."""
+    if task.error is not None and task.status is not Status.COMPLETED:
+        text = f"{task.error.type}: {task.error.message}"
+    elif task.reason:
+        text = task.reason
+    elif task.status is Status.RUNNING and task.progress is not None:
+        text = f"progress {bytes(task.progress).decode(errors='replace')}"
+    elif task.status is Status.PENDING and task.waiting_on:
+        text = f"waits for {task.waiting_on} task{'s' * (task.waiting_on != 1)}"
+    elif task.status is Status.PENDING and task.run_after > now:
+        text = f"due {distance(task.run_after, now=now)}"
+    else:
+        text = task.description or ""
+    first = text.strip().partition("\n")[0]
+    return first if len(first) <= _MOST_NOTE else f"{first[: _MOST_NOTE - 1]}…"
+
+
+# Options that choose tasks, the same for every command that takes a filter.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TaskFilterOptions(TypedDict):
+    """What the options below give to a command."""
+
+    status: tuple[str, ...]
+    queue: str | None
+    name: str | None
+    tag: str | None
+    resource: str | None
+    text: str | None
+    since: str | None
+
+
+def filter_options(function: F) -> F:
+    """Add the options to a command; they come in as keyword arguments of Filter."""
+    for option in (
+        click.option("--since", metavar="TIME", help="Created since then: 30m, 2h, 7d, or a date and time."),
+        click.option("--text", help="Part of the name, description, error message or id."),
+        click.option("--resource", metavar="NAME", help="That change or lock this."),
+        click.option("--tag", help="With this tag."),
+        click.option("--name", help="With this task name."),
+        click.option("--queue", help="In this queue."),
+        click.option(
+            "--status",
+            multiple=True,
+            type=click.Choice([str(status) for status in Status]),
+            help="In this status; may be repeated.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def is_empty(given: TaskFilterOptions) -> bool:
+    return not any(given.values())
+
+
+def chosen(given: TaskFilterOptions, *, now: int) -> TaskFilter:
+    """The same as operations take it. Raises InvalidFilter."""
+    since = given["since"]
+    return TaskFilter(
+        status=[Status(status) for status in given["status"]],
+        queue=given["queue"],
+        name=given["name"],
+        tag=given["tag"],
+        resource=given["resource"],
+        text=given["text"],
+        created_from=None if since is None else datetime.fromtimestamp(moment_ms(since, now=now) / 1000, UTC),
+    )
+
+
+# The runs of a task, as its events tell them.
+
+
+_ENDS = {
+    "task.succeeded": "succeeded",
+    "task.retry_scheduled": "failed",
+    "task.failed": "failed",
+    "task.stalled": "worker lost",
+    "task.released": "handed back",
+    "task.deferred": "waits for locks",
+    "task.cancelled": "cancelled",
+}
+
+
+class AttemptSummary(Struct, kw_only=True, omit_defaults=True):
+    generation: int = 1
+    attempt: int
+    started_at: int
+    ended_at: int | None = None
+    ended: str = "running"
+    worker: str | None = None
+    run_id: str | None = None
+    error: str | None = None
+
+    @property
+    def label(self) -> str:
+        return str(self.attempt) if self.generation == 1 else f"{self.attempt} (generation {self.generation})"
+
+
+def attempts_of(events: Sequence[Event]) -> list[AttemptSummary]:
+    """One for each claim, oldest first, with how it ended if it has."""
+    attempts: list[AttemptSummary] = []
+    generation = 1
+    for event in events:
+        if event.type == "task.replayed":
+            generation += 1
+        elif event.type == "task.claimed":
+            attempts.append(_begun(event, generation))
+        elif event.type in _ENDS and attempts and attempts[-1].ended_at is None:
+            _end(attempts[-1], event)
+    return attempts
+
+
+def _begun(event: Event, generation: int) -> AttemptSummary:
+    told = event.payload
+    attempt = told.get("attempt")
+    return AttemptSummary(
+        generation=generation,
+        attempt=attempt if isinstance(attempt, int) else 0,
+        started_at=event.at,
+        worker=_text(told.get("worker")),
+        run_id=_text(told.get("run_id")),
+    )
+
+
+def _end(attempt: AttemptSummary, event: Event) -> None:
+    attempt.ended_at = event.at
+    attempt.ended = _ENDS[event.type]
+    attempt.error = _text(event.payload.get("error") or event.payload.get("reason"))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+_UNTOLD = ("run_id", "gate", "vote", "digest")  # too long for a line, or of no use to people
+_MOST_PAYLOAD = 4_000  # characters; --full shows all
+
+
+@command("show")
+@click.argument("task_id", metavar="ID")
+@click.option("--full", is_flag=True, help="Show payloads and tracebacks of any length.")
+@pass_session
+def show(session: Session, task_id: str, full: bool) -> None:
+    """Show all about one task: its record, attempts, timeline, error and result.
+
+    ID may be cut short to a part of its beginning or end that no other task shares.
+    """
+    session.look(_show(session, task_id, full))
+
+
+async def _show(session: Session, text: str, full: bool) -> None:
+    async with session.api() as api:
+        task_id = await find_id(api, text)
+        task = await api.get_task(task_id)
+        args, result = await _args(api, task), await _result(api, task)
+        events = await all_of(api, partial(api.list_task_events, task_id))
+        review = None if task.review is None else (await api.get_approval(task_id)).review
+    now = now_ms()
+    attempts = attempts_of(events)
+    if session.out.as_json:
+        document = {**task_view(task), "args": args}
+        if result is not None:
+            document["result"] = result
+        if review is not None:
+            from ade.approvals.commands.votes import review_document
+
+            document["review"] = review_document(review)
+        told = {"attempts": [view(attempt) for attempt in attempts], "events": [event_view(event) for event in events]}
+        session.out.document({**document, **told})
+        return
+    _print_record(session.out, task, now)
+    _print_payload(session.out, "arguments", args, full)
+    if review is not None:
+        from ade.approvals.commands.votes import print_review
+
+        print_review(session.out, review, now=now)
+    _print_attempts(session.out, attempts)
+    _print_timeline(session.out, events)
+    _print_outcome(session.out, task, result, full)
+
+
+async def _args(api: "Client", task: Task) -> Any:
+    """The JSON itself; of a lost blob, what is known of it."""
+    if not is_reference(task.args):
+        return task.args
+    try:
+        return (await api.get_task(task.id, whole=True)).args
+    except StoreError as error:
+        return _lost(task.args, error)
+
+
+async def _result(api: "Client", task: Task) -> Any:
+    if task.result is None or not is_reference(task.result):
+        return task.result
+    try:
+        return (await api.get_task_result(task.id)).result
+    except ResultExpired:
+        return None
+    except StoreError as error:
+        return _lost(task.result, error)
+
+
+def _lost(reference: Raw, error: StoreError) -> Any:
+    return {"lost": error.detail, "reference": msgspec.json.decode(reference)}
+
+
+def _print_record(out: CommandOutput, task: Task, now: int) -> None:
+    def seconds(ms: int | None) -> str:
+        return "" if ms is None else span(ms)
+
+    attempt = f"{task.attempt} of {task.max_attempts}" + (
+        f", generation {task.generation}" if task.generation > 1 else ""
+    )
+    out.facts(
+        [
+            ("id", task.id),
+            ("name", task.name),
+            ("status", status_cell(task.status)),
+            ("reason", task.reason or ""),
+            ("discarded", "yes" if task.discarded else ""),
+            ("description", task.description or ""),
+            ("queue", f"{task.queue}, priority {task.priority}"),
+            ("attempt", attempt),
+            ("worker", task.worker_id or ""),
+            ("progress", bytes(task.progress).decode(errors="replace") if task.progress is not None else ""),
+            ("created", local_with_distance(task.created_at, now=now)),
+            ("due", local_with_distance(task.run_after, now=now) if task.run_after > now else ""),
+            ("deadline", local_with_distance(task.deadline, now=now)),
+            ("started", local_with_distance(task.started_at, now=now)),
+            ("finished", local_with_distance(task.finished_at, now=now)),
+            ("took", took(task, now=now)),
+            ("time limit", seconds(task.timeout_ms)),
+            ("waits for", ", ".join(task.depends_on)),
+            ("parent", task.parent_id or ""),
+            ("key", task.idempotency_key or ""),
+            ("limit key", task.concurrency_key or ""),
+            ("resources", ", ".join(task.resources)),
+            ("rollback", task.rollback or ""),
+            ("locks", ", ".join(f"{wish.resource} ({wish.mode})" for wish in task.locks)),
+            ("needs", ", ".join(task.needs)),
+            ("tags", ", ".join(task.tags)),
+            ("source", task.source if task.source != "user" else ""),
+            ("author", task.author_id or ""),
+        ]
+    )
+
+
+def _print_payload(out: CommandOutput, title: str, payload: Any, full: bool) -> None:
+    text = pretty(payload)
+    if text == "{}" and title == "arguments":
+        return
+    out.line()
+    out.styled(title, bold=True)
+    out.line(_cut(text, full))
+
+
+def _print_attempts(out: CommandOutput, attempts: list[AttemptSummary]) -> None:
+    if not attempts:
+        return
+    out.line()
+    out.styled("attempts", bold=True)
+    rows: list[Row] = [
+        (
+            attempt.label,
+            clock_time(attempt.started_at),
+            "" if attempt.ended_at is None else short_span(attempt.ended_at - attempt.started_at),
+            Cell(attempt.ended, "green" if attempt.ended == "succeeded" else ""),
+            attempt.worker or "",
+            attempt.error or "",
+        )
+        for attempt in attempts
+    ]
+    out.table(("attempt", "started", "took", "ended", "worker", "error"), rows)
+
+
+def _print_timeline(out: CommandOutput, events: list[Event]) -> None:
+    if not events:
+        return
+    out.line()
+    out.styled("timeline", bold=True)
+    rows: list[Row] = []
+    before = events[0].at
+    for event in events:
+        told = ", ".join(f"{name}={value}" for name, value in payload_view(event).items() if name not in _UNTOLD)
+        rows.append((clock_time(event.at), f"+{short_span(event.at - before)}", event.type, event.actor or "", told))
+        before = event.at
+    out.table(("at", "after", "event", "by", "about"), rows)
+
+
+def _print_outcome(out: CommandOutput, task: Task, result: Any, full: bool) -> None:
+    if task.error is not None:
+        out.line()
+        out.styled("error", bold=True)
+        out.styled(f"{task.error.type}: {task.error.message}", fg="red")
+        trace = (task.error.details or {}).get("traceback")
+        if isinstance(trace, str):
+            out.line(_cut(trace.rstrip(), full))
+    if result is not None:
+        _print_payload(out, "result", result, full)
+    elif task.result_expired:
+        out.note("The result was kept for its result_ttl and is gone.")
+
+
+def _cut(text: str, full: bool) -> str:
+    if full or len(text) <= _MOST_PAYLOAD:
+        return text
+    return f"{text[:_MOST_PAYLOAD]}\n… {len(text) - _MOST_PAYLOAD:,} more characters; --full shows them"
+
+
+# `ade tasks`: list them, newest first.
+
+
+@command("tasks")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
+@click.option("--cursor", help="Go on behind this place, as told by the page before.")
+@click.option("--oldest-first", is_flag=True, help="Turn the order round.")
+@pass_session
+def tasks(
+    session: Session, limit: int, cursor: str | None, oldest_first: bool, **given: Unpack[TaskFilterOptions]
+) -> None:
+    """List tasks, newest first. All conditions must hold."""
+    session.look(_list(session, given, limit=limit, cursor=cursor, oldest_first=oldest_first))
+
+
+async def _list(
+    session: Session, given: TaskFilterOptions, *, limit: int, cursor: str | None, oldest_first: bool
+) -> None:
+    now = now_ms()
+    conditions = structs.asdict(chosen(given, now=now))
+    order = "oldest" if oldest_first else "newest"
+    async with session.api() as api:
+        page = await first_page(api.list_tasks, limit=limit, cursor=cursor, order=order, **conditions)
+    if session.out.as_json:
+        session.out.document({"tasks": [task_view(task) for task in page.items], "next": page.next})
+        return
+    session.out.table(TASK_HEAD, task_rows(page.items, now=now), SPARE)
+    if page.next is not None:
+        session.out.note(f"More follow: --cursor {page.next}")
+    elif not page.items:
+        is_all = is_empty(given) and cursor is None
+        session.out.note("No tasks yet. `ade enqueue NAME` makes one." if is_all else "No task fits.")
+
+
+# `ade explain`: why is it not running?
+
+
+@command("explain")
+@click.argument("task_id", metavar="ID")
+@pass_session
+def explain(session: Session, task_id: str) -> None:
+    """Say why a task is not running, or what became of it. Reasons come in the order in which they must be lifted."""
+    session.look(_explain(session, task_id))
+
+
+async def _explain(session: Session, text: str) -> None:
+    async with session.api() as api:
+        explanation = await api.explain_task(await find_id(api, text))
+    out = session.out
+    if out.as_json:
+        out.document({**view(explanation), "reasons": [_reason_view(reason) for reason in explanation.reasons]})
+        return
+    first, *others = explanation.reasons
+    out.styled(with_advice(explanation.sentence, first.advice), bold=out.is_terminal)
+    for reason in others:
+        out.line(f"- and {with_advice(reason.sentence, reason.advice)}")
+
+
+def _reason_view(reason: "Reason") -> dict[str, Any]:
+    return {**view(reason), "facts": facts_view(reason.facts)}

@@ -1,0 +1,174 @@
+"""Failed tasks that nobody has dealt with yet: what they have in common, replay in bulk, discard with a reason."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from msgspec import Raw, Struct, structs
+
+from ade.errors import InvalidTask
+from ade.stores.ports import Stores, TaskQuery
+from ade.tasks.changes import Change
+from ade.tasks.decisions import UnknownFingerprint, discard, fingerprint, pattern, replay
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.service import notify_for
+
+_PAGE = 200
+_EXAMPLES = 5
+_NO_ARGS = Raw(b"{}")
+
+
+class DeadLetterGroup(Struct, frozen=True, kw_only=True):
+    """Dead letters that failed in the same way."""
+
+    fingerprint: str
+    name: str
+    error_type: str
+    pattern: str  # the message with everything that varies taken out
+    count: int
+    first_at: int
+    last_at: int
+    newest: tuple[str, ...]  # ids of a few, newest first
+
+
+class BulkResult(Struct, frozen=True, kw_only=True):
+    """What a bulk action did: the tasks it changed, and those that had moved on by themselves."""
+
+    changed: tuple[str, ...]
+    moved_on: tuple[str, ...]
+
+
+async def groups(stores: Stores, query: TaskQuery | None = None, *, most: int | None = None) -> list[DeadLetterGroup]:
+    """The dead letters by fingerprint, the largest group first; only the newest `most` of them, if asked."""
+    found: dict[str, list[Task]] = {}
+    async for task in dead_letters(stores, query, most=most):
+        bare = structs.replace(task, args=_NO_ARGS, preview=None, review=None, progress=None)  # there may be very many
+        found.setdefault(fingerprint_of(task), []).append(bare)
+    made = [_group(key, tasks) for key, tasks in found.items()]
+    return sorted(made, key=lambda group: (-group.count, group.fingerprint))
+
+
+async def dead_letters(
+    stores: Stores,
+    query: TaskQuery | None = None,
+    *,
+    same_as: str | None = None,
+    oldest_first: bool = False,
+    most: int | None = None,
+) -> AsyncIterator[Task]:
+    """Every dead letter that fits the query and, if asked, has this fingerprint; newest first unless asked.
+
+    No more than `most` are looked at, if asked.
+    """
+    looked_at = 0
+    wanted = structs.replace(
+        query or TaskQuery(),
+        statuses=frozenset({Status.FAILED}),
+        discarded=False,
+        limit=_PAGE,
+        oldest_first=oldest_first,
+    )
+    while True:
+        page = await stores.tasks.find(wanted)
+        for task in page.tasks:
+            if same_as is None or fingerprint_of(task) == same_as:
+                yield task
+        looked_at += len(page.tasks)
+        if page.next is None or (most is not None and looked_at >= most):
+            return
+        wanted = structs.replace(wanted, after=page.next)
+
+
+async def replay_all(
+    stores: Stores,
+    query: TaskQuery | None = None,
+    *,
+    same_as: str | None = None,
+    limit: int | None = None,
+    actor: str | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    most: int | None = None,
+) -> BulkResult:
+    """Run all dead letters that fit again, each with fresh attempts. `on_progress` hears how many were looked at."""
+    return await _change_all(
+        stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor), on_progress, most
+    )
+
+
+async def discard_all(
+    stores: Stores,
+    reason: str,
+    query: TaskQuery | None = None,
+    *,
+    same_as: str | None = None,
+    limit: int | None = None,
+    actor: str | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    most: int | None = None,
+) -> BulkResult:
+    """Take all dead letters that fit off the list, with the reason on record. For `on_progress` see `replay_all`."""
+    if not reason.strip():
+        raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
+    return await _change_all(
+        stores, query, same_as, limit, lambda task, now: discard(task, reason, now=now, actor=actor), on_progress, most
+    )
+
+
+async def _change_all(
+    stores: Stores,
+    query: TaskQuery | None,
+    same_as: str | None,
+    limit: int | None,
+    decision: Callable[[Task, int], Change],
+    on_progress: Callable[[int], None] | None,
+    most: int | None,
+) -> BulkResult:
+    """Oldest first: who waits for another comes after it, and finds it running again."""
+    changed: list[str] = []
+    moved_on: list[str] = []
+    batch: list[Task] = []
+
+    async def write() -> None:
+        changes = [decision(task, stores.clock.now()) for task in batch]
+        answers = await stores.tasks.commit_each(changes)
+        written = [change for change, stale in zip(changes, answers, strict=True) if stale is None]
+        changed.extend(change.task_id for change in written)
+        moved_on.extend(change.task_id for change, stale in zip(changes, answers, strict=True) if stale is not None)
+        notify_for(stores, *written)
+        if on_progress is not None:
+            on_progress(len(batch))
+        batch.clear()
+
+    async for task in dead_letters(stores, query, same_as=same_as, oldest_first=True, most=most):
+        batch.append(task)
+        if len(batch) >= _PAGE or (limit is not None and len(changed) + len(batch) >= limit):
+            await write()
+        if limit is not None and len(changed) >= limit:
+            break
+    if batch:
+        await write()
+    return BulkResult(changed=tuple(changed), moved_on=tuple(moved_on))
+
+
+def unknown_fingerprint(asked: str) -> UnknownFingerprint:
+    told = f"no dead letter has the fingerprint {asked[:60]!r}"
+    return UnknownFingerprint(told, advice=UnknownFingerprint.usual_advice)
+
+
+def fingerprint_of(task: Task) -> str:
+    return fingerprint(task.name, task.error) if task.error is not None else "unknown"
+
+
+def _group(key: str, tasks: Sequence[Task]) -> DeadLetterGroup:
+    ended = [task.finished_at or task.updated_at for task in tasks]
+    newest = sorted(tasks, key=lambda task: task.finished_at or task.updated_at, reverse=True)
+    error = newest[0].error
+    return DeadLetterGroup(
+        fingerprint=key,
+        name=newest[0].name,
+        error_type=error.type if error is not None else "unknown",
+        pattern=pattern(error.message) if error is not None else "",
+        count=len(tasks),
+        first_at=min(ended),
+        last_at=max(ended),
+        newest=tuple(task.id for task in newest[:_EXAMPLES]),
+    )

@@ -1,0 +1,355 @@
+"""Decisions on tasks: pure functions from what was read to the Change that shall be written."""
+
+import hashlib
+import re
+
+from msgspec import Raw, structs
+
+from ade.accounts.model import SYSTEM
+from ade.approvals.model import GateState, closed_review, edited
+from ade.errors import AdeError, IllegalTransition, InvalidTask
+from ade.events.model import ALERT, APPROVAL_BLOCKED, Event
+from ade.failures import FAILURES, MAX_THROTTLES, FailureKind, TaskError, grown_timeout_ms
+from ade.locks.modes import merged
+from ade.tasks.admission import LAST_MOMENT, check_task, needs_of
+from ade.tasks.changes import EVENT_OF, Change, ChangePrecondition, change
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import AfterFailure, Task
+from ade.tasks.outcomes import Deferred, Failed, Outcome, Released, Succeeded, Withheld
+
+
+def admit(task: Task, *, now: int) -> Task:
+    """The task as it will be stored, checked, with its times and the digest of its arguments."""
+    admitted = structs.replace(
+        task,
+        created_at=now,
+        updated_at=now,
+        run_after=max(task.run_after, 0),
+        depends_on=tuple(dict.fromkeys(task.depends_on)),  # naming one twice means nothing
+        locks=merged(task.locks) if task.locks else (),
+        needs=needs_of(task.needs) if task.needs else (),
+        args_digest=_args_digest(task),
+    )
+    check_task(admitted)
+    return admitted
+
+
+def _args_digest(task: Task) -> str | None:
+    """Needed only to compare requests under one idempotency key."""
+    return hashlib.sha256(bytes(task.args)).hexdigest() if task.idempotency_key is not None else None
+
+
+def creation_event(task: Task) -> Event:
+    (kind,) = EVENT_OF[Verb.CREATE]
+    payload: dict[str, object] = {"queue": task.queue, "name": task.name, "status": task.status}
+    if task.parent_id is not None:
+        payload["parent_id"] = task.parent_id
+    if task.run_after > task.created_at:
+        payload["run_after"] = task.run_after
+    if task.depends_on:
+        payload["waits_for"] = len(task.depends_on)
+    return Event(type=kind, at=task.created_at, task_id=task.id, actor=task.author_id, payload=payload)
+
+
+def birth_events(task: Task) -> tuple[Event, ...]:
+    """All that is told when a task is stored: that it came in, and who must approve it, if anybody must."""
+    created = creation_event(task)
+    if task.review is None or task.review.gate is None:
+        return (created,)
+    # Most programs store no such task, and do without the rules of reviews.
+    from ade.approvals.review_requests import escalated, event_payload, requested
+    from ade.approvals.votes import queued
+
+    gate = task.review.gate
+    asked = requested(gate, now=task.created_at)
+    if gate.state is GateState.APPROVED:
+        return created, asked, queued(task, gate, now=task.created_at, actor=SYSTEM)
+    now, is_blocked = task.created_at, gate.state is GateState.BLOCKED
+    steps = tuple(escalated(gate, number, now=now) for number in gate.fired)
+    return created, asked, *steps, *((event_payload(gate, APPROVAL_BLOCKED, now=now),) if is_blocked else ())
+
+
+def run_timeout_ms(task: Task) -> int | None:
+    """How long this run may take; longer after every run that was too slow."""
+    return None if task.timeout_ms is None else grown_timeout_ms(task.timeout_ms, task.timeouts)
+
+
+def settle(task: Task, outcome: Outcome, *, now: int, dice: float) -> Change:
+    """What the end of a run means for its task. Fenced by the run's id."""
+    match outcome:
+        case Succeeded():
+            return succeed(task, outcome, now=now)
+        case Failed():
+            return fail_run(task, outcome, now=now, dice=dice)
+        case Released():
+            return release(task, outcome.reason, now=now)
+        case Deferred():
+            return defer(task, outcome, now=now)
+        case Withheld():
+            return withhold(task, outcome, now=now)
+
+
+def succeed(task: Task, outcome: Succeeded, *, now: int) -> Change:
+    return change(
+        task,
+        Verb.SUCCEED,
+        now=now,
+        guard=ChangePrecondition(run_id=task.run_id),
+        payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id},
+        worker_id=None,
+        lease_until=None,
+        finished_at=now,
+        result=outcome.result,
+        output_ref=outcome.output_ref,
+        error=None,
+    )
+
+
+def fail_run(task: Task, failed: Failed, *, now: int, dice: float) -> Change:
+    """Retry later or give up, as the failure table says."""
+    if task.status is not Status.RUNNING:  # the table lets a pending task fail, but not by a run
+        raise IllegalTransition(f"no run can fail on a task that is {task.status}; only a running one")
+    policy = FAILURES[failed.error.kind]
+    counts = policy.counts or task.throttles >= MAX_THROTTLES
+    guard = ChangePrecondition(run_id=task.run_id)
+    if policy.retry and failed.error.retryable and not (counts and task.attempt >= task.max_attempts):
+        return _retry(task, failed, counts=counts, grows=policy.grows_timeout, guard=guard, now=now, dice=dice)
+    return _fail(task, failed.error, guard=guard, now=now)
+
+
+def _retry(
+    task: Task, failed: Failed, *, counts: bool, grows: bool, guard: ChangePrecondition, now: int, dice: float
+) -> Change:
+    failures = task.attempt if counts else task.throttles + 1
+    delay = max(task.backoff.delay_ms(failures, dice), failed.retry_after_ms or 0)
+    if failed.error.kind is FailureKind.RETRY_ASKED and failed.retry_after_ms is not None:
+        delay = failed.retry_after_ms
+    delay = min(max(delay, 0), LAST_MOMENT - now)  # whatever a handler asks for
+    payload: dict[str, object] = {
+        "attempt": task.attempt,
+        "run_id": task.run_id,
+        "delay_ms": delay,
+        "error": f"{failed.error.type}: {failed.error.message}"[:500],
+    }
+    return change(
+        task,
+        Verb.RETRY,
+        now=now,
+        guard=guard,
+        payload=payload,
+        worker_id=None,
+        lease_until=None,
+        run_after=now + delay,
+        error=failed.error,
+        attempt=task.attempt if counts else task.attempt - 1,
+        throttles=task.throttles if counts else task.throttles + 1,
+        timeouts=task.timeouts + 1 if grows else task.timeouts,
+    )
+
+
+def _fail(task: Task, error: TaskError, *, guard: ChangePrecondition, now: int) -> Change:
+    payload: dict[str, object] = {
+        "attempt": task.attempt,
+        "run_id": task.run_id,
+        "kind": error.kind,
+        "error": f"{error.type}: {error.message}"[:500],
+    }
+    alerts = (Event(type=ALERT, at=now, task_id=task.id, payload=payload),) if FAILURES[error.kind].alert else ()
+    return change(
+        task,
+        Verb.FAIL,
+        now=now,
+        guard=guard,
+        payload=payload,
+        more_events=alerts,
+        worker_id=None,
+        lease_until=None,
+        finished_at=now,
+        error=error,
+    )
+
+
+def release(task: Task, reason: str, *, now: int) -> Change:
+    """Hand the task back unfinished; the run does not count."""
+    return change(
+        task,
+        Verb.RELEASE,
+        now=now,
+        guard=ChangePrecondition(run_id=task.run_id),
+        payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id, "reason": reason},
+        worker_id=None,
+        lease_until=None,
+        attempt=task.attempt - 1,
+    )
+
+
+def defer(task: Task, outcome: Deferred, *, now: int) -> Change:
+    """Let the task wait for its locks; the run does not count."""
+    return change(
+        task,
+        Verb.DEFER,
+        now=now,
+        guard=ChangePrecondition(run_id=task.run_id),
+        payload={"run_id": task.run_id, "worker": task.worker_id, "locks": list(outcome.resources)},
+        worker_id=None,
+        lease_until=None,
+        run_after=now + outcome.look_again_ms,
+        attempt=task.attempt - 1,
+    )
+
+
+def withhold(task: Task, outcome: Withheld, *, now: int) -> Change:
+    """The task waits for people, without a lease; the run does not count."""
+    return change(
+        task,
+        Verb.HOLD,
+        now=now,
+        target=outcome.status,
+        guard=ChangePrecondition(run_id=task.run_id),
+        payload={"run_id": task.run_id, "worker": task.worker_id, "reason": outcome.reason},
+        more_events=outcome.events,
+        worker_id=None,
+        lease_until=None,
+        attempt=task.attempt - 1,
+        also=outcome.fields,
+    )
+
+
+def requeue(task: Task, *, now: int) -> Change:
+    """What it waited for has come: it may be claimed at once."""
+    payload: dict[str, object] = {"locks": [wish.resource for wish in task.locks]}
+    return change(task, Verb.RECALL, now=now, payload=payload, run_after=now)
+
+
+def lose_lease(task: Task, *, now: int) -> Change:
+    """Its worker went silent: let another take over, or give up when the attempts are used up."""
+    guard = ChangePrecondition(version=task.version, lease_until=task.lease_until)
+    if task.attempt >= task.max_attempts:
+        message = f"the worker {task.worker_id} went silent during attempt {task.attempt} of {task.max_attempts}"
+        error = TaskError(kind=FailureKind.WORKER_DIED, type="WorkerDied", message=message)
+        return _fail(task, error, guard=guard, now=now)
+    return change(
+        task,
+        Verb.STALL,
+        now=now,
+        guard=guard,
+        payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id},
+        lease_until=None,  # worker_id stays: the next claim reports from whom it took over
+    )
+
+
+def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None) -> Change:
+    """Stop it at once, whatever it is doing; a late result is refused."""
+    return change(
+        task,
+        Verb.CANCEL,
+        now=now,
+        actor=actor,
+        payload={"reason": reason, "attempt": task.attempt} if reason else {"attempt": task.attempt},
+        worker_id=None,
+        lease_until=None,
+        finished_at=now,
+        reason=reason,
+        also={} if task.review is None else {"review": closed_review(task.review, GateState.CANCELLED, now)},
+    )
+
+
+def break_chain(task: Task, *, failed_ids: tuple[str, ...], now: int) -> Change:
+    """A task it waits for did not complete: cancel or fail it, as it asked for."""
+    message = f"it waits for {', '.join(failed_ids)}, which did not complete"
+    if task.after_failure is AfterFailure.FAIL:
+        error = TaskError(kind=FailureKind.DEPENDENCY_FAILED, type="DependencyFailed", message=message, retryable=False)
+        return _fail(task, error, guard=ChangePrecondition(version=task.version), now=now)
+    return cancel(task, f"dependency failed: {message}", now=now)
+
+
+def miss_deadline(task: Task, *, now: int) -> Change:
+    """A pending or stalled task whose deadline has passed is of no use any more."""
+    error = TaskError(
+        kind=FailureKind.DEADLINE_PASSED,
+        type="DeadlinePassed",
+        message="its deadline passed before it ran",
+        retryable=False,
+    )
+    return _fail(task, error, guard=ChangePrecondition(version=task.version), now=now)
+
+
+def replay(task: Task, *, now: int, actor: str | None = None, args: Raw | None = None) -> Change:
+    """Run a dead letter again as a new generation with fresh attempts, perhaps with corrected arguments."""
+    fields: dict[str, object] = {} if args is None else {"args": args, **edited(task.review, actor, now)}
+    return change(
+        task,
+        Verb.REPLAY,
+        now=now,
+        actor=actor,
+        payload={"generation": task.generation + 1, "edited": args is not None},
+        generation=task.generation + 1,
+        attempt=0,
+        timeouts=0,
+        throttles=0,
+        worker_id=None,
+        run_after=now,
+        deadline=None,
+        started_at=None,
+        finished_at=None,
+        error=None,
+        discarded=False,
+        reason=None,
+        also=fields,
+    )
+
+
+def discard(task: Task, reason: str, *, now: int, actor: str | None = None) -> Change:
+    """Take it off the dead letter queue, with the reason on record."""
+    if not reason.strip():
+        raise InvalidTask("say why the task is discarded; the reason is kept on record")
+    return change(task, Verb.DISCARD, now=now, actor=actor, payload={"reason": reason}, discarded=True, reason=reason)
+
+
+def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) -> Change:
+    """Change a draft. The result is checked like a new task; what it waits for stays as it was."""
+    if fields.keys() & {"depends_on", "after_failure"}:
+        raise InvalidTask("what a draft waits for cannot be changed; make a new draft instead")
+    about: dict[str, object] = {"fields": sorted(fields)}
+    if "needs" in fields:
+        fields["needs"] = needs_of(fields["needs"])  # type: ignore[arg-type]  # checked there
+    also = {**fields, **edited(task.review, actor, now), "preview": None, "digest": None, "risk": None}
+    after_edit = change(task, Verb.EDIT, now=now, actor=actor, payload=about, also=also)
+    check_task(after_edit.after)
+    return after_edit
+
+
+# Group failures that are the same mistake: numbers, ids and quoted values do not count.
+
+
+_VARIABLE = (
+    (re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.I), "<id>"),
+    (re.compile(r"0x[0-9a-f]+", re.I), "<address>"),
+    (re.compile(r"(?<!\w)'[^']*'|\"[^\"]*\""), "<text>"),  # the apostrophe of "can't" opens no quotation
+    (re.compile(r"\b[0-9a-f]{12,}\b", re.I), "<hex>"),
+    (re.compile(r"\d+(?:\.\d+)?"), "<n>"),
+)
+
+_READ, _KEPT = 3_000, 300
+
+
+class UnknownFingerprint(AdeError):
+    """No dead letter has this fingerprint."""
+
+    code = "unknown_fingerprint"
+    usual_advice = "`ade dlq list` shows those there are"
+
+
+def pattern(message: str) -> str:
+    """The first line of the message with everything that varies replaced by a word."""
+    lines = message.strip().splitlines()
+    first = lines[0][:_READ] if lines else ""
+    for variable, word in _VARIABLE:
+        first = variable.sub(word, first)
+    return first[:_KEPT]  # cut last: a value that is cut in two no longer looks like one
+
+
+def fingerprint(name: str, error: TaskError) -> str:
+    """Short and stable: the same task name failing in the same way has the same fingerprint."""
+    text = f"{name}\n{error.type}\n{pattern(error.message)}"
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]

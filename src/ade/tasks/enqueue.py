@@ -1,0 +1,241 @@
+"""From a definition and options to tasks. What all tasks of a plan share is checked once, not for every task."""
+
+import os
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from msgspec import Raw, Struct, structs
+
+from ade.approvals.model import Review
+from ade.errors import AdeError, DiskFull, InvalidTask, StoreError
+from ade.failures import Backoff
+from ade.stores.ports import Stores
+from ade.tasks.admission import check_no_cycle
+from ade.tasks.arguments import Signature
+from ade.tasks.decisions import admit
+from ade.tasks.identifiers import uuid7
+from ade.tasks.model import Definition, Task
+from ade.tasks.payloads import Payloads
+
+# Tasks come in: admit, check for rings, move large arguments out of the record, store, wake a worker.
+
+
+MOST_TOGETHER = 50_000  # tasks in one call: they are written in one transaction, for which everybody else waits
+
+
+async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> list[Task]:
+    """Check and store new tasks, all or none; the earlier task where an idempotency key was used before."""
+    now = stores.clock.now()
+    return await enqueue_plan(stores, payloads, [admit(task, now=now) for task in tasks])
+
+
+async def enqueue_plan(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
+    """Store tasks that were admitted already; the store wakes a worker."""
+    check_cycles(admitted)
+    return await store(stores, payloads, admitted)
+
+
+def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> Awaitable[list[Task]]:
+    """Store tasks that were checked for rings."""
+    if len(admitted) > MOST_TOGETHER:
+        raise InvalidTask(f"{len(admitted)} tasks in one call are too many; give at most {MOST_TOGETHER} at a time")
+    for task in admitted:
+        if not payloads.fits(task.args):
+            return _store_spilled(stores, payloads, admitted)
+    return stores.tasks.add(admitted)
+
+
+def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task] | None:
+    """The same as `keep` without an event loop. None: not this way; then the very same tasks must be given to `store`.
+
+    That is so for large arguments, for very many tasks, and while servers are away.
+    """
+    check_cycles(admitted)
+    if stores.blocking is None or len(admitted) > MOST_TOGETHER:
+        return None
+    for task in admitted:
+        if not payloads.fits(task.args):
+            return None
+    return stores.blocking.add(admitted)
+
+
+def check_cycles(admitted: Sequence[Task]) -> None:
+    """Raises DependencyCycle."""
+    for task in admitted:
+        if task.depends_on:
+            check_no_cycle(admitted)
+            return
+
+
+async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
+    """Large arguments are kept before the records that name them; what no record names is removed again."""
+    own = {task.id for task in admitted}
+    try:
+        spilled = [await _spilled(payloads, task) for task in admitted]
+    except AdeError:
+        await stores.blobs.remove_blobs(sorted(own))
+        raise
+    try:
+        stored = await stores.tasks.add(spilled)
+    except AdeError as error:
+        # Other errors of the store tell nothing about the write: perhaps the tasks were stored all the same, so the
+        # blobs stay; as they do when the caller is cancelled.
+        if isinstance(error, DiskFull) or not isinstance(error, StoreError):
+            await stores.blobs.remove_blobs(sorted(own))
+        raise
+    await stores.blobs.remove_blobs(sorted(own - {task.id for task in stored}))
+    return stored
+
+
+async def _spilled(payloads: Payloads, task: Task) -> Task:
+    if payloads.is_kept(task.id, task.args):  # the guard had to keep it first
+        return task
+    return structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
+
+
+# Fresh ids. Randomness is drawn in bulk: a system call for each task would cost more than all the rest.
+
+
+_EACH, _DRAWN = 10, 400
+_pieces: list[bytes] = []  # `pop` gives no piece to two threads
+
+# A child process must not go on with the bytes of its parent.
+os.register_at_fork(after_in_child=_pieces.clear)
+
+
+def fresh_id(now_ms: int) -> str:
+    """A new task id."""
+    try:
+        piece = _pieces.pop()
+    except IndexError:
+        piece = _draw()
+    return uuid7(now_ms, piece)
+
+
+def _draw() -> bytes:
+    drawn = os.urandom(_EACH * _DRAWN)
+    _pieces.extend(drawn[start : start + _EACH] for start in range(_EACH, len(drawn), _EACH))
+    return drawn[:_EACH]
+
+
+# What holds for tasks of which nothing else is said.
+
+
+class TaskDefaults(Struct, frozen=True, kw_only=True):
+    """What holds for a task when neither its definition nor its options say otherwise."""
+
+    max_attempts: int = 3
+    timeout_ms: int | None = None
+    backoff: Backoff = Backoff()
+    result_ttl_ms: int | None = None
+
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+_UNUSED_ID = uuid7(0, bytes(10))  # stands for the id while a template is checked
+
+
+def template_of(definition: Definition, defaults: TaskDefaults) -> Task:
+    """The task that a plain call of this definition makes, apart from its id and arguments."""
+
+    def first(declared: T | None, default: T) -> T:
+        return default if declared is None else declared
+
+    return Task(
+        id=_UNUSED_ID,
+        name=definition.name,
+        queue=definition.queue,
+        priority=definition.priority,
+        timeout_ms=first(definition.timeout_ms, defaults.timeout_ms) or None,
+        max_attempts=first(definition.max_attempts, defaults.max_attempts),
+        backoff=first(definition.backoff, defaults.backoff),
+        result_ttl_ms=first(definition.result_ttl_ms, defaults.result_ttl_ms) or None,
+        needs=definition.needs,
+        review=Review(has_preview=True) if definition.has_preview else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """How to make tasks: a checked template and what depends on the moment, the arguments or the batch."""
+
+    template: Task
+    delay_ms: int = 0
+    deadline_in_ms: int | None = None
+    after: tuple["str | Invocation[Any]", ...] = ()  # only when calls of the same batch are among them
+
+    # Whether the template, checked once, vouches for every task made from it.
+    is_constant: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises InvalidTask for a template that could never be enqueued."""
+        admit(self.template, now=0)
+        constant = not self.delay_ms and self.deadline_in_ms is None and self.template.idempotency_key is None
+        object.__setattr__(self, "is_constant", constant)  # the way to fill a field of a frozen class
+
+    def make(self, args: Raw, *, now: int, key: str | None = None) -> Task:
+        """A new task, ready to be stored. `key` is a concurrency key made from the arguments."""
+        template, task_id = self.template, fresh_id(now)
+        if self.is_constant and key is None:
+            return structs.replace(template, id=task_id, args=args, created_at=now, updated_at=now)
+        made = structs.replace(
+            template,
+            id=task_id,
+            args=args,
+            run_after=now + self.delay_ms if self.delay_ms else template.run_after,
+            deadline=template.deadline if self.deadline_in_ms is None else now + self.deadline_in_ms,
+            concurrency_key=key if key is not None else template.concurrency_key,
+        )
+        return admit(made, now=now)
+
+
+class Invocation(Generic[R_co]):
+    """A call written down: which task, with which arguments and options. Nothing is stored yet."""
+
+    __slots__ = ("args", "key", "plan", "signature")
+
+    def __init__(
+        self, plan: TaskPlan, args: Raw, *, key: str | None = None, signature: Signature | None = None
+    ) -> None:
+        self.plan = plan
+        self.args = args
+        self.key = key
+        self.signature = signature
+
+    def __repr__(self) -> str:
+        return f"<call of {self.plan.template.name}>"
+
+
+def make_tasks(invocations: Sequence[Invocation[Any]], *, now: int, parent_id: str | None = None) -> list[Task]:
+    """The tasks of one batch; those that wait for other calls of the batch get their ids."""
+    tasks = [_make(invocation, now=now, parent_id=parent_id) for invocation in invocations]
+    if not any(invocation.plan.after for invocation in invocations):
+        return tasks
+    ids: dict[int, list[str]] = {}  # a call may stand in the batch more than once
+    for invocation, task in zip(invocations, tasks, strict=True):
+        ids.setdefault(id(invocation), []).append(task.id)
+    return [
+        _waiting(task, invocation.plan.after, ids, now=now) if invocation.plan.after else task
+        for invocation, task in zip(invocations, tasks, strict=True)
+    ]
+
+
+def _make(invocation: Invocation[Any], *, now: int, parent_id: str | None) -> Task:
+    task = invocation.plan.make(invocation.args, now=now, key=invocation.key)
+    if parent_id is None or task.parent_id is not None:
+        return task
+    return structs.replace(task, parent_id=parent_id)
+
+
+def _waiting(task: Task, after: Sequence["str | Invocation[Any]"], ids: dict[int, list[str]], *, now: int) -> Task:
+    """The task with the ids of all it waits for."""
+    depends_on: list[str] = []
+    for earlier in after:
+        if isinstance(earlier, str):
+            depends_on.append(earlier)
+        elif id(earlier) in ids:
+            depends_on += ids[id(earlier)]
+        else:
+            raise InvalidTask(f"`after` names {earlier!r}, which is not part of this batch; enqueue it in the same one")
+    return admit(structs.replace(task, depends_on=tuple(depends_on)), now=now)

@@ -1,0 +1,134 @@
+"""Every status a task can have and every way it can leave it. Nothing else decides.
+
+Two rules. A status changes only through `step`. What is final is computed from the table, never listed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+from ade.errors import IllegalTransition
+
+
+class Status(StrEnum):
+    __hash__ = str.__hash__  # an Enum's own is a Python function, and every look into a set or dict would call it
+
+    DRAFT = auto()  # being written; nothing runs
+    SUBMITTED = auto()  # frozen; being validated, previewed, scored
+    REVIEWING = auto()  # waits for people; holds no lease
+    APPROVED = auto()  # quorum met; waits for its start
+    PENDING = auto()  # may be claimed once due and its dependencies are met
+    RUNNING = auto()  # one worker holds the lease
+    STALLED = auto()  # its worker went silent; any worker may take it over
+    COMPLETED = auto()
+    FAILED = auto()  # final unless replayed; listed as a dead letter
+    REJECTED = auto()
+    CANCELLED = auto()
+
+
+class Verb(StrEnum):
+    __hash__ = str.__hash__  # see Status
+
+    CREATE = auto()
+    EDIT = auto()
+    SUBMIT = auto()
+    ASSESS = auto()
+    REVIEW = auto()
+    APPROVE = auto()
+    REJECT = auto()
+    REQUEST_CHANGES = auto()
+    REOPEN = auto()
+    REVOKE = auto()
+    BREAK_GLASS = auto()
+    EXPIRE = auto()
+    START = auto()
+    CLAIM = auto()
+    SUCCEED = auto()
+    RETRY = auto()
+    FAIL = auto()
+    HOLD = auto()
+    STALL = auto()
+    RELEASE = auto()
+    DEFER = auto()
+    RECALL = auto()
+    CANCEL = auto()
+    REPLAY = auto()
+    DISCARD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRule:
+    """From which statuses a verb may be used, and where it may lead. The first target is the usual one; a verb without
+    any leaves the status as it is."""
+
+    sources: frozenset[Status]
+    targets: tuple[Status, ...]
+
+
+def _rule(sources: tuple[Status, ...], *targets: Status) -> TransitionRule:
+    return TransitionRule(frozenset(sources), targets)
+
+
+_S = Status
+_LEAVABLE = (_S.DRAFT, _S.SUBMITTED, _S.REVIEWING, _S.APPROVED, _S.PENDING, _S.RUNNING, _S.STALLED)
+
+_RESTING = tuple(status for status in Status if status not in (_S.RUNNING, _S.STALLED))
+
+BIRTHS: tuple[Status, ...] = (_S.PENDING, _S.DRAFT, _S.SUBMITTED, _S.REVIEWING)
+
+RULES: Mapping[Verb, TransitionRule] = {
+    Verb.CREATE: _rule((), *BIRTHS),
+    Verb.EDIT: _rule((_S.DRAFT,), _S.DRAFT),
+    Verb.SUBMIT: _rule((_S.DRAFT,), _S.SUBMITTED),
+    Verb.ASSESS: _rule((_S.SUBMITTED,), _S.REVIEWING, _S.APPROVED, _S.PENDING, _S.DRAFT),
+    Verb.REVIEW: _rule(_RESTING),  # a vote that decides nothing yet, a comment
+    Verb.APPROVE: _rule((_S.REVIEWING,), _S.APPROVED, _S.PENDING),
+    Verb.REJECT: _rule((_S.REVIEWING, _S.DRAFT), _S.REJECTED),  # a draft: after changes were asked for
+    Verb.REQUEST_CHANGES: _rule((_S.REVIEWING,), _S.DRAFT),
+    Verb.REOPEN: _rule((_S.DRAFT,), _S.REVIEWING, _S.APPROVED, _S.PENDING),
+    Verb.REVOKE: _rule((_S.APPROVED, _S.PENDING), _S.REVIEWING),
+    Verb.BREAK_GLASS: _rule((_S.REVIEWING,), _S.PENDING),
+    Verb.EXPIRE: _rule((_S.REVIEWING, _S.APPROVED), _S.REJECTED),
+    Verb.START: _rule((_S.APPROVED,), _S.PENDING),
+    Verb.CLAIM: _rule((_S.PENDING, _S.STALLED), _S.RUNNING),
+    Verb.SUCCEED: _rule((_S.RUNNING,), _S.COMPLETED),
+    Verb.RETRY: _rule((_S.RUNNING,), _S.PENDING),
+    Verb.FAIL: _rule((_S.RUNNING, _S.STALLED, _S.PENDING), _S.FAILED),
+    Verb.HOLD: _rule((_S.RUNNING,), _S.REVIEWING, _S.SUBMITTED),
+    Verb.STALL: _rule((_S.RUNNING,), _S.STALLED),
+    Verb.RELEASE: _rule((_S.RUNNING,), _S.PENDING),
+    Verb.DEFER: _rule((_S.RUNNING,), _S.PENDING),
+    Verb.RECALL: _rule((_S.PENDING,), _S.PENDING),
+    Verb.CANCEL: _rule(_LEAVABLE, _S.CANCELLED),
+    Verb.REPLAY: _rule((_S.FAILED,), _S.PENDING),
+    Verb.DISCARD: _rule((_S.FAILED,), _S.FAILED),
+}
+
+_REPAIRS = frozenset({Verb.REPLAY, Verb.DISCARD, Verb.REVIEW})  # verbs on what is otherwise final
+
+FINAL: frozenset[Status] = frozenset(
+    status
+    for status in Status
+    if not any(status in rule.sources for verb, rule in RULES.items() if verb not in _REPAIRS)
+)
+CLAIMABLE: frozenset[Status] = RULES[Verb.CLAIM].sources
+
+
+def verbs_from(status: Status) -> tuple[Verb, ...]:
+    """What may be done with a task in this status, in the order of the table."""
+    return tuple(verb for verb, rule in RULES.items() if status in rule.sources)
+
+
+def step(status: Status, verb: Verb, target: Status | None = None) -> Status:
+    """Where the verb leads from here, or IllegalTransition with the verbs that are allowed."""
+    rule = RULES[verb]
+    if status not in rule.sources:
+        allowed = ", ".join(verbs_from(status)) or "nothing"
+        raise IllegalTransition(f"cannot {verb} a task that is {status}; allowed from here: {allowed}")
+    if not rule.targets:
+        return status
+    if target is None:
+        return rule.targets[0]
+    if target not in rule.targets:
+        raise IllegalTransition(f"{verb} does not lead to {target}; it leads to {', '.join(rule.targets)}")
+    return target

@@ -1,0 +1,275 @@
+"""What can be done with one task after it was enqueued."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+
+from msgspec import Raw
+
+from ade.errors import IllegalTransition, StaleWrite, StoreCorrupt, UnknownTask
+from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, by_namespace
+from ade.locks.requests import request_id
+from ade.stores.ports import DONE, STOP, WORK, Stores, TaskQuery
+from ade.tasks import decisions
+from ade.tasks.changes import Change
+from ade.tasks.decisions import break_chain, requeue
+from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
+from ade.tasks.model import Task
+from ade.tasks.payloads import Payloads
+
+# Tasks that waited for their locks and were let in: they stand in line again, to be claimed at once.
+
+
+LIMIT = 200
+
+
+async def requeue_granted(stores: Stores, limit: int = LIMIT) -> int:
+    """May run anywhere, any time, twice at once. Locks of tasks that are over, or of a paused queue, go to the next.
+    Answers how many."""
+    called = await stores.locks.called(limit)
+    if not called:
+        return 0
+    tasks = await stores.tasks.get([request.task_id or "" for request in called])
+    now = stores.clock.now()
+    changes, in_vain, unclaimed = [], list[LockRequest](), list[tuple[LockRequest, Task]]()
+    for request, task in zip(called, tasks, strict=True):
+        if task is None or not _is_for(request, task):
+            in_vain.append(request)
+        elif task.status is Status.PENDING and task.run_after > now:
+            changes.append(requeue(task, now=now))
+        elif task.status is Status.PENDING:
+            unclaimed.append((request, task))
+    answers = await stores.tasks.commit_each(changes) if changes else []
+    recalled = sum(answer is None for answer in answers)
+    if recalled:
+        stores.hints.ring(WORK)
+    in_vain += await _of_paused_queues(stores, unclaimed)
+    for namespace, ids in by_namespace(in_vain).items():
+        await stores.locks.release(namespace, ids)
+    return recalled + len(in_vain)
+
+
+async def _of_paused_queues(stores: Stores, unclaimed: list[tuple[LockRequest, Task]]) -> list[LockRequest]:
+    """Nobody may claim these, and meanwhile nobody else could have their locks. They ask again afterwards."""
+    if not unclaimed:
+        return []
+    paused = {queue.name for queue in await stores.queues.list_queues() if queue.paused}
+    return [request for request, task in unclaimed if task.queue in paused]
+
+
+async def cancel_lock_waits(stores: Stores, tasks: Iterable[Task]) -> None:
+    """These will not run any more, so they want nothing. A run that has begun lets go of its locks when it ends."""
+    ids = [request_id(task) for task in tasks if task.locks]
+    if ids:
+        await stores.locks.release(DEFAULT_NAMESPACE, ids)
+
+
+def _is_for(request: LockRequest, task: Task) -> bool:
+    return not task.is_final and request_id(task) == request.id
+
+
+# Read, decide, commit; and when somebody was faster, read again and decide again.
+
+
+_TRIES = 10
+
+
+async def get(stores: Stores, task_id: str) -> Task:
+    """The task as it is now. Raises UnknownTask."""
+    [task] = await stores.tasks.get([task_id])
+    if task is None:
+        raise unknown(task_id)
+    return task
+
+
+def unknown(task_id: str) -> UnknownTask:
+    return UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
+
+
+async def decide(
+    stores: Stores,
+    task_id: str,
+    decision: Callable[[Task, int], Change | None],
+    *,
+    tries: int = _TRIES,
+    before: Callable[[Change], Awaitable[None]] | None = None,
+) -> Task:
+    """Carry out a decision on the newest version of the task. A decision of None leaves it as it is.
+
+    `before` is awaited for each change that is tried, just before it is written.
+    """
+    for tries_left in reversed(range(tries)):
+        task = await get(stores, task_id)
+        change = decision(task, stores.clock.now())
+        if change is None:
+            return task
+        if before is not None:
+            await before(change)
+        try:
+            await stores.tasks.commit(change)
+        except StaleWrite:
+            if not tries_left:
+                raise
+        else:
+            notify_for(stores, change)
+            return change.after
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def notify_for(stores: Stores, *changes: Change) -> None:
+    """Wake those who wait for what these changes did."""
+    stopped = any(change.before.status is Status.RUNNING for change in changes)
+    if any(change.after.is_final for change in changes):
+        stores.hints.ring(DONE)
+    if stopped:
+        stores.hints.ring(STOP)
+    if stopped or any(change.after.status in CLAIMABLE for change in changes):  # a stopped run may free a limit
+        stores.hints.ring(WORK)
+
+
+# Tasks whose dependencies did not complete get their answer; theirs may break further tasks, until all are settled.
+
+
+_MAX_ROUNDS = 1000  # a chain settles one link per round; what is left is for the next sweep
+
+
+async def settle_broken(stores: Stores, limit: int = 200) -> int:
+    """Cancel or fail what waits in vain, as each task asked for. Answers how many were settled."""
+    settled = 0
+    for _ in range(_MAX_ROUNDS):
+        broken = (await stores.sweeps.ripe(limit)).broken
+        if not broken:
+            break
+        now = stores.clock.now()
+        changes = [break_chain(task, failed_ids=failed, now=now) for task, failed in broken]
+        answers = await stores.tasks.commit_each(changes)
+        written = sum(not isinstance(answer, StaleWrite) for answer in answers)
+        if not written:
+            break  # others are at it
+        settled += written
+    if settled:
+        stores.hints.ring(DONE)
+    return settled
+
+
+Check = Callable[[Task], object]  # of the newest record, before anything is decided on it: raises if it is not meant
+_UNFINISHED = frozenset(Status) - FINAL
+_PAGE = 200
+
+
+def any_version(task: Task) -> None: ...
+
+
+async def cancel(
+    stores: Stores,
+    task_id: str,
+    reason: str | None = None,
+    *,
+    actor: str | None = None,
+    check: Check = any_version,
+) -> Task:
+    """Stop a task, its unfinished children and whatever waits for them. Cancelling twice is no error.
+
+    Raises IllegalTransition for a task that ended in another way.
+    """
+
+    def decision(task: Task, now: int) -> Change | None:
+        if task.status is Status.CANCELLED:
+            return None
+        check(task)
+        return decisions.cancel(task, reason, now=now, actor=actor)
+
+    cancelled = await decide(stores, task_id, decision)
+    await cancel_lock_waits(stores, [cancelled])
+    await _cancel_children(stores, cancelled, actor)
+    await settle_broken(stores)
+    return cancelled
+
+
+async def _cancel_children(stores: Stores, parent: Task, actor: str | None) -> None:
+    parents = [parent.id]
+    while parents:
+        parent_id = parents.pop()
+        page = await stores.tasks.find(TaskQuery(parent_id=parent_id, statuses=_UNFINISHED, limit=_PAGE))
+        for child in page.tasks:
+            try:
+                cancelled = await decide(
+                    stores,
+                    child.id,
+                    lambda task, now: decisions.cancel(task, "its parent was cancelled", now=now, actor=actor),
+                )
+            except IllegalTransition:
+                continue  # it finished meanwhile
+            await cancel_lock_waits(stores, [cancelled])
+            parents.append(child.id)
+        if page.next is not None:
+            parents.append(parent_id)
+
+
+async def replay(
+    stores: Stores,
+    payloads: Payloads,
+    task_id: str,
+    *,
+    args: Raw | None = None,
+    actor: str | None = None,
+    check: Check = any_version,
+) -> Task:
+    """Run a failed task again with fresh attempts, perhaps with corrected arguments."""
+    if args is not None:
+        args = await payloads.spill(task_id, _fresh_kind(), args)
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return decisions.replay(task, now=now, actor=actor, args=args)
+
+    return await decide(stores, task_id, decision)
+
+
+async def discard(
+    stores: Stores, task_id: str, reason: str, *, actor: str | None = None, check: Check = any_version
+) -> Task:
+    """Take a failed task off the dead letters, with the reason on record."""
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return decisions.discard(task, reason, now=now, actor=actor)
+
+    return await decide(stores, task_id, decision)
+
+
+async def result_of(stores: Stores, payloads: Payloads, task: Task) -> Raw | None:
+    """The result of a task that has ended; None if it is expired, be it only since the record was read."""
+    if task.result is None:
+        return None
+    try:
+        return await payloads.load(task.result)
+    except StoreCorrupt:
+        if (await get(stores, task.id)).result_expired:
+            return None
+        raise
+
+
+async def edit(
+    stores: Stores,
+    payloads: Payloads,
+    task_id: str,
+    *,
+    actor: str | None = None,
+    check: Check = any_version,
+    **fields: object,
+) -> Task:
+    """Change a draft; checked like a new task."""
+    args = fields.get("args")
+    if isinstance(args, Raw):
+        fields["args"] = await payloads.spill(task_id, _fresh_kind(), args)
+
+    def decision(task: Task, now: int) -> Change:
+        check(task)
+        return decisions.edit(task, now=now, actor=actor, **fields)
+
+    return await decide(stores, task_id, decision)
+
+
+def _fresh_kind() -> str:
+    """A name nobody else writes to: of two edits at once the one that is refused must not touch the other's blob."""
+    return f"{os.urandom(4).hex()}.args"

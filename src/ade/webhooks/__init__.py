@@ -1,0 +1,1 @@
+"""Webhooks: which events are sent where, signed and retried."""

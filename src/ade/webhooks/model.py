@@ -1,0 +1,174 @@
+"""Webhooks as they are kept, what becomes of them, and what is told of it in the log."""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from ade.errors import InvalidWebhook
+from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url
+from ade.webhooks.signatures import key_of
+
+# The types of all events there are, for who asks for some by name. A test compares them with the reference.
+
+
+TYPES = frozenset({
+    "access.foreign", "access.refused", "agent.active", "agent.draining", "agent.offline", "agent.registered",
+    "agent.removed", "agent_run.began", "agent_run.ended", "alert", "approval.approved", "approval.blocked",
+    "approval.bypassed", "approval.changes_requested", "approval.commented", "approval.dismissed",
+    "approval.escalated", "approval.expired", "approval.rejected", "approval.reopened", "approval.requested",
+    "approval.revoked", "approval.unblocked", "delegation.created", "delegation.revoked", "delegation.ring_found",
+    "feature.changed", "guard.denied", "inbox.batch_confirmed", "inbox.batch_dequeued", "inbox.batch_returned",
+    "inbox.blocked", "inbox.cleared", "inbox.item_dropped", "inbox.item_enqueued", "inbox.item_removed",
+    "lock.acquired", "lock.deadlock", "lock.downgraded", "lock.expired", "lock.lost", "lock.promoted", "lock.queued",
+    "lock.released", "lock.upgraded", "login_link.created", "login_link.used", "policy.self_review_allowed",
+    "queue.limited", "queue.paused", "queue.resumed", "rulebook.changed", "schedule.changed", "schedule.paused",
+    "schedule.removed", "schedule.resumed", "session.ended", "session.opened", "session.reauthenticated",
+    "setting.changed", "task.approved", "task.assessed", "task.cancelled", "task.claimed", "task.created",
+    "task.deferred", "task.discarded", "task.dlq", "task.edited", "task.failed", "task.held", "task.queued",
+    "task.recalled", "task.reclaimed", "task.rejected", "task.released", "task.replayed", "task.retry_scheduled",
+    "task.stalled", "task.submitted", "task.succeeded", "token.created", "token.revoked", "user.added",
+    "user.changed", "webhook.changed", "webhook.created", "webhook.disabled", "webhook.enabled", "webhook.removed",
+    "webhook.replayed", "webhook.secret_rotated", "webhook.tested",
+})  # fmt: skip
+
+
+def nearest_types(name: str) -> str:
+    """What was probably meant, as `task.failed or task.failed_over`; empty if nothing is near."""
+    from difflib import get_close_matches  # slow to load, and only needed here
+
+    return " or ".join(get_close_matches(name, sorted(TYPES), n=3, cutoff=0.5))
+
+
+# Which webhooks want which events. A pattern is a type of event, all below a word (`task.*`), or all (`*`).
+
+
+EVERYTHING = "*"
+MOST_PATTERNS = 50
+_BELOW = ".*"
+_PATTERN = re.compile(r"(?=.{1,100}\Z)(?:\*|[a-z0-9_]+(?:\.[a-z0-9_]+)*(?:\.\*)?)")
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """Raise InvalidWebhook unless all can match something."""
+    if not 1 <= len(patterns) <= MOST_PATTERNS:
+        raise InvalidWebhook(f"a webhook names 1 to {MOST_PATTERNS} types of events, not {len(patterns)}")
+    for pattern in patterns:
+        if not _PATTERN.fullmatch(pattern):
+            raise InvalidWebhook(
+                f"{pattern[:60]!r} is no type of events: write one like task.failed, all of a kind like task.*, or *"
+            )
+
+
+def check_known(patterns: Sequence[str]) -> None:
+    """Raise InvalidWebhook for one that no event there is would ever match."""
+    for pattern in patterns:
+        if not any(_fits(pattern, each) for each in TYPES):
+            near = nearest_types(pattern.removesuffix(_BELOW))
+            meant = f"; did you mean {near}?" if near else "; the reference of events lists those there are"
+            raise InvalidWebhook(f"no event is of the type {pattern[:60]!r}{meant}")
+
+
+def matches(patterns: Sequence[str], event_type: str) -> bool:
+    return any(_fits(pattern, event_type) for pattern in patterns)
+
+
+def _fits(pattern: str, event_type: str) -> bool:
+    if pattern == EVERYTHING:
+        return True
+    if pattern.endswith(_BELOW):
+        return event_type.startswith(pattern[:-1])
+    return pattern == event_type
+
+
+WEBHOOK_CREATED, WEBHOOK_CHANGED, WEBHOOK_REMOVED = "webhook.created", "webhook.changed", "webhook.removed"
+WEBHOOK_ROTATED, WEBHOOK_REPLAYED = "webhook.secret_rotated", "webhook.replayed"
+WEBHOOK_DISABLED, WEBHOOK_ENABLED = "webhook.disabled", "webhook.enabled"
+WEBHOOK_TESTED = "webhook.tested"
+
+MOST_WEBHOOKS = 100  # each makes a task of every event that it wants
+USUAL_OVERLAP_MS, LONGEST_OVERLAP_MS = 24 * 3_600_000, 7 * 24 * 3_600_000
+_MOST_SECRETS = 3  # that sign at once
+_LONGEST_DESCRIPTION, _LONGEST_REASON = 200, 500
+
+
+class Secret(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`until` is when an old one stops signing; the one without it is the current one."""
+
+    value: str
+    until: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Secret(until={self.until})"  # nothing of it in a log
+
+
+class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whom to tell of which events. Times are ms UTC."""
+
+    id: str
+    url: str  # often a secret itself: only its origin is told
+    events: tuple[str, ...]  # patterns, such as `task.*`
+    secrets: tuple[Secret, ...]  # the current one first
+    description: str = ""
+    is_active: bool = True
+    disabled_at: int | None = None
+    disabled_why: str | None = None
+    since: int = 0  # seq: only events after it are sent
+    created_by: str | None = None
+    created_at: int = 0
+    updated_at: int = 0
+
+    def __repr__(self) -> str:
+        return f"Webhook({self.id!r})"
+
+    def signing_secrets(self, now: int) -> list[str]:
+        """Those to sign with now, the current one first."""
+        return [secret.value for secret in self.secrets if secret.until is None or now < secret.until]
+
+
+def check_webhook(webhook: Webhook, reach: NetworkPolicy = PUBLIC) -> None:
+    """Raise InvalidWebhook for one that there must not be."""
+    check_url(webhook.url, reach)
+    check_patterns(webhook.events)
+    for secret in webhook.secrets:
+        key_of(secret.value)
+    if len(webhook.description) > _LONGEST_DESCRIPTION or not webhook.description.isprintable():
+        raise InvalidWebhook(f"a description has at most {_LONGEST_DESCRIPTION} printable characters")
+
+
+def rotated(webhook: Webhook, value: str, *, overlap_ms: int, now: int) -> Webhook:
+    """The webhook with a new secret. Until the overlap is over, the one before it signs too; an overlap of 0 ends all
+    older ones at once, for a secret that has leaked. Raises InvalidWebhook."""
+    key_of(value)
+    if not 0 <= overlap_ms <= LONGEST_OVERLAP_MS:
+        raise InvalidWebhook("an old secret signs for at most 7 days after it was replaced, and for 0 seconds at least")
+    if value in (secret.value for secret in webhook.secrets):
+        raise InvalidWebhook("this is the webhook's secret already, or was it until lately; give a new one")
+    end = now + overlap_ms
+    older = [
+        Secret(value=secret.value, until=end if secret.until is None else min(secret.until, end))
+        for secret in webhook.secrets
+    ]
+    live = [secret for secret in older if secret.until is not None and secret.until > now]
+    return structs.replace(webhook, secrets=(Secret(value=value), *live)[:_MOST_SECRETS], updated_at=now)
+
+
+def disabled(webhook: Webhook, why: str, *, now: int) -> Webhook:
+    """The webhook, from now on silent. What happens meanwhile is never sent by itself."""
+    shown = "".join(char if char.isprintable() else " " for char in why)[:_LONGEST_REASON]
+    return structs.replace(webhook, is_active=False, disabled_at=now, disabled_why=shown, updated_at=now)
+
+
+def enabled(webhook: Webhook, *, since: int, now: int) -> Webhook:
+    """The webhook, told of what comes after this seq."""
+    return structs.replace(webhook, is_active=True, disabled_at=None, disabled_why=None, since=since, updated_at=now)
+
+
+def about(webhook: Webhook, **more: object) -> dict[str, object]:
+    """What an event tells of a webhook: neither its secrets nor its path."""
+    return {"webhook": webhook.id, **more}
+
+
+def changed_fields(before: Webhook, after: Webhook) -> Sequence[str]:
+    names = ("url", "events", "description")
+    return [name for name in names if getattr(before, name) != getattr(after, name)]

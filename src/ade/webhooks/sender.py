@@ -1,0 +1,187 @@
+"""The sender: a message to an address that was checked, and what came back. The contract is `Sender`."""
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
+
+from ade.common.http.connection import ByteConnection, ClientRequest, HttpConnection, connect_to, why
+from ade.errors import AddressRefused, ServerUnreachable
+from ade.webhooks.deliveries import READ_BYTES, DeliveryResponse
+from ade.webhooks.delivery import WebhookMessage
+from ade.webhooks.destinations import Address, NetworkPolicy, WebhookUrl, check_address
+
+# Names become addresses, once for each message, on threads that nobody waits for at the end.
+
+
+Resolve = Callable[[str], Awaitable[Sequence[str]]]
+MOST_AT_ONCE = 16  # names whose servers do not answer hold up others only beyond this many
+
+
+class DnsResolver:
+    """Asks the system. Its threads are daemons: one that is stuck in there neither stops a worker from ending nor takes
+    a place from other work."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def __call__(self, name: str) -> Sequence[str]:
+        """The addresses of a name, in the order to try them. Raises ServerUnreachable."""
+        async with self._places:
+            return await _resolved(name)
+
+
+async def _resolved(name: str) -> Sequence[str]:
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def settle(addresses: Sequence[str], error: Exception | None) -> None:
+        if not found.done():  # nobody waits any more
+            found.set_exception(error) if error else found.set_result(addresses)
+
+    def ask() -> None:
+        addresses, error = list[str](), None
+        try:
+            rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            addresses = [str(row[4][0]) for row in rows]
+        except (OSError, UnicodeError) as failed:
+            error = ServerUnreachable(f"no connection to {name} ({why(failed)})")
+        try:
+            loop.call_soon_threadsafe(settle, addresses, error)
+        except RuntimeError:  # the loop has ended meanwhile
+            return
+
+    threading.Thread(target=ask, name="ade-resolve", daemon=True).start()
+    return await found
+
+
+TOTAL_S, CONNECT_S = 20.0, 10.0
+HEAD_BYTES = 16_000
+_MOST_ADDRESSES = 4  # tried, of those a name leads to
+
+
+class HttpSender:
+    """Sends one message over one connection, which is then closed. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
+        total_s: float = TOTAL_S,
+        connect_s: float = CONNECT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._resolve = resolve or DnsResolver()
+        self._tls = tls
+        self._total_s = total_s
+        self._connect_s = connect_s
+        self._clock = clock
+
+    async def send(self, message: WebhookMessage, reach: NetworkPolicy) -> DeliveryResponse:
+        begun = self._clock()
+        answer = _ResponseState()
+        try:
+            async with asyncio.timeout(self._total_s):
+                await self._exchange(message, reach, answer)
+        except TimeoutError:
+            answer.error = f"it took longer than {self._total_s:g} seconds"
+        except (AddressRefused, ServerUnreachable) as failed:
+            answer.error = failed.detail
+        return answer.ended(duration_ms=round((self._clock() - begun) * 1000))
+
+    async def _exchange(self, message: WebhookMessage, reach: NetworkPolicy, answer: "_ResponseState") -> None:
+        connection = await self._connected(message.target, reach)
+        try:
+            http = HttpConnection(connection, message.target.authority, head_bytes=HEAD_BYTES)
+            headers = {**message.headers, "connection": "close"}
+            http.send(ClientRequest(method="POST", target=message.target.path, headers=headers, body=message.body))
+            head = await http.head()
+            answer.status, answer.retry_after = head.status, head.header("retry-after") or ""
+            async for piece in http.chunks():
+                answer.excerpt += piece[: READ_BYTES - len(answer.excerpt)]
+                if len(answer.excerpt) == READ_BYTES:
+                    return
+        finally:
+            connection.cut()
+
+    async def _connected(self, target: WebhookUrl, reach: NetworkPolicy) -> ByteConnection:
+        """To the first of the addresses that lets us in. No other resolution follows, so no other answer can matter."""
+        try:
+            async with asyncio.timeout(self._connect_s) as limit:
+                addresses = await self._checked(target.host, reach)
+                tls = await self._context() if target.scheme == "https" else None
+                for number, address in enumerate(addresses):
+                    others = len(addresses) - number - 1
+                    try:
+                        async with asyncio.timeout(_share(limit.when(), others)):
+                            return await connect_to(
+                                address,
+                                target.port,
+                                server_name=target.host,
+                                tls=tls,
+                                check_peer=lambda peer: check_address(peer, reach),
+                            )
+                    except (ServerUnreachable, TimeoutError):
+                        if not others:
+                            raise
+        except TimeoutError:
+            pass
+        name = f"{target.host}:{target.port}"
+        raise ServerUnreachable(f"no connection to {name} within {self._connect_s:g} seconds")
+
+    async def _checked(self, host: str, reach: NetworkPolicy) -> Sequence[Address]:
+        """Those of a host's addresses that may be reached. Raises AddressRefused when none of them may."""
+        found: list[Address] = []
+        refused: AddressRefused | None = None
+        for text in await self._addresses_of(host):
+            try:
+                address = check_address(text, reach)
+            except AddressRefused as refusal:
+                refused = refused or refusal
+            else:
+                if address not in found:
+                    found.append(address)
+        if not found:
+            raise refused or ServerUnreachable(f"no connection to {host} (its name leads to no address)")
+        return found[:_MOST_ADDRESSES]
+
+    async def _addresses_of(self, host: str) -> Sequence[str]:
+        try:
+            return [str(ip_address(host))]
+        except ValueError:
+            return await self._resolve(host)
+
+    async def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all the roots of the machine
+        return self._tls
+
+
+class _ResponseState:
+    """What has come so far: once there is a status, whatever happens afterwards does not change it."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.retry_after = ""
+        self.excerpt = b""
+        self.error = ""
+
+    def ended(self, *, duration_ms: int) -> DeliveryResponse:
+        return DeliveryResponse(
+            status=self.status,
+            error="" if self.status is not None else self.error,
+            retry_after=self.retry_after,
+            duration_ms=duration_ms,
+            excerpt=self.excerpt,
+        )
+
+
+def _share(end: float | None, others: int) -> float | None:
+    """Of the time that is left, what one address gets: one that swallows everything must not use up all of it."""
+    if end is None:
+        return None
+    return (end - asyncio.get_running_loop().time()) / (others + 1)

@@ -1,0 +1,1 @@
+"""HTTP operations for workers without access to the store."""

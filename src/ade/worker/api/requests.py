@@ -1,0 +1,238 @@
+"""Runs of workers behind HTTP: what they are told, and what their words mean."""
+
+import hashlib
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from ade.errors import PayloadTooLarge
+from ade.failures import Backoff, FailureKind, ReportedKind, TaskError
+from ade.locks.model import LockItem
+from ade.server.request_types import Capability, Form, Line, PageSize, QueueName, RateText, TaskName
+from ade.tasks.decisions import run_timeout_ms
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import DEFAULT_PRIORITY, DEFAULT_QUEUE, MOST_CAPABILITIES, Task
+from ade.tasks.outcomes import Failed
+
+# What workers behind HTTP say. A run is named by its id, in the address, together with its task.
+
+
+MOST_CLAIMED, LONGEST_WAIT_S = 100, 20.0
+LeaseSeconds = Annotated[float, Meta(ge=1, le=3_600)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Claim(Form, kw_only=True):
+    """Take up to `count` tasks, by priority and age; what is not said is as the worker was registered.
+
+    With a `request_id`, new for each claim, a claim whose answer got lost may be repeated: it has the same tasks. Names
+    whose tasks are previewed are left to ADE's own workers, which make the preview anew before a run.
+    """
+
+    worker: Name
+    names: Annotated[list[Name], Meta(max_length=1_000)] | None = None
+    queues: Annotated[list[Name], Meta(max_length=100)] | None = None
+    capabilities: Annotated[list[Name], Meta(max_length=100)] | None = None
+    count: Annotated[int, Meta(ge=1, le=MOST_CLAIMED)] = 1
+    lease_s: LeaseSeconds = 60.0
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 0.0  # seconds, if nothing is there
+    request_id: Annotated[str, Meta(min_length=8, max_length=200)] | None = None
+
+
+class RenewRuns(Form, kw_only=True):
+    """A heartbeat, at least three times in each lease; also of a worker that has nothing to do."""
+
+    worker: Name
+    runs: Annotated[dict[str, str], Meta(max_length=1_000)] = field(default_factory=dict)  # run ids -> task ids
+    lease_s: LeaseSeconds = 60.0
+    draining: bool = False  # it claims no more
+
+
+class OfRun(Form, kw_only=True):
+    task_id: str
+
+
+class CompleteRun(OfRun, kw_only=True):
+    result: Any = None
+
+
+class RunError(Form, kw_only=True):
+    """What went wrong. The kind decides whether and when it is tried again, unless it is not `retryable`."""
+
+    type: Annotated[str, Meta(min_length=1, max_length=200)]
+    message: Line
+    kind: ReportedKind = "raised"
+    retryable: bool = True
+    details: dict[str, Any] | None = None  # a traceback, say; up to 16,000 bytes
+
+
+class FailRun(OfRun, kw_only=True):
+    error: RunError
+    retry_after_s: Annotated[float, Meta(ge=0, le=31_536_000)] | None = None
+
+
+class HoldRun(OfRun, kw_only=True):
+    """Go on only if people have agreed to this step, and to what it is about.
+
+    For the call of a tool (`is_tool`, the step is its name) the guard decides whether they must; it looks at `judged`
+    where people are shown something else.
+    """
+
+    step: Annotated[str, Meta(min_length=1, max_length=200)]
+    about: Any = None
+    policies: Annotated[list[Name], Meta(max_length=20)] = field(default_factory=list)
+    reason: Line = ""
+    is_tool: bool = False
+    judged: dict[str, Any] | UnsetType = UNSET
+
+
+class ReleaseRun(OfRun, kw_only=True):
+    reason: Line = "handed back by its worker"
+
+
+class Progress(OfRun, kw_only=True):
+    progress: Any
+
+
+class OutputText(Form, kw_only=True):
+    text: Annotated[str, Meta(max_length=65_536)]
+    stream: Annotated[str, Meta(min_length=1, max_length=20)] = "log"
+
+
+class AppendOutput(OfRun, kw_only=True):
+    lines: Annotated[list[OutputText], Meta(min_length=1, max_length=1_000)]
+
+
+LARGEST_DETAILS = 16_000  # bytes; a traceback is cut at half of that
+GRACE_MS = 10_000  # for a run to end once its time is over, before its lease is kept no more
+
+
+class RunGrant(Struct, frozen=True, kw_only=True):
+    """A task to be run now. Its arguments are whole; `locks` are those it holds, with their fencing tokens."""
+
+    run_id: str
+    task: Task
+    lease_ms: int
+    timeout_ms: int | None = None  # of this run; fail it as `timed_out` then
+    locks: tuple[LockItem, ...] = ()
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    runs: list[RunGrant]
+
+
+class GoneRun(Struct, frozen=True, kw_only=True):
+    """A run that holds its task no more: end it. Its task is in this status now; without one it does not exist."""
+
+    run_id: str
+    task_id: str
+    status: Status | None = None
+
+
+class RemoteRunsRenewed(Struct, frozen=True, kw_only=True):
+    """Runs that are not named here are kept for another lease."""
+
+    gone: list[GoneRun]
+    late: list[str]  # they took longer than they may: they are kept no more, fail them as `timed_out`
+    lock_lost: list[str]  # nothing protects any more what they do: fail them; their results are not taken
+
+
+class RunEnd(Struct, frozen=True, kw_only=True):
+    """What became of the task."""
+
+    task_id: str
+    run_id: str
+    status: Status
+    run_after: int = 0  # when it is tried again, if it is
+
+
+class RunHold(Struct, frozen=True, kw_only=True):
+    """Whether the run may go on. If not it is over, and the task runs again from the start once people have agreed."""
+
+    may_go_on: bool
+    task_id: str
+    status: Status
+
+
+def run_ids(account: str, request_id: str, look: int, count: int) -> list[str]:
+    """Ids of the runs of a claim that may be repeated: the same for the same request, and nobody else's."""
+    text = f"{account}\n{look}\n{request_id}".encode(errors="backslashreplace")
+    return [hashlib.sha256(text + b"\n%d" % number).hexdigest()[:32] for number in range(count)]
+
+
+def is_late(task: Task, *, now: int) -> bool:
+    """Whether its run is beyond its time-out, and the time to end after that."""
+    limit_ms = run_timeout_ms(task)
+    return limit_ms is not None and task.started_at is not None and now > task.started_at + limit_ms + GRACE_MS
+
+
+def failure_of(body: FailRun, *, details_size: int) -> Failed:
+    """Raises PayloadTooLarge for details that nobody would read."""
+    error = body.error
+    if details_size > LARGEST_DETAILS:
+        raise PayloadTooLarge(f"details of an error have at most {LARGEST_DETAILS:,} bytes, not {details_size:,}")
+    told = TaskError(
+        kind=FailureKind(error.kind),
+        type=error.type,
+        message=error.message,
+        retryable=error.retryable,
+        details=error.details,
+    )
+    return Failed(told, None if body.retry_after_s is None else round(body.retry_after_s * 1000))
+
+
+def end_of(task: Task) -> RunEnd:
+    due = task.run_after if task.status is Status.PENDING else 0
+    return RunEnd(task_id=task.id, run_id=task.run_id or "", status=task.status, run_after=due)
+
+
+def has_failed_so(task: Task, run_id: str, failed: Failed) -> bool:
+    """Whether this very failure was taken before, so that somebody only repeats it."""
+    is_over = task.status in (Status.PENDING, Status.FAILED)
+    return is_over and task.run_id == run_id and task.error == failed.error
+
+
+# What workers behind HTTP say about themselves and the names they run.
+
+
+LONGEST_S = 31_536_000.0
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Text = Annotated[str, Meta(max_length=200)]
+
+
+class ListWorkers(Form):
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+class NewDefinition(Form):
+    """What holds for all tasks of a name. What is not said is left to the settings of whoever enqueues one."""
+
+    name: TaskName
+    queue: QueueName = DEFAULT_QUEUE
+    schema: dict[str, Any] | None = None  # of the arguments, as JSON Schema; names and plain types are checked
+    concurrency: Count | None = None  # running at once over all workers
+    concurrency_per_key: Count | None = None
+    rate: RateText | None = None  # starts, such as 100/m or 10/30s
+    priority: Annotated[int, Meta(ge=0, le=9)] = DEFAULT_PRIORITY
+    timeout: Seconds | None = None  # of one run; 0: no limit
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] | None = None
+    backoff: Backoff | None = None
+    result_ttl: Seconds | None = None  # 0: for ever
+    needs: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES)] = field(default_factory=list)
+
+
+class RegisterWorker(Form):
+    """A worker must be heard of within `ttl` seconds, again and again, or else it is silent."""
+
+    definitions: Annotated[list[NewDefinition], Meta(max_length=500)] = field(default_factory=list)
+    queues: Annotated[list[QueueName], Meta(max_length=100)] = field(default_factory=list)  # none: all
+    capabilities: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES)] = field(default_factory=list)
+    concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    agent: Annotated[str, Meta(max_length=100)] | None = None  # whose capacity its runs use up
+    hostname: Text | None = None  # otherwise the address it calls from
+    pid: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    version: Text = ""
+    draining: bool = False  # it takes nothing new
+    ttl: Annotated[float, Meta(ge=5, le=3_600)] = 60.0

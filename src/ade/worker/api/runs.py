@@ -1,0 +1,422 @@
+"""A claim for a worker behind HTTP: the locks of each task are taken and the last look is taken before it is given."""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from ade.approvals.rollback import load_and_prepare_rollbacks
+from ade.errors import AdeError, InvalidResult, InvalidTask, PayloadTooLarge
+from ade.locks.model import DEFAULT_NAMESPACE, LockItem
+from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
+from ade.logs import Log
+from ade.server.operations import RequestContext, Services, account_of
+from ade.stores.ports import AGENT, DONE, WORK, ClaimRequest
+from ade.tasks.admission import is_own_step
+from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain
+from ade.tasks.changes import Change
+from ade.tasks.decisions import run_timeout_ms, settle
+from ade.tasks.identifiers import is_task_id
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import OutputLine, Task, Worker
+from ade.tasks.outcomes import Deferred, Outcome, Released, Succeeded
+from ade.tasks.service import cancel_lock_waits, result_of
+from ade.worker.api.requests import (
+    AppendOutput,
+    Claim,
+    Claimed,
+    CompleteRun,
+    FailRun,
+    GoneRun,
+    HoldRun,
+    Progress,
+    ReleaseRun,
+    RemoteRunsRenewed,
+    RenewRuns,
+    RunEnd,
+    RunGrant,
+    RunHold,
+    end_of,
+    failure_of,
+    has_failed_so,
+    is_late,
+    run_ids,
+)
+from ade.worker.api.workers import check_held, held, registered, task_of, worker_of
+from ade.worker.failures import lock_lost
+
+# How a run of a worker behind HTTP ends: decided and written here, as ADE's own workers do it.
+
+
+log = Log("ade.work")
+
+
+async def end(office: Services, task: Task, outcome: Outcome) -> Task:
+    """The task as it is then. Raises StaleLease if the run has lost it meanwhile.
+
+    What was done under locks is committed under them. A run that did nothing, or in vain, lets go first: the next one
+    may ask under the same name as soon as the commit is there.
+    """
+    stores = office.stores
+    if isinstance(outcome, Succeeded) and not await has_its_locks(office, task):
+        outcome = lock_lost()
+    if not isinstance(outcome, Succeeded | Deferred):  # who waits for locks keeps the place in their lines
+        await cancel_lock_waits(stores, [task])
+    change = settle(task, outcome, now=stores.clock.now(), dice=random.random())
+    await load_and_prepare_rollbacks(stores, office.payloads, [change])
+    [refusal] = await stores.tasks.commit_each([change])
+    if isinstance(outcome, Succeeded):
+        await cancel_lock_waits(stores, [task])
+    known: dict[str, Any] = {"task_id": task.id, "attempt": task.attempt, "worker": task.worker_id, "verb": change.verb}
+    if refusal is not None:
+        log.warning("task.result_thrown_away", **known, reason=str(refusal))
+        raise refusal
+    log.info("task.handed_in", **known, status=change.after.status)
+    await _ring(office, change)
+    return change.after
+
+
+async def has_its_locks(office: Services, task: Task) -> bool:
+    """Also keeps them for another lease."""
+    if not task.locks:
+        return True
+    [grant] = await office.stores.locks.renew(DEFAULT_NAMESPACE, [request_id(task)])
+    return grant is not None and grant.is_granted
+
+
+async def _ring(office: Services, change: Change) -> None:
+    """Wake those who wait for its end, and those who may claim now: a limit has room again, or the task is due."""
+    stores, after = office.stores, change.after
+    if after.is_final:
+        stores.hints.ring(DONE)
+    is_due = after.status is Status.PENDING and after.run_after <= after.updated_at
+    if is_due or change.before.concurrency_key is not None or await _has_limits(office, after.name):
+        stores.hints.ring(WORK)
+
+
+async def _has_limits(office: Services, name: str) -> bool:
+    definitions = await office.stores.workers.definitions()
+    return any(known.name == name and known.concurrency is not None for known in definitions)
+
+
+async def succeeded(office: Services, task: Task, result: Raw) -> Succeeded:
+    """With the result where it belongs. Raises PayloadTooLarge."""
+    return Succeeded(await office.payloads.spill(task.id, f"{task.generation}.{task.attempt}.result", result))
+
+
+def as_json(value: object) -> Raw:
+    """Raises InvalidResult."""
+    try:
+        return to_json(to_plain(value))
+    except CODING_ERRORS as error:
+        raise InvalidResult(f"this cannot be kept as JSON: {error}") from None
+
+
+_BREATH_S = 0.02  # between two looks, however often new work is announced: it may be for others
+_SLOW_LOOK_S = 5.0  # finds what nobody announced
+_LIMITED_LOOK_S = 1.0  # the same where names have limits: nobody announces that a rate lets the next one through
+_MOST_IN_VAIN = 10  # looks that brought only tasks that must wait, one after the other
+
+
+class ClaimRound:
+    """One claim. It looks again when there may be work, until the time that the worker waits is over."""
+
+    def __init__(self, office: Services, worker: Worker, account: str, body: Claim) -> None:
+        self._office = office
+        self._worker = worker
+        self._account = account
+        self._body = body
+        self._lease_ms = round(body.lease_s * 1000)
+        self._names: frozenset[str] = frozenset()
+        self._slow_look_s = _SLOW_LOOK_S
+        self._is_capped = False  # its agent had no unit to spare
+
+    async def run(self) -> list[RunGrant]:
+        self._names = await self._served()
+        hints, loop = self._office.stores.hints, asyncio.get_running_loop()
+        until, look, in_vain = loop.time() + self._body.wait, 0, 0
+        while True:
+            seen = {topic: hints.generation(topic) for topic in (WORK, AGENT)}
+            had_tasks, grants = await self._looked(look)
+            if grants:
+                return grants
+            if had_tasks and in_vain < _MOST_IN_VAIN:  # they wait for locks or people: what is behind them may run
+                look, in_vain = look + 1, in_vain + 1
+                continue
+            left_s = until - loop.time()
+            if left_s <= 0:
+                return []
+            topic = AGENT if self._is_capped else WORK
+            await hints.wait(topic, seen[topic], min(left_s, await self._next_look_s()))
+            await asyncio.sleep(min(_BREATH_S, max(until - loop.time(), 0)))
+            in_vain = 0
+
+    async def _looked(self, look: int) -> tuple[bool, list[RunGrant]]:
+        """Whoever hangs up meanwhile gets nothing: what was claimed for him is handed back, and costs its tasks
+        nothing."""
+        job = asyncio.ensure_future(self._look(look))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            _, grants = await job
+            await asyncio.gather(*(_end(self._office, grant.task, Released("nobody took it")) for grant in grants))
+            await self._give_back([grant.run_id for grant in grants])
+            raise
+
+    async def _look(self, look: int) -> tuple[bool, list[RunGrant]]:
+        tasks = await self._claim(look, is_first=look == 0)
+        return bool(tasks), await begin_all(self._office, tasks, self._lease_ms, self._give_back)
+
+    async def _served(self) -> frozenset[str]:
+        """Without what ADE does itself: whoever ran those could make up previews, or keep webhooks back. Raises
+        InvalidTask where nothing is left of the names."""
+        named = frozenset(self._worker.names if self._body.names is None else self._body.names)
+        if not named:
+            raise InvalidTask("say which names the worker can run, in the claim or when it is registered")
+        if not (names := frozenset(name for name in named if not is_own_step(name))):
+            raise InvalidTask(
+                f"{', '.join(sorted(named))[:200]}: these are steps of ADE's own, which only its own workers run; name"
+                " tasks of others"
+            )
+        definitions = await self._office.stores.workers.definitions()
+        served = names - {definition.name for definition in definitions if definition.has_preview}
+        if not served:
+            raise InvalidTask(
+                f"tasks of {', '.join(sorted(names))[:200]} are previewed anew before each run, which only ADE's own"
+                " workers do; run one of those for them"
+            )
+        if any(each.name in served and each.rate_count is not None for each in definitions):
+            self._slow_look_s = _LIMITED_LOOK_S
+        return served
+
+    async def _claim(self, look: int, *, is_first: bool) -> list[Task]:
+        body, worker, stores = self._body, self._worker, self._office.stores
+        ids = (
+            [os.urandom(16).hex() for _ in range(body.count)]
+            if body.request_id is None
+            else run_ids(self._account, body.request_id, look, body.count)
+        )
+        given = ids
+        if worker.agent is not None:
+            given = await stores.agents.take(worker.agent, ids, lease_ms=self._lease_ms)
+            self._is_capped = not given
+        if not given:
+            return []
+        tasks = await stores.tasks.claim(
+            ClaimRequest(
+                worker_id=worker.id,
+                run_ids=given,
+                names=self._names,
+                queues=tuple(worker.queues if body.queues is None else body.queues),
+                capabilities=frozenset(worker.capabilities if body.capabilities is None else body.capabilities),
+                lease_ms=self._lease_ms,
+                may_be_repeated=body.request_id is not None and is_first,
+            )
+        )
+        used = {task.run_id for task in tasks}
+        await self._give_back([run_id for run_id in given if run_id not in used])
+        return tasks
+
+    async def _give_back(self, run_ids: Sequence[str]) -> None:
+        """Units of the agent that no run needs."""
+        if self._worker.agent is not None and run_ids:
+            await self._office.stores.agents.release(self._worker.agent, run_ids)
+
+    async def _next_look_s(self) -> float:
+        due = await self._office.stores.sweeps.next_due()
+        if due is None:
+            return self._slow_look_s
+        return min(max((due - self._office.stores.clock.now()) / 1000, 0.0), self._slow_look_s)
+
+
+async def begin_all(
+    office: Services, tasks: Sequence[Task], lease_ms: int, give_back: Callable[[Sequence[str]], Awaitable[None]]
+) -> list[RunGrant]:
+    """Those that may run now; the others wait for their locks or for people, or have failed, as was decided.
+
+    Locks are asked for in the order of the tasks: who came first goes first.
+    """
+    locks = [await _locks(office, task, lease_ms) for task in tasks]
+    begun = await asyncio.gather(
+        *(_begin(office, task, held, lease_ms) for task, held in zip(tasks, locks, strict=True))
+    )
+    grants = [grant for grant in begun if grant is not None]
+    running = {grant.run_id for grant in grants}
+    await give_back([task.run_id or "" for task in tasks if task.run_id not in running])
+    return grants
+
+
+async def _begin(
+    office: Services, task: Task, locks: tuple[LockItem, ...] | Deferred, lease_ms: int
+) -> RunGrant | None:
+    try:
+        outcome = locks if isinstance(locks, Deferred) else await _check(office, task)
+        if outcome is None and not isinstance(locks, Deferred):
+            whole = structs.replace(task, args=await office.payloads.load(task.args))
+            timeout_ms = run_timeout_ms(task)
+            return RunGrant(run_id=task.run_id or "", task=whole, lease_ms=lease_ms, timeout_ms=timeout_ms, locks=locks)
+    except AdeError as error:  # one that cannot be judged or read keeps no other back
+        log.warning("run.not_begun", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
+        outcome = Released(f"it could not begin: {error.detail}"[:2_000])
+    assert outcome is not None
+    await _end(office, task, outcome)
+    return None
+
+
+async def _end(office: Services, task: Task, outcome: Outcome) -> None:
+    try:
+        await end(office, task, outcome)
+    except AdeError as error:  # its lease runs out by itself
+        log.warning("run.not_ended", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
+
+
+async def _locks(office: Services, task: Task, lease_ms: int) -> tuple[LockItem, ...] | Deferred:
+    """All that the task names, or how it waits for that."""
+    if not task.locks:
+        return ()
+    resources = tuple(wish.resource for wish in task.locks)
+    try:
+        grant = await office.locks().grant(request_of(task, ttl_ms=lease_ms))
+    except AdeError as error:  # too many wait already
+        log.warning("locks.not_asked_for", task_id=task.id, resources=resources, error=str(error))
+        return Deferred(resources, STANDS_NOWHERE_MS)
+    return Deferred(resources, RECHECK_MS) if grant is None else grant.items
+
+
+async def _check(office: Services, task: Task) -> Outcome | None:
+    """The same last look that ADE's own workers take. Steps of ADE's own, which it would pass over, never come here."""
+    if task.review is None:
+        rulebook, _ = await office.rules()
+        if not rulebook.guard:
+            return None
+    from ade.approvals.run_gates import check_before_run
+
+    return await check_before_run(office.stores, office.payloads, task)
+
+
+# The verbs of workers that live behind HTTP. Everything is decided here: a worker only says what happened.
+#
+# A run belongs to the account that claimed it, and is fenced by its id: whoever has lost it is told so (409), and
+# whatever is repeated after a lost answer has no second effect.
+
+
+_LARGEST_PROGRESS = 256 * 1024  # bytes
+
+
+async def claim_tasks(office: Services, asked: RequestContext, body: Claim) -> Claimed:
+    """Tasks with locks come with them held; one that must wait for locks or for people does not come at all."""
+    worker = await registered(office, asked, body.worker)
+    return Claimed(runs=await ClaimRound(office, worker, account_of(asked), body).run())
+
+
+async def renew_runs(office: Services, asked: RequestContext, body: RenewRuns) -> RemoteRunsRenewed:
+    """Leases, locks and the units of an agent are kept, for those who still have them."""
+    worker, now = await registered(office, asked, body.worker), office.stores.clock.now()
+    named = {run_id: task_id for run_id, task_id in body.runs.items() if is_task_id(task_id)}
+    found = await office.stores.tasks.get(list(named.values()))
+    of_runs = zip(named, found, strict=True)  # a run that is named with the task of another keeps nothing of that
+    tasks = {run_id: task for run_id, task in of_runs if task is not None and task.run_id == run_id}
+    late = [run_id for run_id, task in tasks.items() if is_late(task, now=now)]
+    runs = {run_id: task_id for run_id, task_id in named.items() if run_id not in late}
+    lease_ms = round(body.lease_s * 1000)
+    worker = structs.replace(worker, running=len(body.runs), progress_at=now, draining=body.draining)
+    renewal = await asyncio.to_thread(office.stores.workers.renew, worker, runs, lease_ms=lease_ms)
+    kept = {run_id: tasks[run_id] for run_id in runs if run_id not in renewal.gone and run_id in tasks}
+    lock_lost = [run_id for run_id, task in kept.items() if not await has_its_locks(office, task)]
+    await _keep_units(office, worker, kept, lease_ms)
+    lost = {**{run_id: None for run_id in body.runs if run_id not in named}, **renewal.gone}
+    gone = [GoneRun(run_id=run_id, task_id=body.runs[run_id], status=status) for run_id, status in lost.items()]
+    return RemoteRunsRenewed(gone=gone, late=late, lock_lost=lock_lost)
+
+
+async def _keep_units(office: Services, worker: Worker, kept: Mapping[str, Task], lease_ms: int) -> None:
+    if worker.agent is None:
+        return
+    uses = await office.stores.agents.list_agents()
+    agent = next((use.agent for use in uses if use.agent.id == worker.agent), None)
+    if agent is not None:
+        await asyncio.to_thread(office.stores.agents.renew, agent, list(kept), lease_ms=lease_ms)
+
+
+async def complete_run(office: Services, asked: RequestContext, run_id: str, body: CompleteRun) -> RunEnd:
+    """Repeating it is harmless. A run that has lost a lock has failed, whatever it says."""
+    result, task = as_json(body.result), await task_of(office, body.task_id)
+    if task is not None and await _has_this_result(office, task, run_id, result):
+        return end_of(task)
+    task = check_held(asked, run_id, body.task_id, task)
+    return await _ended(office, task, await end(office, task, await succeeded(office, task, result)))
+
+
+async def _has_this_result(office: Services, task: Task, run_id: str, result: Raw) -> bool:
+    if task.status is not Status.COMPLETED or task.run_id != run_id:
+        return False
+    kept = await result_of(office.stores, office.payloads, task)
+    return kept is not None and bytes(kept) == bytes(result)
+
+
+async def fail_run(office: Services, asked: RequestContext, run_id: str, body: FailRun) -> RunEnd:
+    """Whether and when it is tried again is decided as for every run."""
+    failed = failure_of(body, details_size=len(msgspec.json.encode(body.error.details)))
+    task = await task_of(office, body.task_id)
+    if task is not None and has_failed_so(task, run_id, failed):
+        return end_of(task)
+    task = check_held(asked, run_id, body.task_id, task)
+    return await _ended(office, task, await end(office, task, failed))
+
+
+async def release_run(office: Services, asked: RequestContext, run_id: str, body: ReleaseRun) -> RunEnd:
+    """The attempt does not count."""
+    task = await task_of(office, body.task_id)
+    if task is not None and task.run_id == run_id and task.status is Status.PENDING:
+        return end_of(task)
+    task = check_held(asked, run_id, body.task_id, task)
+    return await _ended(office, task, await end(office, task, Released(body.reason)))
+
+
+async def hold_run(office: Services, asked: RequestContext, run_id: str, body: HoldRun) -> RunHold:
+    """If people have not agreed yet the run is over. Raises Denied."""
+    from ade.approvals.run_gates import RunStep, request_step_approval
+
+    task = await held(office, asked, run_id, body.task_id)
+    step = RunStep(
+        step=f"tool {body.step}" if body.is_tool else body.step,
+        about=as_json(body.about),
+        policies=tuple(body.policies),
+        reason=body.reason,
+        is_tool=body.is_tool,
+        judged=as_json(body.judged) if isinstance(body.judged, dict) else None,
+    )
+    withheld = await request_step_approval(office.stores, task, step)
+    if withheld is None:
+        return RunHold(may_go_on=True, task_id=task.id, status=task.status)
+    after = await end(office, task, withheld)
+    await _ended(office, task, after)
+    return RunHold(may_go_on=False, task_id=task.id, status=after.status)
+
+
+async def report_progress(office: Services, asked: RequestContext, run_id: str, body: Progress) -> None:
+    task, progress = await held(office, asked, run_id, body.task_id), as_json(body.progress)
+    if len(progress) > _LARGEST_PROGRESS:
+        raise PayloadTooLarge(f"progress has at most {_LARGEST_PROGRESS:,} bytes, not {len(progress):,}")
+    await office.stores.tasks.report_progress(task.id, run_id, progress)
+
+
+async def append_output(office: Services, asked: RequestContext, run_id: str, body: AppendOutput) -> None:
+    task, now = await held(office, asked, run_id, body.task_id), office.stores.clock.now()
+    lines = [
+        OutputLine(task_id=task.id, run_id=run_id, attempt=task.attempt, at=now, text=line.text, stream=line.stream)
+        for line in body.lines
+    ]
+    await office.stores.outputs.append(lines)
+
+
+async def _ended(office: Services, before: Task, after: Task) -> RunEnd:
+    """The unit of the agent that the run had is free."""
+    worker = await worker_of(office, before.worker_id)
+    if worker is not None and worker.agent is not None and before.run_id is not None:
+        await office.stores.agents.release(worker.agent, [before.run_id])
+    return end_of(after)

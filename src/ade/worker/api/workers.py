@@ -1,0 +1,337 @@
+"""What workers behind HTTP say of their names: it holds for everybody who enqueues one, so it is checked first."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from ade.accounts.model import Permission
+from ade.agents.model import Agent
+from ade.agents.registry import unknown
+from ade.errors import InvalidTask, NotPermitted, StaleLease, UnknownWorker
+from ade.server.operations import RequestContext, Services, account_of, check_own, cut
+from ade.server.pagination import Page
+from ade.stores.ports import Stores
+from ade.stores.repository import Repository, decided
+from ade.tasks.admission import check_queue_name, check_task
+from ade.tasks.api.tasks import check_id
+from ade.tasks.enqueue import template_of
+from ade.tasks.identifiers import owner_of, worker_id
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Task, Worker, capabilities_of
+from ade.tasks.options import parse_rate
+from ade.worker.api.requests import ListWorkers, NewDefinition, RegisterWorker
+from ade.worker.views import WorkerView, view, view_workers
+
+# Which names an account has defined over HTTP. Definitions stay for good, so that there is a limit to them.
+#
+# And who is about to define a name: between the moment when it is checked that nobody else runs it and that in which
+# it is registered, it is reserved.
+
+
+MOST_NAMES = 1_000
+MOST_SCHEMA_BYTES = 1_000_000  # of all their schemas together
+RESERVED_MS = 30_000  # far longer than to register takes
+
+
+class DefinedNames(Struct, frozen=True, kw_only=True):
+    sizes: dict[str, int] = {}  # name -> bytes of its schema
+
+
+class ReservedName(Struct, frozen=True, kw_only=True):
+    account: str
+    digest: str  # of the definition
+    until: int
+
+
+_SHELF = Repository("web_names", DefinedNames)
+_RESERVED = Repository("web_reserved", ReservedName, lambda reserved: reserved.until)
+
+
+async def reserve_names(stores: Stores, account: str, definitions: Iterable[Definition]) -> None:
+    """Of two accounts that define a name otherwise at once, one is refused. Raises NotPermitted."""
+    digests = {each.name: hashlib.sha256(msgspec.json.encode(each)).hexdigest() for each in definitions}
+
+    async def step() -> None:
+        now, writes = stores.clock.now(), []
+        for (name, digest), kept in zip(digests.items(), await _RESERVED.each(stores, list(digests)), strict=True):
+            is_same = kept is not None and kept.record.digest == digest
+            if kept is not None and not is_same and kept.record.account != account:
+                raise NotPermitted(
+                    f"{name} is being defined otherwise by {kept.record.account}; register it with the same definition,"
+                    " or under another name"
+                )
+            if kept is None or not is_same or kept.record.until < now + RESERVED_MS // 2:
+                reserved = ReservedName(account=account, digest=digest, until=now + RESERVED_MS)
+                put = _RESERVED.put(name, reserved, seen=0 if kept is None else kept.version)
+                writes.append(structs.replace(put, is_quiet=True))
+        if writes:
+            await stores.documents.write(writes)
+
+    await decided(step)
+
+
+async def note_names(stores: Stores, account: str, sizes: Mapping[str, int]) -> None:
+    """These are about to be defined by the account, with schemas of so many bytes. Raises InvalidTask, and notes none,
+    if that is more than one account may."""
+
+    async def step() -> None:
+        kept = await _SHELF.get(stores, account)
+        before = {} if kept is None else kept.record.sizes
+        after = {**before, **sizes}
+        if after == before:
+            return
+        _check(account, after)
+        put = _SHELF.put(account, DefinedNames(sizes=after), seen=0 if kept is None else kept.version)
+        await stores.documents.write([structs.replace(put, is_quiet=True)])
+
+    if sizes:
+        await decided(step)
+
+
+def _check(account: str, sizes: Mapping[str, int]) -> None:
+    if len(sizes) > MOST_NAMES:
+        raise InvalidTask(
+            f"{account} would have defined {len(sizes):,} names, and an account may define {MOST_NAMES:,} over HTTP;"
+            " use fewer names and tell them apart by arguments"
+        )
+    total = sum(sizes.values())
+    if total > MOST_SCHEMA_BYTES:
+        raise InvalidTask(
+            f"the schemas of all names that {account} has defined would have {total:,} bytes, and those of an account"
+            f" may have {MOST_SCHEMA_BYTES:,}; make them smaller"
+        )
+
+
+# Workers behind HTTP, and the runs that are theirs.
+
+
+async def agent_for(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    """The agent that a worker says it works for: it must be known, and the caller's own unless he may operate.
+
+    Raises UnknownAgent.
+    """
+    uses = await office.stores.agents.list_agents()
+    agent = next((use.agent for use in uses if use.agent.id == agent_id), None)
+    if agent is None:
+        raise unknown(agent_id)
+    if asked.caller is not None and Permission.OPERATE not in asked.caller.permissions:
+        await check_own(office, asked, agent_id.partition("/")[0], unknown(agent_id))
+    return agent
+
+
+async def registered(office: Services, asked: RequestContext, name: str) -> Worker:
+    """The caller's worker of this name. Raises UnknownWorker."""
+    wanted = worker_id(account_of(asked), name)
+    found = await worker_of(office, wanted)
+    if found is None:
+        raise UnknownWorker(f"{wanted} is not registered, or was silent for long; PUT it to /workers first")
+    return found
+
+
+async def worker_of(office: Services, wanted: str | None) -> Worker | None:
+    return next((worker for worker in await office.stores.workers.list_workers() if worker.id == wanted), None)
+
+
+async def task_of(office: Services, task_id: str) -> Task | None:
+    check_id(task_id)
+    [task] = await office.stores.tasks.get([task_id])
+    return task
+
+
+async def held(office: Services, asked: RequestContext, run_id: str, task_id: str) -> Task:
+    """The task that this run holds, if the run is the caller's. Raises StaleLease."""
+    return check_held(asked, run_id, task_id, await task_of(office, task_id))
+
+
+def check_held(asked: RequestContext, run_id: str, task_id: str, task: Task | None) -> Task:
+    if (
+        task is None
+        or task.status is not Status.RUNNING
+        or task.run_id != run_id
+        or owner_of(task.worker_id or "") != account_of(asked)
+    ):
+        raise StaleLease(f"run {run_id[:60]} does not hold task {task_id} (any more); end it, its outcome is not taken")
+    return task
+
+
+_LARGEST_SCHEMA = 32_000  # bytes of JSON
+_LARGEST_TOGETHER = 256_000  # of all schemas of one worker
+
+
+async def checked(office: Services, asked: RequestContext, forms: Sequence[NewDefinition]) -> list[Definition]:
+    """As they are to be registered.
+
+    Over HTTP a name that a live worker of somebody else runs is taken only as that one has defined it: another queue,
+    schema or rate would change the tasks of others. Names of workers that are gone are free. Raises InvalidTask and
+    NotPermitted.
+    """
+    definitions = [_definition(office, form) for form in forms]
+    sizes = {each.name: _size(each) for each in definitions}
+    if sum(sizes.values()) > _LARGEST_TOGETHER:
+        raise InvalidTask(
+            f"the schemas of all definitions have {sum(sizes.values()):,} bytes, and those of one worker may have"
+            f" {_LARGEST_TOGETHER:,}; make them smaller, or register more than one worker"
+        )
+    known = {each.name: each for each in await office.stores.workers.definitions()}
+    _check_not_governed(known, definitions)
+    changed = {each.name: each for each in definitions if known.get(each.name) != each}
+    if asked.caller is not None and changed:
+        await _check_not_anothers(office, asked, changed)  # before: who may not define a name keeps it from nobody
+        await reserve_names(office.stores, account_of(asked), changed.values())
+        await _check_not_anothers(office, asked, changed)  # and after: another one may have been registered meanwhile
+        await note_names(office.stores, account_of(asked), {name: sizes[name] for name in changed})
+    return definitions
+
+
+def _definition(office: Services, form: NewDefinition) -> Definition:
+    """Checked as the tasks will be that are made by it, so that no step of ADE's own is among them."""
+    count, period_ms = (None, None) if form.rate is None else parse_rate(form.rate)
+    _check_schema(form)
+    definition = Definition(
+        name=form.name,
+        queue=form.queue,
+        concurrency=form.concurrency,
+        concurrency_per_key=form.concurrency_per_key,
+        rate_count=count,
+        rate_period_ms=period_ms,
+        schema=form.schema,
+        priority=form.priority,
+        timeout_ms=None if form.timeout is None else round(form.timeout * 1000),
+        max_attempts=form.max_attempts,
+        backoff=form.backoff,
+        result_ttl_ms=None if form.result_ttl is None else round(form.result_ttl * 1000),
+        needs=capabilities_of(form.needs, f"needs of {form.name[:120]}", InvalidTask),
+    )
+    check_task(template_of(definition, office.defaults))
+    return definition
+
+
+def _size(definition: Definition) -> int:
+    return 0 if definition.schema is None else len(msgspec.json.encode(definition.schema))
+
+
+def _check_schema(form: NewDefinition) -> None:
+    """Whoever enqueues is judged by it, so it must at least be one."""
+    schema = form.schema
+    if schema is None:
+        return
+    named = f"the schema of {form.name[:120]}"
+    if len(msgspec.json.encode(schema)) > _LARGEST_SCHEMA:
+        raise InvalidTask(f"{named} has more than {_LARGEST_SCHEMA:,} bytes")
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not all(isinstance(each, dict) for each in properties.values()):
+        raise InvalidTask(f"`properties` of {named} is an object of objects")
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+        raise InvalidTask(f"`required` of {named} is a list of names")
+
+
+def _check_not_governed(known: Mapping[str, Definition], definitions: Sequence[Definition]) -> None:
+    """What people must approve by its preview stays so: another definition in its place would end that."""
+    for definition in definitions:
+        before = known.get(definition.name)
+        if before is not None and (before.has_preview or before.has_rollback):
+            raise InvalidTask(f"{definition.name} has a preview or a rollback, so that ADE's own workers must run it")
+
+
+async def _check_not_anothers(office: Services, asked: RequestContext, names: Collection[str]) -> None:
+    account, steady = account_of(asked), office.stores.clock.steady()
+    for worker in await office.stores.workers.list_workers():
+        if worker.heartbeat_until <= steady or owner_of(worker.id) == account:
+            continue
+        taken = next((name for name in worker.names if name in names), None)
+        if taken is not None:
+            raise NotPermitted(
+                f"{taken} is defined otherwise by {worker.id}, which is alive and not yours; register it with the same"
+                " definition, under another name, or when that worker is gone"
+            )
+
+
+# Workers, and how those behind HTTP make themselves known. They hold no connection: they are heard of, or silent.
+
+
+MOST_WORKERS = 1_000  # of one account
+
+
+async def list_workers(office: Services, asked: RequestContext, query: ListWorkers) -> Page[WorkerView]:
+    return cut("workers", query, await view_workers(office.stores))
+
+
+async def get_worker(office: Services, asked: RequestContext, worker_id: str) -> WorkerView:
+    found = next((each for each in await view_workers(office.stores) if each.worker.id == worker_id), None)
+    if found is None:
+        raise _unknown(worker_id)
+    return found
+
+
+async def register_worker(office: Services, asked: RequestContext, worker_id: str, body: RegisterWorker) -> WorkerView:
+    """The answer has the id that was made of the name; also this first sign of life counts for `ttl` seconds."""
+    made_id, stores, now = _own(asked, worker_id), office.stores, office.stores.clock.now()
+    for queue in body.queues:
+        check_queue_name(queue)
+    agent = None if body.agent is None else await agent_for(office, asked, body.agent)
+    own = capabilities_of(body.capabilities, "capabilities", InvalidTask)
+    hostname, version = _line(body.hostname or asked.address or "unknown"), _line(body.version)
+    known = await _known(office, asked, made_id)
+    definitions = await checked(office, asked, body.definitions)
+    worker = Worker(
+        id=made_id,
+        hostname=hostname,
+        pid=body.pid,
+        started_at=now if known is None else known.started_at,
+        version=version,
+        queues=tuple(dict.fromkeys(body.queues)),
+        names=tuple(dict.fromkeys(definition.name for definition in definitions)),
+        concurrency=body.concurrency,
+        running=0 if known is None else known.running,
+        progress_at=now,
+        draining=body.draining,
+        agent=body.agent,
+        capabilities=own if agent is None else tuple(sorted({*own, *agent.capabilities})),
+    )
+    ttl_ms = round(body.ttl * 1000)
+    await stores.workers.register(worker, definitions, ttl_ms)
+    steady = stores.clock.steady()
+    return view(structs.replace(worker, heartbeat_until=steady + ttl_ms), now=now, steady=steady)
+
+
+async def _known(office: Services, asked: RequestContext, made_id: str) -> Worker | None:
+    """As it was registered before. A new one must not be one too many: whoever claims, or asks whether the server is
+    ready, has all of them read. Raises InvalidTask."""
+    workers = {worker.id: worker for worker in await office.stores.workers.list_workers()}
+    if made_id not in workers and asked.caller is not None:
+        account = account_of(asked)
+        if sum(owner_of(each) == account for each in workers) >= MOST_WORKERS:
+            raise InvalidTask(
+                f"{account} has {MOST_WORKERS:,} workers, and an account may have no more; those that were silent for"
+                " ten minutes are forgotten, and others when they are deregistered"
+            )
+    return workers.get(made_id)
+
+
+def _line(text: str) -> str:
+    if not text.isprintable():
+        raise InvalidTask(f"{text[:60]!r} is not printable")
+    return text
+
+
+async def deregister_worker(office: Services, asked: RequestContext, worker_id: str) -> None:
+    """Runs that it has not handed back are taken away from it when their leases run out."""
+    made_id = _own(asked, worker_id)
+    if all(worker.id != made_id for worker in await office.stores.workers.list_workers()):
+        raise _unknown(worker_id)
+    await office.stores.workers.deregister(made_id)
+
+
+def _own(asked: RequestContext, name: str) -> str:
+    """On a local store whoever asks is the account. Raises UnknownWorker."""
+    try:
+        return worker_id(account_of(asked), name)
+    except UnknownWorker:
+        raise _unknown(name) from None
+
+
+def _unknown(worker_id: str) -> UnknownWorker:
+    told = f"no worker {worker_id[:120]!r} is known, or it is not yours"
+    return UnknownWorker(told, advice=UnknownWorker.usual_advice)

@@ -1,0 +1,156 @@
+"""The last look before a run: nothing that people must approve begins without their approval of exactly this."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from ade.accounts.model import SYSTEM
+from ade.approvals.rollback import load_and_prepare_rollbacks
+from ade.stores.ports import Stores
+from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX
+from ade.tasks.changes import Change
+from ade.tasks.decisions import admit
+from ade.tasks.enqueue import enqueue_plan
+from ade.tasks.handlers import Handler, Registry
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Leave, Outcome, Succeeded, Withheld
+from ade.tasks.payloads import Payloads
+from ade.worker.messages import CheckToolCall, RequestStepApproval
+from ade.worker.run import Run
+
+if TYPE_CHECKING:
+    from ade.approvals.repository import RulebookCache
+    from ade.settings.runtime import RuntimeSettingsCache
+
+Perform = Callable[[Run, Handler], Awaitable[Outcome]]
+
+
+class ApprovalChecker:
+    """Costs a plain task nothing but a look at the rulebook that is known already."""
+
+    def __init__(self, stores: Stores, payloads: Payloads, registry: Registry) -> None:
+        self._stores = stores
+        self._payloads = payloads
+        self._handlers = registry.by_name
+        self._rules: RulebookCache | None = None
+        self._runtime: RuntimeSettingsCache | None = None
+        self.perform: Perform = _nobody_performs
+
+    async def open(self) -> None:
+        """Before the first run: which rules there are must be known. Raises StoreUnavailable."""
+        from ade.approvals.repository import RulebookCache
+        from ade.settings.runtime import RuntimeSettingsCache
+
+        self._rules, self._runtime = RulebookCache(self._stores), RuntimeSettingsCache(self._stores)
+        await self._rules.current()
+
+    def close(self) -> None:
+        for followed in (self._rules, self._runtime):
+            if followed is not None:
+                followed.close()
+
+    async def enqueue(self, tasks: Sequence[Task]) -> list[Task]:
+        """Store what a run enqueues; the guard is asked first."""
+        from ade.approvals.guard_service import admitted
+        from ade.approvals.submission import follow_up
+
+        assert self._rules is not None  # it was opened before the first run
+        assert self._runtime is not None
+        rulebook, runtime = await asyncio.gather(self._rules.current(), self._runtime.current())
+        now = self._stores.clock.now()
+        new = [admit(task, now=now) for task in runtime.limited(tasks)]
+        held = await admitted(self._stores, self._payloads, new, rulebook)
+        stored = await enqueue_plan(self._stores, self._payloads, held)
+        await follow_up(self._stores, self._payloads, stored)
+        return stored
+
+    def check(self, run: Run) -> Awaitable[Outcome | None] | None:
+        """None lets the run begin at once; else what to wait for, which answers None or how it ends before it began."""
+        task, handler, rules = run.task, run.handler, self._rules
+        if task.source == SYSTEM:
+            return self._serve(run) if task.name.endswith(ROLLBACK_SUFFIX) else None
+        if handler is None or rules is None:
+            return None
+        if task.review is None and not handler.definition.has_preview:
+            rulebook = rules.fresh()
+            if rulebook is not None and not rulebook.guard:
+                return None
+        return self._check(run, handler, rules)
+
+    async def _serve(self, run: Run) -> Outcome | None:
+        from ade.approvals.rollback import is_needless
+
+        return Succeeded(Raw(b"null")) if await is_needless(self._stores, self._payloads, run.task) else None
+
+    async def prepare(self, changes: Sequence[Change]) -> None:
+        """Before runs end in failure: what undoes them is stored first."""
+        await load_and_prepare_rollbacks(self._stores, self._payloads, changes)
+
+    async def _check(self, run: Run, handler: Handler, rules: "RulebookCache") -> Outcome | None:
+        rulebook = await rules.current()
+        if run.task.review is None and not handler.definition.has_preview and not rulebook.guard:
+            return None
+        from ade.approvals.run_gates import check_before_run
+
+        is_as_previewed = partial(self._is_as_previewed, run, handler) if handler.definition.has_preview else None
+        return await check_before_run(self._stores, self._payloads, run.task, is_as_previewed)
+
+    async def _is_as_previewed(self, run: Run, handler: Handler) -> bool:
+        """Whether a preview made now sees the same versions, where the first one named any."""
+        from ade.approvals.decisions import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
+
+        previewer, gate = self._handlers.get(f"{handler.name}{PREVIEW_SUFFIX}"), whole_gate(run.task)
+        if gate is not None and is_bypassed(run.task, gate):
+            return True  # the glass is broken: it runs as things are
+        if gate is not None and has_begun(run.task, gate):
+            return True  # what has changed may be its own doing
+        if run.task.preview is None:
+            return False  # nobody has seen what it would do
+        if previewer is None or not wants_versions(run.task.preview):
+            return True
+        outcome = await self.perform(run, previewer)
+        if not isinstance(outcome, Succeeded):
+            return False
+        return not has_changed(run.task.preview, await self._payloads.load(outcome.result))
+
+    async def after(self, run: Run, outcome: Outcome) -> None:
+        """A preview that was made is put before people, as part of the run that made it."""
+        if (
+            run.task.source != SYSTEM
+            or not run.task.name.endswith(PREVIEW_SUFFIX)
+            or not isinstance(outcome, Succeeded)
+        ):
+            return
+        from ade.approvals.submission import previewed
+
+        await previewed(self._stores, run.task, outcome.result, self._payloads)
+
+    async def hold(self, run: Run, wanted: RequestStepApproval) -> bool:
+        """Whether the run may go on; if not, it ends and waits without a worker, whatever it says. Raises Denied."""
+        from ade.approvals.run_gates import RunStep, request_step_approval
+
+        step = RunStep(
+            step=wanted.step,
+            about=wanted.about,
+            policies=wanted.policies,
+            reason=wanted.reason,
+            is_tool=wanted.is_tool,
+            judged=wanted.judged,
+        )
+        withheld = await request_step_approval(self._stores, run.task, step)
+        if withheld is not None:
+            run.withheld = withheld
+        return withheld is None
+
+    async def look(self, run: Run, asked: CheckToolCall) -> Leave:
+        """Whether a tool may be used like this by now. Raises Denied."""
+        from ade.approvals.run_gates import check_tool_call
+
+        return await check_tool_call(self._stores, run.task, asked.tool, asked.about, asked.judged)
+
+
+async def _nobody_performs(run: Run, handler: Handler) -> Outcome:
+    return Withheld(reason="nobody can preview it here")

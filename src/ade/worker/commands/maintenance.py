@@ -1,0 +1,211 @@
+"""`ade archive`: what the sweeps do in their own time, now."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from msgspec import structs
+
+from ade.cli.command import command, pass_session
+from ade.cli.exit_codes import ExitCode
+from ade.cli.interaction import confirm, progress
+from ade.cli.parameters import DURATION
+from ade.cli.session import Session
+from ade.common.text import without_password
+from ade.composition.worker import audit_jobs, sweep_options
+from ade.logs import configure
+from ade.stores.ports import Stores, SweepStore, TaskQuery
+from ade.tasks.lifecycle import FINAL, Status
+from ade.tasks.model import Task
+from ade.worker.maintenance import MaintenanceJob, run_jobs, standard_jobs, try_job
+from ade.worker.supervisor import StopSignals, serve
+from ade.worker.sweep import archive_and_prune
+
+_PAGE = 1_000
+
+
+@command("archive")
+@click.option("--dry-run", is_flag=True, help="Only tell how many tasks would go.")
+@click.option("--older-than", type=DURATION, help="Finished longer ago than this; sweep.retention_s otherwise.")
+@click.option("--to", "folder", type=click.Path(file_okay=False), help="Archive folder; sweep.archive_dir otherwise.")
+@click.option("--yes", is_flag=True, help="Do not ask before deleting what is archived nowhere.")
+@pass_session
+def archive(session: Session, dry_run: bool, older_than: float | None, folder: str | None, yes: bool) -> None:
+    """Write finished tasks that were kept long enough to the archive folder and prune them.
+
+    Without an archive folder they are deleted for good, after a question. Dead letters that nobody dealt with stay for
+    sweep.dead_letter_retention_s in any case.
+    """
+    sweep = session.settings.sweep
+    session.run(
+        _archive(
+            session,
+            dry_run=dry_run,
+            retention_s=sweep.retention_s if older_than is None else older_than,
+            folder=folder or sweep.archive_dir,
+            yes=yes,
+        )
+    )
+
+
+async def _archive(session: Session, *, dry_run: bool, retention_s: float, folder: str | None, yes: bool) -> None:
+    async with session.stores() as stores:
+        if folder is not None and not dry_run:
+            _make(Path(folder))
+        total = await _count(session, stores, retention_s)
+        if folder is None and total and not dry_run:
+            what = f"{_tasks(total)} would be deleted for good: there is no archive folder (--to)."
+            confirm(session, what, yes=yes)
+        pruned = 0 if dry_run else await _prune(session, stores, total, retention_s, folder)
+    if session.out.as_json:
+        session.out.document({"found": total, "pruned": pruned, "archive": folder})
+    elif dry_run:
+        session.out.line(f"{_tasks(total)} would be {'archived to ' + folder + ' and ' if folder else ''}pruned.")
+    else:
+        session.out.line(f"Pruned {_tasks(pruned)}{f', archived to {folder}' if folder and pruned else ''}.")
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'s' * (count != 1)}"
+
+
+def _make(folder: Path) -> None:
+    """Before the work: an archive that cannot be written is a mistake, not a fault."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"The archive folder {folder} cannot be made: {error.strerror}.") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise click.UsageError(f"The archive folder {folder} cannot be written; check its owner and mode.")
+
+
+async def _count(session: Session, stores: Stores, retention_s: float) -> int:
+    """Tasks that ended before a moment were created before it."""
+    now = stores.clock.now()
+    moment = now - round(retention_s * 1000)
+    letters = min(moment, now - round(session.settings.sweep.dead_letter_retention_s * 1000))
+    query, count = TaskQuery(statuses=FINAL, created_before=moment, limit=_PAGE), 0
+    with progress(session, "Counting") as bar:
+        while True:
+            page = await stores.tasks.find(query)
+            count += sum(_is_old(task, moment, letters) for task in page.tasks)
+            bar.move(count, 0)
+            if page.next is None:
+                return count
+            query = structs.replace(query, after=page.next)
+
+
+def _is_old(task: Task, moment: int, letters: int) -> bool:
+    is_dead_letter = task.status is Status.FAILED and not task.discarded
+    return task.finished_at is not None and task.finished_at < (letters if is_dead_letter else moment)
+
+
+async def _prune(session: Session, stores: Stores, total: int, retention_s: float, folder: str | None) -> int:
+    place = None if folder is None else Path(folder)
+    payloads, batch = session.payloads(stores), session.settings.sweep.prune_batch
+    letters_s = max(retention_s, session.settings.sweep.dead_letter_retention_s)
+    pruned = 0
+    with progress(session, "Archiving" if place else "Pruning", total) as bar:
+        while count := await archive_and_prune(
+            stores,
+            payloads,
+            retention_s=retention_s,
+            dead_letter_retention_s=letters_s,
+            archive_dir=place,
+            batch=batch,
+        ):
+            pruned += count
+            bar.advance(count)
+    return pruned
+
+
+# `ade sweep`: the duties on a timer, without a worker.
+
+
+@command("sweep")
+@click.option("--once", is_flag=True, help="Do every duty once and end.")
+@pass_session
+def sweep(session: Session, once: bool) -> ExitCode:
+    """Do the duties on a timer without running any task, until Ctrl-C or SIGTERM.
+
+    Lost leases, deadlines, broken dependencies, schedules, expired results, retention, event log, audit copy. Every
+    worker does them too; this is for machines without one. With --once the exit code is 1 when a duty failed.
+    """
+    configure(session.settings.log.format, session.settings.log.level)
+    gc.enable()
+    done = serve(lambda signals: _sweep(session, signals, once))
+    failed = [name for name, count in done.items() if count is None]
+    if session.out.as_json:
+        counts = {name: count for name, count in done.items() if count is not None}
+        session.out.document({"done": counts, "failed": failed})
+    elif once:
+        session.out.facts([(name, "failed" if count is None else str(count)) for name, count in done.items()])
+        if failed:
+            session.out.note(f"Failed: {', '.join(failed)}; the log says why.")
+    return ExitCode.PROBLEM if failed else ExitCode.OK
+
+
+async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int | None]:
+    async with session.open_app() as app:
+        opened = await app.open()
+        settings = session.settings
+        async with audit_jobs(settings.store.url, opened.stores, settings.events.audit_url) as auditing:
+            standard = standard_jobs(opened.stores, opened.payloads, app.defaults, sweep_options(settings))
+            return await _do(session, opened.stores.sweeps, [*standard, *auditing], signals, once)
+
+
+async def _do(
+    session: Session, sweeps: SweepStore, duties: Sequence[MaintenanceJob], signals: StopSignals, once: bool
+) -> dict[str, int | None]:
+    holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
+    if once:
+        return {duty.name: await try_job(sweeps, duty, holder) for duty in duties}
+    session.out.note(f"Sweeping {without_password(session.settings.store.url)}. Ctrl-C ends it.")
+    sweeping = asyncio.create_task(run_jobs(sweeps, duties, holder))
+    stopping = asyncio.create_task(signals.stop.wait())
+    await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for job in (sweeping, stopping):
+        job.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sweeping
+    return {}
+
+
+# `ade backup`: a consistent copy while work goes on.
+
+
+@command("backup")
+@click.argument("target", type=click.Path(dir_okay=False))
+@pass_session
+def backup(session: Session, target: str) -> None:
+    """Copy the store to the new file TARGET while it is in use. The file appears when it is whole."""
+    _check(target)
+    session.run(_backup(session, target))
+    size = Path(target).stat().st_size
+    if session.out.as_json:
+        session.out.document({"target": str(Path(target).absolute()), "bytes": size})
+    else:
+        session.out.line(f"{target}: {size:,} bytes. To use it, name it as the store: --store sqlite:///{target}")
+
+
+def _check(target: str) -> None:
+    """Whether this can be the name of a new file."""
+    try:
+        exists = Path(target).exists()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise click.UsageError(f"{target[:60]!r} cannot be a file: {reason}.") from None
+    if exists:
+        raise click.UsageError(f"{target} exists already; name a new file for the backup.")
+
+
+async def _backup(session: Session, target: str) -> None:
+    async with session.stores() as stores:
+        with progress(session, "Copying pages") as bar:
+            async for done, total in stores.upkeep.backup(target):
+                bar.move(done, total)

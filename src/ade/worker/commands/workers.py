@@ -1,0 +1,59 @@
+"""`ade workers`: who works, and how they are doing."""
+
+from collections.abc import Sequence
+
+from ade.cli.command import command, pass_session
+from ade.cli.output import Cell, Row, all_of
+from ade.cli.parameters import distance, now_ms
+from ade.cli.session import Session
+from ade.server.wire_cli import worker_view
+from ade.tasks.reasons import short_span
+from ade.worker.views import WorkersLiveness, WorkerView
+
+WORKER_HEAD = ("worker", "state", "running", "places", "queues", "capabilities", "started", "version")
+_STYLES = {
+    WorkersLiveness.WORKING: "green",
+    WorkersLiveness.DRAINING: "yellow",
+    WorkersLiveness.STUCK: "bold red",
+    WorkersLiveness.SILENT: "bold red",
+}
+
+
+@command("workers")
+@pass_session
+def workers(session: Session) -> None:
+    """List workers and how they are doing: working, draining, stuck or silent."""
+    session.look(_list(session))
+
+
+async def _list(session: Session) -> None:
+    async with session.api() as api:
+        seen = await all_of(api, api.list_workers)
+    if session.out.as_json:
+        session.out.document({"workers": [worker_view(worker) for worker in seen]})
+        return
+    session.out.table(WORKER_HEAD, worker_rows(seen, now=now_ms()))
+    if not seen:
+        session.out.note("No worker is known. `ade worker --app module:attribute` starts one.")
+
+
+def worker_rows(seen: Sequence[WorkerView], *, now: int) -> list[Row]:
+    return [
+        (
+            each.worker.id,
+            _state(each),
+            str(each.worker.running),
+            str(each.worker.concurrency),
+            ", ".join(each.worker.queues) or "all",
+            ", ".join(each.worker.capabilities),
+            distance(each.worker.started_at, now=now),
+            each.worker.version,
+        )
+        for each in seen
+    ]
+
+
+def _state(seen: WorkerView) -> Cell:
+    since = {WorkersLiveness.SILENT: seen.silent_ms, WorkersLiveness.STUCK: seen.stuck_ms}.get(seen.liveness)
+    text = str(seen.liveness) if since is None else f"{seen.liveness} for {short_span(since)}"
+    return Cell(text, _STYLES[seen.liveness])

@@ -1,0 +1,155 @@
+"""Answers what runs ask for through their context, on the store itself."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from ade.errors import StaleLease
+from ade.locks.holders.run_locks import RunLocks
+from ade.locks.requests import request_id
+from ade.logs import Log
+from ade.stores.ports import Stores
+from ade.tasks.model import Task
+from ade.worker.approval_check import ApprovalChecker
+from ade.worker.context import Context, SyncContext
+from ade.worker.instrumentation import current_trace
+from ade.worker.messages import (
+    AcquireLock,
+    BeginEffect,
+    CheckToolCall,
+    EffectState,
+    EnqueueChildren,
+    FinishEffect,
+    ForgetEffect,
+    ReleaseLock,
+    ReportProgress,
+    Request,
+    RequestStepApproval,
+    RunInfo,
+    WriteOutput,
+)
+from ade.worker.output_buffer import OutputBuffer
+from ade.worker.run import MUTE, Run, StopReason
+
+# What every desk has: contexts for its runs, a first look at what they ask, and the lines they write.
+
+
+log = Log("ade.worker")
+
+
+class ContextBackend:
+    """Answers what runs ask for through their context, on the event loop, whatever mode they run in."""
+
+    def __init__(self, outputs: OutputBuffer) -> None:
+        self._outputs = outputs
+        self.on_lost: Callable[[Run], object] = lambda run: run.end(StopReason.LOST)
+
+    async def answer(self, run: Run, request: Request) -> Any:
+        """Do what a run asks. A run that has lost its lease gets StaleLease and changes nothing."""
+        if not isinstance(request, WriteOutput | ReleaseLock) and (run.detached or run.stop in MUTE):
+            raise StaleLease(f"run {run.id} no longer holds task {run.task.id}")
+        if isinstance(request, WriteOutput):
+            return await self._say(run, request)
+        return await self.carry_out(run, request)
+
+    async def carry_out(self, run: Run, request: Request) -> Any:
+        """Everything beside lines."""
+        raise NotImplementedError
+
+    def context(self, run: Run) -> Context:
+        """For a handler on the loop."""
+        return Context(
+            facts_of(run), lambda request: self.answer(run, request), lambda: run.is_ending, lambda: run.locks
+        )
+
+    def sync_context(self, run: Run) -> SyncContext:
+        """For a handler in a thread: its requests are answered by the loop while the thread waits."""
+        loop = asyncio.get_running_loop()
+
+        async def ask(request: Request) -> Any:
+            return asyncio.run_coroutine_threadsafe(self.answer(run, request), loop).result()
+
+        return SyncContext(Context(facts_of(run), ask, lambda: run.is_ending, lambda: run.locks))
+
+    async def _say(self, run: Run, said: WriteOutput) -> None:
+        task = run.task
+        if said.stream == "log":
+            log.info("task.says", task_id=task.id, attempt=task.attempt, worker=task.worker_id, line=said.text)
+        await self._outputs.add(task.id, run.id, task.attempt, said.text, said.stream)
+
+
+def facts_of(run: Run) -> RunInfo:
+    task = run.task
+    return RunInfo(
+        task_id=task.id,
+        name=task.name,
+        attempt=task.attempt,
+        worker=task.worker_id or "",
+        run_id=run.id,
+        author=task.author_id,
+        trace=current_trace.get() or task.trace,
+        progress=task.progress,
+        scope=request_id(task),
+        locks=tuple(item for held in run.locks.values() for item in held.grant.items),
+    )
+
+
+Enqueue = Callable[[Sequence[Task]], Coroutine[Any, Any, list[Task]]]
+
+
+class StoreContextBackend(ContextBackend):
+    def __init__(
+        self, stores: Stores, enqueue: Enqueue, outputs: OutputBuffer, locks: RunLocks, gates: ApprovalChecker
+    ) -> None:
+        super().__init__(outputs)
+        self._stores = stores
+        self._enqueue = enqueue
+        self._locks = locks
+        self._gates = gates
+
+    async def carry_out(self, run: Run, request: Request) -> Any:
+        match request:
+            case ReportProgress(value):
+                await self._keep_progress(run, value)
+            case BeginEffect(key):
+                return await self._begin(run, key)
+            case FinishEffect(key, answer):
+                await self._stores.effects.finish(key, run.id, answer)
+            case ForgetEffect(key):
+                await self._stores.effects.forget(key)
+            case EnqueueChildren(tasks):
+                return await self._enqueue([_of_its_author(task, run.task) for task in tasks])
+            case AcquireLock() | ReleaseLock() | RequestStepApproval() | CheckToolCall():
+                return await self._govern(run, request)
+        return None
+
+    async def _govern(self, run: Run, request: AcquireLock | ReleaseLock | RequestStepApproval | CheckToolCall) -> Any:
+        """What is not the run's alone to decide."""
+        match request:
+            case AcquireLock():
+                return await self._locks.take_more(run, request)
+            case ReleaseLock(lock_id):
+                return await self._locks.leave(run, lock_id)
+            case RequestStepApproval():
+                return await self._gates.hold(run, request)
+            case CheckToolCall():
+                return await self._gates.look(run, request)
+
+    async def _keep_progress(self, run: Run, value: Any) -> None:
+        try:
+            await self._stores.tasks.report_progress(run.task.id, run.id, value)
+        except StaleLease:
+            self.on_lost(run)
+            raise
+
+    async def _begin(self, run: Run, key: str) -> EffectState:
+        effect = await self._stores.effects.begin(key, run.id)
+        foreign = not effect.done and effect.run_id != run.id
+        return EffectState(effect, live=foreign and await self._stores.effects.is_live(effect.run_id))
+
+
+def _of_its_author(child: Task, parent: Task) -> Task:
+    """Whoever is behind a task has a hand in what it enqueues."""
+    return child if child.author_id is not None else structs.replace(child, author_id=parent.author_id)

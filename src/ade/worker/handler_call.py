@@ -1,0 +1,167 @@
+"""Runs a handler in its mode and turns whatever happens into an Outcome. It never raises for a task's own fault."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from ade.errors import InvalidArguments, InvalidResult, PayloadTooLarge, UnknownName
+from ade.failures import FailureKind, TaskError
+from ade.locks.holders.run_locks import enter_scope
+from ade.tasks.handlers import Handler, HandlerMode
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Failed, Outcome, Succeeded
+from ade.worker.child_pool import ChildProcessPool, ProcessGroupRegistry, call_of
+from ade.worker.context_backend import ContextBackend, facts_of
+from ade.worker.failures import failed, failure_of
+from ade.worker.run import Run
+from ade.worker.threads import ForkGuard, HandlerThreads
+
+
+class Middleware(Protocol):
+    """Wraps every run: calls `proceed` to go on, and sees its outcome."""
+
+    async def __call__(self, task: Task, proceed: Callable[[], Awaitable[Outcome]]) -> Outcome: ...
+
+
+class PayloadReader(Protocol):
+    """Where arguments and results that are too large for a record are."""
+
+    def fits(self, raw: Raw) -> bool: ...
+
+    async def load(self, raw: Raw) -> Raw: ...
+
+    async def spill(self, task_id: str, kind: str, raw: Raw) -> Raw: ...
+
+
+class HandlerInvoker:
+    def __init__(
+        self,
+        desk: ContextBackend,
+        payloads: PayloadReader,
+        middleware: Sequence[Middleware] = (),
+        groups: ProcessGroupRegistry | None = None,
+    ) -> None:
+        self._desk = desk
+        self._payloads = payloads
+        self._middleware = tuple(middleware)
+        self._threads = HandlerThreads("ade-handler")
+        self._children = ChildProcessPool(groups)
+
+    def perform(self, run: Run) -> Awaitable[Outcome]:
+        """What came of the run. CancelledError passes through: whoever told the run to end knows why."""
+        if run.handler is None:
+            return _unknown(run.task.name)
+        if not self._middleware:
+            return self.attempt(run, run.handler)
+        return self._through_middleware(run, run.handler)
+
+    async def close(self) -> None:
+        self._threads.close()
+        await self._children.close()
+
+    async def _through_middleware(self, run: Run, handler: Handler) -> Outcome:
+        async def innermost() -> Outcome:
+            return await self.attempt(run, handler)
+
+        def wrap(layer: Middleware, inner: Callable[[], Awaitable[Outcome]]) -> Callable[[], Awaitable[Outcome]]:
+            return lambda: layer(run.task, inner)
+
+        proceed: Callable[[], Awaitable[Outcome]] = innermost
+        for layer in reversed(self._middleware):
+            proceed = wrap(layer, proceed)
+        try:
+            return await proceed()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return failure_of(error)
+
+    async def attempt(self, run: Run, handler: Handler) -> Outcome:
+        """With this handler, which may be another than the task's own, and without middleware."""
+        try:
+            args = run.task.args
+            if not self._payloads.fits(args):
+                args = await self._payloads.load(args)
+            if handler.mode is HandlerMode.PROCESS:
+                outcome = await self._in_process(run, handler, args)
+                return outcome if isinstance(outcome, Failed) else await self._kept(run, outcome.result)
+            arguments = handler.signature.decode(args)
+        except InvalidArguments as error:
+            return failed(FailureKind.BAD_ARGUMENTS, error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return failure_of(error)
+        try:
+            if handler.mode is HandlerMode.ASYNC:
+                context = None if handler.signature.parameters.context is None else self._desk.context(run)
+                positional, named = handler.signature.place(arguments, context)
+                with ForkGuard():
+                    value = await handler.function(*positional, **named)
+            else:
+                value = await self._in_thread(run, handler, arguments)
+        except asyncio.CancelledError:  # a handler may raise anything; only being told to end is not its own affair
+            raise
+        except BaseException as error:
+            return failure_of(error)
+        try:
+            result = handler.signature.encode_result(value)
+        except InvalidResult as error:
+            return failed(FailureKind.BAD_RESULT, error)
+        return Succeeded(result) if self._payloads.fits(result) else await self._kept(run, result)
+
+    async def _in_thread(self, run: Run, handler: Handler, arguments: dict[str, Any]) -> Any:
+        """A thread cannot be stopped; it reads from its context that it should end."""
+        context = None if handler.signature.parameters.context is None else self._desk.sync_context(run)
+        positional, named = handler.signature.place(arguments, context)
+        run.interrupt = _leave_it_to_the_handler
+        if not run.locks:
+            return await self._threads.call(lambda: handler.function(*positional, **named))
+
+        def with_locks() -> Any:
+            enter_scope(run, threading.get_ident())
+            return handler.function(*positional, **named)
+
+        return await self._threads.call(with_locks)
+
+    async def _in_process(self, run: Run, handler: Handler, args: Raw) -> Succeeded | Failed:
+        def on_start(kill: Callable[[], None]) -> None:
+            run.interrupt = kill
+            if run.stop is not None:
+                kill()
+
+        call = call_of(handler, args, facts_of(run))
+        try:
+            return await self._children.run(call, lambda request: self._desk.answer(run, request), on_start)
+        finally:
+            run.interrupt = None
+
+    async def _kept(self, run: Run, result: Raw) -> Outcome:
+        """The result, or a reference to it where it is large."""
+        if self._payloads.fits(result):
+            return Succeeded(result)
+        task = run.task
+        try:
+            kind = f"{task.generation}.{task.attempt}.result"
+            return Succeeded(await self._payloads.spill(task.id, kind, result))
+        except PayloadTooLarge as error:
+            return failed(FailureKind.BAD_RESULT, error)
+        except Exception as error:
+            return failure_of(error)
+
+
+async def _unknown(name: str) -> Outcome:
+    return failed(FailureKind.UNKNOWN_NAME, UnknownName(f"this worker has no task named {name!r}"))
+
+
+def _leave_it_to_the_handler() -> None:
+    """The flag in its context is all that can be done for a thread."""
+
+
+def own_cancellation() -> Failed:
+    """A handler that ended in CancelledError though nobody told it to end has simply failed."""
+    message = "the handler was cancelled from within: something it awaited was cancelled"
+    return Failed(TaskError(kind=FailureKind.RAISED, type="CancelledError", message=message))

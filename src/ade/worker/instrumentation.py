@@ -1,0 +1,50 @@
+"""Named points in the worker at which a test may pause it, look, or kill it."""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from ade.errors import DriverMissing
+
+if TYPE_CHECKING:
+    from ade.worker.spans import Spans
+
+
+# Traces: where a run stands in one, and the way to OpenTelemetry, of which nothing is loaded unless it is wanted.
+
+
+current_trace: ContextVar[str | None] = ContextVar("ade_trace", default=None)  # of the run whose span is open
+
+
+def open_spans() -> "Spans":
+    """What makes spans. Raises DriverMissing where OpenTelemetry is not installed."""
+    try:
+        from ade.worker.spans import Spans
+    except ImportError as error:
+        raise DriverMissing(
+            f"traces.enabled needs OpenTelemetry, which is not installed ({error.name}): install ADE with its extra,"
+            " `pip install 'ade[otel]'`, or set traces.enabled = false"
+        ) from None
+    return Spans()
+
+
+CLAIMED, PERFORMED, COMMITTED = "claimed", "performed", "committed"
+
+
+class WorkerProbe:
+    """In production nobody listens, and `armed` is False."""
+
+    __slots__ = ("_hooks", "armed")
+
+    def __init__(self) -> None:
+        self._hooks: dict[str, Callable[[], Awaitable[None]]] = {}
+        self.armed = False
+
+    def on(self, point: str, hook: Callable[[], Awaitable[None]]) -> None:
+        self._hooks[point] = hook
+        self.armed = True
+
+    async def __call__(self, point: str) -> None:
+        hook = self._hooks.get(point)
+        if hook is not None:
+            await hook()

@@ -1,0 +1,151 @@
+"""Which duties there are and how often each is done."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ade.approvals.submission import enqueue_guarded
+from ade.errors import AdeError
+from ade.events.metrics_collector import MetricsCollector, stand_aside
+from ade.logs import Log
+from ade.settings.runtime import default_timeout_ms
+from ade.stores.ports import Stores, SweepStore
+from ade.tasks.enqueue import TaskDefaults
+from ade.tasks.identifiers import CURSOR, KIND
+from ade.tasks.payloads import Payloads
+from ade.tasks.schedules import fire_due
+from ade.worker import sweep
+from ade.worker.options import SweepOptions
+from ade.worker.sweep import archive_and_prune
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceJob:
+    """`perform` answers how much it did; as long as it did something it is repeated at once."""
+
+    name: str
+    every_s: float
+    perform: Callable[[], Awaitable[int]]
+    may_run: Callable[[], bool] = lambda: True
+
+
+def standard_jobs(
+    stores: Stores,
+    payloads: Payloads,
+    defaults: TaskDefaults,
+    options: SweepOptions,
+    may_judge_leases: Callable[[], bool] = lambda: True,
+) -> list[MaintenanceJob]:
+    """What every process with a worker does. Judging leases is left to others while our own renewals are late."""
+
+    async def fire_schedules() -> int:
+        await fire_due(stores, payloads, defaults, partial(default_timeout_ms, stores), enqueue_guarded)
+        return 0  # what is due now has been fired: nothing to repeat
+
+    quick, slow, rare = options.interval_s, max(options.interval_s, 10.0), max(options.interval_s, 3_600.0)
+    prune = partial(
+        archive_and_prune,
+        stores,
+        payloads,
+        retention_s=options.retention_s,
+        dead_letter_retention_s=options.dead_letter_retention_s,
+        archive_dir=options.archive_dir,
+        batch=options.prune_batch,
+    )
+    settle = partial(sweep.settle_due, stores, payloads=payloads)
+    trim = partial(sweep.trim_events, stores, retention_s=options.event_retention_s)
+    effects = partial(sweep.prune_effects, stores, retention_s=options.effect_retention_s)
+    inboxes = partial(sweep.forget_inboxes, stores, retention_s=options.inbox_retention_s)
+    return [
+        MaintenanceJob(name="settle", every_s=quick, perform=settle, may_run=may_judge_leases),
+        MaintenanceJob(name="locks", every_s=quick, perform=partial(sweep.serve_locks, stores)),
+        MaintenanceJob(name="schedules", every_s=quick, perform=fire_schedules),
+        MaintenanceJob(
+            name="approvals",
+            every_s=max(options.interval_s, 5.0),
+            perform=partial(sweep.sweep_reviews_job, stores, payloads),
+        ),
+        MaintenanceJob(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
+        MaintenanceJob(name="prune", every_s=slow, perform=prune),
+        MaintenanceJob(name="events", every_s=slow, perform=trim),
+        MaintenanceJob(name="effects", every_s=slow, perform=effects),
+        MaintenanceJob(name="documents", every_s=slow, perform=partial(sweep.expire_documents, stores)),
+        MaintenanceJob(name="inboxes", every_s=slow, perform=inboxes),
+        MaintenanceJob(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
+        MaintenanceJob(name="orphans", every_s=rare, perform=partial(sweep.remove_orphans, stores)),
+        MaintenanceJob(
+            name="webhooks", every_s=max(options.interval_s, 1.0), perform=partial(_follow_webhooks, stores, payloads)
+        ),
+        _figures(stores, options),
+        MaintenanceJob(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
+    ]
+
+
+async def _follow_webhooks(stores: Stores, payloads: Payloads) -> int:
+    """Most have none, and do without all that belongs to them."""
+    if not await stores.documents.list_documents(KIND) and not await stores.events.cursor(CURSOR):
+        return 0
+    from ade.webhooks.delivery import follow
+
+    return await follow(stores, payloads)
+
+
+def _figures(stores: Stores, options: SweepOptions) -> MaintenanceJob:
+    if options.figures is None:
+        return MaintenanceJob(
+            name="figures", every_s=max(options.interval_s, 3_600.0), perform=partial(stand_aside, stores)
+        )
+    keeper = MetricsCollector(stores, options.figures)
+    return MaintenanceJob(name="figures", every_s=max(options.interval_s, 1.0), perform=keeper.keep)
+
+
+# Does the duties on a timer. Every process may; a short claim on each duty keeps it from being done N times.
+
+
+_BLOCKED_S = 1.0  # a store that takes so long to answer was held by somebody
+log = Log("ade.sweep")
+
+
+async def run_jobs(store: SweepStore, duties: Sequence[MaintenanceJob], holder: str) -> None:
+    """Do all duties, each in its own rhythm, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for duty in duties:
+            group.create_task(_repeat(store, duty, holder), name=f"ade-duty-{duty.name}")
+
+
+async def run_job(
+    store: SweepStore, duty: MaintenanceJob, holder: str, clock: Callable[[], float] = time.monotonic
+) -> int:
+    """One round of a duty, if it is ours now. A failure is told and forgotten: the next round comes anyway."""
+    return await try_job(store, duty, holder, clock) or 0
+
+
+async def try_job(
+    store: SweepStore, duty: MaintenanceJob, holder: str, clock: Callable[[], float] = time.monotonic
+) -> int | None:
+    """The same for who wants to know how it went: None when it failed."""
+    if not duty.may_run():
+        return 0
+    began = clock()
+    try:
+        if not await store.take_duty(duty.name, holder, round(duty.every_s * 1500)):
+            return 0
+        if clock() - began > _BLOCKED_S:
+            # Whoever kept us waiting kept renewals waiting too: they come first, or live runs would be judged lost.
+            log.warning("duty.postponed", duty=duty.name, waited_s=round(clock() - began, 1))
+            return 0
+        return await duty.perform()
+    except AdeError as error:  # its sentence says what is wrong and what to do
+        log.error("duty.failed", duty=duty.name, code=error.code, error=error.detail)
+        return None
+    except Exception:
+        log.exception("duty.failed", duty=duty.name)
+        return None
+
+
+async def _repeat(store: SweepStore, duty: MaintenanceJob, holder: str) -> None:
+    while True:
+        if not await run_job(store, duty, holder):
+            await asyncio.sleep(duty.every_s)

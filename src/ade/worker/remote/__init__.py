@@ -1,0 +1,1 @@
+"""A worker over HTTP."""

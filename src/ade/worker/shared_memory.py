@@ -1,0 +1,151 @@
+"""A page of memory shared by a worker and its guardian: which runs are held, when each side last renewed them, and
+which process groups end with the worker.
+
+The worker writes it before any handler runs, so the guardian knows of a run even if that run at once takes hold of
+the interpreter and never lets the lease thread run again. Only the standard library: the guardian stays small.
+"""
+
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Iterable
+
+TYPE_CHECKING = False  # as in `typing`, which is large
+
+
+# `NamedTuple` without the module `typing`, which would take more of the guardian's memory than all of ADE in it.
+
+
+if TYPE_CHECKING:
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414  # exported
+else:
+    from collections import namedtuple
+
+    _ANNOTATIONS = ("__annotations__", "__annotate__", "__annotate_func__")  # where versions of Python keep them
+
+    class _FromAnnotations(type):
+        def __new__(mcs, name, bases, space):
+            if not bases:
+                return super().__new__(mcs, name, bases, space)
+            fields = type(name, (), dict(space)).__annotations__  # from Python 3.14 on they are not in `space` itself
+            defaults = [space[field] for field in fields if field in space]
+            rest = {key: value for key, value in space.items() if key not in fields and key not in _ANNOTATIONS}
+            return type(name, (namedtuple(name, fields, defaults=defaults),), {**rest, "__slots__": ()})
+
+    class NamedTuple(metaclass=_FromAnnotations):
+        """Fields as annotations, as with `typing.NamedTuple`."""
+
+
+_VERSION = struct.Struct("<Q")  # odd while the worker is writing
+_MOMENT = struct.Struct("<q")
+_COUNT = struct.Struct("<I")
+_RUN = struct.Struct("<32sq48s")
+_GROUP = struct.Struct("<q")  # 0: nothing is written there
+_MOST_GROUPS = 1_024
+_BEAT_AT, _GUARDED_AT, _COUNT_AT, _GROUPS_AT = 8, 16, 24, 32
+_RUNS_AT = _GROUPS_AT + _MOST_GROUPS * _GROUP.size
+
+
+class HeldRun(NamedTuple):
+    run_id: str
+    until_ms: int  # monotonic; 0: the run has no time-out
+    task_id: str = ""
+
+
+def entry_of(run: HeldRun) -> bytes:
+    """The run as it stands on the slate. It never changes, so it is made once for each run."""
+    return _RUN.pack(run.run_id.encode(), run.until_ms, run.task_id.encode())
+
+
+class LeasePageSnapshot(NamedTuple):
+    """The slate as it was at one moment. Times are monotonic milliseconds."""
+
+    beat_ms: int  # the worker's own last renewal
+    guarded_ms: int  # the guardian's last renewal
+    runs: tuple[HeldRun, ...]
+
+
+class SharedLeasePage:
+    def __init__(self, descriptor: int, capacity: int) -> None:
+        self.descriptor = descriptor
+        self.capacity = capacity
+        self._memory = mmap.mmap(descriptor, _RUNS_AT + capacity * _RUN.size)
+        self._version = 0
+        self._last: LeasePageSnapshot | None = None
+
+    @classmethod
+    def create(cls, capacity: int) -> "SharedLeasePage":
+        size = _RUNS_AT + capacity * _RUN.size
+        if sys.platform == "linux":
+            descriptor = os.memfd_create("ade-slate")
+        else:
+            import tempfile
+
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, size)
+        return cls(descriptor, capacity)
+
+    def write_runs(self, entries: Iterable[bytes]) -> None:
+        """By the worker: what it holds now, an `entry_of` for each."""
+        packed = list(entries)[: self.capacity]
+        self._version += 1
+        _VERSION.pack_into(self._memory, 0, self._version)
+        _COUNT.pack_into(self._memory, _COUNT_AT, len(packed))
+        self._memory[_RUNS_AT : _RUNS_AT + len(packed) * _RUN.size] = b"".join(packed)
+        self._version += 1
+        _VERSION.pack_into(self._memory, 0, self._version)
+
+    def add_group(self, group: int) -> None:
+        """By the worker: these processes must not outlive it. Each has its place, so none is ever half written."""
+        self._replace_group(0, group)
+
+    def remove_group(self, group: int) -> None:
+        self._replace_group(group, 0)
+
+    def read_groups(self) -> list[int]:
+        return [group for group in self._groups() if group > 1]  # 0 is our own group, 1 stands for all processes
+
+    def write_beat(self, moment_ms: int) -> None:
+        _MOMENT.pack_into(self._memory, _BEAT_AT, moment_ms)
+
+    def write_guarded(self, moment_ms: int) -> None:
+        _MOMENT.pack_into(self._memory, _GUARDED_AT, moment_ms)
+
+    def read(self) -> LeasePageSnapshot:
+        """A whole page. If the worker was stopped in the middle of writing one, the one before it."""
+        for _ in range(100):
+            before = _VERSION.unpack_from(self._memory, 0)[0]
+            page = self._read_once()
+            if before % 2 == 0 and _VERSION.unpack_from(self._memory, 0)[0] == before:
+                self._last = page
+                return page
+        return page if self._last is None else page._replace(runs=self._last.runs)
+
+    def _groups(self) -> list[int]:
+        return [group for (group,) in _GROUP.iter_unpack(self._memory[_GROUPS_AT:_RUNS_AT])]
+
+    def _replace_group(self, before: int, after: int) -> None:
+        groups = self._groups()
+        if before in groups:  # else there is no room, or it was not noted for want of room
+            _GROUP.pack_into(self._memory, _GROUPS_AT + groups.index(before) * _GROUP.size, after)
+
+    def _read_once(self) -> LeasePageSnapshot:
+        count = min(_COUNT.unpack_from(self._memory, _COUNT_AT)[0], self.capacity)
+        body = self._memory[_RUNS_AT : _RUNS_AT + count * _RUN.size]
+        return LeasePageSnapshot(
+            beat_ms=_MOMENT.unpack_from(self._memory, _BEAT_AT)[0],
+            guarded_ms=_MOMENT.unpack_from(self._memory, _GUARDED_AT)[0],
+            runs=tuple(
+                HeldRun(_text(run_id), until, _text(task_id)) for run_id, until, task_id in _RUN.iter_unpack(body)
+            ),
+        )
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)
+
+
+def _text(written: bytes) -> str:
+    return written.rstrip(b"\0").decode(errors="replace")
