@@ -1,4 +1,4 @@
-"""The keys, the layout of the state and the scripts of the Redis store, and a worker that speaks its protocol."""
+"""The keys, the layout of the state, and the scripts of the Redis store, and a worker that uses its protocol."""
 
 import re
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from docs.generators.tables import listed, table
 _WORKER = Path(__file__).resolve().parents[2] / "tests" / "stores" / "redis" / "foreign_worker.py"
 _LOCALS = re.compile(r"^local (?P<names>[A-Z_, ]+) = (?P<numbers>[\d, ]+?)(?: -- (?P<comment>.+))?$", re.MULTILINE)
 _OF_THE_STORE: Mapping[str, str] = {
-    "STAGE": "of a pending or stalled task: `ready`, `delayed`, `blocked` or `parked`",
-    "IDEM": "digest of its idempotency key, queue and name",
+    "STAGE": "stage of a pending or stalled task: `ready`, `delayed`, `blocked`, or `parked`",
+    "IDEM": "digest of its idempotency key, queue, and name",
     "DIGEST": "digest of its arguments, if it has such a key",
 }
 
 
 class StatePlace(NamedTuple):
-    """A place in the array, as lua/lib/fields.lua names it."""
+    """A position in the array, as lua/lib/fields.lua names it."""
 
     name: str
     comment: str
 
 
 def state_places() -> dict[int, StatePlace]:
-    """The places by number."""
+    """The positions by number."""
     found = {}
     for line in _LOCALS.finditer((LUA / "lib" / "fields.lua").read_text("utf-8")):
         for name, number in zip(line["names"].split(", "), line["numbers"].split(", "), strict=True):

@@ -5,38 +5,38 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ade.stores.sqlite import connection as sqlite_connection
-from ade.stores.sqlite.connection import connect, sql
+from ade.stores.sql_files import parse_statements
+from ade.stores.sqlite.connection import connect
+from ade.stores.sqlite.maintenance import INVARIANTS
 from docs.generators.tables import listed, table
 
-_ROOM = Path(sqlite_connection.__file__).parent
 TABLES: Mapping[str, str] = {
-    "task": "one row for each task: what claims, leases and sweeps touch",
+    "task": "one row for each task: the columns that claims, leases, and sweeps use",
     "task_detail": "arguments and options of a task, as JSON; written once",
     "task_outcome": "result, error and progress of a task",
-    "dependency": "who waits for whom; a row goes when its task completes, and stays, broken, when it does not",
+    "dependency": "which task waits for which; a row exists until the dependency completes, and is marked if it cannot",
     "event": "the event log",
-    "cursor": "how far each named reader of the event log has come",
-    "tally": "number of tasks by queue, name and status, moved by every commit",
+    "cursor": "the position of each reader of the event log",
+    "tally": "number of tasks by queue, name, and status, updated by every commit",
     "queue": "queues that are paused or have an admission limit",
-    "definition": "what workers have registered about task names: limits, argument schema, state of the rate limit",
+    "definition": "registered definitions of task names: limits, argument schema, state of the rate limit",
     "worker": "workers and until when their last heartbeat counts",
-    "duty": "which process performs a duty of the sweep at the moment",
+    "duty": "which process performs each maintenance job",
     "effect": "the ledger of `ctx.once`",
     "output": "lines that runs wrote with `ctx.log`",
     "schedule": "schedules and their next firing",
-    "quarantine": "records that could not be read any more, kept as they were",
-    "lock_request": "who holds resources or waits for them, as JSON",
-    "lock_item": "where each request stands: one row for each of its resources, in the order of the line",
-    "lock_namespace": "the highest seq and fencing token of each namespace of locks",
-    "lock_rate": "how far owners have used up how often they may ask for locks",
-    "agent": "agents: of which type each is, what it can do and how much at once, and until when it was heard of",
-    "agent_lease": "who holds a unit of an agent's capacity, and for how long",
-    "document": "people, rules and settings as JSON, by kind and id",
-    "document_mark": "the highest version of each kind that was removed; new documents begin above it",
-    "document_rate": "how far somebody has used up how often he may try, such as to log in",
-    "inbox": "inboxes of conversations: version, consumer, lease of the batch that is out, and the rest as JSON",
-    "inbox_item": "what lies in inboxes, as JSON; a row is written once and goes when its item does",
+    "quarantine": "copies of records that could not be decoded",
+    "lock_request": "lock requests, granted or waiting, as JSON",
+    "lock_item": "one row for each resource of a request, in the order of the wait queue",
+    "lock_namespace": "the highest seq and fencing token of each lock namespace",
+    "lock_rate": "states of the rate limits of lock owners",
+    "agent": "agents: type, capabilities, capacity, and until when the last heartbeat counts",
+    "agent_lease": "holders of units of an agent's capacity, with their leases",
+    "document": "accounts, rules, and settings as JSON, by kind and id",
+    "document_mark": "the highest deleted version of each kind; new documents start above it",
+    "document_rate": "states of rate limits, such as of sign-in attempts",
+    "inbox": "inboxes of conversations: version, consumer, batch lease, and the rest as JSON",
+    "inbox_item": "items of inboxes, as JSON; a row is written once",
     "meta": "facts about the store itself: the boot it was last used in, the offset of the steady clock",
 }
 
@@ -100,8 +100,5 @@ def store_pragmas() -> str:
 
 
 def store_invariants() -> str:
-    def sentence(name: str) -> str:
-        return sql(f"invariants/{name}").partition("\n")[0].removeprefix("-- ")
-
-    names = sorted(path.stem for path in (_ROOM / "sql" / "invariants").iterdir())
-    return table(["invariant", "what holds"], ([f"`{name}`", sentence(name)] for name in names))
+    rows = ([f"`{name}`", comment] for name, comment, _ in parse_statements(INVARIANTS))
+    return table(["invariant", "what holds"], rows)

@@ -38,5 +38,5 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
         packed = {name for name in archive.namelist() if name.startswith("ade/")}
 
     assert packed == {path.relative_to(SOURCE.parent).as_posix() for path in written_files(SOURCE)}
-    assert any(name.endswith(".sql") for name in packed)
+    assert {".sql", ".lua"} <= {Path(name).suffix for name in packed}
     assert "ade/py.typed" in packed

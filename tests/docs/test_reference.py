@@ -30,6 +30,7 @@ from ade.locks.modes import LockMode
 from ade.locks.requests import validate_request
 from ade.settings import KNOWN, Settings, _rules, load, runtime
 from ade.settings.runtime import FEATURES, SETTINGS
+from ade.stores.sqlite.connection import sql
 from ade.tasks import decisions, queues, schedules
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Queue, Schedule, Task
@@ -194,9 +195,8 @@ def test_events_have_the_payloads_that_are_listed() -> None:
 
 
 def test_what_claims_write_is_listed() -> None:
-    for name, kind in (("claim_events", "task.claimed"), ("reclaim_events", "task.reclaimed")):
-        sql = (SOURCE / "stores" / "sqlite" / "sql" / f"{name}.sql").read_text()
-        assert tuple(re.findall(r"'(\w+)', [tc]\.", sql)) == EVENTS[kind].always
+    for name, kind in (("insert_events", "task.claimed"), ("insert_reclaim_events", "task.reclaimed")):
+        assert tuple(re.findall(r"'(\w+)', [tc]\.", sql(f"claims.{name}"))) == EVENTS[kind].always
 
 
 async def ordered() -> list[Event]:

@@ -51,7 +51,7 @@ async def stores_on_path(site: ServerSite) -> AsyncIterator[Stores]:
     await stores.close()
 
 
-@pytest.mark.parametrize("name", ["add_plain", "claim", "commit", "renew"])
+@pytest.mark.parametrize("name", ["add_fast_path", "claim", "commit", "renew"])
 async def test_an_answer_that_is_lost_after_the_work_was_done_changes_nothing(
     site: ServerSite, path: Proxy, stores_on_path: Stores, name: str
 ) -> None:

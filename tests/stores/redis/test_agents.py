@@ -76,8 +76,8 @@ async def test_a_late_repetition_does_not_undo_what_was_set_since(office: Office
     await office.store.set_status("coder", AgentStatus.DRAINING)
     await office.store.set_status("coder", AgentStatus.ACTIVE)
 
-    await office.link.send_again("agent_status", 0)
-    await office.link.send_again("agent_register")
+    await office.link.send_again("agent", 1)
+    await office.link.send_again("agent", 0)
 
     [use] = await office.store.list_agents()
     assert use.agent.status is AgentStatus.ACTIVE
@@ -114,7 +114,7 @@ async def test_units_of_an_agent_that_is_not_known_are_found_and_taken_away(offi
     [sentence] = await broken_invariants(office.link, Partitions(office.link))
     await PartitionScan(office.link, 0, dict, mend=True).everything()
 
-    assert sentence == "every_unit_has_its_agent: there are units of agent coder, which is not known"
+    assert sentence == "every_unit_has_its_agent: there are units of agent coder, which does not exist"
     assert await broken_invariants(office.link, Partitions(office.link)) == []
 
 

@@ -128,8 +128,8 @@ async def test_ends_that_were_lost_or_made_up_are_found_and_put_right(shelf: She
     await PartitionScan(shelf.link, 0, dict, mend=True).everything()
 
     assert sorted(broken) == [
-        "every_document_is_whole: the end of the session s1 is not where it belongs",
-        "every_document_is_whole: the end of the user ada is not where it belongs",
+        "every_document_is_whole: the session s1 has a wrong expiry entry",
+        "every_document_is_whole: the user ada has a wrong expiry entry",
     ]
     assert await shelf.broken() == []
     shelf.clock.advance(11)

@@ -21,8 +21,8 @@ from ade.failures import FailureKind
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.scripts import EARLIER_NAMES, script, script_names
 from ade.stores.redis.scripts import main as export_scripts
-from ade.stores.redis.scripts import script, script_names
 from ade.stores.redis.tasks import RedisTasks
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed
@@ -139,8 +139,9 @@ def test_the_foreign_worker_uses_nothing_of_ade() -> None:
 
 
 def test_the_folder_has_every_script_as_the_server_gets_it(scripts: Path) -> None:
+    names = {name: name for name in script_names()} | EARLIER_NAMES
     assert {path.stem: path.read_text() for path in scripts.iterdir()} == {
-        name: script(name).text for name in script_names()
+        written: script(name).text for written, name in names.items()
     }
 
 
@@ -406,8 +407,8 @@ async def test_a_foreign_worker_can_show_itself_and_its_progress(ade: Ade) -> No
     await claimed(ade)
     text = '{"id": "w", "hostname": "h", "pid": 1, "started_at": 1760000000000, "version": "1"}'
 
-    await foreign(ade, "hear", worker="w", ttl_ms=30_000, definitions=[], text=text)
-    assert await foreign(ade, "progress", id=handle.id, run_id="r1", progress='{"percent": 50}') == 1
+    await foreign(ade, "register_worker", worker="w", ttl_ms=30_000, definitions=[], text=text)
+    assert await foreign(ade, "report_progress", id=handle.id, run_id="r1", progress='{"percent": 50}') == 1
 
     assert [worker.id for worker in await (await ade.open()).stores.workers.list_workers()] == ["w"]
     progress = (await handle.get()).progress

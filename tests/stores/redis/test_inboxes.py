@@ -136,10 +136,10 @@ async def test_places_that_were_lost_or_made_up_are_found_and_put_right(post: Po
     await PartitionScan(post.link, 0, dict, mend=True).everything()
 
     assert sorted(broken) == [
-        "every_inbox_is_whole: the inbox c is not fed on by nobody",
-        "every_inbox_is_whole: the inbox c is not where it belongs",
-        "every_inbox_is_whole: the inbox empty is not where it belongs",
-        "every_inbox_is_whole: the inbox held is not where it belongs",
+        "every_inbox_is_whole: the inbox c has another consumer than nobody",
+        "every_inbox_is_whole: the inbox c has wrong index entries",
+        "every_inbox_is_whole: the inbox empty has wrong index entries",
+        "every_inbox_is_whole: the inbox held has wrong index entries",
     ]
     assert await post.broken() == []
     assert await post.store.ready(frozenset({CODER}), 10) == ["c"]
@@ -178,7 +178,7 @@ async def test_an_item_that_is_lost_is_noticed(post: Post) -> None:
     await post.put()
     await post.link.ask(0, ("HDEL", f"{post.prefix}inbox:record:c", "1"))
 
-    assert await post.broken() == ["every_inbox_is_whole: the inbox c has not the items that it should have"]
+    assert await post.broken() == ["every_inbox_is_whole: the inbox c has another number of items than its head states"]
 
 
 @pytest.mark.parametrize("key", ["inbox:record:c", "inbox:all", "inbox:held", "inbox:empty", "events"])

@@ -82,15 +82,15 @@ MEDDLING: dict[str, Meddling] = {
     "final_tasks_have_an_end": lambda at: rewrite(at, ended(at).id, FINISHED, False),
     "indexes_match_records": lambda at: at.command("ZREM", "ade:task:all", at.tasks[0].id),
     "levels_match_streams": lambda at: at.command("HINCRBY", "ade:queue:levels", "5:default", 1),
-    "nobody_waits_in_vain": lambda at: at.command("DEL", "ade:queue:broken"),
-    "nothing_is_named_in_vain": lambda at: at.command("ZADD", "ade:queue:leases", 1, ended(at).id),
+    "dependencies_can_complete": lambda at: at.command("DEL", "ade:queue:broken"),
+    "every_reference_is_valid": lambda at: at.command("ZADD", "ade:queue:leases", 1, ended(at).id),
     "one_final_event": _copy_final_event,
     "one_lease_per_run": lambda at: rewrite(at, at.running[0].id, RUN_ID, at.running[1].run_id),
     "one_type_for_each_key": lambda at: at.command("SET", "ade:queue:parkings", "x"),
     "ready_tasks_can_start": lambda at: rewrite(at, in_stage(at, "blocked").id, STAGE, "delayed"),
     "statuses_are_known": lambda at: rewrite(at, in_stage(at, "delayed").id, STAGE, "odd"),
     "the_log_has_what_records_name": lambda at: at.command("DEL", "ade:events"),
-    "the_log_tells_the_status": lambda at: rewrite(at, ended(at).id, STATUS, "cancelled"),
+    "status_matches_log": lambda at: rewrite(at, ended(at).id, STATUS, "cancelled"),
     "waiting_counts_match_edges": lambda at: rewrite(at, in_stage(at, "blocked").id, WAITING, 7),
     "what_is_due_is_listed": lambda at: at.command("DEL", "ade:schedules:due"),
 }
@@ -114,11 +114,11 @@ MORE: dict[str, tuple[str, Meddling]] = {
         lambda at: at.command("DEL", "ade:queue:asking"),
     ),
     "one that asks stands among those that do not": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("RENAME", "ade:queue:line:default:send+gpu", "ade:queue:line:default:send"),
     ),
     "one that asks waits among those that do not": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("RENAME", "ade:queue:parked:default+gpu,net:build/k", "ade:queue:parked:mail:build/k"),
     ),
     "a parking is forgotten": ("every_task_has_its_place", lambda at: at.command("DEL", "ade:queue:parkings")),
@@ -127,27 +127,27 @@ MORE: dict[str, tuple[str, Meddling]] = {
         lambda at: at.command("DEL", "ade:queue:deadlines"),
     ),
     "an ended task stands in a line": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("ZADD", "ade:queue:line:default:send", 1, f"{1:016d}:{ended(at).id}"),
     ),
     "an edge leads nowhere": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("HSET", f"ade:task:waiting:{at.running[0].id}", ended(at).id, "strict"),
     ),
     "a key is held by nobody": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("SADD", "ade:queue:key:build/k", ended(at).id),
     ),
     "a stream names what does not exist": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("XADD", "ade:queue:tasks:default:8", "*", "id", "nothing", "name", "send"),
     ),
     "an entry that is pending is gone": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("XTRIM", "ade:queue:back", "MAXLEN", 0),
     ),
     "a record is gone": (
-        "nothing_is_named_in_vain",
+        "every_reference_is_valid",
         lambda at: at.command("DEL", f"ade:task:{in_stage(at, 'delayed').id}"),
     ),
     "a state cannot be read": (
@@ -155,7 +155,7 @@ MORE: dict[str, tuple[str, Meddling]] = {
         lambda at: at.command("HSET", f"ade:task:{at.tasks[0].id}", "state", "?"),
     ),
     "the other side of an edge is gone": (
-        "nobody_waits_in_vain",
+        "dependencies_can_complete",
         lambda at: at.command("DEL", f"ade:task:waiting:{at.running[0].id}"),
     ),
     "a lock is held by nobody": (
@@ -258,14 +258,14 @@ async def test_edges_between_partitions_are_known_on_both_sides(server_binary: B
         here = places.of_queue("default")
         await link.ask(here, ("DEL", f"{link.names[here].prefix}task:waiting:{needed.id}"))
 
-        assert _named(await built.upkeep.check_invariants()) == {"nobody_waits_in_vain"}
+        assert _named(await built.upkeep.check_invariants()) == {"dependencies_can_complete"}
 
 
 def test_every_invariant_is_tried() -> None:
     folder = Path(scan.__file__).parent
-    parts = [*folder.glob("lua/lib/checks.lua"), folder / "lua/reconcile.lua", *folder.glob("*.py")]
+    parts = [*folder.glob("lua/lib/record_checks.lua"), folder / "lua/repair.lua", *folder.glob("*.py")]
     text = "\n".join(path.read_text() for path in parts)
-    named = set(re.findall(r"(?:check|note)\(\s*['\"]([a-z_]+)['\"]", text))
+    named = set(re.findall(r"(?:check|note|report)\(\s*['\"]([a-z_]+)['\"]", text))
     named |= {invariant for _, invariant in scan._BESIDE.values()}
     named |= set(re.findall(r"(?:append\(\s*|return \[)\(\s*\"([a-z_]+)\",", text))
 

@@ -171,7 +171,7 @@ async def damage(scene: Place) -> None:
 
 async def a_recount_on_its_way(scene: Place) -> None:
     await scene.add_many(2)
-    assert (await scene.script("recount", token=new_token(), after=0, limit=1, mend=False))[0] == b"going"
+    assert (await scene.script("rebuild_counters", token=new_token(), after=0, limit=1, repair=False))[0] == b"going"
 
 
 STORIES: list[Callable[[Place], Coroutine[Any, Any, None]]] = [
@@ -200,7 +200,7 @@ class DumbLink(RedisClient):
     """Cannot tell other partitions anything, as after a crash at that point."""
 
     async def run(self, name: str, partition: int, request: dict[str, Any], **options: Any) -> Any:
-        if name == "learn":
+        if name == "receive_messages":
             raise StoreUnavailable("nobody hears it")
         return await super().run(name, partition, request, **options)
 

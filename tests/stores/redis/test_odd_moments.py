@@ -152,7 +152,7 @@ async def test_a_new_life_after_the_clock_went_back_is_told_behind_the_old_log(s
     server.command("DEL", "ade:meta")
     alert = packed_event(Event(type=ALERT, at=1, payload={"what": "data_lost"}))
 
-    await ports.link.run("epoch", 0, {"fresh": "ab", "alert": alert})
+    await ports.link.run("dataset_generation", 0, {"fresh": "ab", "alert": alert})
 
     assert [event.type for event in await events.read(0, 10)] == [ALERT]
     assert await events.last_seq() > 9 * 10**15
@@ -167,7 +167,7 @@ async def test_a_new_life_gives_no_number_of_a_claimed_batch_again(server: Serve
     newest = await events.last_seq()
     server.command("DEL", "ade:meta")
 
-    await ports.link.run("epoch", 0, {"fresh": "ab", "alert": False})
+    await ports.link.run("dataset_generation", 0, {"fresh": "ab", "alert": False})
     await ports.tasks.add([ports.task()])
 
     assert await events.last_seq() > newest
@@ -220,7 +220,7 @@ async def test_a_draft_that_has_moved_on_does_not_come_back_with_old_news(spread
         assert there is not None
         await spread.tasks.commit(edit(there, now=spread.clock.now(), queue=spread.queue_in(partition)))
 
-    await spread.link.send_again("learn", 0)
+    await spread.link.send_again("receive_messages", 0)
 
     assert len(await spread.keys(f"task:{draft.id}")) == 1
     assert sum(tally.count for tally in await spread.queues.tallies()) == 1
@@ -231,12 +231,12 @@ async def test_old_news_of_a_failure_do_not_take_hope_away_again(spread: Ports) 
     [dependent] = await spread.tasks.add([spread.task(queue=spread.queue_in(0), depends_on=(on.id,))])
     error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Oops", message="no luck")
     await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
-    bad_news = len([name for name, *_ in spread.link.sent if name == "learn"]) - 1
+    bad_news = len([name for name, *_ in spread.link.sent if name == "receive_messages"]) - 1
     [failed] = await spread.tasks.get([on.id])
     assert failed is not None
     await spread.tasks.commit(replay(failed, now=spread.clock.now()))
 
-    await spread.link.send_again("learn", bad_news)
+    await spread.link.send_again("receive_messages", bad_news)
 
     assert (await sweeps_of(spread).ripe(10)).broken == []
     [waiting] = await spread.tasks.get([dependent.id])
@@ -250,7 +250,7 @@ async def test_old_news_of_an_end_do_not_start_a_task_that_waits_again(spread: P
     anyway = spread.task(queue=spread.queue_in(0), depends_on=(on.id,), after_failure=AfterFailure.RUN)
     await spread.tasks.add([anyway])
     await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
-    old_news = len([name for name, *_ in spread.link.sent if name == "learn"]) - 1
+    old_news = len([name for name, *_ in spread.link.sent if name == "receive_messages"]) - 1
     [running] = await claim(spread)
     await spread.tasks.commit(settle(running, Failed(error), now=spread.clock.now(), dice=0.5))
     for task_id in (on.id, anyway.id):
@@ -258,7 +258,7 @@ async def test_old_news_of_an_end_do_not_start_a_task_that_waits_again(spread: P
         assert failed is not None
         await spread.tasks.commit(replay(failed, now=spread.clock.now()))
 
-    await spread.link.send_again("learn", old_news)
+    await spread.link.send_again("receive_messages", old_news)
 
     [waiting] = await spread.tasks.get([anyway.id])
     assert waiting is not None
@@ -279,7 +279,7 @@ async def test_news_of_a_failure_that_is_over_by_the_time_they_are_heard_are_cor
     async def replayed_meanwhile(name: str, partition: int, request: dict[str, Any], **options: Any) -> Any:
         answer = await run(name, partition, request, **options)
         asked.append(name)
-        if asked.count("await") == 1 and name == "await":
+        if asked.count("add_remote_waiter") == 1 and name == "add_remote_waiter":
             await spread.tasks.commit(again)
         return answer
 

@@ -88,7 +88,7 @@ async def test_both_ways_leave_the_same_behind(server: Server, monkeypatch: pyte
         if ports is short:
             monkeypatch.setattr(RedisInserts, "_add_plain", _never)
 
-    assert calls(short) == ["add_plain", "add_plain", "add_plain", "add"]
+    assert calls(short) == ["add_fast_path", "add_fast_path", "add_fast_path", "add"]
     assert calls(long) == ["add", "add", "add"]
     firsts = [tasks[0], tasks[12]]
     assert await _everything(short, "short:", firsts) == await _everything(long, "long:", firsts)
@@ -136,6 +136,6 @@ async def test_large_tasks_of_many_callers_do_not_go_out_in_one_call(ports: Port
 
     await asyncio.gather(*(ports.tasks.add([ports.task(args=large)]) for _ in range(200)))
 
-    portions = [len(request["tasks"]) // 5 for name, _, request in ports.link.sent if name == "add_plain"]
+    portions = [len(request["tasks"]) // 5 for name, _, request in ports.link.sent if name == "add_fast_path"]
     assert sum(portions) == 200
     assert max(portions) < 100

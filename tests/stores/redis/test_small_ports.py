@@ -67,7 +67,7 @@ async def test_an_effect_that_was_forgotten_twice_over_leaves_the_next_run_its_e
     await ports.effects.forget("pay/1")
     await ports.effects.begin("pay/1", "run-b")
 
-    await ports.link.send_again("forget_effect")
+    await ports.link.send_again("effect", 1)
 
     assert (await ports.effects.begin("pay/1", "run-c")).run_id == "run-b"
 
@@ -140,7 +140,7 @@ async def test_a_removal_that_arrives_twice_spares_the_schedule_put_there_since(
     await ports.schedules.remove("nightly")
     await ports.schedules.put(structs.replace(NIGHTLY, cron="5 5 * * *"))
 
-    await ports.link.send_again("schedule", -2)
+    await ports.link.send_again("put_schedule", -2)
 
     assert [schedule.cron for schedule in await ports.schedules.list_schedules()] == ["5 5 * * *"]
 
@@ -169,7 +169,7 @@ async def test_a_blob_put_again_while_it_is_judged_an_orphan_stays(ports: Ports)
     ports.clock.advance(3_601)
     await ports.blobs.put_blob(f"{task_id}.args", b"second")
 
-    assert await ports.link.run("orphans", 0, judged) == 0
+    assert await ports.link.run("remove_orphan_blobs", 0, judged) == 0
     assert await ports.blobs.get_blob(f"{task_id}.args") == b"second"
 
 
@@ -193,7 +193,7 @@ async def test_a_queue_configured_twice_by_one_request_is_told_of_once(ports: Po
     paused = Event(type="queue.paused", at=ports.clock.now(), payload={"queue": "a"})
     await ports.queues.configure(Queue(name="a", paused=True), paused)
 
-    await ports.link.send_again("configure")
+    await ports.link.send_again("configure_queue")
 
     [entries] = await ports.link.ask(0, ("XRANGE", f"{ports.link.names[0].prefix}events", "-", "+"))
     assert len(entries) == 1

@@ -1,17 +1,24 @@
 """The schema: one text to read, the same as the migrations make, and the same words as the core."""
 
 import re
-from importlib.resources import files
+from pathlib import Path
 
 import apsw
 
+from ade.stores import sqlite
+from ade.stores.sql_files import NamedStatement, SqlFile, parse_statements
 from ade.stores.sqlite.codec import COLUMN_FIELDS, DETAIL_FIELDS, OUTCOME_FIELDS, PROGRESS_FIELDS
-from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations, sql
+from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
+from ade.stores.sqlite.maintenance import INVARIANTS
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
 from ade.tasks.model import Task
 
-SCHEMA = (files("ade.stores.sqlite") / "schema.sql").read_text(encoding="utf-8")
-SQL = files("ade.stores.sqlite") / "sql"
+STORE = Path(sqlite.__file__).parent
+SCHEMA = (STORE / "schema.sql").read_text(encoding="utf-8")
+
+
+def statements() -> list[NamedStatement]:
+    return [found for path in sorted((STORE / "sql").glob("*.sql")) for found in parse_statements(path)]
 
 
 def objects(connection: apsw.Connection) -> list[tuple[str, str, str]]:
@@ -34,7 +41,7 @@ def test_a_database_tells_whose_it_is_and_how_old() -> None:
 
 
 def test_the_database_knows_the_statuses_of_the_core() -> None:
-    [listed] = re.findall(r"status NOT IN \((.*?)\)", sql("invariants/statuses_are_known"), re.DOTALL)
+    [listed] = re.findall(r"status NOT IN \((.*?)\)", SqlFile(INVARIANTS)["statuses_are_known"], re.DOTALL)
     [claimable] = re.findall(r"CHECK \(\(stage IS NOT NULL\) = \(status IN \((.*?)\)\)\)", SCHEMA)
 
     assert re.findall(r"'(\w+)'", listed) == list(Status)
@@ -43,10 +50,9 @@ def test_the_database_knows_the_statuses_of_the_core() -> None:
 
 def test_statements_that_list_final_statuses_list_them_all() -> None:
     lists = [
-        (path.name, frozenset(re.findall(r"'(\w+)'", found)))
-        for path in [*SQL.iterdir(), *(SQL / "invariants").iterdir()]
-        if path.name.endswith(".sql")
-        for found in re.findall(r"status (?:NOT )?IN \(([^()]*'completed'[^()]*)\)", path.read_text(encoding="utf-8"))
+        (name, frozenset(re.findall(r"'(\w+)'", found)))
+        for name, _, text in [*statements(), *parse_statements(INVARIANTS)]
+        for found in re.findall(r"status (?:NOT )?IN \(([^()]*'completed'[^()]*)\)", text)
     ]
 
     assert len(lists) >= 4
@@ -61,9 +67,8 @@ def test_every_field_of_a_task_lies_in_one_place() -> None:
 
 def test_every_statement_is_one_statement_with_a_word_on_what_it_is_for() -> None:
     connection = connect(None)
-    for path in SQL.iterdir():
-        if path.name.endswith(".sql") and path.name != "find.sql":
-            text = path.read_text(encoding="utf-8")
-            assert text.startswith("-- "), path.name
-            assert ";" not in re.sub(r"--.*", "", text), path.name
+    for name, comment, text in statements():
+        assert comment, name
+        assert ";" not in text, name
+        if name != "tasks.find":  # finding.py fills it in
             connection.execute(f"EXPLAIN {text}", dict.fromkeys(re.findall(r":([a-z_]+)", text))).fetchall()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
@@ -25,6 +25,7 @@ from ade.errors import (
 )
 from ade.events.audit_chain import AuditEntry, AuditHead, chain
 from ade.events.model import Event
+from ade.stores.sql_files import SqlFile
 
 if TYPE_CHECKING:
     import psycopg
@@ -160,7 +161,7 @@ class PostgresAudit:
         def write(connection: "psycopg.Connection[Any]") -> AuditHead:
             _rows(connection, "lock")
             if not _exists(connection):
-                connection.execute(_sql("schema"))
+                connection.execute(_sql("create"))
             head = _head(connection)
             entries = chain(head, [event for event in events if event.seq > head.seq])
             if not entries:
@@ -172,10 +173,10 @@ class PostgresAudit:
         return await self._call(write)
 
     async def entries(self, after: int, limit: int) -> list[AuditEntry]:
-        return await self._call(lambda connection: _entries(connection, "entries", after=after, limit=limit))
+        return await self._call(lambda connection: _entries(connection, "read", after=after, limit=limit))
 
     async def last_entries(self, limit: int) -> list[AuditEntry]:
-        return await self._call(lambda connection: _entries(connection, "last_entries", limit=limit)[::-1])
+        return await self._call(lambda connection: _entries(connection, "list_newest", limit=limit)[::-1])
 
     async def count(self) -> int:
         return await self._call(lambda connection: int(_rows(connection, "count")[0][0]) if _exists(connection) else 0)
@@ -221,7 +222,7 @@ class PostgresAudit:
     def _be_patient(self, connection: "psycopg.Connection[Any]") -> None:
         """The server gives up a little earlier than we do, so that its reason is heard."""
         milliseconds = self._answer_within_s * 1000
-        _rows(connection, "patience", statement_ms=f"{milliseconds * 0.8:.0f}", lock_ms=f"{milliseconds * 0.5:.0f}")
+        _rows(connection, "set_timeouts", statement_ms=f"{milliseconds * 0.8:.0f}", lock_ms=f"{milliseconds * 0.5:.0f}")
 
     def _hang_up(self) -> None:
         """End a wait that nothing else would end: the thread finds its connection closed, and makes another."""
@@ -258,5 +259,10 @@ def _rows(connection: "psycopg.Connection[Any]", name: str, **bindings: Any) -> 
 
 @cache
 def _sql(name: str) -> bytes:
-    """The statement in audit_sql/<name>.sql."""
-    return (files(__package__) / "audit_sql" / f"{name}.sql").read_bytes()
+    """The statement of audit.sql with this name; psycopg takes bytes as SQL that no caller can inject into."""
+    return _sql_file()[name].encode()
+
+
+@cache
+def _sql_file() -> SqlFile:
+    return SqlFile(Path(__file__).with_name("audit.sql"))

@@ -28,31 +28,32 @@ class RedisAgents:
     async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
         fields = [field for field in DESCRIPTION if field not in keep]
         about = {"record": structs.asdict(agent), "fields": fields, "event": _told(event), "token": new_token()}
-        [record] = await self._do("agent_register", agent.id, about)
+        [record] = await self._apply("register", agent.id, about)
         return _decode(record)
 
     async def set_status(self, agent_id: str, status: AgentStatus, event: Event | None = None) -> Agent | None:
         about = {"status": status, "event": _told(event), "token": new_token()}
-        found = await self._do("agent_status", agent_id, about)
+        found = await self._apply("set_status", agent_id, about)
         return _decode(found[0]) if found else None
 
     async def take(
         self, agent_id: str, holders: Sequence[str], *, lease_ms: int, over: Sequence[str] = ()
     ) -> list[str]:
-        [given] = await self._do("agent_take", agent_id, {"holders": holders, "lease_ms": lease_ms, "over": over})
+        [given] = await self._apply("acquire", agent_id, {"holders": holders, "lease_ms": lease_ms, "over": over})
         return [holder.decode() for holder in given]
 
     def renew(self, agent: Agent, holders: Sequence[str], *, lease_ms: int) -> Agent:
         now = self._timing().get("now") or self._link.clock.now()
         request = {
             **self._timing(),
+            "verb": "renew",
             "agent": agent.id,
             "holders": holders,
             "lease_ms": lease_ms,
             "record": structs.asdict(agent),
             "event": packed_event(registration(agent, at=now)),
         }
-        return _decode(self._link.run_blocking("agent_renew", self._partition(agent.id), request))
+        return _decode(self._link.run_blocking("agent", self._partition(agent.id), request))
 
     async def release(self, agent_id: str, holders: Sequence[str]) -> None:
         await self.take(agent_id, (), lease_ms=0, over=holders)
@@ -66,14 +67,14 @@ class RedisAgents:
         return sorted(found, key=lambda use: use.agent.id)
 
     async def remove(self, agent_id: str, event: Event | None = None) -> bool:
-        request = {**self._timing(), "agent": agent_id, "event": _told(event), "token": new_token()}
-        return bool(await self._link.run("agent_remove", self._partition(agent_id), request))
+        request = {"verb": "remove", "agent": agent_id, "event": _told(event), "token": new_token()}
+        return bool(await self._link.run("agent", self._partition(agent_id), {**self._timing(), **request}))
 
-    async def _do(self, script: str, agent_id: str, about: dict[str, Any]) -> list[Any]:
-        """What the script answers. Whoever waits for a unit is told, if it says so."""
-        request = {**self._timing(), "agent": agent_id, **about}
-        rung, *answer = await self._link.run(script, self._partition(agent_id), request)
-        if rung:
+    async def _apply(self, verb: str, agent_id: str, about: dict[str, Any]) -> list[Any]:
+        """The answer of lua/agent.lua. If it notified processes that wait for a unit, callers of this one are too."""
+        request = {**self._timing(), "verb": verb, "agent": agent_id, **about}
+        is_notified, *answer = await self._link.run("agent", self._partition(agent_id), request)
+        if is_notified:
             self._hints.published(AGENT)
         return list(answer)
 

@@ -124,7 +124,7 @@ class OrphanBlobs:
             marks = [word for task_id in living for word in (now, task_id)]
             await self._link.ask(partition, ("ZADD", key, "XX", "GT", *marks))
         blobs = [(task_id, seen[task_id]) for task_id in missing if task_id not in living]
-        return int(await self._link.run("orphans", partition, {"blobs": blobs})) if blobs else 0
+        return int(await self._link.run("remove_orphan_blobs", partition, {"blobs": blobs})) if blobs else 0
 
     async def _existing(self, task_ids: Iterable[str]) -> set[str]:
         """Those of the tasks that some partition has."""

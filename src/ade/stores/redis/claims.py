@@ -53,7 +53,7 @@ class LimitUsage:
 
     async def _ask(self, partition: int, busy: dict[str, int] | bool) -> None:
         request = {**self._timing(), "busy": busy}
-        running, rates, keys = await self._link.run("usage", partition, request, patience_s=_PATIENCE_S)
+        running, rates, keys = await self._link.run("limit_usage", partition, request, patience_s=_PATIENCE_S)
         self._running[partition] = Counter(_counts(running))
         self._rates[partition] = _counts(rates)
         self._busy[partition] = Counter(_counts(keys))
@@ -254,7 +254,7 @@ class RedisClaims:
             question["capabilities"] = sorted(request.capabilities)
 
         async def ask(partition: int, patience_s: float | None) -> list[Any]:
-            found: list[Any] = await self._link.run("peek", partition, question, patience_s=patience_s)
+            found: list[Any] = await self._link.run("peek_claim", partition, question, patience_s=patience_s)
             return found
 
         return PartitionHeads(await self._reach.each(partitions, ask))

@@ -12,7 +12,6 @@ from ade.stores.redis.client.client import RedisClient, Timing
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import is_revival, packed_change
 from ade.stores.redis.cross_partition import CrossPartitionDependencies
-from ade.stores.redis.fast_path import Kind, is_plain_end, plain_end
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.tasks.changes import Change
@@ -28,7 +27,6 @@ class _PartitionCommit:
 
     changes: Sequence[Change]
     packed: list[Any]
-    is_plain: list[bool]  # of each change
     together: bool
     remote: Mapping[str, Sequence[tuple[str, int]]]  # of tasks that run again: what they wait for in other partitions
 
@@ -101,18 +99,13 @@ class RedisCommits:
     async def _ask(
         self, partition: int, changes: Sequence[Change], more: Sequence[dict[str, Any] | None], *, together: bool
     ) -> Verdicts:
-        alone = len(changes) == 1 or not together
-        plain = [alone and not extra and is_plain_end(change) for change, extra in zip(changes, more, strict=True)]
-        packed = [
-            plain_end(change) if is_plain else packed_change(change, extra)
-            for change, extra, is_plain in zip(changes, more, plain, strict=True)
-        ]
+        packed = [packed_change(change, extra) for change, extra in zip(changes, more, strict=True)]
         again = {
             change.task_id: extra["remote"]
             for change, extra in zip(changes, more, strict=True)
             if extra is not None and "remote" in extra
         }
-        return await self._batchers[partition].ask(_PartitionCommit(changes, packed, plain, together, again))
+        return await self._batchers[partition].ask(_PartitionCommit(changes, packed, together, again))
 
     async def _more(self, change: Change) -> dict[str, Any] | None:
         """What the script must know when a change reaches beyond its partition."""
@@ -135,8 +128,7 @@ class RedisCommits:
         return positions
 
     async def _send(self, partition: int, commits: list[_PartitionCommit]) -> list[Verdicts | Exception]:
-        batch = _CommitBatch(commits)
-        request = {**self._timing(), **batch.request()}
+        request = {**self._timing(), "groups": [(commit.together, commit.packed) for commit in commits]}
         if any(change.guard.run_id is None for commit in commits for change in commit.changes):
             request["token"] = new_token()
         unconfirmed: NotConfirmed | None = None
@@ -144,7 +136,7 @@ class RedisCommits:
             answer: Any = await self._link.run("commit", partition, request, confirm=self._must_confirm(commits))
         except NotConfirmed as error:
             unconfirmed, answer = error, error.answer
-        posted, rung, *answers = answer
+        posted, rung, groups = answer
         if self._hints is not None:
             self._hints.published(*(topic.decode() for topic in rung))
         revived = [
@@ -157,7 +149,7 @@ class RedisCommits:
             await self._crossing.carry_on(partition, revived)
         if posted:
             self._places.forget(change.task_id for commit in commits for change in commit.changes)
-        verdicts = batch.verdicts(*answers)
+        verdicts = map(_verdicts, commits, groups)
         return [
             unconfirmed if unconfirmed and commit.together and each == [None] else each
             for commit, each in zip(commits, verdicts, strict=True)
@@ -176,50 +168,12 @@ def _check_movable(change: Change) -> None:
         )
 
 
-class _CommitBatch:
-    """The commits of one call: plain ends by kind, the other changes in groups, and what was answered of each."""
-
-    def __init__(self, commits: Sequence[_PartitionCommit]) -> None:
-        self._commits = commits
-        self._plain: dict[Kind, list[Any]] = {}
-        self._ends: dict[Kind, list[tuple[int, int]]] = {}  # commit and change of each end, by their places
-        self._groups: list[list[Any]] = []
-        self._grouped: list[tuple[int, list[int]]] = []  # commit and changes of each group
-        for number, commit in enumerate(commits):
-            usual = [place for place, is_plain in enumerate(commit.is_plain) if not is_plain]
-            if usual:
-                self._groups.append([commit.together, [commit.packed[place] for place in usual]])
-                self._grouped.append((number, usual))
-            if len(usual) < len(commit.changes):
-                self._add_plain(number, commit)
-
-    def _add_plain(self, number: int, commit: _PartitionCommit) -> None:
-        for place, is_plain in enumerate(commit.is_plain):
-            if is_plain:
-                task = commit.changes[place].before
-                kind = (task.queue, task.name, task.priority)
-                self._plain.setdefault(kind, []).extend(commit.packed[place])
-                self._ends.setdefault(kind, []).append((number, place))
-
-    def request(self) -> dict[str, Any]:
-        return {"groups": self._groups, "plain": [(*kind, ends) for kind, ends in self._plain.items()]}
-
-    def verdicts(self, groups: Sequence[Any], unlike: Sequence[Any]) -> list[Verdicts]:
-        """What was answered to each commit."""
-        found: list[Verdicts] = [[None] * len(commit.changes) for commit in self._commits]
-        ends = [end for kind in self._ends.values() for end in kind]
-        for at, verdict in zip(unlike[::2], unlike[1::2], strict=True):
-            number, place = ends[at - 1]
-            found[number][place] = _refusal(self._commits[number].changes[place], verdict)
-        for (number, places), answer in zip(self._grouped, groups, strict=True):
-            commit = self._commits[number]
-            if commit.together:
-                verdict, *where = answer
-                found[number] = [_refusal(commit.changes[where[0] - 1], verdict)] if where else [None]
-                continue
-            for place, verdict in zip(places, answer, strict=True):
-                found[number][place] = _refusal(commit.changes[place], verdict)
-        return found
+def _verdicts(commit: _PartitionCommit, answer: Sequence[Any]) -> Verdicts:
+    """The answer to a commit: of each change, or of the whole if it is written completely or not at all."""
+    if commit.together:
+        verdict, *position = answer
+        return [_refusal(commit.changes[position[0] - 1], verdict)] if position else [None]
+    return [_refusal(change, verdict) for change, verdict in zip(commit.changes, answer, strict=True)]
 
 
 def _refusal(change: Change, verdict: Any) -> StaleWrite | None:

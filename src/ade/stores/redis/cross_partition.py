@@ -59,9 +59,9 @@ class CrossPartitionDependencies:
             told |= fates
             if asked:
                 messages = [_message(_NEWS[fates[on]], on, task.id, place) for on, place in asked]
-                await run("learn", here, {**self._timing(), "messages": messages})
+                await run("receive_messages", here, {**self._timing(), "messages": messages})
             asked = [(on, place) for on, place in asked if fates[on] != b"met"]  # that stays so
-        await run("learn", here, {**self._timing(), "messages": [_message("linked", "", task.id, here)]})
+        await run("receive_messages", here, {**self._timing(), "messages": [_message("linked", "", task.id, here)]})
 
     async def _fates(self, task: Task, asked: Sequence[tuple[str, int]], again: bool, run: _Run) -> dict[str, bytes]:
         here = self._places.of_queue(task.queue)
@@ -70,7 +70,7 @@ class CrossPartitionDependencies:
         for partition in sorted({place for _, place in asked}):
             names = [on for on, place in asked if place == partition]
             waits = [[on, task.id, here, tolerant, again] for on in names]
-            answers = await run("await", partition, {**self._timing(), "waits": waits})
+            answers = await run("add_remote_waiter", partition, {**self._timing(), "waits": waits})
             fates.update(zip(names, answers, strict=True))
         return fates
 
@@ -97,7 +97,9 @@ class CrossPartitionDependencies:
                 if target in away:  # it must hear everything in order
                     continue
                 try:
-                    await self._run("learn", target, {**self._timing(), "messages": [each for _, each in news]})
+                    await self._run(
+                        "receive_messages", target, {**self._timing(), "messages": [each for _, each in news]}
+                    )
                     await self._ask(partition, ("XDEL", key, *(entry_id for entry_id, _ in news)))
                 except StoreUnavailable as error:
                     away[target] = error

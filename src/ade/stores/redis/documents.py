@@ -42,7 +42,7 @@ class RedisDocuments:
         request = {
             "writes": [_packed(write) for write in writes],
             "events": [packed_event(event) for event in events],
-            "rings": (rings := not all(write.is_quiet for write in writes)),
+            "notifies": (rings := not all(write.is_quiet for write in writes)),
             "token": new_token(),
         }
         unconfirmed: NotConfirmed | None = None

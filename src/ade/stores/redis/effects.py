@@ -37,7 +37,7 @@ class RedisOutputs:
                 if places.get(task_id) == partition
             ]
             request = {"runs": runs, "most": MOST_LINES, "mark": _MARK, "token": token}
-            await self._link.run("append", partition, request)
+            await self._link.run("append_output", partition, request)
 
     async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
         partition = await self._places.of(task_id)
@@ -47,7 +47,7 @@ class RedisOutputs:
 
 
 def _packed(line: OutputLine) -> tuple[int, int, str, str]:
-    """A line for lua/append.lua."""
+    """A line for lua/append_output.lua."""
     return line.attempt, line.at, line.stream, line.text
 
 
@@ -73,7 +73,7 @@ class RedisEffects:
         self._timing = timing
 
     async def begin(self, key: str, run_id: str) -> Effect:
-        owner, done, answer, at = await self._run("begin_effect", key, run_id=run_id)
+        owner, done, answer, at = await self._apply("begin", key, run_id=run_id)
         return Effect(
             key=key,
             run_id=owner.decode(),
@@ -83,11 +83,11 @@ class RedisEffects:
         )
 
     async def finish(self, key: str, run_id: str, answer: Raw) -> None:
-        if not await self._run("finish_effect", key, run_id=run_id, answer=as_text(bytes(answer))):
+        if not await self._apply("finish", key, run_id=run_id, answer=as_text(bytes(answer))):
             raise StaleLease(f"effect {key!r} is no longer entered for run {run_id}")
 
     async def forget(self, key: str) -> None:
-        await self._run("forget_effect", key, token=new_token())
+        await self._apply("delete", key, token=new_token())
 
     async def prune_effects(self, before_ms: int, limit: int) -> int:
         pruned = 0
@@ -99,11 +99,11 @@ class RedisEffects:
 
     async def is_live(self, run_id: str) -> bool:
         for partition in range(self._link.partitions):
-            if await self._link.run("is_live", partition, {**self._timing(), "run_id": run_id}):
+            if await self._link.run("is_run_live", partition, {**self._timing(), "run_id": run_id}):
                 return True
         return False
 
-    async def _run(self, name: str, key: str, **request: Any) -> Any:
+    async def _apply(self, verb: str, key: str, **more: Any) -> Any:
         digest = hashlib.sha256(key.encode()).hexdigest()
-        partition = partition_of_key(digest, self._link.partitions)
-        return await self._link.run(name, partition, {**self._timing(), "digest": digest, "key": key, **request})
+        request = {**self._timing(), "verb": verb, "digest": digest, "key": key, **more}
+        return await self._link.run("effect", partition_of_key(digest, self._link.partitions), request)

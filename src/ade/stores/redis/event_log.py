@@ -42,7 +42,7 @@ class RedisEvents:
         return min(tick for tick, _ in promised.values())
 
     async def _promise(self, partition: int, at_least: int = 0) -> tuple[int, bool]:
-        tick, is_far_ahead = await self._link.run("promise", partition, {"at_least": str(at_least)})
+        tick, is_far_ahead = await self._link.run("reserve_tick", partition, {"at_least": str(at_least)})
         return int(tick), bool(is_far_ahead)
 
     async def _of_partition(self, partition: int, after: int, limit: int) -> list[Event]:
@@ -124,7 +124,7 @@ class RedisEvents:
         return int(seq or 0)
 
     async def advance(self, name: str, seq: int) -> None:
-        await self._link.run("advance", 0, {**self._timing(), "name": name, "seq": seq})
+        await self._link.run("advance_cursor", 0, {**self._timing(), "name": name, "seq": seq})
 
     async def cursors(self) -> Mapping[str, int]:
         [flat] = await self._link.ask(0, ("HGETALL", self._key(0, "cursors")))
@@ -147,7 +147,7 @@ class RedisEvents:
             old = [each for each in told if all(event.seq <= seen and event.at < before_ms for event in each[1])]
             doomed, count = await self._doomed(partition, old, limit - trimmed)
             if doomed:
-                await self._link.run("trim", partition, {**self._timing(), "entries": doomed})
+                await self._link.run("trim_events", partition, {**self._timing(), "entries": doomed})
                 trimmed += count
             if not old or len(entries) < portion:  # the log is in the order of time, so what follows is young too
                 break

@@ -113,7 +113,7 @@ def _packed(change: InboxChange[Any], now: int) -> dict[str, Any]:
     return {
         "id": after.id,
         "seen": change.before.version,
-        "stands": [after.version, after.consumer or False, len(after.items), since, held],
+        "summary": [after.version, after.consumer or False, len(after.items), since, held],
         "head": as_text(_encode(structs.replace(after, items=()))),
         "added": [[item.seq, as_text(_encode(item))] for item in change.added],
         "removed": [item.seq for item in change.removed],

@@ -25,13 +25,13 @@ Remote = Mapping[str, Sequence[tuple[str, int]]]  # by task: what it waits for i
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _AHEAD_MS = 100  # and one for each task: so that no partition has come further by the time it is written
 _MOST = 500  # tasks in one call of the script, unless one caller brings more
-_MOST_PLAIN = 5000  # tasks in one call of lua/add_plain.lua
+_MOST_PLAIN = 5000  # tasks in one call of lua/add_fast_path.lua
 _LARGE = 1 << 14  # bytes that weigh as much as a task more, so that no call takes long on a slow line
 
 
 @dataclass(slots=True)
 class _InsertCall:
-    """What one caller adds to one partition, packed: `plain` for lua/add_plain.lua if that can take it."""
+    """What one caller adds to one partition, packed: `plain` for lua/add_fast_path.lua if that can take it."""
 
     tasks: Sequence[Task]
     plain: list[PlainTask] | None
@@ -192,7 +192,7 @@ class RedisInserts:
         if len(tasks) > 1 and len({task.id for task in tasks}) < len(tasks):
             return False
         request = {**self._timing(), **plain_request(tasks, own)}
-        stored = bool(await self._run("add_plain", partition, request))
+        stored = bool(await self._run("add_fast_path", partition, request))
         if stored and self._hints is not None:
             self._hints.added()
         return stored

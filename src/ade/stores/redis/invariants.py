@@ -44,7 +44,7 @@ async def broken_invariants(link: RedisClient, places: Partitions) -> list[str]:
         await survey.everything()
         await _RecordReader(survey).read_all()
         for sentence in await edges_afar(survey, mend=False):
-            survey.findings.note("nobody_waits_in_vain", sentence)
+            survey.findings.note("dependencies_can_complete", sentence)
         told += survey.findings.told()
     return told
 
@@ -143,7 +143,7 @@ class _RecordReader:
         ends = sum(event.type in FINAL_EVENTS for event in events)
         lives = 1 + sum(event.type == "task.replayed" for event in events)
         faults = [
-            ("the_log_has_what_records_name", f"task {task_id} is told of by an entry of the log that is gone")
+            ("the_log_has_what_records_name", f"task {task_id} names an entry of the log that no longer exists")
             for tick in _logged(record)
             if tick % self._link.partitions == self._partition and not self._entries.get(tick)
         ][:1]
@@ -154,7 +154,7 @@ class _RecordReader:
         told = status_after(telling[-1]) if telling else None
         if told is not None and told != status:
             last = telling[-1].type
-            faults.append(("the_log_tells_the_status", f"task {task_id} is {status}, but its last event is {last}"))
+            faults.append(("status_matches_log", f"task {task_id} is {status}, but its last event is {last}"))
         return faults
 
 

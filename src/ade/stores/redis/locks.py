@@ -115,14 +115,14 @@ class RedisLocks:
         return shared
 
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-        _, answers = await self._do("take_away", namespace, id=request_id, reason=reason, by=by, token=new_token())
+        _, answers = await self._do("force_release", namespace, id=request_id, reason=reason, by=by, token=new_token())
         return _only(answers)
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
         if isinstance(cure, DeadlockVictimChoice):
-            verb, wanted = "give_way", {"id": cure.request_id, "cycle": cycle}
+            verb, wanted = "abort_victim", {"id": cure.request_id, "cycle": cycle}
         else:
-            verb, wanted = "let_pass", {"id": cure.request_id, "before": cure.before}
+            verb, wanted = "reorder", {"id": cure.request_id, "before": cure.before}
         _, answers = await self._do(verb, namespace, token=new_token(), **wanted)
         return _only(answers)
 
@@ -150,7 +150,7 @@ class RedisLocks:
     async def called(self, limit: int) -> list[LockRequest]:
         answers = await self._reach.each(
             range(self._link.partitions),
-            lambda place, patience_s: self._link.run("lock_called", place, {"limit": limit}, patience_s=patience_s),
+            lambda place, patience_s: self._link.run("lock_granted", place, {"limit": limit}, patience_s=patience_s),
         )
         return [_decode(packed) for answer in answers.values() for packed in answer][:limit]
 
@@ -159,7 +159,7 @@ class RedisLocks:
         request = {**self._timing(), "limit": limit}
         answers = await self._reach.each(
             range(self._link.partitions),
-            lambda place, patience_s: self._link.run("lock_ends", place, request, patience_s=patience_s),
+            lambda place, patience_s: self._link.run("lock_expired", place, request, patience_s=patience_s),
         )
         ended = [member.decode() for answer in answers.values() for member in answer][:limit]
         by_namespace: dict[str, list[str]] = {}
@@ -167,7 +167,7 @@ class RedisLocks:
             namespace, _, request_id = member.partition(":")
             by_namespace.setdefault(namespace, []).append(request_id)
         for namespace, ids in by_namespace.items():
-            await self._do("bury", namespace, ids=ids)
+            await self._do("reap", namespace, ids=ids)
         return len(ended)
 
     async def _of_each(self, verb: str, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:

@@ -221,7 +221,7 @@ class DatasetGenerations:
             "alert": False if alert is None else packed_event(alert),
             "earlier": earlier.decode(),
         }
-        return bytes(await self._link.run("epoch", partition, {**self._timing(), **request}))
+        return bytes(await self._link.run("dataset_generation", partition, {**self._timing(), **request}))
 
 
 RESULTS_KEPT_MS = 7 * 86_400_000
@@ -286,7 +286,7 @@ class RedisMaintenance:
             "idle_ms": IDLE_MS,
             "results_ms": RESULTS_KEPT_MS,
         }
-        await self._link.run("tidy", partition, {**self._timing(), **request})
+        await self._link.run("remove_unused", partition, {**self._timing(), **request})
 
     async def health(self, *, thorough: bool = True) -> StoreHealth:
         addresses = await self._link.primaries()

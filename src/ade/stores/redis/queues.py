@@ -28,7 +28,7 @@ class RedisQueues:
     async def list_queues(self) -> list[Queue]:
         found: dict[str, Queue] = {}
         for partition in self._places.all:
-            configured, counted = await self._link.run("counters", partition, self._timing())
+            configured, counted = await self._link.run("read_counters", partition, self._timing())
             for lane, _ in _pairs(counted):
                 queue = lane.partition(":")[0]
                 found.setdefault(queue, Queue(name=queue))
@@ -43,14 +43,14 @@ class RedisQueues:
         for partition in self._places.all:
             is_last = partition == self._places.all[-1]
             told = event is not None and is_last and packed_event(event)
-            request = {"queue": queue.name, "settings": as_text(packed), "rings": is_last}
+            request = {"queue": queue.name, "settings": as_text(packed), "notifies": is_last}
             request |= {"event": told, "token": new_token()}
-            await self._link.run("configure", partition, {**self._timing(), **request})
+            await self._link.run("configure_queue", partition, {**self._timing(), **request})
 
     async def tallies(self) -> list[StatusCount]:
         counts: Counter[tuple[str, str, str]] = Counter()
         for partition in self._places.all:
-            _, counted = await self._link.run("counters", partition, self._timing())
+            _, counted = await self._link.run("read_counters", partition, self._timing())
             for lane, count in _pairs(counted):
                 queue, _, rest = lane.partition(":")
                 name, _, status = rest.rpartition(":")  # only a name may contain a colon
@@ -60,7 +60,7 @@ class RedisQueues:
     async def oldest_ready(self) -> Mapping[str, int]:
         oldest: dict[str, int] = {}
         for partition in self._places.all:
-            for queue, moment in _pairs(await self._link.run("oldest", partition, self._timing())):
+            for queue, moment in _pairs(await self._link.run("oldest_ready", partition, self._timing())):
                 since = int(moment)
                 oldest[queue] = min(oldest.get(queue, since), since)
         return oldest
@@ -75,7 +75,7 @@ class RedisQueues:
     async def running_by_key(self, name: str, key: str) -> list[str]:
         running: list[tuple[int, str]] = []
         for partition in self._places.all:
-            found = await self._link.run("holders", partition, {**self._timing(), "name": name, "key": key})
+            found = await self._link.run("running_by_key", partition, {**self._timing(), "name": name, "key": key})
             running += [(int(seq), task_id.decode()) for seq, task_id in found]
         return [task_id for _, task_id in sorted(running)]
 
@@ -89,7 +89,7 @@ class RedisQueues:
     async def ahead_of(self, task_id: str) -> int:
         partition = await self._places.of(task_id)
         request = {"id": task_id, "limit": MOST_COUNTED}
-        return int(await self._link.run("ahead", partition, {**self._timing(), **request}))
+        return int(await self._link.run("count_ahead", partition, {**self._timing(), **request}))
 
 
 def _pairs(flat: Sequence[bytes]) -> list[tuple[str, bytes]]:

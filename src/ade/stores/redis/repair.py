@@ -43,7 +43,7 @@ async def health_check(link: RedisClient, places: Partitions) -> list[str]:
     """A quick look whether something was lost: sums that must fit and do not."""
     found: list[str] = []
     for partition in places.all:
-        found += [sentence.decode(errors="replace") for sentence in await link.run("symptoms", partition, {})]
+        found += [sentence.decode(errors="replace") for sentence in await link.run("health_check", partition, {})]
     return found
 
 
@@ -76,18 +76,18 @@ async def _define_again(link: RedisClient, places: Partitions, timing: Timing) -
     definitions = await RedisWorkers(link, places, timing).definitions()
     limits = [(definition.name, limits_of(definition)) for definition in definitions]
     for partition in places.all if limits else ():
-        await link.run("define", partition, {**timing(), "limits": limits})
+        await link.run("define_names", partition, {**timing(), "limits": limits})
 
 
 async def _mend_edges(survey: PartitionScan, places: Partitions) -> None:
     """Edges to other partitions need to know what is where."""
     for sentence in await edges_afar(survey, mend=True):
-        survey.findings.note("nobody_waits_in_vain", sentence)
+        survey.findings.note("dependencies_can_complete", sentence)
     ids, survey.unresolved = survey.unresolved, []
     for task in map(task_of, await raw_records(survey.link, survey.partition, ids)):
         known = await places.of_all(task.depends_on)
         afar = {on: partition for on, partition in known.items() if partition != survey.partition}
-        await survey.look_at([task.id], afar=afar)
+        await survey.look_at([task.id], remote=afar)
 
 
 async def _unended(survey: PartitionScan) -> list[str]:
@@ -128,6 +128,6 @@ async def _report_gone(survey: PartitionScan) -> list[str]:
             (task_id, packed_event(Event(type=ALERT, at=now, task_id=task_id, payload={"what": "record_lost"})))
             for task_id in ids[first : first + _PORTION]
         ]
-        told = await survey.link.run("alert", survey.partition, {**survey.timing(), "tasks": tasks})
+        told = await survey.link.run("log_lost_tasks", survey.partition, {**survey.timing(), "tasks": tasks})
         fresh += [task_id.decode() for task_id in told]
     return fresh

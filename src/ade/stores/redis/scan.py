@@ -18,7 +18,7 @@ _MEMBERS, _RECOUNTED = 200, 500
 _RECOUNTS = 3  # begun anew when somebody else recounts too
 _SENTENCES = 5  # kept for each invariant
 
-# What the key begins with behind the prefix, the kind of lua/lib/strays.lua, and the type of the server.
+# What the key begins with behind the prefix, the kind of lua/lib/orphan_checks.lua, and the type of the server.
 _SINGLE = {
     "task:all": ("all", "zset"),
     "task:finished": ("finished", "zset"),
@@ -75,10 +75,10 @@ _OTHERS = {
     "document:marks": "hash",
 }
 _BESIDE = {  # the script that looks at keys of a kind, and the invariant
-    "lock": ("lock_survey", "every_lock_has_its_place"),
-    "document": ("document_survey", "every_document_is_whole"),
-    "inbox": ("inbox_survey", "every_inbox_is_whole"),
-    "inbox_record": ("inbox_survey", "every_inbox_is_whole"),
+    "lock": ("scan_locks", "every_lock_has_its_place"),
+    "document": ("scan_documents", "every_document_is_whole"),
+    "inbox": ("scan_inboxes", "every_inbox_is_whole"),
+    "inbox_record": ("scan_inboxes", "every_inbox_is_whole"),
 }
 
 
@@ -209,7 +209,7 @@ class PartitionScan:
         elif stand.kind == "inbox_record":
             await self._look_beside(stand, [])
         elif stand.type == "string":
-            await self._call({"strays": [[stand.kind, stand.key, stand.argument, [""]]]})
+            await self._call({"orphans": [[stand.kind, stand.key, stand.argument, [""]]]})
         elif stand.type == "stream":
             await self._look_into_stream(stand)
         else:
@@ -217,18 +217,18 @@ class PartitionScan:
                 if stand.kind in _BESIDE:
                     await self._look_beside(stand, [_text(each) for each in members])
                 else:
-                    await self._call({"strays": [[stand.kind, stand.key, stand.argument, members]]})
+                    await self._call({"orphans": [[stand.kind, stand.key, stand.argument, members]]})
 
     async def _look_beside(self, stand: KeyReferences, members: list[str]) -> None:
         """What is not about tasks has a script of its own."""
         script, invariant = _BESIDE[stand.kind]
-        request = {"key": stand.key[len(self.names.prefix) :], "members": members, "mend": self.mend}
+        request = {"key": stand.key[len(self.names.prefix) :], "members": members, "repair": self.mend}
         for sentence in await self.link.run(script, self.partition, request):
             self.findings.note(invariant, sentence.decode(errors="replace"))
 
     async def _look_at_units(self, stand: KeyReferences) -> None:
-        request = {"agent": stand.argument, "mend": self.mend}
-        for sentence in await self.link.run("agent_survey", self.partition, request):
+        request = {"verb": "check", "agent": stand.argument, "repair": self.mend}
+        for sentence in await self.link.run("agent", self.partition, request):
             self.findings.note("every_unit_has_its_agent", sentence.decode(errors="replace"))
 
     async def _members(self, stand: KeyReferences) -> AsyncIterator[list[bytes]]:
@@ -248,7 +248,7 @@ class PartitionScan:
             [found] = await self.link.ask(self.partition, ("XRANGE", stand.key, start, "+", "COUNT", _MEMBERS))
             entries = [entry_id for entry_id, _ in found]
             if entries:
-                await self._call({"strays": [[stand.kind, stand.key, stand.argument, entries]]})
+                await self._call({"orphans": [[stand.kind, stand.key, stand.argument, entries]]})
             if len(entries) < _MEMBERS:
                 break
             start = f"({entries[-1].decode()}"
@@ -280,7 +280,7 @@ class PartitionScan:
 
     async def _call(self, request: dict[str, Any]) -> tuple[list[Any], list[str]]:
         faults, gone, unresolved = await self.link.run(
-            "reconcile", self.partition, {**self.timing(), **_texts(request), "mend": self.mend}
+            "repair", self.partition, {**self.timing(), **_texts(request), "repair": self.mend}
         )
         for invariant, sentence in faults:
             self.findings.note(invariant.decode(), sentence.decode(errors="replace"))
@@ -288,14 +288,14 @@ class PartitionScan:
         return faults, [task_id.decode() for task_id in unresolved]
 
     async def _look_at_levels(self) -> None:
-        request = {**self.timing(), "streams": sorted(self._levels), "mend": self.mend}
-        for sentence in await self.link.run("levels", self.partition, request):
+        request = {**self.timing(), "streams": sorted(self._levels), "repair": self.mend}
+        for sentence in await self.link.run("check_waiting_counts", self.partition, request):
             self.findings.note("levels_match_streams", sentence.decode(errors="replace"))
 
     async def _look_at_sides(self) -> None:
         for first in range(0, max(len(self._effects), 1), _MEMBERS):
-            request = {"effects": self._effects[first : first + _MEMBERS], "mend": self.mend}
-            for sentence in await self.link.run("sides", self.partition, {**self.timing(), **request}):
+            request = {"effects": self._effects[first : first + _MEMBERS], "repair": self.mend}
+            for sentence in await self.link.run("check_due_indexes", self.partition, {**self.timing(), **request}):
                 self.findings.note("what_is_due_is_listed", sentence.decode(errors="replace"))
 
     async def recount(self) -> None:
@@ -303,8 +303,8 @@ class PartitionScan:
         for _ in range(_RECOUNTS):
             token, after = new_token(), 0
             while True:
-                request = {"token": token, "after": after, "limit": _RECOUNTED, "mend": self.mend}
-                word, *answer = await self.link.run("recount", self.partition, {**self.timing(), **request})
+                request = {"token": token, "after": after, "limit": _RECOUNTED, "repair": self.mend}
+                word, *answer = await self.link.run("rebuild_counters", self.partition, {**self.timing(), **request})
                 if word != b"going":
                     break
                 after = int(answer[0])
@@ -316,8 +316,8 @@ class PartitionScan:
 
 def _texts(request: dict[str, Any]) -> dict[str, Any]:
     """The scripts' decoder does not know MessagePack's type for bytes: names go as text."""
-    if "strays" in request:
-        request["strays"] = [[*head, [_text(each) for each in named]] for *head, named in request["strays"]]
+    if "orphans" in request:
+        request["orphans"] = [[*head, [_text(each) for each in named]] for *head, named in request["orphans"]]
     if "pending" in request:
         request["pending"] = [[key, [_text(each) for each in entries]] for key, entries in request["pending"]]
     return request

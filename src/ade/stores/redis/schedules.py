@@ -51,7 +51,7 @@ class RedisSchedules:
             "event": event is not None and packed_event(event),
             "token": new_token(),
         }
-        return bool(await self._link.run("schedule", 0, {**self._timing(), **request}))
+        return bool(await self._link.run("put_schedule", 0, {**self._timing(), **request}))
 
 
 def _turn_of(schedule: Schedule) -> tuple[int, bool, int]:

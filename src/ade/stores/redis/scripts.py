@@ -1,6 +1,6 @@
-"""The Lua scripts. Each is one file with a contract in its head, put together from the parts it uses.
+"""The Lua scripts: one file each, with a contract at its top, composed of the parts in lua/lib that it uses.
 
-`python -m ade.stores.redis.scripts FOLDER` writes them as the server gets them, for workers in other languages.
+`python -m ade.stores.redis.scripts FOLDER` writes them as they are sent to the server, for workers in other languages.
 """
 
 import argparse
@@ -15,10 +15,12 @@ _USES = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- flags: (.+)$", re.MULTILINE)
 _PLACES = re.compile(r"^local ([A-Z_, ]+) = ([\d, ]+?)(?: --.*)?$", re.MULTILINE)
 _PLACE = re.compile(r"\[([A-Z_]+)\]")
+# The protocol page documented these names before; programs that use them keep working after an update.
+EARLIER_NAMES = {"hear": "register_worker", "progress": "report_progress"}
 
 
 class LuaScript:
-    """A script as the server gets it."""
+    """A script as it is sent to the server."""
 
     __slots__ = ("name", "sha", "text")
 
@@ -30,7 +32,7 @@ class LuaScript:
 
 @cache
 def script(name: str) -> LuaScript:
-    """The whole text of a script: the line that tells the engine, and itself with the parts it uses."""
+    """The complete script: the line that selects the engine, and the file with the parts it uses."""
     body = _body(name)
     flags = _FLAGS.search(body)
     head = f"#!lua flags={flags.group(1).strip()}\n" if flags else "#!lua\n"
@@ -38,35 +40,35 @@ def script(name: str) -> LuaScript:
 
 
 def script_names() -> list[str]:
-    """Every script there is."""
+    """The names of all scripts."""
     return sorted(path.stem for path in LUA.glob("*.lua"))
 
 
 def contract(name: str) -> str:
-    """What the head of a script says it is asked for and answers."""
+    """The contract at the top of a script: what it expects and returns."""
     lines = [line for line in _body(name).partition("\n\n")[0].splitlines() if not _USES.match(line)]
     words = " ".join(line.removeprefix("--").strip() for line in lines if not _FLAGS.match(line))
     return words.removeprefix(f"{name}: ")
 
 
 def flags(name: str) -> list[str]:
-    """What the server is told about a script: `no-writes`, or `allow-oom` for what must work when memory is full."""
+    """The flags of a script: `no-writes`, or `allow-oom` for scripts that must work when memory is full."""
     found = _FLAGS.search(_body(name))
     return [flag.strip() for flag in found.group(1).split(",")] if found else []
 
 
 def export(folder: Path) -> list[Path]:
-    """Write every script into a folder, each whole: what SCRIPT LOAD takes."""
+    """Write every script into a directory, each complete and ready for SCRIPT LOAD."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for name in script_names():
+    for name in (*script_names(), *EARLIER_NAMES):
         files.append(folder / f"{name}.lua")
-        files[-1].write_text(script(name).text, encoding="utf-8")
+        files[-1].write_text(script(EARLIER_NAMES.get(name, name)).text, encoding="utf-8")
     return files
 
 
 def state_places() -> dict[str, int]:
-    """Where the fields of the state lie, by the names that scripts have for them."""
+    """The positions of the fields of a task's state, by the names that scripts use."""
     rows = _PLACES.findall(_part("fields"))
     return {
         name: int(number)
@@ -78,8 +80,8 @@ def state_places() -> dict[str, int]:
 def _with_numbers(text: str) -> str:
     """`state[1]` in the place of `state[STATUS]`.
 
-    Functions are made anew at every call, and each is tied to all locals of the script that it names, which are
-    looked for one by one: that was a twentieth of a call for one task.
+    Lua creates the functions of a script at every call and binds each to all locals that it names, one by one.
+    Without the constants a call for one task takes a twentieth less time.
     """
     places = state_places() if _part("fields") in text else {}
     return _PLACE.sub(lambda found: f"[{places.get(found[1], found[1])}]", text)

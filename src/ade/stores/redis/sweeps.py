@@ -26,8 +26,8 @@ async def claim_job(
     link: RedisClient, timing: Timing, duty: str, holder: str, ttl_ms: int, *, patience_s: float | None = None
 ) -> bool:
     """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
-    request = {"duty": duty, "holder": holder, "ttl_ms": ttl_ms}
-    return bool(await link.run("duty", 0, {**timing(), **request}, patience_s=patience_s))
+    request = {"job": duty, "holder": holder, "ttl_ms": ttl_ms}
+    return bool(await link.run("claim_job", 0, {**timing(), **request}, patience_s=patience_s))
 
 
 async def claimed_jobs(link: RedisClient) -> dict[str, int]:
@@ -55,7 +55,7 @@ class RedisSweeps:
 
         async def ask(partition: int, patience_s: float | None) -> list[Any]:
             request = {**self._timing(), "limit": limit}
-            found: list[Any] = await self._link.run("ripe", partition, request, patience_s=patience_s)
+            found: list[Any] = await self._link.run("due_tasks", partition, request, patience_s=patience_s)
             return found
 
         expired: list[Task] = []
@@ -122,7 +122,7 @@ class RedisSweeps:
             for first in range(0, len(ids), _PORTION):
                 portion = ids[first : first + _PORTION]
                 went = await self._link.run(
-                    "prune", partition, {**self._timing(), "ids": portion, "token": new_token()}
+                    "prune_tasks", partition, {**self._timing(), "ids": portion, "token": new_token()}
                 )
                 gone += [task_id.decode() for task_id in went]
         await self._blobs.remove_blobs(gone)
@@ -146,7 +146,9 @@ class RedisSweeps:
         results = [(task_id, expires, as_text(outcome)) for task_id, expires, outcome, _ in prepared]
         if not results:
             return 0
-        gone = await self._link.run("expire", partition, {**self._timing(), "results": results, "token": new_token()})
+        gone = await self._link.run(
+            "expire_results", partition, {**self._timing(), "results": results, "token": new_token()}
+        )
         went = {task_id.decode() for task_id in gone}
         await self._blobs.remove_refs([ref for task_id, _, _, ref in prepared if ref is not None and task_id in went])
         return len(went)

@@ -181,5 +181,5 @@ class RedisTasks:
         request = {**self._timing(), "id": task_id, "run_id": run_id, "progress": as_text(bytes(progress))}
         guess = self._places.guess(task_id)  # whoever runs a task knows where it is
         partition = await self._places.of(task_id) if guess is None else guess
-        if not await self._link.run("progress", partition, request):
+        if not await self._link.run("report_progress", partition, request):
             raise StaleLease(f"run {run_id} no longer holds task {task_id}; its progress was not stored")

@@ -35,8 +35,8 @@ class RedisWorkers:
     async def register(self, worker: Worker, definitions: Sequence[Definition], ttl_ms: int) -> None:
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all if limits else ():
-            await self._link.run("define", partition, {**self._timing(), "limits": limits})
-        await self._link.run("hear", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
+            await self._link.run("define_names", partition, {**self._timing(), "limits": limits})
+        await self._link.run("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
         self._registered[worker.id] = definitions
 
     def renew(self, worker: Worker, runs: Mapping[str, str], *, lease_ms: int) -> Renewal:
@@ -54,7 +54,7 @@ class RedisWorkers:
         found |= self._renew_in(elsewhere, worker.id, lease_ms)
         told = self._registered.get(worker.id, ())
         request = self._heartbeat(worker, lease_ms, []) | {"names": [definition.name for definition in told]}
-        if not self._link.run_blocking("hear", 0, request):
+        if not self._link.run_blocking("register_worker", 0, request):
             self._register_again(worker, told, lease_ms)
         return Renewal(gone={run_id: found.get(run_id) for run_id in runs if found.get(run_id) != "held"})
 
@@ -62,8 +62,8 @@ class RedisWorkers:
         """The servers have lost what was registered: what is queued from now on must find its limits again."""
         limits = [(definition.name, limits_of(definition)) for definition in definitions]
         for partition in self._places.all:
-            self._link.run_blocking("define", partition, {**self._timing(), "limits": limits})
-        self._link.run_blocking("hear", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
+            self._link.run_blocking("define_names", partition, {**self._timing(), "limits": limits})
+        self._link.run_blocking("register_worker", 0, self._heartbeat(worker, ttl_ms, _told(definitions)))
 
     def _likely(self, task_id: str) -> Sequence[int]:
         """Where to ask for a task first."""
@@ -84,7 +84,7 @@ class RedisWorkers:
         return found
 
     def _heartbeat(self, worker: Worker, ttl_ms: int, definitions: list[str | Raw]) -> dict[str, Any]:
-        """The request of lua/hear.lua, which adds the time until which the worker counts as alive."""
+        """The request of lua/register_worker.lua, which adds the time until which the worker counts as alive."""
         text = as_text(_json(structs.replace(worker, heartbeat_until=0)))
         return {**self._timing(), "worker": worker.id, "text": text, "ttl_ms": ttl_ms, "definitions": definitions}
 
@@ -98,10 +98,10 @@ class RedisWorkers:
         return sorted(map(_worker, texts), key=lambda worker: worker.id)
 
     async def forget_silent(self) -> list[str]:
-        request = {**self._timing(), "silent_ms": FORGET_AFTER_MS}
-        silent = {worker_id.decode() for worker_id in await self._link.run("silent", 0, request)}
+        request = {**self._timing(), "lost_ms": FORGET_AFTER_MS}
+        silent = {worker_id.decode() for worker_id in await self._link.run("lost_workers", 0, request)}
         for partition in self._places.all if silent else ():
-            busy = await self._link.run("busy", partition, {**self._timing(), "workers": sorted(silent)})
+            busy = await self._link.run("busy_workers", partition, {**self._timing(), "workers": sorted(silent)})
             silent -= {worker_id.decode() for worker_id in busy}
         if not silent:
             return []
@@ -116,23 +116,23 @@ class RedisWorkers:
         return sorted(self._decoded.values(), key=lambda definition: definition.name)
 
     async def _retire(self, worker_ids: list[str], *, silent_ms: int | bool) -> list[str]:
-        request = {"workers": worker_ids, "silent_ms": silent_ms, "token": new_token()}
-        gone = await self._link.run("retire", 0, {**self._timing(), **request})
+        request = {"workers": worker_ids, "lost_ms": silent_ms, "token": new_token()}
+        gone = await self._link.run("remove_workers", 0, {**self._timing(), **request})
         return [worker_id.decode() for worker_id in gone]
 
     async def _dismiss(self, worker_ids: list[str]) -> None:
         """Take workers out of the groups that read the task streams, where nothing is pending for them."""
         for partition in self._places.all if worker_ids else ():
-            await self._link.run("dismiss", partition, {**self._timing(), "workers": worker_ids})
+            await self._link.run("remove_consumers", partition, {**self._timing(), "workers": worker_ids})
 
 
 def _told(definitions: Sequence[Definition]) -> list[str | Raw]:
-    """Names and definitions for lua/hear.lua."""
+    """Names and definitions for lua/register_worker.lua."""
     return [part for definition in definitions for part in (definition.name, as_text(_json(definition)))]
 
 
 def limits_of(definition: Definition) -> tuple[int | bool, ...] | bool:
-    """The limits that claims must respect, for lua/define.lua; False when there is none."""
+    """The limits that claims must respect, for lua/define_names.lua; False when there is none."""
     limits = (definition.concurrency, definition.concurrency_per_key, definition.rate_count, definition.rate_period_ms)
     if all(limit is None for limit in limits[:3]):
         return False

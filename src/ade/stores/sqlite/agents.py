@@ -61,7 +61,7 @@ class SqliteAgents:
     ) -> list[str]:
         def change(connection: apsw.Connection) -> list[str]:
             steady = self._clock.steady()
-            run(connection, "agent_end", agent_id=agent_id, steady=steady, holders=packed(list(over)))
+            run(connection, "agents.release", agent_id=agent_id, steady=steady, holders=packed(list(over)))
             agent = _get(connection, agent_id)
             if agent is None:
                 return []
@@ -90,8 +90,8 @@ class SqliteAgents:
 
     async def list_agents(self) -> list[AgentUse]:
         def read(connection: apsw.Connection) -> list[AgentUse]:
-            uses = {row[0]: AgentUse(agent=_agent(row), leases={}) for row in run(connection, "agent_list")}
-            for agent_id, holder, until in run(connection, "agent_leases", steady=self._clock.steady()):
+            uses = {row[0]: AgentUse(agent=_agent(row), leases={}) for row in run(connection, "agents.list")}
+            for agent_id, holder, until in run(connection, "agents.list_leases", steady=self._clock.steady()):
                 if agent_id in uses:
                     uses[agent_id].leases[holder] = until
             return list(uses.values())
@@ -100,8 +100,8 @@ class SqliteAgents:
 
     async def remove(self, agent_id: str, event: Event | None = None) -> bool:
         def change(connection: apsw.Connection) -> bool:
-            run(connection, "agent_clear", agent_id=agent_id)
-            is_gone = bool(run(connection, "agent_remove", id=agent_id))
+            run(connection, "agents.release_all", agent_id=agent_id)
+            is_gone = bool(run(connection, "agents.remove", id=agent_id))
             if is_gone:
                 enter(connection, event)
             return is_gone
@@ -113,9 +113,9 @@ class SqliteAgents:
         """Write a change; if units can be had that could not before, those who wait for one are told."""
 
         def write(connection: apsw.Connection) -> tuple[Answer, bool]:
-            had_room = bool(run(connection, "agent_has_room", id=agent_id))
+            had_room = bool(run(connection, "agents.has_capacity", id=agent_id))
             answer = change(connection)
-            return answer, not had_room and bool(run(connection, "agent_has_room", id=agent_id))
+            return answer, not had_room and bool(run(connection, "agents.has_capacity", id=agent_id))
 
         answer, is_news = await self._writer.call(write)
         if is_news:
@@ -124,7 +124,7 @@ class SqliteAgents:
 
 
 def _get(connection: apsw.Connection, agent_id: str) -> Agent | None:
-    rows = run(connection, "agent_get", id=agent_id)
+    rows = run(connection, "agents.get", id=agent_id)
     return _agent(rows[0]) if rows else None
 
 
@@ -142,13 +142,13 @@ def _agent(row: tuple[str, int, str, int, int, str | None, str]) -> Agent:
 
 
 def _put(connection: apsw.Connection, agent: Agent) -> None:
-    run(connection, "agent_put", **{**structs.asdict(agent), "capabilities": as_text(agent.capabilities)})
+    run(connection, "agents.put", **{**structs.asdict(agent), "capabilities": as_text(agent.capabilities)})
 
 
 def _live(connection: apsw.Connection, agent_id: str, steady: int) -> set[str]:
-    return {holder for (holder,) in run(connection, "agent_live", agent_id=agent_id, steady=steady)}
+    return {holder for (holder,) in run(connection, "agents.list_holders", agent_id=agent_id, steady=steady)}
 
 
 def _lend(connection: apsw.Connection, agent_id: str, holders: Sequence[str], until: int) -> None:
     if holders:
-        run(connection, "agent_lend", agent_id=agent_id, holders=packed(list(holders)), until=until)
+        run(connection, "agents.acquire", agent_id=agent_id, holders=packed(list(holders)), until=until)

@@ -13,10 +13,10 @@ from msgspec import structs
 from ade.errors import StoreForeign
 from ade.events.audit_chain import AuditEntry, AuditHead, chain
 from ade.events.model import Event
+from ade.stores.sql_files import SqlFile
 from ade.stores.sqlite.connection import check_library, one_read, patiently, translating, write_transaction
 from ade.stores.sqlite.files import make_folder, place_of
 
-_STATEMENTS = Path(__file__).parent / "audit_sql"  # importlib.resources is slow to load, and large
 _APPLICATION_ID = 0x41444541  # "ADEA"
 Result = TypeVar("Result")
 
@@ -59,19 +59,19 @@ class SqliteAudit:
             with write_transaction(connection, self._name):
                 head = _head(connection)
                 entries = chain(head, [event for event in events if event.seq > head.seq])
-                connection.executemany(_sql("append"), [structs.asdict(entry) for entry in entries])
+                connection.executemany(_sql()["append"], [structs.asdict(entry) for entry in entries])
                 return AuditHead(entries[-1].seq, entries[-1].hash) if entries else head
 
         return await self._call(write)
 
     async def entries(self, after: int, limit: int) -> list[AuditEntry]:
         def read(connection: apsw.Connection) -> list[AuditEntry]:
-            return _as_entries(_rows(connection, "entries", after=after, limit=limit))
+            return _as_entries(_rows(connection, "read", after=after, limit=limit))
 
         return await self._call(read)
 
     async def last_entries(self, limit: int) -> list[AuditEntry]:
-        return await self._call(lambda connection: _as_entries(_rows(connection, "last_entries", limit=limit))[::-1])
+        return await self._call(lambda connection: _as_entries(_rows(connection, "list_newest", limit=limit))[::-1])
 
     async def count(self) -> int:
         return await self._call(lambda connection: int(_rows(connection, "count")[0][0]))
@@ -119,7 +119,7 @@ def _set_up(connection: apsw.Connection) -> None:
     if not _is_ours(connection):
         with write_transaction(connection, "the audit file"):
             if not _is_ours(connection):  # nobody else has made it meanwhile
-                connection.execute(_sql("schema")).fetchall()
+                connection.execute(_sql()["create"]).fetchall()
                 connection.pragma("application_id", _APPLICATION_ID)
 
 
@@ -133,7 +133,7 @@ def _is_empty(connection: apsw.Connection) -> bool:
 
 
 def _rows(connection: apsw.Connection, name: str, **bindings: Any) -> list[Any]:
-    return connection.execute(_sql(name), bindings).fetchall()
+    return connection.execute(_sql()[name], bindings).fetchall()
 
 
 def _as_entries(rows: list[Any]) -> list[AuditEntry]:
@@ -146,6 +146,5 @@ def _as_bytes(body: bytes | str) -> bytes:
 
 
 @cache
-def _sql(name: str) -> str:
-    """The statement in audit_sql/<name>.sql."""
-    return (_STATEMENTS / f"{name}.sql").read_text(encoding="utf-8")
+def _sql() -> SqlFile:
+    return SqlFile(Path(__file__).with_name("audit.sql"))  # importlib.resources is slow to load, and large

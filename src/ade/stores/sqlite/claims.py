@@ -47,11 +47,11 @@ class ClaimOperation(WriteOperation):
         now = self.now()
         if self.is_repeated and (taken := _taken_before(connection, self.request)):
             return _read(connection, taken, now)
-        is_due, lanes, limits = unpacked(value(connection, "claim_outlook", now=now))
+        is_due, lanes, limits = unpacked(value(connection, "claims.state", now=now))
         if is_due:
-            run(connection, "promote_due", now=now)
+            run(connection, "claims.promote_due", now=now)
         if self.request.capabilities:
-            lanes += unpacked(value(connection, "claim_asking_lanes"))
+            lanes += unpacked(value(connection, "claims.capability_lanes"))
         chosen = _ClaimSelection(connection, self.request, self.steady()).choose(lanes, limits)
         if not chosen:
             return []
@@ -94,7 +94,7 @@ class _ClaimSelection:
         self._parked: list[int] = []
 
     def choose(self, known: list[list[str]], limited: list[tuple[str, int, int]]) -> list[_Candidate]:
-        """From the lanes and limits of claim_outlook.sql."""
+        """From the lanes and limits of claims.state."""
         lanes = self._served(known)
         if not lanes:
             return []
@@ -136,7 +136,7 @@ class _ClaimSelection:
     def _walk(self, chunk: int, queue: str, name: str, needs: str = "") -> Iterator[_Candidate]:
         """The lane from its head, read in chunks, as far as its limit allows."""
         priority, seq = -1, -1
-        statement, more = ("claim_asking", {"needs": needs}) if needs else ("claim_lane", {})
+        statement, more = ("claims.capability_lane_head", {"needs": needs}) if needs else ("claims.lane_head", {})
         while (limits := self._limits.get(name)) is None or limits.room > 0:
             rows = unpacked(
                 value(
@@ -175,14 +175,14 @@ class _ClaimSelection:
     def _running_of(self, name: str, key: str) -> int:
         if (name, key) not in self._known_keys:
             self._known_keys.add((name, key))
-            rows = run(self._connection, "claim_running_keys", rows=packed([(name, key)]))
+            rows = run(self._connection, "claims.count_running_keys", rows=packed([(name, key)]))
             self._busy[name, key] += sum(count for _, _, count in rows)
         return self._busy[name, key]
 
     def _remember(self, chosen: list[_Candidate]) -> None:
         """Park what waits for a key; write down what the rate limits gave away."""
         if self._parked:
-            run(self._connection, "park", seqs=packed(self._parked))
+            run(self._connection, "claims.park", seqs=packed(self._parked))
         for name, count in Counter(candidate.name for candidate in chosen).items():
             limits = self._limits.get(name)
             if limits is None or limits.definition.rate_count is None or limits.definition.rate_period_ms is None:
@@ -194,12 +194,12 @@ class _ClaimSelection:
                 period_ms=limits.definition.rate_period_ms,
                 now_ms=self._steady,
             )
-            run(self._connection, "set_rate", name=name, full_at=rate.full_at)
+            run(self._connection, "definitions.set_rate", name=name, full_at=rate.full_at)
 
 
 def _taken_before(connection: apsw.Connection, request: ClaimRequest) -> list[int]:
     """Seqs of the tasks that run under the ids of this request, in the order they were handed out."""
-    taken = dict(run(connection, "running_by_run", run_ids=packed(request.run_ids)))
+    taken = dict(run(connection, "claims.find_by_run", run_ids=packed(request.run_ids)))
     return [taken[run_id] for run_id in request.run_ids if run_id in taken]
 
 
@@ -212,21 +212,21 @@ def _take(
     lease_until: int,
 ) -> None:
     rows = packed(list(zip([candidate.seq for candidate in chosen], request.run_ids, strict=False)))
-    run(connection, "claim_take", rows=rows, worker_id=request.worker_id, lease_until=lease_until, now=now)
-    run(connection, "claim_events", rows=rows, now=now)
+    run(connection, "claims.assign", rows=rows, worker_id=request.worker_id, lease_until=lease_until, now=now)
+    run(connection, "claims.insert_events", rows=rows, now=now)
     left = Counter([(candidate.queue, candidate.name, candidate.status) for candidate in chosen])
     if any(status == Status.STALLED for _, _, status in left):
         stalled = [(candidate.seq, candidate.worker_id) for candidate in chosen if candidate.status == Status.STALLED]
-        run(connection, "reclaim_events", rows=packed(stalled), now=now)
+        run(connection, "claims.insert_reclaim_events", rows=packed(stalled), now=now)
     moves = [(queue, name, status, -count) for (queue, name, status), count in left.items()]
     moves += [(queue, name, Status.RUNNING, count) for (queue, name, _), count in left.items()]
-    run(connection, "move_tally", rows=packed(moves))
+    run(connection, "queues.update_status_counts", rows=packed(moves))
 
 
 def _read(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
     """The claimed records. One that cannot be read is set aside; the others go out."""
     try:
-        tasks = read_tasks(value(connection, "records_by_seq", seqs=packed(seqs)))
+        tasks = read_tasks(value(connection, "tasks.get_by_seq", seqs=packed(seqs)))
     except UNREADABLE:
         tasks = []
     if len(tasks) == len(seqs):
@@ -235,7 +235,7 @@ def _read(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
 
 
 def _read_one_by_one(connection: apsw.Connection, seqs: list[int], now: int) -> list[Task]:
-    rows = dict(run(connection, "record_rows", seqs=packed(seqs)))
+    rows = dict(run(connection, "tasks.get_rows", seqs=packed(seqs)))
     tasks = []
     for seq in seqs:
         try:
@@ -247,9 +247,9 @@ def _read_one_by_one(connection: apsw.Connection, seqs: list[int], now: int) -> 
 
 def _set_aside(connection: apsw.Connection, seq: int, why: str, now: int) -> None:
     """An unreadable record fails, with its bytes in quarantine for a person to look at."""
-    run(connection, "quarantine", seq=seq, now=now)
+    run(connection, "tasks.quarantine", seq=seq, now=now)
     remains = remains_of(connection, seq, f"{why[:150]}; its bytes are in quarantine")
-    run(connection, "replace_detail", seq=seq, detail=packed(detail_of(remains)))
+    run(connection, "tasks.replace_detail", seq=seq, detail=packed(detail_of(remains)))
     assert remains.error is not None
     failure = fail_run(remains, Failed(remains.error), now=now, dice=0.5)
     CommitOperation.run_group(connection, [CommitOperation([failure], True, lambda: now)])

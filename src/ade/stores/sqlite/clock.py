@@ -40,18 +40,18 @@ class MachineClock:
 
 def cached_offset(connection: apsw.Connection) -> int | None:
     """The offset of this boot if it is settled."""
-    if value(connection, "get_meta", key="boot_id") != boot_id():
+    if value(connection, "meta.get", key="boot_id") != boot_id():
         return None
-    return int(value(connection, "get_meta", key="steady_offset_ms"))
+    return int(value(connection, "meta.get", key="steady_offset_ms"))
 
 
 def settle_offset(connection: apsw.Connection) -> int:
     """The offset of this boot. After a reboot steady time goes on from where it can have been at most."""
     boot = boot_id()
-    if value(connection, "get_meta", key="boot_id") != boot:
+    if value(connection, "meta.get", key="boot_id") != boot:
         wall = time.time_ns() // 1_000_000
-        latest = value(connection, "latest_lease") or 0
+        latest = value(connection, "meta.latest_lease") or 0
         offset = max(wall, latest) - time.monotonic_ns() // 1_000_000
-        run(connection, "set_meta", key="boot_id", value=boot)
-        run(connection, "set_meta", key="steady_offset_ms", value=str(offset))
-    return int(value(connection, "get_meta", key="steady_offset_ms"))
+        run(connection, "meta.set", key="boot_id", value=boot)
+        run(connection, "meta.set", key="steady_offset_ms", value=str(offset))
+    return int(value(connection, "meta.get", key="steady_offset_ms"))

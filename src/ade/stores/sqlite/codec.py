@@ -112,7 +112,7 @@ def stage_of(task: Task, *, now: int, waiting: int) -> str | None:
 
 
 def new_row(task: Task, seq: int, *, now: int, waiting: int) -> tuple[object, ...]:
-    """Parameters of insert_task.sql."""
+    """Parameters of tasks.insert."""
     return (
         seq,
         task.id,
@@ -166,7 +166,7 @@ def result_expiry(task: Task) -> int | None:
 
 
 def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[object, ...]:
-    """Parameters of update_task.sql. What ran was due, whatever has become of the clock since."""
+    """Parameters of tasks.update. What ran was due, whatever has become of the clock since."""
     after = change.after
     was_due = change.before.status is Status.RUNNING and "run_after" not in change.fields
     return (
@@ -189,7 +189,7 @@ def changed_row(change: Change, seq: int, *, now: int, waiting: int) -> tuple[ob
 
 
 def identity_row(change: Change, seq: int) -> tuple[object, ...]:
-    """Parameters of update_identity.sql."""
+    """Parameters of tasks.update_identity."""
     *own, needs = (getattr(change.after, field) for field in IDENTITY_FIELDS)
     return (seq, *own, as_text(needs) or None)
 
@@ -213,13 +213,13 @@ _END_SET = _OUTCOME_SET | {"worker_id", "lease_until", "finished_at"}
 
 
 def ended_row(change: Change) -> tuple[object, ...]:
-    """Parameters of end_runs.sql."""
+    """Parameters of tasks.finish_runs."""
     after = change.after
     return (after.id, change.guard.run_id, after.status, after.updated_at, after.finished_at)
 
 
 def guard_row(change: Change) -> tuple[object, ...]:
-    """Parameters of check_guards.sql."""
+    """Parameters of tasks.check_guards."""
     guard = change.guard
     return (change.before.id, guard.version, guard.run_id, guard.lease_until)
 
@@ -250,4 +250,4 @@ def remains_of(connection: apsw.Connection, seq: int, why: str) -> Task:
         message=f"the stored record cannot be read ({why[:200]})",
         retryable=False,
     )
-    return structs.replace(read_task(value(connection, "record_remains", seq=seq)), error=error)
+    return structs.replace(read_task(value(connection, "tasks.get_damaged", seq=seq)), error=error)

@@ -124,7 +124,7 @@ def _end_runs(connection: apsw.Connection, parts: Sequence[_CommitPart]) -> tupl
     ends = [change for part in parts if not part.commit.together for change in part.changes if is_end_of_run(change)]
     if not ends:
         return [], list(parts)
-    rows = run(connection, "end_runs", rows=packed([ended_row(change) for change in ends]))
+    rows = run(connection, "tasks.finish_runs", rows=packed([ended_row(change) for change in ends]))
     found = {task_id: _CurrentRecord(seq, Status.RUNNING, run_id, waiting) for task_id, seq, run_id, waiting in rows}
     if len(found) == len(ends):
         ended = [(change, found[change.task_id]) for change in ends]
@@ -138,7 +138,7 @@ def _end_runs(connection: apsw.Connection, parts: Sequence[_CommitPart]) -> tupl
 
 def _check(connection: apsw.Connection, parts: Sequence[_CommitPart]) -> Accepted:
     guards = packed([guard_row(change) for part in parts for change in part.changes])
-    rows = iter(unpacked(value(connection, "check_guards", rows=guards)))
+    rows = iter(unpacked(value(connection, "tasks.check_guards", rows=guards)))
     accepted: Accepted = []
     for part in parts:
         verdicts = [(change, _verdict(change, next(rows))) for change in part.changes]
@@ -178,14 +178,14 @@ def _write(connection: apsw.Connection, ended: Accepted, others: Accepted, now: 
     outcomes = ended + [(change, found) for change, found in others if touches_outcome(change)]
     if outcomes:
         rows = [(found.seq, outcome_of(change.after), result_expiry(change.after)) for change, found in outcomes]
-        run(connection, "upsert_outcome", rows=packed(rows))
+        run(connection, "tasks.put_outcome", rows=packed(rows))
     accepted = ended + others
     events = [
         (event.type, event.at, found.seq, event.task_id, event.actor, event.payload)
         for change, found in accepted
         for event in change.events
     ]
-    run(connection, "insert_event", rows=packed(events))
+    run(connection, "events.insert", rows=packed(events))
     _move_tallies(connection, accepted)
     unblocked = _settle_dependents(connection, accepted, now)
     unparked = _free_keys(connection, accepted)
@@ -194,13 +194,13 @@ def _write(connection: apsw.Connection, ended: Accepted, others: Accepted, now: 
 
 def _write_columns(connection: apsw.Connection, accepted: Accepted, now: int) -> None:
     rows = [changed_row(change, found.seq, now=now, waiting=found.waiting) for change, found in accepted]
-    run(connection, "update_task", rows=packed(rows))
+    run(connection, "tasks.update", rows=packed(rows))
     details = [(found.seq, detail_of(change.after)) for change, found in accepted if touches_detail(change)]
     if details:
-        run(connection, "update_detail", rows=packed(details))
+        run(connection, "tasks.update_detail", rows=packed(details))
     identities = [identity_row(change, found.seq) for change, found in accepted if touches_identity(change)]
     if identities:
-        run(connection, "update_identity", rows=packed(identities))
+        run(connection, "tasks.update_identity", rows=packed(identities))
 
 
 def _move_tallies(connection: apsw.Connection, accepted: Accepted) -> None:
@@ -208,7 +208,7 @@ def _move_tallies(connection: apsw.Connection, accepted: Accepted) -> None:
     differences.subtract([(change.before.queue, change.before.name, found.status) for change, found in accepted])
     rows = [(*lane, difference) for lane, difference in differences.items() if difference]
     if rows:
-        run(connection, "move_tally", rows=packed(rows))
+        run(connection, "queues.update_status_counts", rows=packed(rows))
 
 
 def _settle_dependents(connection: apsw.Connection, accepted: Accepted, now: int) -> bool:
@@ -225,27 +225,27 @@ def _settle_dependents(connection: apsw.Connection, accepted: Accepted, now: int
         return False
     in_vain = packed([found.seq for change, found in accepted if change.after.status in FINAL and found.waiting])
     if in_vain != "[]":
-        run(connection, "drop_edges", seqs=in_vain)
-        run(connection, "clear_waiting", seqs=in_vain)
-    if not value(connection, "any_dependency"):
+        run(connection, "dependencies.delete", seqs=in_vain)
+        run(connection, "dependencies.clear_waiting", seqs=in_vain)
+    if not value(connection, "dependencies.any"):
         return False
-    met = Counter(seq for (seq,) in run(connection, "meet_dependencies", rows=packed(ended)))
+    met = Counter(seq for (seq,) in run(connection, "dependencies.meet", rows=packed(ended)))
     if met:
-        run(connection, "unblock", rows=packed(list(met.items())), now=now)
+        run(connection, "dependencies.unblock_tasks", rows=packed(list(met.items())), now=now)
     failed = [seq for seq, completed in ended if not completed]
     if failed:
-        run(connection, "break_dependencies", rows=packed(failed))
+        run(connection, "dependencies.break", rows=packed(failed))
     return bool(met)
 
 
 def _revive(connection: apsw.Connection, revived: list[int]) -> None:
     """Tasks that had ended run again: who waits for them may hope again, and they wait for what runs again too."""
-    hopeful = [seq for (seq,) in run(connection, "mend_dependencies", rows=packed(revived))]
+    hopeful = [seq for (seq,) in run(connection, "dependencies.repair", rows=packed(revived))]
     if hopeful:
-        run(connection, "touch", seqs=packed(hopeful))
-    waiting = Counter(seq for (seq,) in run(connection, "rebuild_dependencies", seqs=packed(revived)))
+        run(connection, "tasks.bump_versions", seqs=packed(hopeful))
+    waiting = Counter(seq for (seq,) in run(connection, "dependencies.rebuild", seqs=packed(revived)))
     if waiting:
-        run(connection, "block", rows=packed(list(waiting.items())))
+        run(connection, "dependencies.block_tasks", rows=packed(list(waiting.items())))
 
 
 def _free_keys(connection: apsw.Connection, accepted: Accepted) -> bool:
@@ -255,6 +255,6 @@ def _free_keys(connection: apsw.Connection, accepted: Accepted) -> bool:
         key = change.before.concurrency_key
         gone_from_line = found.status in CLAIMABLE and change.after.is_final
         if key is not None and (found.status is Status.RUNNING or gone_from_line):
-            run(connection, "unpark_next", name=change.before.name, key=key)
+            run(connection, "claims.unpark_next", name=change.before.name, key=key)
             freed = True
     return freed

@@ -22,29 +22,38 @@ from ade.errors import (
     StoreUnavailable,
     StoreUnsupported,
 )
+from ade.stores.sql_files import SqlFile
 
-# SQL is SQL: one statement per file, loaded when first used.
+# The SQL statements of the store, by name: `locks.get` is in sql/locks.sql, which is read when first used.
 
 
-_PACKAGE = Path(__file__).parent  # importlib.resources would double the time it takes to load this room
+_PACKAGE = Path(__file__).parent  # importlib.resources would double the time it takes to load this module
 
 
 @cache
 def sql(name: str) -> str:
-    """The statement in sql/<name>.sql."""
-    return (_PACKAGE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    """The text of a statement. Raises LookupError when it does not exist."""
+    return _sql_file(name.partition(".")[0])[name]
+
+
+@cache
+def _sql_file(table: str) -> SqlFile:
+    try:
+        return SqlFile(_PACKAGE / "sql" / f"{table}.sql")
+    except FileNotFoundError:
+        raise LookupError(f'No SQL statement is in "{table}": sql/{table}.sql does not exist.') from None
 
 
 @cache
 def migrations() -> tuple[str, ...]:
-    """The migrations in their order; the version of a database is how many of them it has seen."""
+    """The migrations in order; the version of a database is the number of migrations applied to it."""
     folder = _PACKAGE / "migrations"
     names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
     return tuple((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 def run(connection: apsw.Connection, statement: str, /, **bindings: Any) -> list[Any]:
-    """Carry out the statement and return all its rows (always drained, so that a commit can follow)."""
+    """Execute the statement and return all its rows (always drained, so that a commit can follow)."""
     return connection.execute(sql(statement), bindings).fetchall()
 
 

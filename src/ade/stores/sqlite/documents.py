@@ -31,7 +31,7 @@ class SqliteDocuments:
 
     async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
         def read(connection: apsw.Connection) -> list[Document | None]:
-            rows = run(connection, "document_fetch", kind=kind, ids=packed(list(ids)), now=self._clock.now())
+            rows = run(connection, "documents.get", kind=kind, ids=packed(list(ids)), now=self._clock.now())
             known = {row[0]: _document(kind, row) for row in rows}
             return [known.get(each) for each in ids]
 
@@ -39,7 +39,7 @@ class SqliteDocuments:
 
     async def list_documents(self, kind: str) -> list[Document]:
         now = self._clock.now()
-        rows = await self._readers.call(lambda c: run(c, "document_list", kind=kind, now=now))
+        rows = await self._readers.call(lambda c: run(c, "documents.list", kind=kind, now=now))
         return [_document(kind, row) for row in rows]
 
     async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
@@ -65,14 +65,14 @@ class SqliteDocuments:
         def change(connection: apsw.Connection) -> int:
             nonlocal taken
             steady = self._clock.steady()
-            known = RateState(value(connection, "document_rate_get", key=key) or 0)
+            known = RateState(value(connection, "documents.get_rate", key=key) or 0)
             if known == taken:
                 return 0
             state = possible(known, count=count, period_ms=period_ms, now_ms=steady)
             if available(state, count=count, period_ms=period_ms, now_ms=steady) < times:
                 return next_allowed_ms(state, count=count, period_ms=period_ms, now_ms=steady, times=times) - steady
             taken = take(state, times, count=count, period_ms=period_ms, now_ms=steady)
-            run(connection, "document_rate_put", key=key, full_at=taken.full_at)
+            run(connection, "documents.put_rate", key=key, full_at=taken.full_at)
             return 0
 
         wait_ms: int = await self._writer.call(change)
@@ -83,17 +83,17 @@ class SqliteDocuments:
         now, since = self._clock.now(), (self._clock.steady() - _RATE_KEPT_MS) * 1000
 
         def find(connection: apsw.Connection) -> tuple[list[tuple[str, str]], list[str]]:
-            ended = run(connection, "document_ended", now=now, limit=limit)
-            idle = run(connection, "document_rate_idle", since=since, limit=limit - len(ended))
+            ended = run(connection, "documents.list_expired", now=now, limit=limit)
+            idle = run(connection, "documents.list_idle_rates", since=since, limit=limit - len(ended))
             return ended, [key for (key,) in idle]
 
         ended, idle = await self._readers.call(find)
 
         def change(connection: apsw.Connection) -> int:
-            removed = run(connection, "document_end", rows=packed(ended), now=now)
+            removed = run(connection, "documents.delete_expired", rows=packed(ended), now=now)
             for kind, version in removed:
-                run(connection, "document_mark", kind=kind, version=version)
-            return len(removed) + len(run(connection, "document_rate_drop", keys=packed(idle), since=since))
+                run(connection, "documents.mark_version", kind=kind, version=version)
+            return len(removed) + len(run(connection, "documents.delete_rates", keys=packed(idle), since=since))
 
         if not ended and not idle:
             return 0
@@ -104,21 +104,21 @@ class SqliteDocuments:
 def _carry_out(connection: apsw.Connection, write: DocumentWrite, now: int) -> int | None:
     """Write one document if it is as it was seen; answers its version, None when it is not there any more."""
     kind, each = write.kind, write.id
-    rows = run(connection, "document_stands", kind=kind, id=each, now=now)
+    rows = run(connection, "documents.get_version", kind=kind, id=each, now=now)
     version, has_expired = rows[0] if rows else (0, False)
     if write.seen is not None and write.seen != (0 if has_expired else version):
         raise stale(write)
     if write.body is None:
-        for (gone,) in run(connection, "document_remove", kind=kind, id=each):
-            run(connection, "document_mark", kind=kind, version=gone)
+        for (gone,) in run(connection, "documents.remove", kind=kind, id=each):
+            run(connection, "documents.mark_version", kind=kind, version=gone)
         return None
     body = bytes(write.body).decode()
-    new: int = value(connection, "document_put", kind=kind, id=each, expires_at=write.expires_at, body=body)
+    new: int = value(connection, "documents.put", kind=kind, id=each, expires_at=write.expires_at, body=body)
     return new
 
 
 def _version(connection: apsw.Connection, kind: str, document_id: str) -> int | None:
-    version: int | None = value(connection, "document_stands", kind=kind, id=document_id, now=0)
+    version: int | None = value(connection, "documents.get_version", kind=kind, id=document_id, now=0)
     return version
 
 

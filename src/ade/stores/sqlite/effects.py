@@ -27,8 +27,8 @@ class SqliteEffects:
 
     async def begin(self, key: str, run_id: str) -> Effect:
         def write(connection: apsw.Connection) -> Effect:
-            run(connection, "begin_effect", key=key, run_id=run_id, now=self._clock.now())
-            ((owner, done, answer, at),) = run(connection, "get_effect", key=key)
+            run(connection, "effects.begin", key=key, run_id=run_id, now=self._clock.now())
+            ((owner, done, answer, at),) = run(connection, "effects.get", key=key)
             return Effect(key=key, run_id=owner, done=bool(done), answer=raw(answer), at=at)
 
         effect: Effect = await self._writer.call(write)
@@ -39,23 +39,23 @@ class SqliteEffects:
 
         def write(connection: apsw.Connection) -> bool:
             now = self._clock.now()
-            return bool(run(connection, "finish_effect", key=key, run_id=run_id, answer=text, now=now))
+            return bool(run(connection, "effects.finish", key=key, run_id=run_id, answer=text, now=now))
 
         if not await self._writer.call(write):
             raise StaleLease(f"effect {key!r} is no longer entered for run {run_id}")
 
     async def forget(self, key: str) -> None:
-        await self._writer.call(lambda connection: run(connection, "forget_effect", key=key))
+        await self._writer.call(lambda connection: run(connection, "effects.delete", key=key))
 
     async def prune_effects(self, before_ms: int, limit: int) -> int:
         def write(connection: apsw.Connection) -> int:
-            return len(run(connection, "prune_effects", before=before_ms, limit=limit))
+            return len(run(connection, "effects.prune", before=before_ms, limit=limit))
 
         pruned: int = await self._writer.call(write)
         return pruned
 
     async def is_live(self, run_id: str) -> bool:
-        return bool(await self._readers.call(lambda connection: run(connection, "is_live", run_id=run_id)))
+        return bool(await self._readers.call(lambda connection: run(connection, "claims.is_run_live", run_id=run_id)))
 
 
 class SqliteOutputs:
@@ -72,14 +72,14 @@ class SqliteOutputs:
 
         def write(connection: apsw.Connection) -> None:
             for (task_id, run_id), written in by_run.items():
-                known = value(connection, "count_output", task_id=task_id, run_id=run_id)
-                run(connection, "append_output", rows=packed([_row(line) for line in _fitting(written, known)]))
+                known = value(connection, "output.count", task_id=task_id, run_id=run_id)
+                run(connection, "output.append", rows=packed([_row(line) for line in _fitting(written, known)]))
 
         await self._writer.call(write)
 
     async def read_output(self, task_id: str, after: int, limit: int) -> list[OutputLine]:
         def read(connection: apsw.Connection) -> list[OutputLine]:
-            rows = run(connection, "read_output", task_id=task_id, after=after, limit=limit)
+            rows = run(connection, "output.read", task_id=task_id, after=after, limit=limit)
             return [
                 OutputLine(seq=seq, task_id=task_id, run_id=run_id, attempt=attempt, at=at, stream=stream, text=text)
                 for seq, run_id, attempt, at, stream, text in rows
@@ -100,5 +100,5 @@ def _fitting(lines: list[OutputLine], known: int) -> list[OutputLine]:
 
 
 def _row(line: OutputLine) -> tuple[object, ...]:
-    """Parameters of append_output.sql."""
+    """Parameters of output.append."""
     return (line.task_id, line.run_id, line.attempt, line.at, line.stream, line.text)

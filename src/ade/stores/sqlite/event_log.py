@@ -22,51 +22,53 @@ class SqliteEvents:
     async def read(self, after: int, limit: int, *, task_id: str | None = None) -> list[Event]:
         def read(connection: apsw.Connection) -> list[Event]:
             if task_id is None:
-                rows = run(connection, "read_events", after=after, limit=limit)
+                rows = run(connection, "events.read", after=after, limit=limit)
             else:
-                rows = run(connection, "read_task_events", after=after, limit=limit, task_id=task_id)
+                rows = run(connection, "events.read_task", after=after, limit=limit, task_id=task_id)
             return [_event(row) for row in rows]
 
         return await self._readers.call(read)
 
     async def newest(self, limit: int) -> list[Event]:
         def read(connection: apsw.Connection) -> list[Event]:
-            return [_event(row) for row in reversed(run(connection, "newest_events", limit=limit))]
+            return [_event(row) for row in reversed(run(connection, "events.list_newest", limit=limit))]
 
         return await self._readers.call(read)
 
     async def last_seq(self) -> int:
-        return int(await self._readers.call(lambda c: value(c, "last_seq")))
+        return int(await self._readers.call(lambda c: value(c, "events.last_seq")))
 
     async def cursor(self, name: str) -> int:
-        return int(await self._readers.call(lambda c: value(c, "get_cursor", name=name)) or 0)
+        return int(await self._readers.call(lambda c: value(c, "events.get_cursor", name=name)) or 0)
 
     async def advance(self, name: str, seq: int) -> None:
-        await self._writer.call(lambda c: run(c, "advance_cursor", name=name, seq=seq))
+        await self._writer.call(lambda c: run(c, "events.advance_cursor", name=name, seq=seq))
 
     async def cursors(self) -> Mapping[str, int]:
-        return await self._readers.call(lambda c: dict(run(c, "cursors")))
+        return await self._readers.call(lambda c: dict(run(c, "events.list_cursors")))
 
     async def trim(self, before_ms: int, limit: int) -> int:
         """Found by a reader, so that the write is short however long the log is."""
 
         def find(connection: apsw.Connection) -> list[int]:
             boundary = _first_since(connection, before_ms)
-            return [seq for (seq,) in run(connection, "old_events", boundary=boundary, before=before_ms, limit=limit)]
+            return [
+                seq for (seq,) in run(connection, "events.list_old", boundary=boundary, before=before_ms, limit=limit)
+            ]
 
         seqs = await self._readers.call(find)
         if not seqs:
             return 0
-        trimmed: int = await self._writer.call(lambda c: len(run(c, "trim_events", seqs=packed(seqs))))
+        trimmed: int = await self._writer.call(lambda c: len(run(c, "events.trim", seqs=packed(seqs))))
         return trimmed
 
 
 def _first_since(connection: apsw.Connection, moment: int) -> int:
     """Where in the log a moment lies, by halving: the log is in the order of time, unless a clock was put back."""
-    low, high = 0, int(value(connection, "last_seq")) + 1
+    low, high = 0, int(value(connection, "events.last_seq")) + 1
     while low < high:
         middle = (low + high) // 2
-        rows = run(connection, "event_from", seq=middle)
+        rows = run(connection, "events.first_from", seq=middle)
         if rows and rows[0][1] < moment:
             low = int(rows[0][0]) + 1
         else:
@@ -83,4 +85,4 @@ def enter(connection: apsw.Connection, event: Event | None) -> None:
     """Write an event that is about no task."""
     if event is not None:
         row = (event.type, event.at, None, None, event.actor, event.payload)
-        run(connection, "insert_event", rows=packed([row]))
+        run(connection, "events.insert", rows=packed([row]))

@@ -46,7 +46,7 @@ class SqliteInboxes:
 
     async def load(self, inbox_id: str) -> Inbox:
         def read(connection: apsw.Connection) -> tuple[str | None, list[tuple[str]]]:
-            return value(connection, "inbox_get", id=inbox_id), run(connection, "inbox_items", id=inbox_id)
+            return value(connection, "inboxes.get", id=inbox_id), run(connection, "inboxes.list_items", id=inbox_id)
 
         empty = unused(inbox_id)
         head, items = await self._readers.call(read)
@@ -59,7 +59,7 @@ class SqliteInboxes:
 
     async def outline(self, inbox_id: str) -> Inbox:
         def read(connection: apsw.Connection) -> tuple[str | None, list[tuple[int]]]:
-            return value(connection, "inbox_get", id=inbox_id), run(connection, "inbox_seqs", id=inbox_id)
+            return value(connection, "inboxes.get", id=inbox_id), run(connection, "inboxes.list_seqs", id=inbox_id)
 
         empty = unused(inbox_id)
         head, seqs = await self._readers.call(read)
@@ -83,40 +83,44 @@ class SqliteInboxes:
         steady = self._clock.steady()
 
         def read(connection: apsw.Connection) -> list[list[tuple[int, str]]]:
-            return [run(connection, "inbox_ready", consumer=each, steady=steady, limit=limit) for each in consumers]
+            return [
+                run(connection, "inboxes.list_ready", consumer=each, steady=steady, limit=limit) for each in consumers
+            ]
 
         found = await self._readers.call(read)
         return [inbox_id for _, inbox_id in heapq.nsmallest(limit, (row for rows in found for row in rows))]
 
     async def list_inboxes(self, after: str, limit: int) -> list[InboxSummary]:
-        rows = await self._readers.call(lambda c: run(c, "inbox_list", after=after, limit=limit))
+        rows = await self._readers.call(lambda c: run(c, "inboxes.list", after=after, limit=limit))
         return [_summary(*row) for row in rows]
 
     async def forget_empty(self, before_ms: int, limit: int) -> int:
         """By a reader first: usually there is nothing to forget, and then nothing is written."""
-        idle = await self._readers.call(lambda c: run(c, "inbox_idle", before=before_ms, limit=limit))
+        idle = await self._readers.call(lambda c: run(c, "inboxes.list_idle", before=before_ms, limit=limit))
         if not idle:
             return 0
         ids = packed([inbox_id for (inbox_id,) in idle])
-        forgotten: int = await self._writer.call(lambda c: len(run(c, "inbox_forget", ids=ids, before=before_ms)))
+        forgotten: int = await self._writer.call(
+            lambda c: len(run(c, "inboxes.delete_idle", ids=ids, before=before_ms))
+        )
         return forgotten
 
 
 def _write(connection: apsw.Connection, change: InboxChange[Any], token: str, now: int) -> None:
     before, after = change.before, change.after
-    rows = run(connection, "inbox_stands", id=after.id)
+    rows = run(connection, "inboxes.get_version", id=after.id)
     version, known = (rows[0][0], unpacked(rows[0][1])) if rows else (0, [])
     if token in known:
         return
     if version != before.version:
         raise stale(change)
     if change.removed:
-        run(connection, "inbox_drop_items", inbox_id=after.id, seqs=packed([item.seq for item in change.removed]))
+        run(connection, "inboxes.delete_items", inbox_id=after.id, seqs=packed([item.seq for item in change.removed]))
     for item in change.added:
-        run(connection, "inbox_put_item", inbox_id=after.id, seq=item.seq, item=packed(item))
+        run(connection, "inboxes.put_item", inbox_id=after.id, seq=item.seq, item=packed(item))
     run(
         connection,
-        "inbox_put",
+        "inboxes.put",
         id=after.id,
         version=after.version,
         consumer=after.consumer,
@@ -128,7 +132,7 @@ def _write(connection: apsw.Connection, change: InboxChange[Any], token: str, no
         head=packed(structs.replace(after, items=())),
     )
     events = events_of(after.id, change.notices, at=now)
-    run(connection, "insert_event", rows=packed([(one.type, one.at, None, None, None, one.payload) for one in events]))
+    run(connection, "events.insert", rows=packed([(one.type, one.at, None, None, None, one.payload) for one in events]))
 
 
 def _summary(head: str, items: int, since: int | None, written_at: int) -> InboxSummary:

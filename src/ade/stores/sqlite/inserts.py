@@ -58,7 +58,7 @@ class _InsertBatch:
         self._by_key = _known_by_key(connection, tasks)
         ids = _ids_in([*tasks, *self._by_key.values()])
         queues = packed(sorted({task.queue for task in tasks}))
-        outlook = value(connection, "add_outlook", queues=queues, usual=usual_depth, ids=packed(sorted(ids)))
+        outlook = value(connection, "tasks.enqueue_state", queues=queues, usual=usual_depth, ids=packed(sorted(ids)))
         next_seq, rooms, known = unpacked(outlook)
         self._next_seq: int = next_seq
         self._rooms = {name: [limit, depth] for name, limit, depth in rooms}
@@ -96,15 +96,15 @@ class _InsertBatch:
         connection = self._connection
         new = self._new.values()
         rows = [new_row(task, seq, now=self._now, waiting=waiting) for seq, task, waiting in new]
-        run(connection, "insert_task", rows=packed(rows))
+        run(connection, "tasks.insert", rows=packed(rows))
         if asking := [(seq, as_text(task.needs)) for seq, task, _ in new if task.needs]:
-            run(connection, "set_needs", rows=packed(asking))
-        run(connection, "insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in new]))
-        run(connection, "insert_event", rows=packed([row for seq, task, _ in new for row in _event_rows(seq, task)]))
+            run(connection, "tasks.set_needs", rows=packed(asking))
+        run(connection, "tasks.insert_detail", rows=packed([(seq, detail_of(task)) for seq, task, _ in new]))
+        run(connection, "events.insert", rows=packed([row for seq, task, _ in new for row in _event_rows(seq, task)]))
         moves = Counter((task.queue, task.name, task.status) for _, task, _ in new)
-        run(connection, "move_tally", rows=packed([(*lane, count) for lane, count in moves.items()]))
+        run(connection, "queues.update_status_counts", rows=packed([(*lane, count) for lane, count in moves.items()]))
         if self._edges:
-            run(connection, "insert_dependency", rows=packed(self._edges))
+            run(connection, "dependencies.insert", rows=packed(self._edges))
 
     def _earlier(self, tasks: Sequence[Task]) -> dict[str, Task]:
         """Tasks of this call that exist already, by their id: a known idempotency key, or the same call repeated."""
@@ -126,7 +126,7 @@ class _InsertBatch:
         stored = [task_id for task_id in known if task_id not in self._new]
         if not stored:
             return in_this_group
-        found = read_records(self._connection, "records_by_id", ids=packed(stored))
+        found = read_records(self._connection, "tasks.get_by_id", ids=packed(stored))
         return in_this_group | {task.id: task for task in found}
 
     def _check_room(self, tasks: Sequence[Task]) -> None:
@@ -140,7 +140,7 @@ class _InsertBatch:
 
     def _full(self, queue: str, count: int, depth: int, limit: int) -> QueueFull:
         """Say when to come back: as long as the excess takes at the pace of the last minute."""
-        finished = value(self._connection, "finished_since", since=self._now - 60_000, queue=queue)
+        finished = value(self._connection, "tasks.count_finished_since", since=self._now - 60_000, queue=queue)
         excess = depth + count - limit
         retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
         return QueueFull(
@@ -170,7 +170,7 @@ def _known_by_key(connection: apsw.Connection, tasks: Sequence[Task]) -> dict[Ke
     keys = [(task.queue, task.name, task.idempotency_key) for task in tasks if task.idempotency_key is not None]
     if not keys:
         return {}
-    known = read_records(connection, "known_keys", rows=packed(keys))
+    known = read_records(connection, "tasks.existing_keys", rows=packed(keys))
     return {(task.queue, task.name, str(task.idempotency_key)): task for task in known}
 
 

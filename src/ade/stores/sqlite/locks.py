@@ -48,7 +48,7 @@ class SqliteLocks:
         def verb(connection: apsw.Connection, book: LockTable) -> LockRequest | None:
             resources = packed(request.resources)
             [counted] = run(
-                connection, "lock_crowd", namespace=request.namespace, owner=request.owner, resources=resources
+                connection, "locks.get_load", namespace=request.namespace, owner=request.owner, resources=resources
             )
             crowd = LockLoad(*counted)
             return locks_rules.acquire(book, request, wait_ms=wait_ms, first_seq=first_seq, crowd=crowd, limits=limits)
@@ -60,7 +60,7 @@ class SqliteLocks:
 
     async def look(self, namespace: str, request_ids: Sequence[str]) -> list[LockRequest | None]:
         def read(connection: apsw.Connection) -> list[LockRequest | None]:
-            rows = run(connection, "lock_look", namespace=namespace, ids=packed(request_ids))
+            rows = run(connection, "locks.poll", namespace=namespace, ids=packed(request_ids))
             known = {one.id: one for one in (_decode(text) for (text,) in rows)}
             return [known.get(each) for each in request_ids]
 
@@ -106,13 +106,13 @@ class SqliteLocks:
         return self._hints.follow(LOCK, lambda: tell(None))
 
     async def called(self, limit: int) -> list[LockRequest]:
-        rows = await self._readers.call(lambda c: run(c, "lock_called", limit=limit))
+        rows = await self._readers.call(lambda c: run(c, "locks.list_granted", limit=limit))
         return [_decode(text) for (text,) in rows]
 
     async def bury(self, limit: int) -> int:
         """By a reader first: usually nobody has died, and then nothing is written."""
         moment = self._clock.steady()
-        rows = await self._readers.call(lambda c: run(c, "lock_expired", now=moment, limit=limit))
+        rows = await self._readers.call(lambda c: run(c, "locks.list_expired", now=moment, limit=limit))
         by_namespace: dict[str, list[str]] = {}
         for namespace, request_id in rows:
             by_namespace.setdefault(namespace, []).append(request_id)
@@ -123,9 +123,9 @@ class SqliteLocks:
 
     async def _forget_rates(self, since: int, limit: int) -> None:
         """Who may ask as often as ever needs no record of how often it has."""
-        idle = await self._readers.call(lambda c: run(c, "lock_rate_idle", since=since, limit=limit))
+        idle = await self._readers.call(lambda c: run(c, "locks.list_idle_rates", since=since, limit=limit))
         if idle:
-            await self._writer.call(lambda c: run(c, "lock_rate_drop", owners=packed(idle), since=since))
+            await self._writer.call(lambda c: run(c, "locks.delete_rates", owners=packed(idle), since=since))
 
     async def _do(self, namespace: str, verb: Callable[[apsw.Connection, LockTable], Answer]) -> Answer:
         """Carry a verb out and write what it decided; whoever waits is told to look."""
@@ -164,7 +164,7 @@ class _StoredLockTable:
         self.read: dict[str, LockRequest] = {}  # as they were
 
     def get(self, request_id: str) -> LockRequest | None:
-        rows = run(self._connection, "lock_get", id=request_id, namespace=self._namespace)
+        rows = run(self._connection, "locks.get", id=request_id, namespace=self._namespace)
         return self._known(rows[0][0]) if rows else None
 
     def holders(self, resource: str) -> Iterable[LockRequest]:
@@ -175,12 +175,12 @@ class _StoredLockTable:
             yield self._known(text)
 
     def newest(self) -> tuple[int, int]:
-        rows = run(self._connection, "lock_newest", namespace=self._namespace)
+        rows = run(self._connection, "locks.get_namespace", namespace=self._namespace)
         return rows[0] if rows else (0, 0)
 
     def _standing(self, resource: str, *, granted: int) -> Iterable[tuple[str]]:
         bindings = {"namespace": self._namespace, "resource": resource, "granted": granted}
-        return self._connection.execute(sql("lock_standing"), bindings)
+        return self._connection.execute(sql("locks.list_positions"), bindings)
 
     def _known(self, text: str) -> LockRequest:
         request = _decode(text)
@@ -190,13 +190,13 @@ class _StoredLockTable:
 
 def _found(connection: apsw.Connection, query: LockQuery) -> Iterator[LockRequest]:
     """By the index that tells most, and of that what the query means."""
-    statement, place = "lock_list", {"namespace": query.namespace, "limit": query.limit}
+    statement, place = "locks.list", {"namespace": query.namespace, "limit": query.limit}
     if query.resource is not None:
-        statement, place = "lock_standing", {"namespace": query.namespace or DEFAULT_NAMESPACE}
+        statement, place = "locks.list_positions", {"namespace": query.namespace or DEFAULT_NAMESPACE}
     elif query.owner is not None:
-        statement, place = "lock_of_owner", {"namespace": query.namespace, "owner": query.owner}
+        statement, place = "locks.list_by_owner", {"namespace": query.namespace, "owner": query.owner}
     elif query.kind is not None:
-        statement, place["kind"] = "lock_of_kind", query.kind
+        statement, place["kind"] = "locks.list_by_kind", query.kind
     at_resource = [{"resource": query.resource, "granted": granted} for granted in (1, 0)]
     for more in at_resource if query.resource is not None else [{}]:
         for (text,) in connection.execute(sql(statement), place | more):
@@ -207,20 +207,20 @@ def _found(connection: apsw.Connection, query: LockQuery) -> Iterator[LockReques
 
 def _write(connection: apsw.Connection, namespace: str, book: LockTable, view: _StoredLockTable) -> None:
     for owner, full_at in book.rates.items():
-        run(connection, "lock_rate_put", namespace=namespace, owner=owner, full_at=full_at)
+        run(connection, "locks.put_rate", namespace=namespace, owner=owner, full_at=full_at)
     if not book.changed and not book.removed:
         return
     gone = [view.read[each] for each in (*book.changed, *book.removed) if each in view.read]
     moved = [one for one in gone if one.id in book.removed or _places(one) != _places(book.changed[one.id])]
-    run(connection, "lock_drop_items", rows=packed([place for one in moved for place in _places(one)]))
-    run(connection, "lock_drop", ids=packed(list(book.removed)))
-    run(connection, "lock_put", rows=packed([_row(one) for one in book.changed.values()]))
+    run(connection, "locks.delete_items", rows=packed([place for one in moved for place in _places(one)]))
+    run(connection, "locks.delete", ids=packed(list(book.removed)))
+    run(connection, "locks.put", rows=packed([_row(one) for one in book.changed.values()]))
     unmoved = {one.id for one in gone} - {one.id for one in moved}
     new = [one for one in book.changed.values() if one.id not in unmoved]
-    run(connection, "lock_put_items", rows=packed([place for one in new for place in _places(one)]))
-    run(connection, "lock_mark", namespace=namespace, seq=book.seq, token=book.token)
+    run(connection, "locks.put_items", rows=packed([place for one in new for place in _places(one)]))
+    run(connection, "locks.put_namespace", namespace=namespace, seq=book.seq, token=book.token)
     events = [(event.type, event.at, event.task_id, event.actor, event.payload) for event in book.events]
-    run(connection, "lock_event", rows=packed(events))
+    run(connection, "locks.insert_events", rows=packed(events))
 
 
 Place = tuple[str, str, bool, float, int, str]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from functools import cache
 from pathlib import Path
 
 import apsw
@@ -10,6 +9,7 @@ import apsw
 from ade.errors import StoreError, StoreReadOnly
 from ade.logs import Log
 from ade.stores.ports import StoreHealth
+from ade.stores.sql_files import SqlFile
 from ade.stores.sqlite.blobs import SqliteBlobs
 from ade.stores.sqlite.clock import MachineClock
 from ade.stores.sqlite.connection import connect_reader, translating
@@ -18,24 +18,17 @@ from ade.stores.sqlite.readers import Readers
 from ade.stores.sqlite.transactions import WriteChecks
 from ade.stores.sqlite.writer import Writer
 
-# What must hold at every moment, asked of the database itself. Each file in sql/invariants is one of them.
+# Check what must hold at every moment, with the statements of invariants.sql.
 
 
-_FOLDER = Path(__file__).parent / "sql" / "invariants"
-
-
-@cache
-def _statements() -> tuple[tuple[str, str], ...]:
-    found = [(path.stem, path.read_text(encoding="utf-8")) for path in _FOLDER.iterdir()]
-    return tuple(sorted(found))
+INVARIANTS = Path(__file__).parent / "invariants.sql"
 
 
 def broken_invariants(connection: apsw.Connection) -> list[str]:
     """A sentence for each violation, at most a few for each invariant."""
+    statements = SqlFile(INVARIANTS)
     return [
-        f"{name}: {sentence}"
-        for name, statement in _statements()
-        for (sentence,) in connection.execute(statement).fetchall()
+        f"{name}: {sentence}" for name in statements for (sentence,) in connection.execute(statements[name]).fetchall()
     ]
 
 

@@ -23,16 +23,16 @@ class SqliteSchedules:
 
     async def put(self, schedule: Schedule, event: Event | None = None) -> None:
         def write(connection: apsw.Connection) -> None:
-            run(connection, "put_schedule", name=schedule.name, **_columns(schedule))
+            run(connection, "schedules.put", name=schedule.name, **_columns(schedule))
             enter(connection, event)
 
         await self._writer.call(write)
 
     async def list_schedules(self) -> list[Schedule]:
-        return await self._readers.call(lambda c: _read(run(c, "schedules")))
+        return await self._readers.call(lambda c: _read(run(c, "schedules.list")))
 
     async def due_schedules(self, now: int) -> list[Schedule]:
-        return await self._readers.call(lambda c: _read(run(c, "due_schedules", now=now)))
+        return await self._readers.call(lambda c: _read(run(c, "schedules.list_due", now=now)))
 
     async def advance_schedule(self, seen: Schedule, after: Schedule, event: Event | None = None) -> bool:
         def write(connection: apsw.Connection) -> bool:
@@ -41,7 +41,7 @@ class SqliteSchedules:
                 "seen_paused": seen.paused,
                 "seen_updated_at": seen.updated_at,
             }
-            if not run(connection, "advance_schedule", name=seen.name, **known, **_columns(after)):
+            if not run(connection, "schedules.advance", name=seen.name, **known, **_columns(after)):
                 return False
             enter(connection, event)
             return True
@@ -51,7 +51,7 @@ class SqliteSchedules:
 
     async def remove(self, name: str, event: Event | None = None) -> bool:
         def write(connection: apsw.Connection) -> bool:
-            if not run(connection, "remove_schedule", name=name):
+            if not run(connection, "schedules.remove", name=name):
                 return False
             enter(connection, event)
             return True

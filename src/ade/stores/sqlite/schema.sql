@@ -1,5 +1,6 @@
--- The embedded store. `task` is narrow: only what claim, leases and sweeps touch. What is written once (arguments,
--- options) lies in `task_detail`, what a run leaves behind in `task_outcome`; the view `record` puts them together.
+-- The schema of the embedded store, to read: the migrations create it, and a test compares both. `task` is narrow: only
+-- the columns that claims, leases, and sweeps use. Arguments and options, which are written once, are in `task_detail`;
+-- the outcome of runs is in `task_outcome`. The view `record` joins them.
 
 CREATE TABLE task (
     seq             INTEGER PRIMARY KEY AUTOINCREMENT,  -- age: lower is older
@@ -34,7 +35,7 @@ CREATE TABLE task (
     CHECK ((stage IS NOT NULL) = (status IN ('pending', 'stalled')))
 );
 
--- Tasks that ask for capabilities (`needs`, with commas between) stand in lines of their own.
+-- Tasks that require capabilities (`needs`, separated by commas) have lanes of their own.
 CREATE INDEX task_ready ON task (queue, name, priority, seq) WHERE stage = 'ready' AND needs IS NULL;
 CREATE INDEX task_asking ON task (queue, name, needs, priority, seq) WHERE stage = 'ready' AND needs IS NOT NULL;
 CREATE INDEX task_delayed ON task (run_after) WHERE stage = 'delayed';
@@ -48,8 +49,8 @@ CREATE INDEX task_rare ON task (status, seq)
 CREATE INDEX task_child ON task (parent_id, seq) WHERE parent_id IS NOT NULL;
 CREATE UNIQUE INDEX task_key ON task (queue, name, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- The lanes of tasks that ask for capabilities. The head of each is found behind that of the one before, so it does not
--- matter how many stand in them.
+-- The lanes of tasks that require capabilities. Each head is found after the previous one, so the number of tasks in a
+-- lane does not matter.
 CREATE VIEW asking_lane (queue, name, needs) AS
 WITH RECURSIVE head (seq) AS (
     SELECT (SELECT seq FROM task INDEXED BY task_asking
@@ -81,7 +82,7 @@ CREATE TABLE task_outcome (
 );
 CREATE INDEX outcome_expiry ON task_outcome (expires_at) WHERE expires_at IS NOT NULL;
 
--- The whole task as one JSON object, ready to be decoded.
+-- The whole task as one JSON object, ready to decode.
 CREATE VIEW record (seq, json) AS
 SELECT t.seq,
        concat(  -- writes the text once; a chain of || would copy it at every step
@@ -100,7 +101,8 @@ SELECT t.seq,
   JOIN task_detail d ON d.seq = t.seq
   LEFT JOIN task_outcome o ON o.seq = t.seq;
 
--- Who waits for whom. A row goes when its task is met; it stays, broken, when that task did not complete.
+-- Which task waits for which. A row is deleted when the dependency completes; it stays, marked as broken, when the
+-- dependency ends in another way.
 CREATE TABLE dependency (
     on_seq   INTEGER NOT NULL,
     task_seq INTEGER NOT NULL,
@@ -127,7 +129,7 @@ CREATE TABLE cursor (
     seq  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- How many tasks there are, moved by every commit, so that nobody ever has to count.
+-- The number of tasks by queue, name, and status. Every commit updates it, so reading it never counts tasks.
 CREATE TABLE tally (
     queue  TEXT    NOT NULL,
     name   TEXT    NOT NULL,
@@ -188,7 +190,7 @@ CREATE TABLE schedule (
     paused   INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Records that could not be read any more, kept as they were for a person to look at.
+-- Copies of records that could not be decoded, for an operator to inspect.
 CREATE TABLE quarantine (
     task_id TEXT PRIMARY KEY,
     detail  TEXT,
@@ -201,7 +203,8 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- Locks. `lock_request` has the whole request; `lock_item` has what is asked for each resource, in the order of its line.
+-- Locks. `lock_request` has the whole request; `lock_item` has one row for each of its resources, in the order of the
+-- resource's wait queue.
 
 CREATE TABLE lock_request (
     id          TEXT PRIMARY KEY,
@@ -226,14 +229,14 @@ CREATE TABLE lock_item (
     PRIMARY KEY (namespace, resource, granted, rank, seq, request_id)
 ) WITHOUT ROWID;
 
--- The highest seq and the highest token that were ever given in a namespace.
+-- The highest seq and fencing token of each namespace.
 CREATE TABLE lock_namespace (
     name  TEXT PRIMARY KEY,
     seq   INTEGER NOT NULL,
     token INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- How often owners may ask: when all of it is free again, in microseconds of steady time.
+-- Rate limits of owners: when all of it is available again, in microseconds of steady time.
 CREATE TABLE lock_rate (
     namespace TEXT    NOT NULL,
     owner     TEXT    NOT NULL,
@@ -242,7 +245,7 @@ CREATE TABLE lock_rate (
 ) WITHOUT ROWID;
 CREATE INDEX lock_rate_full ON lock_rate (full_at);
 
--- Agents, and the units of their capacity that are in use: one lease for each holder.
+-- Agents, and the leases on their capacity: one row for each holder of a unit.
 
 CREATE TABLE agent (
     id            TEXT PRIMARY KEY,
@@ -261,7 +264,7 @@ CREATE TABLE agent_lease (
     PRIMARY KEY (agent_id, holder)
 ) WITHOUT ROWID;
 
--- Documents: people, rules and settings, each whole under a kind and an id.
+-- Documents: accounts, rules, and settings, each stored whole under a kind and an id.
 
 CREATE TABLE document (
     kind       TEXT    NOT NULL,
@@ -273,13 +276,13 @@ CREATE TABLE document (
 ) WITHOUT ROWID;
 CREATE INDEX document_end ON document (expires_at) WHERE expires_at IS NOT NULL;
 
--- The highest version of a kind that went with its document. New documents begin above it, so none ever comes again.
+-- The highest deleted version of each kind. New documents start above it, so no version is used twice.
 CREATE TABLE document_mark (
     kind    TEXT PRIMARY KEY,
     version INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- How often somebody may try: when all of it is free again, in microseconds of steady time.
+-- Rate limits, such as of sign-in attempts: when all of it is available again, in microseconds of steady time.
 CREATE TABLE document_rate (
     key     TEXT PRIMARY KEY,
     full_at INTEGER NOT NULL

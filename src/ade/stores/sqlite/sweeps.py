@@ -25,53 +25,57 @@ class SqliteSweeps:
 
     async def ripe(self, limit: int) -> DueTasks:
         def read(connection: apsw.Connection) -> tuple[DueTasks, bool]:
-            broken = run(connection, "ripe_broken", limit=limit)
+            broken = run(connection, "dependencies.due_broken", limit=limit)
             ripe = DueTasks(
-                expired=read_records(connection, "ripe_expired", steady=self._clock.steady(), limit=limit),
-                overdue=read_records(connection, "ripe_overdue", now=self._clock.now(), limit=limit),
+                expired=read_records(connection, "claims.due_expired", steady=self._clock.steady(), limit=limit),
+                overdue=read_records(connection, "claims.due_overdue", now=self._clock.now(), limit=limit),
                 broken=[(task_of(connection, seq, record), tuple(unpacked(ids))) for seq, record, ids in broken],
             )
-            return ripe, bool(run(connection, "any_idle_parked"))
+            return ripe, bool(run(connection, "claims.any_idle_parked"))
 
         ripe, parked_in_vain = await self._readers.call(read)
         if parked_in_vain:
-            await self._writer.call(lambda connection: run(connection, "unpark_idle"))
+            await self._writer.call(lambda connection: run(connection, "claims.unpark_idle"))
         return ripe
 
     async def next_due(self) -> int | None:
-        due: int | None = await self._readers.call(lambda connection: value(connection, "next_due"))
+        due: int | None = await self._readers.call(lambda connection: value(connection, "claims.next_due"))
         return due
 
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
         def write(connection: apsw.Connection) -> bool:
             steady = self._clock.steady()
-            return bool(run(connection, "take_duty", duty=duty, holder=holder, until=steady + ttl_ms, steady=steady))
+            return bool(run(connection, "jobs.claim", duty=duty, holder=holder, until=steady + ttl_ms, steady=steady))
 
         taken: bool = await self._writer.call(write)
         return taken
 
     async def duties(self) -> Mapping[str, int]:
-        return await self._readers.call(lambda c: dict(run(c, "duties")))
+        return await self._readers.call(lambda c: dict(run(c, "jobs.list")))
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
         letters = moment if dead_letters is None else dead_letters
 
         def read(connection: apsw.Connection) -> list[Task]:
-            return read_records(connection, "finished_before", moment=moment, letters=letters, limit=limit)
+            return read_records(connection, "tasks.list_finished_before", moment=moment, letters=letters, limit=limit)
 
         return await self._readers.call(read)
 
     async def prune(self, task_ids: Sequence[str]) -> int:
         def write(connection: apsw.Connection) -> list[str]:
-            rows = run(connection, "prune_task", ids=packed(task_ids))
+            rows = run(connection, "tasks.prune", ids=packed(task_ids))
             seqs, ids = packed([row[0] for row in rows]), [row[1] for row in rows]
-            for part in ("prune_detail", "prune_outcome", "prune_output"):
+            for part in ("tasks.prune_detail", "tasks.prune_outcome", "output.prune"):
                 run(connection, part, seqs=seqs)
-            run(connection, "drop_edges", seqs=seqs)
-            run(connection, "prune_quarantine", ids=packed(ids))
+            run(connection, "dependencies.delete", seqs=seqs)
+            run(connection, "tasks.prune_quarantine", ids=packed(ids))
             moves = Counter((queue, name, status) for _, _, queue, name, status in rows)
-            run(connection, "move_tally", rows=packed([(*lane, -count) for lane, count in moves.items()]))
-            run(connection, "forget_empty_tallies")
+            run(
+                connection,
+                "queues.update_status_counts",
+                rows=packed([(*lane, -count) for lane, count in moves.items()]),
+            )
+            run(connection, "queues.delete_empty_counts")
             return ids
 
         pruned: list[str] = await self._writer.call(write)
@@ -81,8 +85,10 @@ class SqliteSweeps:
     async def expire_results(self, limit: int) -> int:
         def write(connection: apsw.Connection) -> tuple[int, list[str]]:
             now = self._clock.now()
-            refs = [ref for (ref,) in run(connection, "expiring_blobs", now=now, limit=limit) if ref is not None]
-            return len(run(connection, "expire_results", now=now, limit=limit)), refs
+            refs = [
+                ref for (ref,) in run(connection, "tasks.list_expiring_blobs", now=now, limit=limit) if ref is not None
+            ]
+            return len(run(connection, "tasks.expire_results", now=now, limit=limit)), refs
 
         count, refs = await self._writer.call(write)
         await self._blobs.remove_refs(refs)
@@ -103,6 +109,6 @@ class SqliteSweeps:
 
     async def _known(self, task_ids: Sequence[str]) -> set[str]:
         def read(connection: apsw.Connection) -> set[str]:
-            return {row[0] for row in run(connection, "known_ids", ids=packed(task_ids))}
+            return {row[0] for row in run(connection, "tasks.existing_ids", ids=packed(task_ids))}
 
         return await self._readers.call(read)

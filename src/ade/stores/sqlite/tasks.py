@@ -104,7 +104,7 @@ def _statement(leading: str, oldest_first: bool, given: frozenset[str]) -> str:
     index, leads = _LEADING[leading]
     conditions = [leads, *(text for name, text in _CONDITIONS.items() if name in given)]
     beyond, order = (">", "ASC") if oldest_first else ("<", "DESC")
-    return sql("find").format(index=index, conditions="\n   AND ".join(conditions), beyond=beyond, order=order)
+    return sql("tasks.find").format(index=index, conditions="\n   AND ".join(conditions), beyond=beyond, order=order)
 
 
 def _leading_index(query: TaskQuery) -> str:
@@ -193,7 +193,7 @@ class SqliteTasks:
 
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         def read(connection: apsw.Connection) -> list[Task | None]:
-            found = {task.id: task for task in read_records(connection, "records_by_id", ids=packed(task_ids))}
+            found = {task.id: task for task in read_records(connection, "tasks.get_by_id", ids=packed(task_ids))}
             return [found.get(task_id) for task_id in task_ids]
 
         return await self._readers.call(read)
@@ -205,7 +205,7 @@ class SqliteTasks:
         text = bytes(progress).decode()
 
         def write(connection: apsw.Connection) -> bool:
-            return bool(run(connection, "report_progress", id=task_id, run_id=run_id, progress=text))
+            return bool(run(connection, "tasks.report_progress", id=task_id, run_id=run_id, progress=text))
 
         if not await self._writer.call(write):
             raise StaleLease(f"run {run_id} no longer holds task {task_id}; its progress was not stored")

@@ -34,8 +34,8 @@ class SqliteWorkers:
 
         def write(connection: apsw.Connection) -> None:
             self._write_worker(connection, worker, ttl_ms)
-            for (name,) in run(connection, "define", rows=rows):
-                run(connection, "unpark_name", name=name)
+            for (name,) in run(connection, "definitions.put", rows=rows):
+                run(connection, "claims.unpark_name", name=name)
 
         await self._writer.call(write)
 
@@ -43,9 +43,9 @@ class SqliteWorkers:
         def write(connection: apsw.Connection) -> Renewal:
             self._write_worker(connection, worker, lease_ms)
             until = self._clock.steady() + lease_ms
-            rows = run(connection, "renew_leases", run_ids=packed(list(runs)), worker_id=worker.id, until=until)
+            rows = run(connection, "claims.renew_leases", run_ids=packed(list(runs)), worker_id=worker.id, until=until)
             lost = [(run_id, runs[run_id]) for run_id in runs.keys() - {run_id for (run_id,) in rows}]
-            found = run(connection, "lost_runs", rows=packed(lost)) if lost else []
+            found = run(connection, "claims.list_lost_runs", rows=packed(lost)) if lost else []
             return Renewal(gone={run_id: Status(status) if status else None for run_id, status in found})
 
         return self._renewals.call(write)
@@ -53,21 +53,21 @@ class SqliteWorkers:
     def _write_worker(self, connection: apsw.Connection, worker: Worker, ttl_ms: int) -> None:
         until = self._clock.steady() + ttl_ms
         text = packed(structs.replace(worker, heartbeat_until=until))
-        run(connection, "register_worker", id=worker.id, worker=text, until=until)
+        run(connection, "workers.register", id=worker.id, worker=text, until=until)
 
     async def deregister(self, worker_id: str) -> None:
-        await self._writer.call(lambda connection: run(connection, "deregister_worker", id=worker_id))
+        await self._writer.call(lambda connection: run(connection, "workers.deregister", id=worker_id))
 
     async def list_workers(self) -> list[Worker]:
         def read(connection: apsw.Connection) -> list[Worker]:
-            return [msgspec.json.decode(text, type=Worker) for text, _ in run(connection, "workers")]
+            return [msgspec.json.decode(text, type=Worker) for text, _ in run(connection, "workers.list")]
 
         return await self._readers.call(read)
 
     async def forget_silent(self) -> list[str]:
         def write(connection: apsw.Connection) -> list[str]:
             moment = self._clock.steady() - FORGET_AFTER_MS
-            return [worker_id for (worker_id,) in run(connection, "forget_silent", steady=moment)]
+            return [worker_id for (worker_id,) in run(connection, "workers.delete_lost", steady=moment)]
 
         forgotten: list[str] = await self._writer.call(write)
         return forgotten
@@ -75,7 +75,7 @@ class SqliteWorkers:
     async def definitions(self) -> list[Definition]:
         def read(connection: apsw.Connection) -> list[Definition]:
             known = self._decoded
-            found = {text: known.get(text) or _definition(text) for (text,) in run(connection, "definitions")}
+            found = {text: known.get(text) or _definition(text) for (text,) in run(connection, "definitions.list")}
             self._decoded = found
             return list(found.values())
 

@@ -1,13 +1,14 @@
--- uses: base, types, fields, state, log, counts, streams, places, edges
--- add: keep new tasks, each group all or none.
--- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age, always_fits}; remote
---   names what it waits for in other partitions as {id, partition}, ...; age is false, or the tick that keeps the order of a call
---   over several partitions; always_fits: no admission limit keeps it out; state as in lib/state.lua with what the store knows
---   only now (seq, place, log) left open.
--- request.try: only tell what would happen.
--- request.usual_depth: admission limit of queues that set none of their own, or false.
--- Answers for each group {'stored', task ids or records of earlier tasks} or {'refused', why, ...}; nothing of a refused group
---   is written. Refused as 'known': ask again with the earlier task's id in the place of the one that was named. A repeated call finds its own tasks.
+-- uses: base, types, fields, state, log, counters, streams, task_streams, dependencies
+-- add: store new tasks, each group completely or not at all.
+-- request.groups: arrays of tasks, each {id, state, detail, depends_on, tolerant, events, remote, age, always_fits}. `remote`
+--   lists dependencies in other partitions as {id, partition}, ...; `age` is false, or the tick that keeps the order of a call
+--   over several partitions; with `always_fits` no admission limit applies; `state` has the layout of lib/fields.lua, without the
+--   fields that the store decides (seq, place, log).
+-- request.try: only return what would happen. request.usual_depth: admission limit of queues that have none of their own, or
+--   false.
+-- Returns for each group {'stored', task ids or records of existing tasks} or {'refused', reason, ...}; nothing of a refused
+--   group is written. After the reason 'known', repeat the call with the id of the existing task in the place of the one that was
+--   named. A repeated call finds its own tasks.
 
 local function limit_of(queue)
   local known = call('HGET', P .. 'queues', queue)
@@ -15,16 +16,16 @@ local function limit_of(queue)
   return limit or request.usual_depth
 end
 
-local rooms = {}
-local function room_of(queue)
-  if rooms[queue] == nil then
+local capacities = {}
+local function capacity_of(queue)
+  if capacities[queue] == nil then
     local limit = limit_of(queue)
-    rooms[queue] = limit and limit - tonumber(call('HGET', P .. 'queue:depth', queue) or '0') or false
+    capacities[queue] = limit and limit - tonumber(call('HGET', P .. 'queue:depth', queue) or '0') or false
   end
-  return rooms[queue]
+  return capacities[queue]
 end
 
--- Which tasks of a group exist already: id -> id of the one that does. A key within the group counts too.
+-- Which tasks of a group already exist: id -> id of the existing task. Idempotency keys within the group count too.
 local function earlier_of(group)
   local earlier, within = {}, {}
   for _, task in ipairs(group) do
@@ -34,7 +35,7 @@ local function earlier_of(group)
     elseif state[IDEM] then
       local known = call('GET', P .. 'task:key:' .. state[IDEM])
       local first = known and cmsgpack.unpack(known)
-      if not first or call('EXISTS', task_key(first[1])) == 0 then -- a key may outlive a record that was lost
+      if not first or call('EXISTS', task_key(first[1])) == 0 then -- a key can outlive a lost record
         first = within[state[IDEM]]
       end
       if first and first[2] ~= state[DIGEST] then
@@ -49,8 +50,8 @@ local function earlier_of(group)
   return earlier
 end
 
--- The tasks that are new, in order. Where one waits for a task that turned out to exist under another id, the caller must
--- name that one: ids stand in the detail too, which scripts do not read.
+-- The new tasks, in order. If one depends on a task that already exists under another id, the caller must use that id: the
+-- detail contains it too, and scripts do not read details.
 local function fresh_of(group, earlier)
   local fresh, seen = {}, {}
   for _, task in ipairs(group) do
@@ -73,7 +74,7 @@ local function fresh_of(group, earlier)
 end
 
 local function full_queue(fresh)
-  local wanted, taken = {}, {} -- what must fit, and what takes room
+  local wanted, taken = {}, {} -- tasks that must fit, and tasks that use capacity
   for _, task in ipairs(fresh) do
     local queue = task.state[QUEUE]
     taken[queue] = (taken[queue] or 0) + 1
@@ -82,14 +83,14 @@ local function full_queue(fresh)
     end
   end
   for queue, count_wanted in pairs(wanted) do
-    local room = room_of(queue)
-    if room and count_wanted > room then
-      return { 'refused', 'full', queue, count_wanted, room, limit_of(queue) }
+    local capacity = capacity_of(queue)
+    if capacity and count_wanted > capacity then
+      return { 'refused', 'full', queue, count_wanted, capacity, limit_of(queue) }
     end
   end
   for queue, count_taken in pairs(taken) do
-    local room = room_of(queue)
-    rooms[queue] = room and room - count_taken
+    local capacity = capacity_of(queue)
+    capacities[queue] = capacity and capacity - count_taken
   end
 end
 
@@ -106,7 +107,7 @@ end
 local added, newest = 0, BASE - PARTITIONS
 local levels = {}
 
-local function stand_in_stream(id, state)
+local function enter_stream(id, state)
   local priority = state[PRIORITY]
   local level = priority .. ':' .. state[QUEUE]
   state[STAGE], state[WHERE] = 'ready', 'stream'
@@ -114,7 +115,7 @@ local function stand_in_stream(id, state)
   levels[level] = (levels[level] or 0) + 1
 end
 
-local everyone = {} -- the index of all tasks: seq, id, seq, id, ...
+local all_tasks = {} -- for the index of all tasks: seq, id, seq, id, ...
 
 local function store(task)
   local id, state = task.id, task.state
@@ -122,10 +123,10 @@ local function store(task)
   newest = math.max(newest + PARTITIONS, task.age or 0)
   state[SEQ] = newest
   state[LOGGED] = ''
-  record(state, task.events)
+  append_task_events(state, task.events)
   if CLAIMABLE[state[STATUS]] then
     if state[WAITING] == 0 and state[RUN_AFTER] <= NOW and not state[NEEDS] then
-      stand_in_stream(id, state)
+      enter_stream(id, state)
       if state[DEADLINE] then
         call('ZADD', P .. 'queue:deadlines', whole(state[DEADLINE]), id)
       end
@@ -142,15 +143,15 @@ local function store(task)
   if state[IDEM] then
     call('SET', P .. 'task:key:' .. state[IDEM], cmsgpack.pack({ id, state[DIGEST] }))
   end
-  everyone[#everyone + 1] = state[SEQ]
-  everyone[#everyone + 1] = id
+  all_tasks[#all_tasks + 1] = state[SEQ]
+  all_tasks[#all_tasks + 1] = id
   call('HSET', task_key(id), 'state', cmsgpack.pack(state), 'detail', task.detail)
   count(state, 1)
 end
 
--- Edges need the states of both sides, so what waits is stored after what it waits for is known.
+-- A dependency needs the states of both tasks, so a waiting task is stored after its dependencies are known.
 local function link(task, seen)
-  wait_afar(task.id, task.state, task.remote)
+  wait_for_remote(task.id, task.state, task.remote)
   for _, on in ipairs(task.needs) do
     local on_state = seen[on] and seen[on][2] or read_state(on)
     if not is_met(on_state, task.tolerant) then
@@ -216,10 +217,10 @@ for place, group in ipairs(request.groups) do
   answers[place] = add(group)
 end
 if added > 0 then
-  in_portions('ZADD', P .. 'task:all', everyone)
+  in_portions('ZADD', P .. 'task:all', all_tasks)
   move_counters(P .. 'queue:levels', levels)
-  close_counts()
-  close_log(newest)
-  ring('work')
+  flush_counts()
+  flush_log(newest)
+  notify('work')
 end
 return answers

@@ -1,6 +1,6 @@
 -- uses: base
 -- flags: no-writes
--- agent_list: the agents of the partition: {record, {holder, end of its lease, ...} of the live ones}, ...
+-- agent_list: list the agents of the partition: {record, {holder, end of its lease, ...} of live leases}, ...
 
 local found = {}
 for place, record in ipairs(call('HVALS', P .. 'agents')) do

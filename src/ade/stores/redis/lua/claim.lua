@@ -1,22 +1,43 @@
--- uses: base, types, fields, state, log, counts, streams, leases, foreign, serving, plain
+-- uses: base, types, fields, state, log, counters, streams, leases, worker_filter, fast_path
 -- flags: allow-oom
--- claim: hand due tasks to one worker, by priority, then age, as running with a lease.
--- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each task wanted), request.names, request.queues (empty: all), request.capabilities (or none),
---   request.lease_ms.
--- Among several partitions: request.limited tells what is to become of names with limits: 'skip' leaves them alone; else
---   {running, rates, busy, not_after} is what other partitions have of them, and until when nobody else claims them (steady
---   ms): later they are left alone too. request.bound, {priority, seq}: take nothing behind it. request.of: the id under which
---   all that several calls have given is remembered too; a call with this id answers it.
--- Answers {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left to look
---   at. A repeated request gets the same tasks again, as far as they still run. Who asks in JSON gets each record as one
---   JSON text (lib/foreign.lua).
+-- claim: assign due tasks to one worker, by priority, then age, as running tasks with a lease.
+-- request.id (the same when a request is repeated), request.worker, request.run_ids (one for each requested task), request.names,
+--   request.queues (empty: all), request.capabilities (or none), request.lease_ms.
+-- With several partitions: request.limited decides about names with limits: 'skip' leaves them out; otherwise {running, rates,
+--   busy, not_after} is the usage in other partitions, and until when no other process claims them (steady ms): after that they
+--   are left out too. request.bound, {priority, seq}: claim nothing behind it. request.of: the id under which the tasks of
+--   several calls are stored together; a call with this id returns them.
+-- Returns {more, record, ...}: records as in lib/state.lua; `more` is 1 when the call stopped early with work left. A repeated
+--   request returns the same tasks, as far as they still run. A request in JSON gets each record as one JSON text.
+
+-- For workers in other languages, which send JSON: a record as one JSON text that hides the storage layout.
+local function as_json(record)
+  local state = cmsgpack.unpack(record[2])
+  local fields = cjson.encode({ id = record[1], run_id = state[RUN_ID], name = state[NAME], queue = state[QUEUE],
+    priority = state[PRIORITY], attempt = state[ATTEMPT], generation = state[GENERATION], lease_until = state[LEASE] })
+  local parts = { string.sub(fields, 1, -2), ',"detail":', record[3] or 'null' } -- already JSON, and not decoded here
+  for place, field in pairs({ [4] = 'outcome', [5] = 'progress' }) do
+    if record[place] then
+      parts[#parts + 1] = ',"' .. field .. '":' .. record[place]
+    end
+  end
+  return table.concat(parts) .. '}'
+end
+
+-- The records of an answer (all but its first element) in the format of the request.
+local function as_requested(answer)
+  for place = 2, IS_JSON and #answer or 0 do
+    answer[place] = as_json(answer[place])
+  end
+  return answer
+end
 
 local run_ids = request.run_ids
-local memory = P .. 'claim:' .. request.id
+local answer_key = P .. 'claim:' .. request.id
 local answer = { 0 }
 
 local function repeated()
-  local known = call('GET', memory)
+  local known = call('GET', answer_key)
   if not known then
     return false
   end
@@ -27,28 +48,28 @@ local function repeated()
       answer[#answer + 1] = record_of(given[place])
     end
   end
-  return true -- also when none of them runs any more: a run id is never given out twice
+  return true -- even if none of them still runs: a run id is never used twice
 end
 
-local function remember_taken(key, packed)
-  call('SET', key, packed, 'PX', request.lease_ms + 60000) -- longer than it is asked for again
+local function keep_claim(key, packed)
+  call('SET', key, packed, 'PX', request.lease_ms + 60000) -- longer than a request is repeated
 end
 
-if #run_ids == 0 or repeated() then -- a server that is asked for no entries gives all
-  return as_asked(answer)
+if #run_ids == 0 or repeated() then -- XREADGROUP with COUNT 0 would return all entries
+  return as_requested(answer)
 end
 
 must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:running', 'hash' })
-mend_leases()
+repair_leases()
 local lease_until = STEADY + request.lease_ms
-local lease_text = whole(lease_until) -- as an argument, a number would be made a text each time, and slowly
-local taken, leases, moved, levels = {}, {}, 0, {} -- ids; lease and id, ...; tasks set aside; entries taken out of each stream
+local lease_text = whole(lease_until) -- a number argument is converted to text on every call, slowly
+local taken, leases, moved, levels = {}, {}, 0, {} -- ids; lease, id, ...; number of tasks set aside; entries read from each stream
 local claims = {} -- for the log: id, run id, attempt, ...
-local plain_kinds = {} -- queue, name and number of plain tasks that were started
+local plain_kinds = {} -- queue, name, and number of plain tasks that were started
 local bound = request.bound
 local is_capable = request.capabilities and request.capabilities[1]
 
--- The streams in which something waits, by priority.
+-- The streams with waiting entries, by priority.
 local streams = {}
 for priority = 0, 9 do
   streams[priority] = {}
@@ -64,7 +85,7 @@ for place = 1, #counted, 2 do
   end
 end
 
--- A stream that was read before has lost its group: everything in it is delivered again, and reconcile.lua must look.
+-- A stream that was read before has lost its group: all its entries are delivered again, and repair.lua must check it.
 local function expect(stream, number, level)
   local there = call('XLEN', stream)
   if there ~= number then
@@ -75,7 +96,7 @@ local function expect(stream, number, level)
   end
 end
 
--- Read entries of a stream; a stream without its group gets it, from the beginning.
+-- Read entries of a stream. A missing group is created at the start of the stream.
 local function deliver(stream, number, level)
   local got = redis.pcall('XREADGROUP', 'GROUP', GROUP, request.worker, 'COUNT', number, 'STREAMS', stream, '>')
   if got and got.err then
@@ -102,11 +123,11 @@ local function note_run(id, run_id, attempt)
   leases[#leases + 1] = id
 end
 
-local function close_claim()
+local function finish_claim()
   if #taken > 0 then
     in_portions('ZADD', P .. 'queue:leases', leases)
     local packed = cmsgpack.pack(claims)
-    remember_taken(memory, packed)
+    keep_claim(answer_key, packed)
     if request.of then
       local together = P .. 'claim:' .. request.of
       local known = call('GET', together)
@@ -114,22 +135,22 @@ local function close_claim()
       for _, each in ipairs(claims) do
         all[#all + 1] = each
       end
-      remember_taken(together, cmsgpack.pack(all))
+      keep_claim(together, cmsgpack.pack(all))
     end
     for _, kind in ipairs(plain_kinds) do
       count_in(kind.queue, kind.name, 'pending', -kind.number)
       count_in(kind.queue, kind.name, 'running', kind.number)
     end
-    close_counts()
-    record_claims(request.worker, #taken, packed)
-    close_log()
+    flush_counts()
+    append_claims(request.worker, #taken, packed)
+    flush_log()
   end
   move_counters(P .. 'queue:levels', levels)
-  close_streams()
-  return as_asked(answer)
+  flush_streams()
+  return as_requested(answer)
 end
 
--- Plain tasks are started first, until one comes that is not.
+-- Plain tasks are started first, up to the first task that is not plain.
 local packed_limits = call('HGETALL', P .. 'limits')
 local is_limited = {}
 for place = 1, #packed_limits, 2 do
@@ -140,7 +161,7 @@ local knows_plain = not passed and HAS_USUAL_TICKS
 local run_begin = STATE .. cmsgpack.pack('running', false, 'stream', 2, 1)
 local run_rest = cmsgpack.pack(request.worker, lease_until, NOW, false, 0, false, false, false, false, false, NOW)
 
--- Start the task of an entry if it is plain. Answers whether it was.
+-- Start the task of an entry if it is plain. Returns whether it was.
 local function start_plain(source, entry)
   local id, name = entry[2][2], entry[2][4] or ''
   if not serves[name] or is_limited[name] then
@@ -157,7 +178,7 @@ local function start_plain(source, entry)
     return false
   end
   local run_id = run_ids[#taken + 1]
-  local packed = begun(found[1], run_begin, run_id, run_rest)
+  local packed = as_started(found[1], run_begin, run_id, run_rest)
   call('HSET', key, 'state', packed)
   note_run(id, run_id, 1)
   kind.number = kind.number + 1
@@ -165,7 +186,7 @@ local function start_plain(source, entry)
   return true
 end
 
-local unusual -- what was delivered but is not plain: {entries, source, from: the first of them}
+local unusual -- delivered entries, from the first that is not plain: {entries, source, from}
 
 local function take_plain(source)
   local entries = take_delivery(source, #run_ids - #taken)
@@ -177,7 +198,7 @@ local function take_plain(source)
   end
 end
 
--- Whether nothing is left for those below.
+-- Whether nothing is left for the general path below.
 local function take_all_plain()
   if not knows_plain or bound or #due > 0 or call('EXISTS', P .. 'queue:lines') == 1
     or (is_capable and call('EXISTS', P .. 'queue:asking') == 1) then
@@ -186,7 +207,7 @@ local function take_all_plain()
   for priority = 0, 9 do
     local sources = streams[priority]
     if #sources > 1 then
-      return false -- they must be taken in turns, by age
+      return false -- several streams must be merged by age
     elseif #sources == 1 then
       take_plain(sources[1])
     end
@@ -198,44 +219,44 @@ local function take_all_plain()
 end
 
 if take_all_plain() then
-  return close_claim()
+  return finish_claim()
 end
 
--- uses: places, rates, asking
--- How many more of a limited name may start now.
-local limits, rooms = {}, {}
+-- uses: task_streams, rates, capabilities
+-- How many more tasks of a limited name can start now.
+local limits, capacities = {}, {}
 local elsewhere = type(request.limited) == 'table' and request.limited or { running = {}, rates = {}, busy = {} }
-local leaves_limited = request.limited == 'skip' or (elsewhere.not_after and STEADY > elsewhere.not_after)
+local skips_limited = request.limited == 'skip' or (elsewhere.not_after and STEADY > elsewhere.not_after)
 for place = 1, #packed_limits, 2 do
   local name = packed_limits[place]
   local limit = cmsgpack.unpack(packed_limits[place + 1]) -- concurrency, per key, rate count, rate period in ms
-  local room = #run_ids
+  local capacity = #run_ids
   if limit[1] then
     local running = tonumber(call('HGET', P .. 'queue:running', name) or '0') + (elsewhere.running[name] or 0)
-    room = math.max(limit[1] - running, 0)
+    capacity = math.max(limit[1] - running, 0)
   end
   if limit[3] then
     local interval = interval_of(limit)
-    limit.full_at = math.max(used_up_until(name, limit), elsewhere.rates[name] or 0)
+    limit.full_at = math.max(rate_full_at(name, limit), elsewhere.rates[name] or 0)
     local debt = math.max(limit.full_at - STEADY * 1000, 0)
-    room = math.min(room, math.max(math.floor((limit[3] * interval - debt) / interval), 0))
+    capacity = math.min(capacity, math.max(math.floor((limit[3] * interval - debt) / interval), 0))
     limit.interval = interval
   end
-  limits[name], rooms[name] = limit, leaves_limited and 0 or room
+  limits[name], capacities[name] = limit, skips_limited and 0 or capacity
 end
 
--- Delayed tasks whose time has come stand in line.
+-- Delayed tasks that are due enter their lanes.
 for _, id in ipairs(due) do
   local state = read_state(id)
   call('ZREM', P .. 'queue:delayed', id)
   if state and state[STAGE] == 'delayed' then
-    join_line(id, state)
+    enter_lane(id, state)
     write_state(id, state)
   end
 end
 
-local started = {} -- how many of each name with limits
-local MOST_MOVED = 2000 -- tasks set aside by one call, so that it stays short
+local started = {} -- number of started tasks of each name with limits
+local MOST_MOVED = 2000 -- limit for one call, so that it stays short
 local busy = {} -- running tasks by name and concurrency key
 
 local function is_key_busy(state, limit)
@@ -266,13 +287,13 @@ local function start(id, state, found)
     call('SADD', P .. 'queue:key:' .. parking, id)
     busy[parking] = busy[parking] and busy[parking] + 1
   end
-  if rooms[state[NAME]] then
-    rooms[state[NAME]] = rooms[state[NAME]] - 1
+  if capacities[state[NAME]] then
+    capacities[state[NAME]] = capacities[state[NAME]] - 1
     started[state[NAME]] = (started[state[NAME]] or 0) + 1
   end
-  note(state)
+  note_entry(state)
   if previous then
-    record(state, { cmsgpack.pack({ 'task.reclaimed', NOW, id, false, { attempt = state[ATTEMPT],
+    append_task_events(state, { cmsgpack.pack({ 'task.reclaimed', NOW, id, false, { attempt = state[ATTEMPT],
       previous_worker = previous, new_worker = request.worker, entry = state[SEQ] } }) })
   end
   local packed = cmsgpack.pack(state)
@@ -281,15 +302,15 @@ local function start(id, state, found)
   answer[number + 1] = { id, packed, found[2], found[3], found[4] }
 end
 
--- A task of a stream that this call cannot start: it stands in line from now on.
+-- This call cannot start a task of a stream: it enters its lane.
 local function set_aside(id, state, stream, entry)
-  strike(stream, entry)
+  remove_entry(stream, entry)
   moved = moved + 1
-  join_line(id, state)
+  enter_lane(id, state)
   write_state(id, state)
 end
 
--- An entry was delivered; what becomes of its task?
+-- Start, park, or set aside the task of a delivered entry.
 local function receive(source, delivered)
   if knows_plain and #taken < #run_ids and start_plain(source, delivered) then
     return
@@ -298,13 +319,13 @@ local function receive(source, delivered)
   local found = call('HMGET', task_key(id), 'state', 'detail', 'outcome', 'progress')
   local state = found[1] and cmsgpack.unpack(found[1])
   if not state or state[WHERE] ~= 'stream' or whole(state[SEQ]) .. '-0' ~= entry then
-    strike(stream, entry) -- the task is gone or stands elsewhere
+    remove_entry(stream, entry) -- the task no longer exists, or is elsewhere
   elseif state[STATUS] == 'running' then
-    return -- delivered once more, after its group was lost; its run goes on
-  elseif not serves[state[NAME]] or rooms[state[NAME]] == 0 or #taken == #run_ids or state[NEEDS] then
+    return -- delivered again after its group was lost; its run continues
+  elseif not serves[state[NAME]] or capacities[state[NAME]] == 0 or #taken == #run_ids or state[NEEDS] then
     set_aside(id, state, stream, entry)
   elseif is_key_busy(state, limits[state[NAME]]) then
-    strike(stream, entry)
+    remove_entry(stream, entry)
     moved = moved + 1
     park(id, state)
     write_state(id, state)
@@ -319,19 +340,19 @@ local function take_delivered(source, number)
   end
 end
 
-local from_line = {} -- ids of what is taken out of a line
+local from_lanes = {} -- ids of tasks taken from lanes
 
--- A task that stands in line, whose name has room.
-local function take_from_line(candidate)
+-- Take a task of a lane whose name has capacity.
+local function take_from_lane(candidate)
   local limit = limits[candidate.name]
   local found = call('HMGET', task_key(candidate.id), 'state', 'detail', 'outcome', 'progress')
   local state = found[1] and cmsgpack.unpack(found[1])
   call('ZREM', P .. 'queue:line:' .. candidate.lane, candidate.member)
   if not state or state[STAGE] ~= 'ready' or state[WHERE] ~= 'line' then
     return
-  elseif lane_of(state) ~= candidate.lane then -- put there by a version of ADE that knows nothing of capabilities
+  elseif lane_of(state) ~= candidate.lane then -- put there by a version of ADE without capabilities
     moved = moved + 1
-    join_line(candidate.id, state)
+    enter_lane(candidate.id, state)
     return
   elseif is_key_busy(state, limit) then
     moved = moved + 1
@@ -340,35 +361,35 @@ local function take_from_line(candidate)
     return
   end
   state[WHERE] = 'back:' .. call('XADD', P .. 'queue:back', '*', 'id', candidate.id, 'name', candidate.name)
-  from_line[#from_line + 1] = candidate.id
+  from_lanes[#from_lanes + 1] = candidate.id
   start(candidate.id, state, found)
 end
 
--- The heads of all lines this worker serves, by priority.
-local in_line = {} -- candidates by priority
-local function standing(lane, name, line_member)
-  return { member = line_member, seq = tonumber(string.sub(line_member, 1, 16)), id = string.sub(line_member, 18),
+-- The heads of all lanes that this worker serves, by priority.
+local in_lanes = {} -- candidates by priority
+local function lane_candidate(lane, name, lane_member)
+  return { member = lane_member, seq = tonumber(string.sub(lane_member, 1, 16)), id = string.sub(lane_member, 18),
     lane = lane, name = name }
 end
-local function look_along(lane, name, lanes)
-  if rooms[name] == 0 then
+local function read_lane_head(lane, name, lanes)
+  if capacities[name] == 0 then
     return
   end
   local heads = call('ZRANGE', P .. 'queue:line:' .. lane, 0, #run_ids - 1, 'WITHSCORES')
   for place = 1, #heads, 2 do
-    local at = in_line[tonumber(heads[place + 1])]
-    at[#at + 1] = standing(lane, name, heads[place])
+    local at = in_lanes[tonumber(heads[place + 1])]
+    at[#at + 1] = lane_candidate(lane, name, heads[place])
   end
   if #heads == 0 then
     call('SREM', lanes, lane)
   end
 end
-local function look_along_lines()
+local function read_lane_heads()
   for priority = 0, 9 do
-    in_line[priority] = {}
+    in_lanes[priority] = {}
   end
-  for _, line in ipairs(served_lines()) do
-    look_along(unpack(line))
+  for _, lane in ipairs(served_lanes()) do
+    read_lane_head(unpack(lane))
   end
 end
 
@@ -380,8 +401,8 @@ local function older(one, other)
   return one.seq < other.seq
 end
 
--- The first entries of a stream that wait.
-local function look_into(source, number)
+-- The first waiting entries of a stream.
+local function peek_stream(source, number)
   local found = call('XRANGE', source.stream, '(' .. last_delivered(source.stream), '+', 'COUNT', number)
   source.empty = #found == 0
   for place, entry in ipairs(found) do
@@ -390,15 +411,15 @@ local function look_into(source, number)
   return found
 end
 
--- The oldest of all that wait at a priority, as many as are wanted.
+-- The oldest waiting tasks of a priority, as many as requested.
 local function oldest(priority)
   local candidates, wanted = {}, #run_ids - #taken
   for _, source in ipairs(streams[priority]) do
-    for _, candidate in ipairs(source.empty and {} or look_into(source, wanted)) do
+    for _, candidate in ipairs(source.empty and {} or peek_stream(source, wanted)) do
       candidates[#candidates + 1] = candidate
     end
   end
-  for _, candidate in ipairs(in_line[priority]) do
+  for _, candidate in ipairs(in_lanes[priority]) do
     candidates[#candidates + 1] = candidate
   end
   table.sort(candidates, older)
@@ -409,8 +430,8 @@ local function oldest(priority)
   return chosen
 end
 
--- Several sources at one priority: choose the oldest, take delivery of those that are in streams, and go through all by age.
--- When some of them could not start, there is room for younger ones, which the next round finds.
+-- Several sources at one priority: choose the oldest tasks, read those that are in streams, and process all by age. If some of
+-- them cannot start, the next round finds newer ones.
 local function merge(priority)
   local chosen, numbers, entries, used = oldest(priority), {}, {}, {}
   for _, candidate in ipairs(chosen) do
@@ -424,8 +445,8 @@ local function merge(priority)
   end
   for _, candidate in ipairs(chosen) do
     local source = candidate.source
-    if not source and rooms[candidate.name] ~= 0 then
-      take_from_line(candidate)
+    if not source and capacities[candidate.name] ~= 0 then
+      take_from_lane(candidate)
     elseif source and used[source] < #entries[source] then
       used[source] = used[source] + 1
       receive(source, entries[source][used[source]])
@@ -446,12 +467,12 @@ end
 for place = unusual and unusual.from or 1, unusual and #unusual.entries or 0 do
   receive(unusual.source, unusual.entries[place])
 end
-look_along_lines()
+read_lane_heads()
 for priority = 0, bound and bound[1] or 9 do
   while #taken < #run_ids and moved < MOST_MOVED do
     local before = #taken + moved
     local sources = streams[priority]
-    if #sources == 1 and #in_line[priority] == 0 and not bound then
+    if #sources == 1 and #in_lanes[priority] == 0 and not bound then
       if sources[1].empty then
         break
       end
@@ -459,8 +480,8 @@ for priority = 0, bound and bound[1] or 9 do
     elseif merge(priority) == 0 then
       break
     end
-    if moved > 0 or #in_line[priority] > 0 then
-      look_along_lines() -- what was taken, parked or set aside is no longer where it was
+    if moved > 0 or #in_lanes[priority] > 0 then
+      read_lane_heads() -- taken, parked, and set-aside tasks have moved
     end
     if #taken + moved == before and (bound or not has_streams(priority)) then
       break
@@ -469,8 +490,8 @@ for priority = 0, bound and bound[1] or 9 do
 end
 answer[1] = moved >= MOST_MOVED and #taken < #run_ids and 1 or 0
 
-if #from_line > 0 then
-  deliver(P .. 'queue:back', #from_line) -- each run is pending for its worker, however it was found
+if #from_lanes > 0 then
+  deliver(P .. 'queue:back', #from_lanes) -- every run is pending for its worker, wherever it was found
 end
 for name, number in pairs(started) do
   local limit = limits[name]
@@ -479,4 +500,4 @@ for name, number in pairs(started) do
     call('HSET', P .. 'rates', name, whole(full_at + number * limit.interval))
   end
 end
-return close_claim()
+return finish_claim()

@@ -1,19 +1,16 @@
--- uses: base, types, fields, state, log, counts, streams, memory, plain
+-- uses: base, types, fields, state, log, counters, streams, task_streams, dependencies, request_dedup
 -- flags: allow-oom
--- commit: write decided changes whose guards hold. It may use memory past the server's limit, so that running work can end.
+-- commit: write decided changes whose guards hold. It can use memory past the server's limit, so that running work can end.
 -- request.groups: {together, changes}; a change is {id, guard version, guard run id, guard lease, patch, detail, outcome, events,
---   more}: patch is index, value, ... of the state; detail and outcome are false when untouched; `more` is false or
---   {due: it was due when it ran, depends_on, remote, tolerant: what a replayed task waits for again, quarantine: keep what is
---   there, move_to: the partition of an edited draft's new queue}.
--- request.plain: runs of plain tasks that ended well (lib/plain.lua), by kind: {queue, name, priority, ends}, where ends are id,
---   run id, when, begin of the state as it was and as it shall be, outcome, event, ...
--- A group that is `together` is written whole or not at all. Answers {posted, rung, verdicts of each group, number and verdict of
---   each plain end that was not as expected}; `posted` counts messages left in the outbox, `rung` names the hints that were given.
---   A verdict is 'written', 'repeated' (this very change was written before), 'missing', or {status, run id} of the record that
---   the guard met instead.
+--   more}: `patch` is index, value, ... of the state; `detail` and `outcome` are false when they do not change; `more` is false
+--   or {due: the task was due when it ran, depends_on, remote, tolerant: dependencies of a replayed task, quarantine: keep a copy
+--   of the record, move_to: the partition of an edited draft's new queue}.
+-- request.token: given when a guard cannot distinguish a repeated change from another one.
+-- A group that is `together` is written completely or not at all. Returns {posted, notified, verdicts of each group}; `posted`
+--   counts messages in the outbox, `notified` lists the topics of notifications. A verdict is 'written', 'repeated' (this change
+--   was written before), 'missing', or {status, run id} of the record when the guard does not hold.
 
--- request.token is given when a guard cannot tell a repeated change from another one's.
-local known = request.token and remembered()
+local known = request.token and known_answer()
 if known then
   return known
 end
@@ -21,10 +18,10 @@ end
 must_be({ P .. 'events', 'stream', P .. 'queue:leases', 'zset', P .. 'tally', 'hash', P .. 'queue:depth', 'hash',
   P .. 'queue:running', 'hash', P .. 'queue:levels', 'hash', P .. 'task:finished', 'zset' })
 local freed, has_ended, stopped = false, false, false
-local finished, moments = {}, {} -- when and id of tasks that end with this call; moments as texts
-local listened = call('EXISTS', RESULTS) == 1 -- somebody made a group there
+local finished = {} -- time and id of tasks that end with this call
+local listened = call('EXISTS', RESULTS) == 1 -- a reader has created a group
 
-local function tell_outcome(id, state, outcome)
+local function publish_outcome(id, state, outcome)
   has_ended = true
   if listened then
     call('XADD', RESULTS, '*', 'id', id, 'name', state[NAME], 'queue', state[QUEUE], 'status', state[STATUS],
@@ -33,77 +30,6 @@ local function tell_outcome(id, state, outcome)
   end
 end
 
-local function close_commit(posted, answers, plain_answers)
-  in_portions('ZADD', P .. 'task:finished', finished)
-  close_runs()
-  close_streams(true)
-  close_counts()
-  close_log()
-  local rung = {}
-  for topic, is_so in pairs({ work = freed, done = has_ended, stop = stopped }) do
-    if is_so then
-      ring(topic)
-      rung[#rung + 1] = topic
-    end
-  end
-  local answer = { posted, rung, answers, plain_answers }
-  return request.token and remember(answer) or answer
-end
-
--- A run of a plain task ended well. Answers whether all was as expected, and so is written.
-local function end_plain(stream, ends, place)
-  local id, expected, outcome = ends[place], ends[place + 3], ends[place + 5]
-  local key = task_key(id)
-  local packed = call('HGET', key, 'state')
-  if not packed or not begins_with(packed, expected) then
-    return false
-  end
-  local written = ended(packed, expected, ends[place + 4])
-  if outcome == '' then
-    call('HSET', key, 'state', written)
-    call('HDEL', key, 'outcome')
-  else
-    call('HSET', key, 'state', written, 'outcome', outcome)
-  end
-  strike(stream, entry_of(packed, expected))
-  released[#released + 1] = id
-  local at = ends[place + 2]
-  moments[at] = moments[at] or whole(at) -- as an argument, a number would be made a text each time, and slowly
-  finished[#finished + 1] = moments[at]
-  finished[#finished + 1] = id
-  tell(ends[place + 6])
-  if listened then
-    tell_outcome(id, cmsgpack.unpack(written), outcome)
-  end
-  return true
-end
-
-local unlike, numbers, number = {}, {}, 0 -- ends that were not as expected, as changes, and their numbers
-for _, kind in ipairs(request.plain or {}) do
-  local queue, name, ends = kind[1], kind[2], kind[4]
-  local stream, done = stream_key(queue, kind[3]), 0
-  for place = 1, #ends, 7 do
-    number = number + 1
-    if not passed and HAS_USUAL_TICKS and end_plain(stream, ends, place) then
-      done = done + 1
-    else
-      local at = ends[place + 2]
-      local patch = { STATUS, 'completed', UPDATED, at, WORKER, false, LEASE, false, FINISHED, at, EXPIRES, false }
-      unlike[#unlike + 1] = { ends[place], false, ends[place + 1], false, patch, false, ends[place + 5], { ends[place + 6] } }
-      numbers[#unlike] = number
-    end
-  end
-  if done > 0 then
-    has_ended = true
-    count_in(queue, name, 'running', -done)
-    count_in(queue, name, 'completed', done)
-  end
-end
-if #request.groups == 0 and #unlike == 0 then
-  return close_commit(0, {}, {})
-end
-
--- uses: places, edges
 local function verdict_on(change, state)
   if not state then
     return 'missing'
@@ -143,7 +69,7 @@ local function index_end(id, was_final, state, before)
     finished[#finished + 1] = state[FINISHED]
     finished[#finished + 1] = id
   elseif was_final then
-    in_portions('ZADD', P .. 'task:finished', finished) -- it may have ended earlier in this very call
+    in_portions('ZADD', P .. 'task:finished', finished) -- it might have ended earlier in this call
     finished = {}
     call('ZREM', P .. 'task:finished', id)
   end
@@ -156,21 +82,21 @@ local function index_end(id, was_final, state, before)
   end
 end
 
--- Dead letters lie in a stream of their own for foreign readers, until somebody has dealt with them.
-local function post_letter(id, state, change)
-  local is_letter = state[STATUS] == 'failed' and not state[DISCARDED]
-  if is_letter and not state[LETTER] then
+-- Dead letters are in a stream of their own for external readers, until they are replayed or discarded.
+local function post_dead_letter(id, state, change)
+  local is_dead_letter = state[STATUS] == 'failed' and not state[DISCARDED]
+  if is_dead_letter and not state[LETTER] then
     local kept = call('HMGET', task_key(id), 'detail', 'outcome')
     state[LETTER] = call('XADD', DLQ, '*', 'id', id, 'name', state[NAME], 'queue', state[QUEUE],
       'detail', change[6] or kept[1] or '', 'outcome', change[7] or kept[2] or '', 'attempts', state[ATTEMPT],
       'failed_at', whole(state[FINISHED] or NOW))
-  elseif state[LETTER] and not is_letter then
+  elseif state[LETTER] and not is_dead_letter then
     call('XDEL', DLQ, state[LETTER])
     state[LETTER] = false
   end
 end
 
--- An edited draft may have another key or parent.
+-- An edited draft can have another idempotency key or parent.
 local function index_identity(id, idem, parent, state)
   if state[IDEM] ~= idem then
     if idem then
@@ -190,7 +116,7 @@ local function index_identity(id, idem, parent, state)
   end
 end
 
-local function keep_what_is_there(id)
+local function quarantine(id)
   local there = call('HMGET', task_key(id), 'detail', 'outcome')
   call('HSET', P .. 'quarantine:' .. id, 'detail', there[1] or '', 'outcome', there[2] or '', 'at', whole(NOW))
   call('SADD', P .. 'quarantined', id)
@@ -212,7 +138,7 @@ local function write_parts(id, state, change)
   end
 end
 
--- An edited draft goes to a queue of another partition: its record goes there by way of the outbox.
+-- An edited draft moves to a queue of another partition: its record is sent through the outbox.
 local function move_out(id, old, idem, parent, state, change)
   local kept = call('HMGET', task_key(id), 'detail', 'outcome')
   count(state, -1)
@@ -236,7 +162,7 @@ local function apply(change, state)
   local parking = key and parking_of(state)
   local was_final = FINAL[old]
   if more.quarantine then
-    keep_what_is_there(id)
+    quarantine(id)
   end
   count(state, -1)
   if old == 'running' then
@@ -249,15 +175,15 @@ local function apply(change, state)
   end
   state[VERSION] = state[VERSION] + 1
   count(state, 1)
-  stopped = stopped or (old == 'running' and not change[3]) -- somebody else ended the run
+  stopped = stopped or (old == 'running' and not change[3]) -- the run was ended from outside
   local is_final = FINAL[state[STATUS]]
   if is_final and state[WAITING] > 0 then
-    forget_needs(id, state)
+    delete_needs(id, state)
   end
   if was_final and not is_final then
-    give_hope(id)
+    reopen_dependents(id)
     wait_again(id, state, more.depends_on or {}, more.tolerant)
-    wait_afar(id, state, more.remote or {})
+    wait_for_remote(id, state, more.remote or {})
   end
   if CLAIMABLE[state[STATUS]] then
     enter(id, state, more.due)
@@ -267,18 +193,18 @@ local function apply(change, state)
     end
   end
   if more.move_to then
-    record(state, change[8])
+    append_task_events(state, change[8])
     move_out(id, old, idem, parent, state, change)
     return
   end
   index_rare(id, old, state)
   index_end(id, was_final, state, expires)
   index_identity(id, idem, parent, state)
-  post_letter(id, state, change)
-  record(state, change[8])
+  post_dead_letter(id, state, change)
+  append_task_events(state, change[8])
   write_parts(id, state, change)
   if is_final and not was_final then
-    tell_outcome(id, state, change[7])
+    publish_outcome(id, state, change[7])
     if state[AWAITED] then
       freed = settle_dependents(id, state[STATUS] == 'completed') or freed
     end
@@ -299,7 +225,7 @@ local function commit_together(changes)
   end
   for place, change in ipairs(changes) do
     if verdicts[place] == 'written' then
-      apply(change, read_state(change[1])) -- an earlier change of this commit may have touched it
+      apply(change, read_state(change[1])) -- an earlier change of this commit might have changed it
     end
   end
   return { 'written' }
@@ -317,11 +243,21 @@ local function commit_each(changes)
   return verdicts
 end
 
-local answers, plain_answers = {}, {}
-for place, verdict in ipairs(commit_each(unlike)) do
-  plain_answers[2 * place - 1], plain_answers[2 * place] = numbers[place], verdict
-end
+local answers = {}
 for place, group in ipairs(request.groups) do
   answers[place] = group[1] and commit_together(group[2]) or commit_each(group[2])
 end
-return close_commit(posted, answers, plain_answers)
+in_portions('ZADD', P .. 'task:finished', finished)
+flush_runs()
+flush_streams(true)
+flush_counts()
+flush_log()
+local notified = {}
+for topic, is_so in pairs({ work = freed, done = has_ended, stop = stopped }) do
+  if is_so then
+    notify(topic)
+    notified[#notified + 1] = topic
+  end
+end
+local answer = { posted, notified, answers }
+return request.token and keep_answer(answer) or answer

@@ -1,15 +1,15 @@
--- uses: base, types, fields, state, memory, log, documents
+-- uses: base, types, fields, state, request_dedup, log, documents
 -- flags: allow-oom
--- document_write: carry out request.writes one after the other, all or none: {kind, id, body (JSON) or false to remove it, the
---   version that was seen, 0 for none, or false for whatever is there, when it expires (ms) or false}, ...; request.events: packed
---   events that tell of it; request.token. Rings for rules if there are writes. Answers 0, or the place of a write that is refused
---   because the document is not as it was seen.
+-- document_write: apply request.writes in order, all or none: {kind, id, body (JSON) or false to delete it, expected version (0:
+--   none, false: any), expiry (ms) or false}, ...; request.events: packed events; request.token. With request.notifies, processes
+--   are notified that rules changed. Returns 0, or the position of the first write whose document does not have the expected
+--   version.
 
-local known = remembered()
+local known = known_answer()
 if known then
   return known
 end
-local expected = { P .. 'events', 'stream', MARKS, 'hash', ENDS, 'zset' }
+local expected = { P .. 'events', 'stream', MARKS, 'hash', EXPIRIES, 'zset' }
 for _, write in ipairs(request.writes) do
   expected[#expected + 1] = documents_key(write[1])
   expected[#expected + 1] = 'hash'
@@ -19,9 +19,9 @@ must_be(expected)
 local after = {} -- by kind and id: {kind, id, document}
 for place, write in ipairs(request.writes) do
   local kind, id, body, seen, expires_at = unpack(write)
-  local name = end_member(kind, id)
+  local name = expiry_member(kind, id)
   local one = after[name] and after[name][3] or read_document(kind, id)
-  if seen and seen ~= (is_over(one) and 0 or one[1]) then
+  if seen and seen ~= (is_expired(one) and 0 or one[1]) then
     return place
   end
   if body then
@@ -41,15 +41,17 @@ for name, each in pairs(after) do
     call('HDEL', documents_key(kind), id)
   end
   if one[2] then
-    call('ZADD', ENDS, whole(one[2]), name)
+    call('ZADD', EXPIRIES, whole(one[2]), name)
   else
-    call('ZREM', ENDS, name)
+    call('ZREM', EXPIRIES, name)
   end
 end
-keep_marks()
-events, told = request.events, #request.events
-close_log()
-if request.rings then
-  ring('rules')
+write_marks()
+for _, event in ipairs(request.events) do
+  append_event(event)
 end
-return remember(0)
+flush_log()
+if request.notifies then
+  notify('rules')
+end
+return keep_answer(0)

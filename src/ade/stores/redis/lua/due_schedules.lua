@@ -1,6 +1,6 @@
 -- uses: base
 -- flags: no-writes
--- due_schedules: the schedules (JSON) whose next firing has come at request.moment (ms), the earliest first.
+-- due_schedules: list the schedules (JSON) that are due at request.moment (ms), the earliest first.
 
 local names = call('ZRANGEBYSCORE', P .. 'schedules:due', '-inf', whole(request.moment))
 local found = {}

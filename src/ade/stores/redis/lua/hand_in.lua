@@ -1,11 +1,11 @@
 -- uses: base, fields, state
 -- flags: allow-oom
--- hand_in: a worker of another language says how its run ended. What follows from it is decided and written by ADE's next
---   sweep; until then the task stays this run's, whatever becomes of its lease.
+-- hand_in: a worker in another language reports how its run ended. ADE's next sweep decides and writes what follows; until then
+--   the run keeps its task, even if the lease expires.
 -- request.id, request.run_id, request.outcome: JSON as text, {"result": ...}, {"error": {"type", "message", ...},
 --   "retry_after_ms": ...} or {"released": "why"}, of 1 MiB at most.
--- Answers 'taken' (again when the request is repeated: the first outcome counts), 'gone' (no such task), the status of the
---   task, which is no longer this run's, or without keeping anything 'too_large' or 'not_an_outcome'.
+-- Returns 'taken' (also when the request is repeated: the first outcome counts), 'gone' (the task does not exist), or the status
+--   of a task that this run no longer holds; without storing anything, 'too_large' or 'not_an_outcome'.
 
 local MOST_BYTES = 1048576
 

@@ -1,4 +1,4 @@
--- uses: base, types, fields, state, memory, log, inboxes
--- inbox_admit: the same as inbox_write, for what somebody puts in who can be told that there is no room.
+-- uses: base, types, fields, state, request_dedup, log, inboxes
+-- inbox_admit: the same as inbox_write, for callers that can handle an error when memory is full.
 
 return write_inbox()

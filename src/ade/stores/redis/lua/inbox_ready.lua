@@ -1,12 +1,12 @@
 -- uses: base, inboxes
 -- flags: no-writes
--- inbox_ready: inboxes that one of request.consumers may take from now, request.limit at most of each: {id, when its oldest item was
---   put in, ...}, the oldest of each consumer first.
+-- inbox_ready: list inboxes that one of request.consumers can read from now, request.limit at most of each: {id, when its oldest
+--   item was added, ...}, the oldest of each consumer first.
 
 local PORTION = 100
 local found = {}
 
-local function look_at(consumer)
+local function collect(consumer)
   local from, left = 0, request.limit
   repeat
     local portion = call('ZRANGE', fed_key(consumer), from, from + PORTION - 1, 'WITHSCORES')
@@ -23,6 +23,6 @@ local function look_at(consumer)
 end
 
 for _, consumer in ipairs(request.consumers) do
-  look_at(consumer)
+  collect(consumer)
 end
 return found

@@ -1,8 +1,8 @@
--- uses: base, types, fields, state, memory, log, inboxes
+-- uses: base, types, fields, state, request_dedup, log, inboxes
 -- flags: allow-oom
--- inbox_write: write the inbox request.id if its version is still request.seen: request.head (JSON), request.stands {version,
---   consumer or false, number of items, when the oldest was put in or false, steady end of the lease of the batch that is out or
---   false}, request.added {{seq, item (JSON)}, ...}, request.removed {seq, ...}; request.events: packed events that tell of it;
---   request.token. Rings for inboxes. Answers 0, or 1 when it has changed since it was seen.
+-- inbox_write: write the inbox request.id if its version is still request.seen: request.head (JSON), request.summary {version,
+--   consumer or false, number of items, when the oldest was added or false, steady end of the batch lease or false},
+--   request.added {{seq, item (JSON)}, ...}, request.removed {seq, ...}; request.events: packed events; request.token. Consumers
+--   are notified. Returns 0, or 1 when the version is another one.
 
 return write_inbox()

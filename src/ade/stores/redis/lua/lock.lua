@@ -1,14 +1,14 @@
--- uses: base, lock_short
+-- uses: base, lock_fast_path
 -- flags: allow-oom
--- lock: carry out a verb on the book of request.namespace. It may use memory past the server's limit, so that running work can
---   end. request.verb is one of: acquire (wanted: the request; wait_ms or false; first_seq, most_waiting, most_of_owner; acquires
---   in acquires_per_ms, or false), poll, renew, release, bury (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false),
---   downgrade (grant_id, resource), take_away (id, reason, by), give_way (id, cycle), let_pass (id, before).
--- Answers {what others were told (packed), or nil, requests (packed, or nil)}, as many as were asked for; or {'refused', code of
---   the error, detail} and nothing is written. request.token is given with verbs whose repetition would be told of twice.
+-- lock: apply request.verb to the lock table of request.namespace. It can use memory past the server's limit, so that running
+--   work can end. The verbs: acquire (wanted: the request; wait_ms or false; first_seq, most_waiting, most_of_owner; acquires in
+--   acquires_per_ms, or false), poll, renew, release, reap (ids), upgrade (grant_id, resource, upgrade_id, wait_ms or false),
+--   downgrade (grant_id, resource), force_release (id, reason, by), abort_victim (id, cycle), reorder (id, before).
+-- Returns {the published update (packed), or nil, requests (packed, or nil)}, one for each id; or {'refused', error code,
+--   detail}, with nothing written. request.token is given with verbs whose repetition would be logged twice.
 
--- uses: types, fields, log, memory, state, lock_places, lock_words, lock_book, lock_rules, lock_writing
-local known = request.token and remembered()
+-- uses: types, fields, log, request_dedup, state, lock_queues, lock_table, lock_rules, lock_writes
+local known = request.token and known_answer()
 if known then
   return known
 end
@@ -17,33 +17,33 @@ local function refuse(code, detail)
   refusal = { 'refused', code, detail }
 end
 
-local function alive(id)
+local function get_alive(id)
   local one = get(id)
-  if one and is_dead(one) then
+  if one and is_expired(one) then
     remove(one, 'lock.expired')
     return nil
   end
   return one
 end
 
--- Remove who has died among the holders of what the request wants, and let in those who come first.
-local function look_after(one)
+-- Remove expired holders of the requested resources, and grant the requests that come first.
+local function refresh_holders(one)
   for _, item in ipairs(one.items) do
     holders(item.resource)
   end
   settle()
 end
 
-local function longest_line(one)
+local function longest_wait_queue(one)
   local longest = 0
   for _, item in ipairs(one.items) do
-    longest = math.max(longest, look('ZCARD', LINE .. item.resource))
+    longest = math.max(longest, read_key('ZCARD', WAIT_QUEUE .. item.resource))
   end
   return longest
 end
 
--- Somebody is there for it now: the lease of a grant begins anew, and an unattended one in line lives on.
-local function fetched(one)
+-- A process waits for the request again: the lease of a grant is renewed, and so is that of an unattended waiter.
+local function attach(one)
   local lease_until = one.lease_until
   if one.state == 'granted' then
     lease_until = math.max(lease_until, STEADY + one.ttl_ms)
@@ -64,25 +64,25 @@ local verbs = {}
 function verbs.acquire()
   local wanted, wait_ms, first = request.wanted, request.wait_ms, request.first_seq
   local earlier = get(wanted.id)
-  if earlier and not is_dead(earlier) then
-    return { fetched(earlier) }
+  if earlier and not is_expired(earlier) then
+    return { attach(earlier) }
   end
   local retry_after = use_rate(wanted)
   if retry_after then
     return refuse('rate', retry_after)
   end
-  local of_owner = look('ZCARD', owner_key(wanted))
+  local of_owner = read_key('ZCARD', owner_key(wanted))
   if of_owner >= request.most_of_owner then
     return refuse('of_owner', of_owner)
   end
-  local asked = entering(wanted, wait_ms, first)
-  look_after(asked)
+  local asked = new_request(wanted, wait_ms, first)
+  refresh_holders(asked)
   local granted = is_free_for(asked) and grant(copy(asked, { unattended = false }), 'lock.acquired')
   settle()
   if granted or wait_ms == 0 then
     return { granted }
   end
-  local longest = longest_line(asked)
+  local longest = longest_wait_queue(asked)
   if longest >= request.most_waiting and not asked.unattended then
     return refuse('waiting', longest)
   end
@@ -92,20 +92,20 @@ function verbs.acquire()
 end
 
 local function poll(id)
-  local one = alive(id)
+  local one = get_alive(id)
   if not one then
     return nil
   end
   if one.state == 'waiting' then
     put(copy(one, { lease_until = waits_until(one) }))
-    look_after(one)
+    refresh_holders(one)
   end
   settle()
   return get(id)
 end
 
 local function renew(id)
-  local one = alive(id)
+  local one = get_alive(id)
   settle()
   if not one or one.state ~= 'granted' then
     return nil
@@ -117,7 +117,7 @@ local function renew(id)
 end
 
 local function end_by(id, event, more)
-  local one = alive(id)
+  local one = get_alive(id)
   if one then
     remove(one, event, more)
   end
@@ -148,12 +148,12 @@ function verbs.release()
   end)
 end
 
-function verbs.take_away()
+function verbs.force_release()
   return { end_by(request.id, 'lock.lost', { reason = request.reason, by = request.by }) }
 end
 
 local function first_upgrade(resource)
-  for waiter in line(resource) do
+  for waiter in waiters(resource) do
     if waiter.rank > FRONT then
       return nil
     elseif waiter.upgrades then
@@ -163,7 +163,7 @@ local function first_upgrade(resource)
 end
 
 local function held_item()
-  local one = alive(request.grant_id)
+  local one = get_alive(request.grant_id)
   return one, one and one.state == 'granted' and item_of(one, request.resource)
 end
 
@@ -185,10 +185,10 @@ function verbs.upgrade()
     upgrades = held.id, state = 'waiting', seq = seq, rank = FRONT, asked_at = NOW, lease_until = STEADY + WAITER_LEASE_MS,
     heartbeats = 0 })
   asked.granted_at, asked.wait_until = nil, request.wait_ms and STEADY + request.wait_ms or nil
-  local widened = is_free_for(asked) and grant(asked, 'lock.acquired')
+  local upgraded = is_free_for(asked) and grant(asked, 'lock.acquired')
   settle()
-  if widened or request.wait_ms == 0 then
-    return { widened }
+  if upgraded or request.wait_ms == 0 then
+    return { upgraded }
   end
   put(asked)
   announce('lock.queued', asked)
@@ -212,8 +212,8 @@ function verbs.downgrade()
   return { shared }
 end
 
-function verbs.give_way()
-  local one = alive(request.id)
+function verbs.abort_victim()
+  local one = get_alive(request.id)
   if not one or one.state ~= 'waiting' then
     return {}
   end
@@ -221,14 +221,14 @@ function verbs.give_way()
   victim.wait_until = nil
   put(victim)
   announce('lock.deadlock', victim, { cycle = request.cycle })
-  stirred = true
+  must_notify = true
   free(one)
   settle()
   return { victim }
 end
 
-function verbs.let_pass()
-  local one, other = alive(request.id), alive(request.before)
+function verbs.reorder()
+  local one, other = get_alive(request.id), get_alive(request.before)
   if not one or not other or one.state ~= 'waiting' or other.state ~= 'waiting' then
     return {}
   end
@@ -238,11 +238,11 @@ function verbs.let_pass()
   return { get(one.id) }
 end
 
--- What has an end but no record would be found again and again.
-function verbs.bury()
+-- An expiry entry without a request would be found again and again.
+function verbs.reap()
   read_all(request.ids)
   for _, id in ipairs(request.ids) do
-    if not alive(id) and not removed[id] then
+    if not get_alive(id) and not removed[id] then
       call('ZREM', LEASES, NAMESPACE .. ':' .. id)
     end
   end
@@ -254,10 +254,10 @@ local answers = verbs[request.verb]()
 if refusal then
   return refusal
 end
-close_book()
-keep_rate()
+flush_table()
+write_rate()
 for place, one in ipairs(answers) do
   answers[place] = one and cmsgpack.pack(one)
 end
-local answer = { news or false, answers }
-return request.token and remember(answer) or answer
+local answer = { update or false, answers }
+return request.token and keep_answer(answer) or answer

@@ -1,8 +1,8 @@
--- uses: base, lock_places
+-- uses: base, lock_queues
 -- flags: no-writes
--- lock_find: requests for locks (packed), at most request.limit. request.namespace, or false for all; request.owner,
---   request.kind (of a resource that they hold or wait for) and request.resource, each or false. With a resource the holders come
---   first and then the line; otherwise those of a namespace come by their id where an owner or a kind is given.
+-- lock_find: list lock requests (packed), request.limit at most. request.namespace, or false for all; request.owner, request.kind
+--   (of a resource they hold or wait for), and request.resource, each or false. With a resource, its holders come first, then its
+--   wait queue; with an owner or a kind, the requests of a namespace are ordered by id.
 
 local PORTION = math.min(math.max(request.limit, 100), 1000)
 local IS_PICKED = request.owner and request.kind or request.resource and (request.owner or request.kind)
@@ -12,7 +12,7 @@ local function is_full()
   return #found >= request.limit
 end
 
--- Whether it is what was asked for, in what the index it was found by does not tell.
+-- Whether it matches the conditions that the index does not cover.
 local function is_meant(packed)
   if not IS_PICKED then
     return true
@@ -31,27 +31,27 @@ local function take(packed)
   end
 end
 
--- Step through an index as far as need be. `skipped`: what stands before the id in a member.
+-- Read an index as far as necessary. `skipped`: number of characters before the id in a member.
 local function take_from(index, namespace, skipped)
   local from = 0
   repeat
-    local members = look('ZRANGE', index, from, from + PORTION - 1)
+    local members = read_key('ZRANGE', index, from, from + PORTION - 1)
     for place, member in ipairs(members) do
       members[place] = string.sub(member, skipped + 1)
     end
-    for _, packed in ipairs(members[1] and look('HMGET', P .. 'lock:request:' .. namespace, unpack(members)) or {}) do
+    for _, packed in ipairs(members[1] and read_key('HMGET', P .. 'lock:request:' .. namespace, unpack(members)) or {}) do
       take(packed)
     end
     from = from + PORTION
   until is_full() or #members < PORTION
 end
 
--- A whole namespace; stepping through it may show the same one twice.
+-- Read a whole namespace. HSCAN can return a request twice.
 local function take_any(namespace)
   local key, cursor, seen = P .. 'lock:request:' .. namespace, '0', {}
   repeat
     local part
-    cursor, part = unpack(look('HSCAN', key, cursor, 'COUNT', PORTION))
+    cursor, part = unpack(read_key('HSCAN', key, cursor, 'COUNT', PORTION))
     for place = 1, #part, 2 do
       if not seen[part[place]] then
         seen[part[place]] = true
@@ -61,7 +61,7 @@ local function take_any(namespace)
   until cursor == '0' or is_full()
 end
 
-for _, namespace in ipairs(request.namespace and { request.namespace } or look('HKEYS', MARKS)) do
+for _, namespace in ipairs(request.namespace and { request.namespace } or read_key('HKEYS', MARKS)) do
   if is_full() then
     break
   elseif request.resource then

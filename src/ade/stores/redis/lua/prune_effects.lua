@@ -1,9 +1,9 @@
--- uses: base, memory
+-- uses: base, request_dedup
 -- flags: allow-oom
--- prune_effects: forget effects that were done before request.before (ms), the oldest first, request.limit at most.
--- What is of unknown end stays until somebody settles it. request.token. Answers how many went.
+-- prune_effects: delete effects that were done before request.before (ms), the oldest first, request.limit at most. Effects with
+--   an unknown outcome stay until an operator settles them. request.token. Returns how many were deleted.
 
-local known = remembered()
+local known = known_answer()
 if known then
   return known
 end
@@ -12,4 +12,4 @@ for _, digest in ipairs(done) do
   call('DEL', P .. 'effect:' .. digest)
 end
 in_portions('ZREM', P .. 'effects', done)
-return #done > 0 and remember(#done) or 0
+return #done > 0 and keep_answer(#done) or 0

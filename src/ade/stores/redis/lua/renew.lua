@@ -1,10 +1,10 @@
--- uses: base, fields, state, streams, places, leases
+-- uses: base, fields, state, streams, task_streams, leases
 -- flags: allow-oom
 -- renew: extend the leases of a worker's runs. request.worker (its id), request.runs: {run id, task id}, ..., request.lease_ms.
--- A lease never moves back; one that ran out but was not taken away is extended too. The entry stays pending for the worker.
--- Answers for each run 'held', 'gone' (no such task), or the status of the task, which is no longer this run's.
+-- A lease never gets shorter; an expired one is extended too, if its task was not reclaimed. The entry stays pending for the
+--   worker. Returns for each run 'held', 'gone' (the task does not exist), or the status of a task that this run no longer holds.
 
-mend_leases()
+repair_leases()
 local until_ms = STEADY + request.lease_ms
 local answers, leases, pending = {}, {}, {}
 for place, run in ipairs(request.runs) do
@@ -36,7 +36,7 @@ for stream, entries in pairs(pending) do
       arguments[#arguments + 1] = entries[place]
     end
     arguments[#arguments + 1] = 'JUSTID'
-    redis.pcall('XCLAIM', unpack(arguments)) -- fails only when the group was lost; the lease is what counts
+    redis.pcall('XCLAIM', unpack(arguments)) -- fails only when the group was lost; the lease decides
   end
 end
 return answers

@@ -1,16 +1,16 @@
--- Documents: a hash for each kind, with {version, when it expires or false, body (JSON)} packed under the id.
-local MARKS, ENDS = P .. 'document:marks', P .. 'document:ends' -- highest version that went by kind; `<kind>:<id>` by expiry
+-- Documents: a hash for each kind, with packed {version, expiry or false, body (JSON)} by id.
+local MARKS, EXPIRIES = P .. 'document:marks', P .. 'document:ends' -- highest deleted version of each kind; `<kind>:<id>` by expiry
 local marks = {}
 
 local function documents_key(kind)
   return P .. 'documents:' .. kind
 end
 
-local function end_member(kind, id)
+local function expiry_member(kind, id)
   return kind .. ':' .. id
 end
 
--- Nothing under an id is {0, false, false}. Fails when it cannot be read.
+-- A document that does not exist is {0, false, false}. Fails when it cannot be read.
 local function read_document(kind, id)
   local packed = call('HGET', documents_key(kind), id)
   if not packed then
@@ -23,7 +23,7 @@ local function read_document(kind, id)
   return one
 end
 
-local function is_over(one)
+local function is_expired(one)
   return one[2] and one[2] <= NOW
 end
 
@@ -32,12 +32,12 @@ local function mark_of(kind)
   return marks[kind]
 end
 
--- The version of a document goes with it: new ones of its kind begin above.
+-- A document is deleted: new ones of its kind start above its version.
 local function raise_mark(kind, version)
   marks[kind] = math.max(mark_of(kind), version)
 end
 
-local function keep_marks()
+local function write_marks()
   for kind, version in pairs(marks) do
     if version > 0 then
       call('HSET', MARKS, kind, whole(version))

@@ -1,8 +1,8 @@
--- When the server's clock went back, leases from before would end as much too late. They keep what was left of them when a sweep
--- last looked. Whoever gives leases sees to this first, so that none of the new ones is taken for an old one.
+-- After the server's clock was set back, earlier leases would expire too late. They keep the time they had left when a sweep last
+-- ran. Scripts that grant leases call this first, so that no new lease is mistaken for an old one.
 local MUCH_MS = 5000
 
-local function mend_leases()
+local function repair_leases()
   local looked = tonumber(call('HGET', KEYS[1], 'looked') or '0')
   if STEADY >= looked - MUCH_MS then
     return

@@ -1,12 +1,12 @@
--- Deciding: who is let in, who leaves, and what is told of it. Every verb ends with settle().
-local freed = {} -- resources behind whose line nobody has looked since somebody left them
-local tasks_told = {} -- tasks that an event tells of
-local stirred = false -- somebody else than the caller should hear of it
+-- The rules: which requests are granted, which are removed, and which events are logged. Every verb ends with settle().
+local freed = {} -- released resources whose wait queue was not checked yet
+local logged_tasks = {} -- tasks with a new event
+local must_notify = false -- whether processes other than the caller must be notified
 
 local function announce(event, one, more)
-  tell_of(event, one, more)
+  append_lock_event(event, one, more)
   if one.task_id then
-    tasks_told[one.task_id] = true
+    logged_tasks[one.task_id] = true
   end
 end
 
@@ -14,7 +14,7 @@ local function put(one)
   changed[one.id] = one
   waiting[one.id] = one.state == 'waiting' and one or nil
   for _, item in ipairs(one.items) do
-    hold(item.resource, one.id, one.state == 'granted' and item.mode or nil)
+    set_holder(item.resource, one.id, one.state == 'granted' and item.mode or nil)
   end
 end
 
@@ -22,7 +22,7 @@ local function drop(one)
   changed[one.id], waiting[one.id] = nil, nil
   removed[one.id] = one
   for _, item in ipairs(one.items) do
-    hold(item.resource, one.id, nil)
+    set_holder(item.resource, one.id, nil)
   end
 end
 
@@ -35,7 +35,7 @@ end
 local function upgrades_of(grant)
   local found = {}
   for _, item in ipairs(grant.items) do
-    for waiter in line(item.resource) do
+    for waiter in waiters(item.resource) do
       if waiter.rank > FRONT then
         break
       end
@@ -47,13 +47,13 @@ local function upgrades_of(grant)
   return found
 end
 
--- It holds and wants nothing any more; those behind it are looked at when the verb has done its part.
+-- Remove a request. The requests behind it are checked when the verb is done.
 function remove(one, event, more)
   drop(one)
-  if one.state == 'victim' then -- it left the line when it gave way
+  if one.state == 'victim' then -- it left the wait queue when it was aborted
     return
   end
-  stirred = stirred or event ~= 'lock.released'
+  must_notify = must_notify or event ~= 'lock.released'
   free(one)
   announce(event, one, more)
   if one.state == 'granted' then
@@ -63,7 +63,7 @@ function remove(one, event, more)
   end
 end
 
-local function is_held_against(one, item)
+local function is_held_by_others(one, item)
   local found = holders(item.resource)
   local all, exclusive = found.all, found.exclusive
   for _, own in pairs({ one.id, one.upgrades }) do
@@ -75,7 +75,7 @@ local function is_held_against(one, item)
 end
 
 local function is_behind(one, item)
-  for other in line(item.resource) do
+  for other in waiters(item.resource) do
     if other.id == one.id or before(one, other) then
       return false
     end
@@ -86,34 +86,34 @@ local function is_behind(one, item)
   return false
 end
 
--- Whether nobody holds, or waited earlier for, what would conflict with it.
+-- Whether no conflicting request holds a resource or waited earlier for it.
 local function is_free_for(one)
   for _, item in ipairs(one.items) do
-    if is_held_against(one, item) or is_behind(one, item) then
+    if is_held_by_others(one, item) or is_behind(one, item) then
       return false
     end
   end
   return true
 end
 
--- The share becomes exclusive, under a new token; the request for it is done.
-local function widen(one)
+-- The shared lock becomes exclusive, with a new token; the upgrade request is removed.
+local function upgrade_grant(one)
   local grant, items = get(one.upgrades), {}
   for place, item in ipairs(grant.items) do
     local wanted = item_of(one, item.resource)
     items[place] = wanted and { resource = item.resource, mode = 'exclusive', token = next_token() } or item
   end
   drop(one)
-  local widened = copy(grant, { items = items })
-  put(widened)
-  announce('lock.upgraded', widened)
-  return widened
+  local upgraded = copy(grant, { items = items })
+  put(upgraded)
+  announce('lock.upgraded', upgraded)
+  return upgraded
 end
 
 local function grant(one, event)
-  stirred = stirred or event == 'lock.promoted'
+  must_notify = must_notify or event == 'lock.promoted'
   if one.upgrades then
-    return widen(one)
+    return upgrade_grant(one)
   end
   local granted = as_granted(one)
   put(granted)
@@ -121,7 +121,7 @@ local function grant(one, event)
   return granted
 end
 
-local function may_pass(one, ahead)
+local function can_pass(one, ahead)
   for _, item in ipairs(one.items) do
     local passed = ahead[item.resource]
     if passed and conflict(passed, item.mode) then
@@ -131,17 +131,17 @@ local function may_pass(one, ahead)
   return true
 end
 
--- From the front of these lines, all together by their place; never past somebody one would conflict with.
+-- Grant from the front of these wait queues, merged by position. A request never passes one that conflicts with it.
 local function promote(resources)
   local ahead, seen, steps, heads, taken = {}, {}, {}, {}, nil
   for place, resource in ipairs(resources) do
-    ahead[resource] = false -- the strictest mode that was passed over
-    steps[place] = line(resource)
+    ahead[resource] = false -- the strictest mode that is still waiting
+    steps[place] = waiters(resource)
   end
   for place in ipairs(resources) do
     heads[place] = steps[place]() or false
   end
-  local open = #resources -- lines in which somebody may still go first
+  local open = #resources -- wait queues in which a request can still be granted
   while open > 0 do
     if taken then
       heads[taken] = steps[taken]() or false
@@ -158,8 +158,8 @@ local function promote(resources)
     local waiter = heads[taken]
     if not seen[waiter.id] then
       seen[waiter.id] = true
-      if may_pass(waiter, ahead) and is_free_for(waiter) then
-        if not removed[waiter.id] then -- who looks at the holders may find its share dead, and it goes too
+      if can_pass(waiter, ahead) and is_free_for(waiter) then
+        if not removed[waiter.id] then -- reading the holders can find its shared lock expired, which removes it
           grant(waiter, 'lock.promoted')
         end
       else
@@ -174,7 +174,7 @@ local function promote(resources)
   end
 end
 
--- Let in whoever can go now that others have left. Every verb ends with this.
+-- Grant the requests that can be granted after others were removed.
 local function settle()
   while next(freed) do
     local resources = {}

@@ -1,17 +1,17 @@
--- The event log. One entry for all events of a call; its id is the tick of the first, the others count up from it.
--- Ticks are the server's microseconds, never the same twice, and apart by partition, so that they order all events.
+-- The event log. All events of a call are one entry; its id is the tick of the first event, and the others count up from it.
+-- Ticks are the server's microseconds. They are unique, also across partitions, so that they order all events.
 local before = tonumber(call('HGET', KEYS[1], 'tick') or '0')
 local aligned = SERVER_US - SERVER_US % PARTITIONS + PARTITION
 local BASE = math.max(aligned, before + PARTITIONS)
 local BASE_TEXT = whole(BASE)
-local events, told = {}, 0 -- what goes into the entry, and how many events that is
+local events, event_count = {}, 0 -- elements of the entry, and the number of events in them
 
 local function tick(number)
   return BASE + (number - 1) * PARTITIONS
 end
 
--- This entry tells of the task.
-local function note(state)
+-- Record in the state of a task that this entry has events of it.
+local function note_entry(state)
   local logged = state[LOGGED]
   if logged == '' then
     state[LOGGED] = BASE_TEXT
@@ -20,29 +20,29 @@ local function note(state)
   end
 end
 
--- Enter a packed event of a task whose state says already that this entry tells of it.
-local function tell(event)
+-- Append a packed event; the state of its task already names this entry.
+local function append_event(event)
   events[#events + 1] = event
-  told = told + 1
+  event_count = event_count + 1
 end
 
--- Enter packed events of a task.
-local function record(state, packed)
+-- Append packed events of a task.
+local function append_task_events(state, packed)
   for _, event in ipairs(packed) do
     events[#events + 1] = event
   end
-  told = told + #packed
-  note(state)
+  event_count = event_count + #packed
+  note_entry(state)
 end
 
--- Enter the claims of one call in one piece: packed {id, run id, attempt, ...}. Readers make an event of each.
-local function record_claims(worker, number, claims)
+-- Append the claims of one call as one element: packed {id, run id, attempt, ...}. Readers expand it to one event each.
+local function append_claims(worker, number, claims)
   table.insert(events, 1, string.char(148) .. cmsgpack.pack('claims', NOW, worker) .. claims) -- an array of four
-  told = told + number
+  event_count = event_count + number
 end
 
--- How many events an entry tells of, claims in one piece counted one by one.
-local function told_in(packed)
+-- The number of events in an entry; each claim counts.
+local function count_events_in(packed)
   local number = 0
   for _, event in ipairs(cmsgpack.unpack(packed)) do
     number = number + (event[1] == 'claims' and #event[4] / 3 or 1)
@@ -58,12 +58,12 @@ local function array_head(count)
     math.floor(count / 256) % 256, count % 256)
 end
 
--- Write the entry. `newest` is the last tick that was used for other things than events, if any was.
-local function close_log(newest)
+-- Write the entry. `newest` is the last tick that was used for something else, if any.
+local function flush_log(newest)
   if #events == 0 and not newest then
     return
   end
-  call('HSET', KEYS[1], 'tick', whole(math.max(tick(told), newest or 0)))
+  call('HSET', KEYS[1], 'tick', whole(math.max(tick(event_count), newest or 0)))
   if #events > 0 then
     call('XADD', P .. 'events', BASE_TEXT .. '-0', 'events', array_head(#events) .. table.concat(events))
   end

@@ -1,7 +1,7 @@
--- Reading and writing the state of a task.
+-- Read and write the state of a task.
 local FINAL = { completed = true, failed = true, rejected = true, cancelled = true }
 local CLAIMABLE = { pending = true, stalled = true }
-local COMMON = { pending = true, running = true, completed = true } -- too many to be listed in an index of their own
+local COMMON = { pending = true, running = true, completed = true } -- too frequent for an index of their own
 
 local function task_key(id)
   return P .. 'task:' .. id
@@ -16,7 +16,7 @@ local function write_state(id, state)
   call('HSET', task_key(id), 'state', cmsgpack.pack(state))
 end
 
--- What a reader needs to show a task: id, state, detail, outcome, progress.
+-- The record of a task: id, state, detail, outcome, progress.
 local function record_of(id)
   local found = call('HMGET', task_key(id), 'state', 'detail', 'outcome', 'progress')
   return { id, found[1], found[2], found[3], found[4] }

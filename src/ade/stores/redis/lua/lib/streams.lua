@@ -1,11 +1,11 @@
--- The streams of tasks, and the runs that were delivered by them: what ends with a call ends together.
-local out_of_stream = {} -- stream -> entries that end with this call
+-- The task streams, and the runs delivered from them. Entries and leases that end with a call are removed together.
+local out_of_stream = {} -- stream -> entries to remove with this call
 
 local function stream_key(queue, priority)
   return STREAM .. queue .. ':' .. priority
 end
 
-local function strike(stream, entry)
+local function remove_entry(stream, entry)
   local entries = out_of_stream[stream]
   if not entries then
     entries = {}
@@ -14,7 +14,7 @@ local function strike(stream, entry)
   entries[#entries + 1] = entry
 end
 
--- What the server knows of the group of the workers; nil when it is lost.
+-- The server's information about the workers' consumer group; nil when it is lost.
 local function group_of(stream)
   local groups = redis.pcall('XINFO', 'GROUPS', stream)
   for _, group in ipairs(groups.err and {} or groups) do
@@ -28,9 +28,9 @@ local function group_of(stream)
   end
 end
 
--- Each XDEL looks through up to a hundred neighbours of its entry. Nearly always nothing is left before the entries that end
--- with a call: then one XTRIM removes them all. That is known when the stream holds nothing but them, what waits and what is
--- pending for a run. Answers the entries that are left to be deleted one by one.
+-- Each XDEL scans up to a hundred neighbors of its entry. Usually no other entry precedes the removed ones: then one XTRIM removes
+-- them all. That is certain when the stream contains only them, waiting entries, and pending entries. Returns the entries that must
+-- be deleted one by one.
 local FEW = 8
 
 local function trim_before_runs(stream, entries)
@@ -46,7 +46,7 @@ local function trim_before_runs(stream, entries)
   local first = group.pending > 0 and call('XPENDING', stream, GROUP, '-', '+', 1)[1][1]
   local bound, last, left = first or group['last-delivered-id'], '', {}
   for _, entry in ipairs(entries) do
-    if #entry ~= 18 or #bound ~= 18 or entry > bound then -- ids of one length are in the order of texts
+    if #entry ~= 18 or #bound ~= 18 or entry > bound then -- ids of the same length are ordered as text
       left[#left + 1] = entry
     elseif entry > last then
       last = entry
@@ -58,15 +58,15 @@ local function trim_before_runs(stream, entries)
   return left
 end
 
-local function close_streams(may_trim)
+local function flush_streams(may_trim)
   for stream, entries in pairs(out_of_stream) do
     local acknowledged = 0
-    for from = 1, #entries, 1000 do -- a lost group is made anew by the next claim
+    for from = 1, #entries, 1000 do -- the next claim creates a lost group again
       local answer = redis.pcall('XACK', stream, GROUP, unpack(entries, from, math.min(from + 999, #entries)))
       acknowledged = acknowledged + (type(answer) == 'number' and answer or 0)
     end
     local left = may_trim and acknowledged == #entries and trim_before_runs(stream, entries) or entries
-    for from = 1, #left, 1000 do -- what another program has put there is not ours to end
+    for from = 1, #left, 1000 do -- an error means that another program owns the key
       redis.pcall('XDEL', stream, unpack(left, from, math.min(from + 999, #left)))
     end
   end
@@ -74,7 +74,7 @@ end
 
 local released = {} -- ids whose lease ends with this call
 
-local function close_runs()
+local function flush_runs()
   in_portions('ZREM', P .. 'queue:leases', released)
   in_portions('HDEL', P .. 'queue:handed', released)
 end

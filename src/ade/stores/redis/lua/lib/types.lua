@@ -1,5 +1,5 @@
--- A script that fails in the middle leaves half of its work behind. So keys that another program may have spoiled are looked
--- at before anything is written: {key, type, key, type, ...}.
+-- A script that fails in the middle leaves half of its work behind. So the types of keys, which another program could have changed,
+-- are checked before anything is written: {key, type, key, type, ...}.
 local function must_be(expected)
   for place = 1, #expected, 2 do
     local kind = call('TYPE', expected[place]).ok

@@ -1,2 +1,0 @@
--- Add one entry to the chain.
-INSERT INTO entry (seq, body, hash) VALUES (:seq, :body, :hash)

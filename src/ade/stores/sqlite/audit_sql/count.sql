@@ -1,2 +1,0 @@
--- How long the chain is.
-SELECT count(*) FROM entry

@@ -1,2 +1,0 @@
--- Forget an agent.
-DELETE FROM agent WHERE id = :id RETURNING id

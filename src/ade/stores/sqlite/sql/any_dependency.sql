@@ -1,2 +1,0 @@
--- Whether anything waits for anything.
-SELECT EXISTS (SELECT 1 FROM dependency)

@@ -1,2 +1,0 @@
--- All readers.
-SELECT name, seq FROM cursor

@@ -1,2 +1,0 @@
--- Forget a worker.
-DELETE FROM worker WHERE id = :id

@@ -1,2 +1,0 @@
--- Remove a document; answers its version.
-DELETE FROM document WHERE kind = :kind AND id = :id RETURNING version

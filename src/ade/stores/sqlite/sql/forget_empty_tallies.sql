@@ -1,2 +1,0 @@
--- Lanes without a task leave no counter behind.
-DELETE FROM tally WHERE count = 0

@@ -1,2 +1,0 @@
--- How far a reader has come.
-SELECT seq FROM cursor WHERE name = :name

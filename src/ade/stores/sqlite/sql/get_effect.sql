@@ -1,2 +1,0 @@
--- What the ledger has.
-SELECT run_id, done, answer, at FROM effect WHERE key = :key

@@ -1,2 +1,0 @@
--- One fact about this database.
-SELECT value FROM meta WHERE key = :key

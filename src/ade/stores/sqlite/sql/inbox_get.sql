@@ -1,2 +1,0 @@
--- The head of an inbox.
-SELECT head FROM inbox WHERE id = :id

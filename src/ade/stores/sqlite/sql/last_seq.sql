@@ -1,2 +1,0 @@
--- The newest event.
-SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)

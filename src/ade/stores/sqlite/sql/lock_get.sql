@@ -1,2 +1,0 @@
--- One request of a namespace.
-SELECT request FROM lock_request WHERE id = :id AND namespace = :namespace

@@ -1,0 +1,21 @@
+-- Facts about the database itself.
+
+-- name: meta.get
+-- Read one fact.
+SELECT value FROM meta WHERE key = :key
+
+-- name: meta.set
+-- Write one fact.
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: meta.latest_lease
+-- Read the latest point of steady time that any row refers to. After a reboot the steady clock continues from there.
+SELECT max(coalesce((SELECT max(lease_until) FROM task WHERE status = 'running'), 0),
+           coalesce((SELECT max(heartbeat_until) FROM worker), 0),
+           coalesce((SELECT max(until) FROM duty), 0),
+           coalesce((SELECT max(lease_until) FROM agent_lease), 0),
+           coalesce((SELECT max(lease_until) FROM lock_request), 0),
+           coalesce((SELECT max(held_until) FROM inbox WHERE held_until IS NOT NULL), 0),
+           coalesce((SELECT max(full_at) / 1000 FROM lock_rate), 0),
+           coalesce((SELECT max(full_at) / 1000 FROM document_rate), 0),
+           coalesce((SELECT max(rate_full_at) / 1000 FROM definition), 0))

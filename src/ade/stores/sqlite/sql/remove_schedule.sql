@@ -1,2 +1,0 @@
--- Delete a schedule.
-DELETE FROM schedule WHERE name = :name RETURNING name

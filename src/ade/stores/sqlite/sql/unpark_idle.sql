@@ -1,9 +1,0 @@
--- Safety net: parked tasks whose key nobody holds stand in line again.
-UPDATE task SET stage = 'ready'
- WHERE seq IN (
-    SELECT p.seq FROM task p INDEXED BY task_parked
-     WHERE p.stage = 'parked'
-       AND NOT EXISTS (SELECT 1 FROM task k INDEXED BY task_key_running
-                        WHERE k.status = 'running' AND k.concurrency_key IS NOT NULL
-                          AND k.name = p.name AND k.concurrency_key = p.concurrency_key)
-     LIMIT 1000)
