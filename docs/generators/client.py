@@ -1,4 +1,4 @@
-"""The methods of the client, one for each operation: what it takes and answers, as its function and its route say."""
+"""The methods of the client, one for each operation, and the routes that they call, as the operations declare them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
@@ -7,24 +7,26 @@ from typing import Any, NamedTuple, get_origin, get_type_hints
 
 from msgspec import NODEFAULT, UNSET, Struct, structs
 
+from ade.client.transport import Section
+from ade.common.calls import Call
 from ade.server.pagination import VersionedRecord
-from ade.server.registry import has_operation, shape_of
-from ade.server.routes import SECTIONS
-from ade.server.routing import ETagUse, Route
+from ade.server.registry import shape_of
+from ade.server.routes import ROUTES, SECTIONS
+from ade.server.routing import ClientRoute, ETagUse, Route
 from docs.generators.annotations import Names, filled, imports, text_of
 
-API = Path(__file__).resolve().parents[2] / "src" / "ade" / "client" / "api"
-FOR_BROWSERS = frozenset({"get_login_page", "get_login_script"})
-_ABOVE = ("app", "cli", "composition", "demo", "stores", "testing")
-_MODULE_OF = {  # sections that share a module with another
-    "dead letters": "tasks",
-    "inboxes": "agents",
-    "insight": "system",
-    "outside": "system",
-    "policies": "approvals",
-    "queues": "tasks",
-    "settings": "system",
-    "work": "workers",
+PACKAGE = "ade.client.api"
+API = Path(__file__).resolve().parents[2].joinpath("src", *PACKAGE.split("."))
+# Modules with the sections whose methods they have.
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "tasks": ("tasks", "dead letters", "queues"),
+    "workers": ("work", "workers"),
+    "approvals": ("approvals", "policies"),
+    "locks": ("locks",),
+    "agents": ("agents", "inboxes"),
+    "webhooks": ("webhooks",),
+    "accounts": ("accounts",),
+    "system": ("settings", "insight", "outside"),
 }
 _WIDTH = 120
 
@@ -43,12 +45,8 @@ class Parameter(NamedTuple):
 
 def modules() -> Mapping[str, str]:
     """Every generated module with its text."""
-    routes_of: dict[str, list[Route]] = {}
-    for section, routes in SECTIONS.items():
-        name = _MODULE_OF.get(section, section)
-        routes_of.setdefault(name, []).extend(route for route in routes if _is_called(route))
-    made = {name: _module(name, routes) for name, routes in sorted(routes_of.items()) if routes}
-    return {f"{name}.py": text for name, text in made.items()} | {"__init__.py": _package(list(made))}
+    made = {f"{name}.py": _module(name, sections) for name, sections in MODULES.items()}
+    return {**made, "routes.py": _routes(), "__init__.py": _package(list(MODULES))}
 
 
 def stale_modules(folder: Path = API) -> Iterator[tuple[Path, str]]:
@@ -59,19 +57,19 @@ def stale_modules(folder: Path = API) -> Iterator[tuple[Path, str]]:
             yield path, text
 
 
-def _is_called(route: Route) -> bool:
-    return has_operation(route.operation) and route.operation not in FOR_BROWSERS
+def _imported(kind: type[Any]) -> tuple[str, str]:
+    return kind.__module__, kind.__name__
 
 
 def _class_name(module: str) -> str:
-    return f"{module.title()}Calls"
+    return "".join(word.title() for word in module.split("_")) + "Calls"
 
 
 def _package(names: Sequence[str]) -> str:
     lines = [
         '"""All calls of the client. Generated from the operations by `python -m docs.generate`."""',
         "",
-        *imports({(f"ade.client.api.{name}", _class_name(name)) for name in names}),
+        *imports({(f"{PACKAGE}.{name}", _class_name(name)) for name in names}),
         "",
         "",
         "class Api(",
@@ -82,17 +80,49 @@ def _package(names: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _module(name: str, routes: Sequence[Route]) -> str:
-    names: Names = {("ade.common.calls", "Call")}
+def _routes() -> str:
+    called = [route for route in ROUTES if route.has_method]
+    names: Names = {_imported(Mapping), _imported(ClientRoute)}
+    rows = [_row(route, names) for route in called]
+    lines = [
+        '"""Routes as the client needs them. Generated from the operations by `python -m docs.generate`."""',
+        "# fmt: off",
+        "# ruff: noqa: E501",
+        "",
+        *imports(names),
+        "",
+        "CLIENT_ROUTES: Mapping[str, ClientRoute] = {  # module, method, path, mutates, takes_key",
+        *rows,
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(route: Route, names: Names) -> str:
+    passed = [f'"{route.module}"', f'"{route.method}"', f'"{route.path}"']
+    if route.mutates:
+        passed += [str(route.mutates), str(route.takes_key)]
+    if route.tag is not ETagUse.NONE:
+        names.add(_imported(ETagUse))
+        passed.append(f"tag=ETagUse.{route.tag.name}")
+    if route.is_download:
+        passed.append("is_download=True")
+    return f'    "{route.operation}": ClientRoute({", ".join(passed)}),'
+
+
+def _module(name: str, sections: Sequence[str]) -> str:
+    names: Names = {_imported(Call)}
+    routes = [route for section in sections for route in SECTIONS[section] if route.has_method]
     methods = [line for route in routes for line in ["", *_method(route, names)]]
     unset = {("msgspec", "UNSET")} if any("UNSET" in line for line in methods) else set()
+    listed = ", ".join(f"`{section}`" for section in sections)
     lines = [
-        f'"""Calls about {name}. Generated from the operations by `python -m docs.generate`."""',
+        f'"""Calls: {listed}. Generated from the operations by `python -m docs.generate`."""',
         "# fmt: off",
         "",
         "from __future__ import annotations",
         "",
-        *imports({("typing", "TYPE_CHECKING"), ("ade.client.transport", "Section"), *unset}),
+        *imports({("typing", "TYPE_CHECKING"), _imported(Section), *unset}),
         "",
         "if TYPE_CHECKING:",
         *imports(names, 4),
@@ -115,7 +145,7 @@ def _method(route: Route, names: Names) -> Iterator[str]:
     forms = {"query": shape.query, "body": shape.body}
     parameters = {name: list(_parameters(form, names, loaded)) for name, form in forms.items() if form is not None}
     taken = [each.taken for fields in parameters.values() for each in fields] + _more(route)
-    _check(route, [*shape.path, *(each.name for fields in parameters.values() for each in fields)], loaded)
+    _check(route, [*shape.path, *(each.name for fields in parameters.values() for each in fields)])
     signature = ["self", *(f"{name}: str" for name in shape.path), *(["*"] if taken else []), *taken]
     yield from _wrapped(f"    def {route.operation}(", signature, f") -> Call[{answer}]:", 8)
     yield f'        """{route.summary}"""'
@@ -187,10 +217,7 @@ def _wrapped(head: str, items: Sequence[str], tail: str, indent: int) -> list[st
     return [head, *filled(items, indent), f"{' ' * (indent - 4)}{tail}"]
 
 
-def _check(route: Route, taken: Sequence[str], loaded: Names) -> None:
+def _check(route: Route, taken: Sequence[str]) -> None:
     twice = sorted({name for name in taken if taken.count(name) > 1} | {"if_match", "request_key"} & {*taken})
     if twice:
         raise BadOperation(f"{route.operation} takes {', '.join(twice)} twice; rename it in the path or the form")
-    for module, name in loaded:
-        if module.startswith(tuple(f"ade.{package}." for package in _ABOVE)):
-            raise BadOperation(f"{route.operation}: {name} is in {module}, which a client cannot load; move it down")

@@ -103,8 +103,9 @@ def _body(route: Route, shape: OperationSignature) -> Iterator[str]:
     if first is not route and _details(first):
         yield f"The body of [{first.operation}](#{first.operation})."
         return
-    schema = schemas()[shape.body.__name__]
-    if fields := fields_table(shape.body.__name__, schema, "field"):
+    name = shape.body.__name__
+    schema = schemas()[name]
+    if fields := fields_table(name, schema, "field"):
         yield from filter(None, [said(schema)])
         yield fields
 

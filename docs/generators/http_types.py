@@ -228,7 +228,8 @@ def _without(schema: Schema, base: Schema) -> Schema:
 
 def _whole_bodies() -> set[str]:
     """Forms that are a whole body and nothing else: their routes tell of them."""
-    bodies = {name_of(shape.body) for route in ROUTES if (shape := shape_of(route.operation)).body is not None}
+    shapes = [shape_of(route.operation) for route in ROUTES]
+    bodies = {name_of(shape.body) for shape in shapes if shape.body is not None}
     used = {name for schema in schemas().values() for name in _refs(schema.get("properties", {}))}
     return bodies - used
 

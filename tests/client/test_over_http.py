@@ -110,8 +110,7 @@ async def test_every_call_about_tasks_is_answered_alike(house: House) -> None:
         assert (await pair.same("get_task", made.id)).status is Status.CANCELLED
         await pair.same("get_task_result", made.id)
         await pair.same("cancel_task", made.id, reason="again")
-        every = {route.operation for route in SECTIONS["tasks"]}
-        assert every - pair.asked == set()
+        assert {route.operation for route in SECTIONS["tasks"]} - pair.asked == set()
 
 
 async def write_line(house: House, task: Task) -> None:

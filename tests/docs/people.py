@@ -37,7 +37,7 @@ async def _administer(stores: Stores) -> None:
     secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD)
     await sessions.reauthenticate(stores, secret, _PASSWORD)
     await sessions.end_session(stores, secret)
-    secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD, ip="10.0.0.7")
+    secret, _ = await sessions.sign_in(stores, "ada", _PASSWORD, sessions.SignInConditions(ip="10.0.0.7"))
     await sessions.reauthenticate(stores, secret, _PASSWORD)
     await users.set_password(stores, "ada", None)
     await users.change_user(stores, "bot", users.UserChanges(is_active=False, more_roles=frozenset({"worker"})))

@@ -8,6 +8,7 @@ import pytest
 
 from ade.locks.api import UpgradeLock
 from ade.server.endpoints import Router
+from ade.server.openapi import document
 from ade.server.registry import shape_of
 from ade.server.routes import ROUTE_OF, ROUTES
 from ade.server.routing import API
@@ -90,8 +91,6 @@ def test_every_route_and_every_type_is_in_the_page() -> None:
 
 
 def test_the_openapi_document_names_no_type_that_it_does_not_have() -> None:
-    from ade.server.openapi import document
-
     named = set(re.findall(rb'"#/components/schemas/([\w.]+)"', document()))
 
     assert {name.decode() for name in named} <= set(schemas())

@@ -10,7 +10,7 @@ from ade.accounts.model import Role, User
 from ade.accounts.tokens import create_token
 from ade.accounts.users import add_user
 from ade.composition.stores import open_stores
-from ade.server.routing import PROGRAMS
+from ade.server.access import PROGRAMS
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores

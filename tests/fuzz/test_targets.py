@@ -19,6 +19,7 @@ NOTICED_S, MOST_GROWTH = 0.02, 11  # in proportion it would be 4, and 16 if ever
 READS = re.compile(r"^\s*def (?:read_|parse_|feed\()", re.MULTILINE)  # what is async asks a store
 # Readers of what nobody else has written: a store's own bytes, pipes between its own processes, objects of Python.
 NOT_TRIED = {
+    "stores.sql_files": "SQL files of ADE itself",
     "composition.read_only": "opens a store for reading",
     "agents.processes.output": "passes bytes on to readers that are tried",
     "cli.interaction": "takes any text",

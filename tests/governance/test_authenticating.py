@@ -13,9 +13,9 @@ from ade.accounts.sessions import end_all, end_session, sign_in
 from ade.accounts.tokens import create_token, revoke_token
 from ade.accounts.users import UserChanges, add_user, change_user
 from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
+from ade.server.access import check_access
 from ade.server.credentials import Credentials
 from ade.server.routes import ROUTE_OF
-from ade.server.routing import check_access
 from ade.stores.ports import RULES, Stores
 from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.store import open_redis

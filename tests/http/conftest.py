@@ -15,7 +15,7 @@ from ade.accounts.users import add_user
 from ade.app.ade import Ade
 from ade.common.http.pool import HttpClient
 from ade.composition.server import serve_http
-from ade.server.routing import PROGRAMS
+from ade.server.access import PROGRAMS
 from ade.settings import load
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Worker

@@ -7,13 +7,15 @@ from ade.accounts.passwords import HashCost
 from ade.accounts.tokens import create_token, use_token
 from ade.accounts.users import add_user, get_user
 from ade.approvals import api as approvals_api
-from ade.approvals.api import AnswerApproval, ApplyRulebook
+from ade.approvals import api_rulebook
+from ade.approvals.api import AnswerApproval
+from ade.approvals.api_rulebook import ApplyRulebook
 from ade.approvals.model import Decision
 from ade.approvals.views import Voted
+from ade.server.access import check_access
 from ade.server.operations import RequestContext
 from ade.server.routes import ROUTE_OF
-from ade.server.routing import check_access
-from ade.tasks.api import tasks
+from ade.tasks.api import create
 from ade.tasks.api.requests import NewTask
 from ade.tasks.model import Task
 from tests.operations.conftest import LOCAL, Desk
@@ -40,7 +42,7 @@ async def council(desk: Desk, policy: dict[str, Any] = ONE, **rules: Any) -> Non
     await person(desk, "root", "admin")
     held = {**HELD, "policy": policy["id"]}
     rulebook = {"guard": [held], "policy": [policy], "criticality": {"db:*": 100}, **rules}
-    await approvals_api.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=rulebook))
+    await api_rulebook.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=rulebook))
 
 
 def as_caller(caller: Caller, operation: str, **more: Any) -> RequestContext:
@@ -67,7 +69,7 @@ async def through_token(desk: Desk, name: str, operation: str, *scopes: Permissi
 async def held(desk: Desk, author: str = "ada", **more: Any) -> Task:
     """A task that waits for people."""
     asked = RequestContext(actor=f"cli:{author}", author=author)
-    return await tasks.create_task(desk.office, asked, NewTask(name="greet", args={"name": "Ada"}, **more))
+    return await create.create_task(desk.office, asked, NewTask(name="greet", args={"name": "Ada"}, **more))
 
 
 def digest_of(task: Task) -> str:

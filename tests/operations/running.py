@@ -7,7 +7,7 @@ from ade.approvals.votes import VoteRequest, gate_for
 from ade.failures import FailureKind, TaskError
 from ade.server.operations import RequestContext
 from ade.stores.ports import ClaimRequest
-from ade.tasks.api import tasks
+from ade.tasks.api import create
 from ade.tasks.api.requests import NewTask
 from ade.tasks.decisions import fail_run
 from ade.tasks.model import Task
@@ -18,7 +18,7 @@ from tests.operations.conftest import LOCAL, Desk
 async def failed(desk: Desk, message: str = "no luck", *, asked: RequestContext = LOCAL, **options: object) -> Task:
     """A dead letter."""
     stores = desk.office.stores
-    made = await tasks.create_task(desk.office, asked, NewTask(name="greet", priority=0, **options))  # type: ignore[arg-type]
+    made = await create.create_task(desk.office, asked, NewTask(name="greet", priority=0, **options))  # type: ignore[arg-type]
     [run] = await stores.tasks.claim(
         ClaimRequest(worker_id="w", run_ids=[f"run-{made.id}"], names=frozenset({"greet"}))
     )

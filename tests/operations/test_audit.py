@@ -17,7 +17,7 @@ from ade.events.audit_chain import AuditEntry, AuditHead, first_break
 from ade.server.pagination import RawContent
 from ade.server.problems import RequestRefused
 from ade.server.request_types import Nothing
-from ade.tasks.api import tasks
+from ade.tasks.api import create
 from ade.tasks.api.requests import NewTask
 from tests.operations.conftest import LOCAL, Desk
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def shop(desk: Desk) -> Desk:
     """Five things have happened."""
     for _ in range(5):
-        await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+        await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     return desk
 
 

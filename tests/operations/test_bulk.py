@@ -4,7 +4,7 @@ import pytest
 
 from ade.accounts.model import Role
 from ade.errors import IllegalTransition, InvalidFilter, InvalidTask, NotPermitted, UnknownTask
-from ade.tasks.api import dead_letters, tasks
+from ade.tasks.api import create, dead_letters, tasks
 from ade.tasks.api.requests import (
     BulkAction,
     DeadLetters,
@@ -24,8 +24,8 @@ from tests.operations.running import failed
 
 
 async def test_a_bulk_cancel_is_counted_first_and_then_done_in_steps(desk: Desk) -> None:
-    ids = [(await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", tags=["old"]))).id for _ in range(5)]
-    other = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    ids = [(await create.create_task(desk.office, LOCAL, NewTask(name="greet", tags=["old"]))).id for _ in range(5)]
+    other = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     action = BulkAction(action="cancel", filter=TaskFilter(tag="old"), reason="no need", limit=3)
 
     assert await dead_letters.preview_bulk_action(desk.office, LOCAL, action) == BulkPreview(count=5)
@@ -44,7 +44,7 @@ async def test_a_bulk_cancel_is_counted_first_and_then_done_in_steps(desk: Desk)
 @pytest.mark.parametrize("action", ["retry", "discard"])
 async def test_failed_tasks_are_dealt_with_once(desk: Desk, action: str) -> None:
     letters = [await failed(desk) for _ in range(3)]
-    await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     body = BulkAction(action=action, filter=TaskFilter(name="greet"), reason="seen")  # type: ignore[arg-type]
     assert (await dead_letters.preview_bulk_action(desk.office, LOCAL, body)).count == 3
     assert (await dead_letters.run_bulk_action(desk.office, LOCAL, body)).changed == tuple(task.id for task in letters)
@@ -52,7 +52,7 @@ async def test_failed_tasks_are_dealt_with_once(desk: Desk, action: str) -> None
 
 
 async def test_a_filter_that_says_nothing_reaches_nothing(desk: Desk) -> None:
-    made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     for run in (dead_letters.preview_bulk_action, dead_letters.run_bulk_action):
         with pytest.raises(InvalidFilter):
             await run(desk.office, LOCAL, BulkAction(action="cancel", filter=TaskFilter()))

@@ -9,8 +9,8 @@ from ade.accounts.model import Role, User
 from ade.errors import InvalidTask, NotPermitted, UnknownName
 from ade.tasks.admission import is_own_step
 from ade.tasks.api import tasks
+from ade.tasks.api.create import create_task
 from ade.tasks.api.requests import ListNames, NewTask
-from ade.tasks.api.tasks import create_task
 from ade.tasks.identifiers import DELIVER, NOTIFY
 from ade.tasks.model import Definition
 from ade.worker.api import workers

@@ -9,7 +9,7 @@ from ade.events.api import ListEvents
 from ade.events.model import Event
 from ade.server.operations import RequestContext
 from ade.server.problems import RequestRefused
-from ade.tasks.api import tasks
+from ade.tasks.api import create
 from ade.tasks.api.requests import NewTask
 from ade.tasks.service import cancel
 from tests.operations.conftest import LOCAL, Desk
@@ -44,7 +44,7 @@ async def test_the_newest_are_told_or_those_behind_a_place(desk: Desk) -> None:
 
 
 async def test_they_are_filtered_as_a_stream_is(desk: Desk) -> None:
-    made = [await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", queue=q)) for q in ("a", "b")]
+    made = [await create.create_task(desk.office, LOCAL, NewTask(name="greet", queue=q)) for q in ("a", "b")]
     await cancel(desk.office.stores, made[0].id)
     await happened(desk, 2)
 

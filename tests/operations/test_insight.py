@@ -18,7 +18,7 @@ from ade.server.api import GetHealth
 from ade.server.health import FindingsVerdict
 from ade.server.problems import RequestRefused
 from ade.server.wire_format import from_wire, plan_of, to_wire
-from ade.tasks.api import tasks
+from ade.tasks.api import create
 from ade.tasks.api.requests import NewTask
 from ade.tasks.lifecycle import Status
 from ade.tasks.overview import Overview
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_how_things_stand_goes_over_the_wire_whole(desk: Desk) -> None:
-    await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", queue="a"))
+    await create.create_task(desk.office, LOCAL, NewTask(name="greet", queue="a"))
     seen = await events_api.get_stats(desk.office, LOCAL)
     assert (seen.total(Status.PENDING), seen.throughput.created_per_s > 0) == (1, True)
     assert [worker.worker.id for worker in seen.workers] == ["w"]
@@ -45,7 +45,7 @@ async def test_how_things_stand_goes_over_the_wire_whole(desk: Desk) -> None:
 
 async def test_figures_over_time_are_told_step_by_step(desk: Desk) -> None:
     for name in ("greet", "greet"):
-        await tasks.create_task(desk.office, LOCAL, NewTask(name=name))
+        await create.create_task(desk.office, LOCAL, NewTask(name=name))
     await MetricsCollector(desk.office.stores, MetricsOptions()).keep()
 
     told = await events_api.get_stats_series(desk.office, LOCAL, StatsSeries())
@@ -81,7 +81,7 @@ async def test_health_says_what_deserves_attention(desk: Desk) -> None:
     told = " ".join(finding.sentence for finding in report.findings)
     assert "w renews its leases but has not gone round for 20 s" in told
 
-    await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     desk.clock.advance(600)
     report = await server_api.get_health(desk.office, LOCAL, GetHealth(thorough=True))
     assert report.verdict is FindingsVerdict.WARNING

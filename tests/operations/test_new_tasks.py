@@ -6,7 +6,7 @@ from ade.accounts.model import Role
 from ade.errors import IdempotencyConflict, InvalidTask
 from ade.server.idempotency import own_task_key
 from ade.server.operations import RequestContext
-from ade.tasks.api import tasks
+from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import BatchTask, ListTasks, NewTask, NewTasks
 from ade.tasks.model import Task
 from ade.worker.api import runs, workers
@@ -17,7 +17,7 @@ ABSENT = "019a0000-0000-7000-8000-000000000000"
 
 
 async def make(desk: Desk, asked: RequestContext, **more: object) -> Task:
-    return await tasks.create_task(desk.office, asked, NewTask(name="greet", **more))  # type: ignore[arg-type]
+    return await create.create_task(desk.office, asked, NewTask(name="greet", **more))  # type: ignore[arg-type]
 
 
 async def test_nobody_names_anothers_task_as_the_parent(desk: Desk) -> None:
@@ -32,7 +32,7 @@ async def test_nobody_names_anothers_task_as_the_parent(desk: Desk) -> None:
     assert len(told) == 1  # neither can be told from the other
     batch = NewTasks(tasks=[BatchTask(name="greet"), BatchTask(name="greet", parent=of_bob.id)])
     with pytest.raises(InvalidTask, match="parent"):
-        await tasks.create_tasks(desk.office, desk.asked(eve, "create_tasks"), batch)
+        await create.create_tasks(desk.office, desk.asked(eve, "create_tasks"), batch)
     assert len((await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items) == 1
 
     olga = desk.asked(await desk.account("olga"), "create_task")

@@ -5,9 +5,9 @@ import pytest
 from ade.accounts.model import Role
 from ade.errors import InvalidTask, NotPermitted, QueueFull, UnknownQueue
 from ade.tasks.api import queues
+from ade.tasks.api.create import create_task
 from ade.tasks.api.queues import LimitQueue, ListQueues, PauseQueue
 from ade.tasks.api.requests import NewTask
-from ade.tasks.api.tasks import create_task
 from ade.tasks.lifecycle import Status
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received

@@ -1,4 +1,4 @@
-"""Every route has its operation, and what operations take and answer can go over the wire and come back."""
+"""Operations are declared once, and what they take and answer can go over the wire and come back."""
 
 import ast
 from collections.abc import Iterator
@@ -7,40 +7,80 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from msgspec import NODEFAULT, Struct, structs
 
+from ade.accounts.model import Permission
+from ade.server.operations import RequestContext, Services
 from ade.server.pagination import RawContent
-from ade.server.registry import MODULES, check_shape, has_operation, shape_of
-from ade.server.routes import ROUTE_OF, ROUTES
-from ade.server.routing import Route
+from ade.server.registry import OPERATIONS, Operation, operation, shape_of
+from ade.server.routes import MODULES, ROUTES
+from ade.server.routing import AuthLevel, Route, TrafficClass
 from ade.server.wire_direct import redaction_plan_of
 from ade.server.wire_format import is_moment, plan_of, private_fields_of
 from tests.architecture.repository import SOURCE
 
 
-def test_every_route_has_an_operation_and_every_operation_a_route() -> None:
-    assert [route.operation for route in ROUTES if not has_operation(route.operation)] == []
-    assert {name for names in MODULES.values() for name in names} == set(ROUTE_OF)
+def _declares(module: ast.Module) -> bool:
+    found = (node for node in module.body if isinstance(node, ast.AsyncFunctionDef))
+    return any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "operation"
+        for function in found
+        for each in function.decorator_list
+    )
 
 
-def test_every_operation_is_registered_where_it_is() -> None:
-    written = {
-        ".".join(("ade", *module.relative_to(SOURCE).with_suffix("").parts)): [
-            node.name
-            for node in ast.parse(module.read_text()).body
-            if isinstance(node, ast.AsyncFunctionDef) and node.name in ROUTE_OF
-        ]
-        for module in sorted([*SOURCE.rglob("api*.py"), *SOURCE.glob("*/api/*.py")])
+def test_the_table_has_every_module_that_declares_operations() -> None:
+    declaring = {
+        ".".join(("ade", *path.relative_to(SOURCE).with_suffix("").parts))
+        for path in SOURCE.rglob("*.py")
+        if _declares(ast.parse(path.read_text()))
     }
-    assert {name: sorted(found) for name, found in written.items() if found} == {
-        name: sorted(found) for name, found in MODULES.items()
-    }
+    assert {module.__name__ for module in MODULES} == declaring
+
+
+def test_the_table_has_every_declared_operation() -> None:
+    assert {route.operation for route in ROUTES} == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
-def test_an_operation_takes_what_its_route_gives(route: Route) -> None:
-    check_shape(route)
+def test_queries_are_of_reads_and_bodies_of_what_can_have_one(route: Route) -> None:
     shape = shape_of(route.operation)
-    assert shape.query is None or route.method == "GET", "what is asked beside a body belongs into the body"
+    assert shape.path == route.parameters
+    assert shape.query is None or route.method == "GET", "what is requested together with a body belongs into the body"
     assert shape.body is None or route.method in ("POST", "PUT", "PATCH")
+
+
+def test_a_declaration_states_only_what_does_not_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared: dict[str, Operation] = {}
+    monkeypatch.setattr("ade.server.registry.OPERATIONS", declared)
+
+    @operation("PATCH /things/{thing_id}", permission=(Permission.ENQUEUE, Permission.VOTE))
+    async def change_thing(office: Services, asked: RequestContext, thing_id: str) -> None:
+        """Change it. And more about it."""
+
+    @operation("GET /things", door=AuthLevel.SELF)
+    async def list_things(office: Services, asked: RequestContext) -> None:
+        """All of them."""
+
+    change, read = (declared[name].route for name in ("change_thing", "list_things"))
+    assert (change.operation, change.module, change.method) == ("change_thing", __name__, "PATCH")
+    assert (change.path, change.summary) == ("/api/v1/things/{thing_id}", "Change it.")
+    assert change.needs == {Permission.ENQUEUE, Permission.VOTE}
+    assert (change.mutates, change.takes_key, change.traffic) == (True, True, TrafficClass.WRITE)
+    assert (read.mutates, read.takes_key, read.traffic) == (False, False, TrafficClass.READ)
+
+
+def test_a_function_that_does_not_fit_its_declaration_is_refused() -> None:
+    async def get_thing(office: Services, asked: RequestContext, name: str) -> None: ...
+    async def get_task(office: Services, asked: RequestContext, task_id: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"get_thing takes \('name',\), but its path has \('thing_id',\)"):
+        operation("GET /things/{thing_id}", permission=Permission.READ)(get_thing)
+    with pytest.raises(TypeError, match="get_thing must name a permission"):
+        operation("GET /things/{name}")(get_thing)
+    with pytest.raises(TypeError, match="get_thing must name a permission"):
+        operation("GET /things/{name}", permission=Permission.READ, door=AuthLevel.PUBLIC)(get_thing)
+    with pytest.raises(TypeError, match=r"get_task is declared in ade\.\S+ and in tests\."):
+        operation("GET /tasks/{task_id}", permission=Permission.READ)(get_task)
+    assert "get_thing" not in OPERATIONS
 
 
 def kinds_of(kind: Any, known: set[type[Struct]]) -> Iterator[type[Struct]]:

@@ -20,7 +20,7 @@ from ade.server.etags import tag_of_version
 from ade.server.problems import RequestRefused
 from ade.tasks import schedules as tasks_schedules
 from ade.tasks.api import schedules
-from ade.tasks.api.schedules import ListSchedules, PutSchedule
+from ade.tasks.api.requests import ListSchedules, PutSchedule
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received
 

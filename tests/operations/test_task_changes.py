@@ -14,7 +14,7 @@ from ade.server.pagination import Page
 from ade.server.problems import RequestRefused
 from ade.server.request_types import Nothing
 from ade.stores.ports import ClaimRequest
-from ade.tasks.api import tasks
+from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import Cancel, EditTask, ListLines, ListNames, NewTask, RetryTask
 from ade.tasks.decisions import succeed
 from ade.tasks.lifecycle import Status
@@ -25,7 +25,7 @@ from tests.operations.running import approved, failed
 
 
 async def draft(desk: Desk, asked: RequestContext = LOCAL) -> Task:
-    return await tasks.create_task(desk.office, asked, NewTask(name="greet", draft=True))
+    return await create.create_task(desk.office, asked, NewTask(name="greet", draft=True))
 
 
 def match(task: Task) -> str:
@@ -100,7 +100,7 @@ async def test_a_foreign_task_is_none_at_all(desk: Desk, operation: str) -> None
 async def test_an_approved_task_that_waits_for_a_hand_is_started(desk: Desk) -> None:
     ann = await desk.account("ann")
     asked = desk.asked(ann, "create_task")
-    made = await tasks.create_task(desk.office, asked, NewTask(name="greet", draft=True, start="by_hand"))
+    made = await create.create_task(desk.office, asked, NewTask(name="greet", draft=True, start="by_hand"))
     submitted = await tasks.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
     assert (submitted.status, (await approved(desk, submitted)).status) == (Status.REVIEWING, Status.APPROVED)
     stale = desk.asked(ann, "apply_task", if_match=match(made))
@@ -119,7 +119,7 @@ async def test_what_nobody_can_undo_is_not_rolled_back(desk: Desk) -> None:
 
 async def test_the_result_is_answered_whole(desk: Desk) -> None:
     stores, text = desk.office.stores, '"' + "x" * 200_000 + '"'
-    made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     assert (await tasks.get_task_result(desk.office, LOCAL, made.id)).result is None
     [run] = await stores.tasks.claim(ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"})))
     result = await desk.office.payloads.spill(run.id, "1.1.result", Raw(text.encode()))
@@ -132,7 +132,7 @@ async def test_the_result_is_answered_whole(desk: Desk) -> None:
 
 async def test_a_result_that_was_kept_for_a_time_is_gone_afterwards(desk: Desk) -> None:
     stores = desk.office.stores
-    made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", result_ttl=10))
+    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet", result_ttl=10))
     [run] = await stores.tasks.claim(ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"})))
     await stores.tasks.commit(succeed(run, Succeeded(Raw(b"1")), now=desk.clock.now()))
     desk.clock.advance(11)
@@ -143,7 +143,7 @@ async def test_a_result_that_was_kept_for_a_time_is_gone_afterwards(desk: Desk) 
 
 async def test_a_page_of_long_lines_ends_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "LARGEST_PAGE", 1_000)
-    made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     sizes = [400, 400, 400, 2_000, 10, 10]
     lines = [OutputLine(task_id=made.id, run_id="r", attempt=1, at=1, text="x" * size) for size in sizes]
     await desk.office.stores.outputs.append(lines)
@@ -157,7 +157,7 @@ async def test_a_page_of_long_lines_ends_early(desk: Desk, monkeypatch: pytest.M
 
 
 async def test_output_and_events_are_read_page_by_page(desk: Desk) -> None:
-    made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     line = {"task_id": made.id, "run_id": "r", "attempt": 1, "at": 1}
     await desk.office.stores.outputs.append([OutputLine(**line, text=str(each)) for each in range(5)])  # type: ignore[arg-type]
     first = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=3))
@@ -177,7 +177,7 @@ async def test_output_and_events_are_read_page_by_page(desk: Desk) -> None:
 
 
 async def test_why_it_waits_and_which_names_there_are(desk: Desk) -> None:
-    made = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", delay=60))
+    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet", delay=60))
     explained = await tasks.explain_task(desk.office, LOCAL, made.id)
     assert "delayed" in explained.codes
     known = await tasks.list_definitions(desk.office, LOCAL, ListNames())

@@ -29,10 +29,10 @@ from ade.approvals.api import (
 from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible
 from ade.approvals.model import Decision, GateState
 from ade.errors import AdeError, NotPermitted
+from ade.server.access import RouteAccess
 from ade.server.operations import RequestContext
 from ade.server.problems import problem_of_error
-from ade.server.routing import RouteAccess
-from ade.tasks.api import tasks
+from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import GetTask, NewTask
 from ade.tasks.model import Task
 from tests.operations.conftest import LOCAL, Desk
@@ -129,7 +129,7 @@ async def test_whoever_answers_for_an_agent_does_not_approve_what_it_asks_for(de
     await council(desk)
     agent = await desk.account("helper", Role.AGENT, owner="bob")
     asked = desk.asked(agent, "create_task")
-    task = await tasks.create_task(desk.office, asked, NewTask(name="greet", args={"name": "Ada"}))
+    task = await create.create_task(desk.office, asked, NewTask(name="greet", args={"name": "Ada"}))
     with pytest.raises(ConflictOfInterest):
         await answer(desk, await by(desk, "bob", "respond_to_approval"), task)
     await answer(desk, await by(desk, "cy", "respond_to_approval"), task)
@@ -262,7 +262,7 @@ async def test_out_of_order_is_a_conflict(desk: Desk) -> None:
     with pytest.raises(GateClosed) as late:
         await answer(desk, await by(desk, "cy", "respond_to_approval"), task)
     refused.append(late.value)
-    plain = await tasks.create_task(desk.office, LOCAL, NewTask(name="other", allow_unknown=True))
+    plain = await create.create_task(desk.office, LOCAL, NewTask(name="other", allow_unknown=True))
     with pytest.raises(AdeError) as nothing:
         await answer(desk, bob, plain, digest="f" * 64)
     refused.append(nothing.value)

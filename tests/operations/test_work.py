@@ -22,7 +22,7 @@ from ade.server.operations import RequestContext
 from ade.server.request_types import Nothing
 from ade.server.wire_format import from_wire, to_wire
 from ade.stores.resource_ports import LockQuery
-from ade.tasks.api import tasks
+from ade.tasks.api import create, tasks
 from ade.tasks.api.requests import Cancel, ListLines, NewTask
 from ade.tasks.decisions import admit
 from ade.tasks.enqueue import fresh_id
@@ -99,7 +99,7 @@ async def hand(desk: Desk, account: str = "hand", **more: Any) -> Hand:
 
 
 async def new(desk: Desk, **options: Any) -> Task:
-    return await tasks.create_task(desk.office, LOCAL, NewTask(name="greet", **options))
+    return await create.create_task(desk.office, LOCAL, NewTask(name="greet", **options))
 
 
 async def now_there(desk: Desk, task_id: str) -> Task:
@@ -372,7 +372,7 @@ async def test_steps_of_ades_own_are_given_to_nobody(desk: Desk) -> None:
         with pytest.raises(InvalidTask, match="ADE's own"):
             await hand.claim(names=named)
     assert await hand.claim(names=[*steps, "greet"], count=10) == []
-    task = await tasks.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    task = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
     assert [run.task.id for run in await hand.claim(names=[*steps, "greet"], count=10)] == [task.id]
     kept = await desk.office.stores.tasks.get([each.id for each in made])
     assert [each and each.status for each in kept] == [Status.PENDING] * 4

@@ -12,8 +12,8 @@ from ade.accounts.model import InvalidAccount, Role, User, normal_id
 from ade.errors import InvalidArguments, InvalidTask, NotPermitted, UnknownWorker
 from ade.failures import Backoff
 from ade.server import api as server_api
+from ade.tasks.api.create import create_task
 from ade.tasks.api.requests import NewTask
-from ade.tasks.api.tasks import create_task
 from ade.tasks.identifiers import owner_of, worker_id
 from ade.tasks.model import Definition, Worker
 from ade.worker.api import workers

@@ -186,7 +186,7 @@ async def test_a_restart_keeps_the_pause_and_what_is_due(stores: Stores, payload
 async def test_a_schedule_that_makes_no_sense_is_refused(stores: Stores, schedule: Schedule, complaint: str) -> None:
     with pytest.raises(InvalidSchedule, match=complaint):
         await schedules.put(stores, schedule)
-    assert await schedules.list_all(stores) == []
+    assert await stores.schedules.list_schedules() == []
 
 
 async def test_an_unknown_schedule_is_an_error(stores: Stores) -> None:
@@ -198,4 +198,4 @@ async def test_an_unknown_schedule_is_an_error(stores: Stores) -> None:
 async def test_a_removed_schedule_is_gone(stores: Stores) -> None:
     await schedules.put(stores, Schedule(name="once", cron="* * * * *", task_name="x", args=Raw(b'{"a":1}')))
     await schedules.remove(stores, "once")
-    assert await schedules.list_all(stores) == []
+    assert await stores.schedules.list_schedules() == []

@@ -5,8 +5,9 @@ import pytest
 from ade.accounts.model import IDLE_MS, MAX_SESSION_MS, UnsafeBind
 from ade.server.addresses import check_bind
 from ade.server.idempotency import RETENTION_MS
-from ade.server.rate_limits import WEB_RATES, TrafficClass, read_rates
+from ade.server.rate_limits import WEB_RATES, read_rates
 from ade.server.request_body import USUAL
+from ade.server.routing import TrafficClass
 from ade.settings import Settings, SettingsError, load
 from ade.settings.sections import HttpSettings
 

@@ -28,13 +28,14 @@ from ade.accounts.model import (
 from ade.accounts.users import get_user as users_get_user
 from ade.accounts.users import list_users as users_list_users
 from ade.accounts.views import CreatedLoginLink, CreatedToken, EndedSessions, UserView, view_user
-from ade.approvals.api import Account
 from ade.approvals.errors import ReauthenticationNeeded
 from ade.errors import NotPermitted
-from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut, expected_version
+from ade.server.access import RouteAccess
+from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut
 from ade.server.pagination import Page, VersionedRecord
-from ade.server.request_types import NEW_PASSWORD, Form, PageSize, Password, RoleName, Secret, SecretForm
-from ade.server.routing import RouteAccess
+from ade.server.registry import operation
+from ade.server.request_types import NEW_PASSWORD, Account, Form, PageSize, Password, RoleName, Secret, SecretForm
+from ade.server.routing import AuthLevel, ETagUse, TrafficClass
 
 # What is said about accounts, access tokens and login sessions.
 
@@ -129,8 +130,10 @@ class ChangeOwnPassword(SecretForm, kw_only=True):
     old: Password | None = None  # not asked of who comes from a login link and has none yet
 
 
+@operation("GET /tokens", permission=Permission.READ, others=Permission.ADMINISTER)
 async def list_tokens(office: Services, asked: RequestContext, query: ListTokens) -> Page[Token]:
-    """The oldest first; those that were revoked are shown for 30 days. One's own, and those of one's programs."""
+    """Access tokens, without their secrets. The oldest first; revoked ones are shown for 30 days. Callers see their own
+    tokens and those of their programs."""
     account = None if query.account is None else account_id(query.account)
     if asked.access is RouteAccess.OWN and account is not None:
         unknown = UnknownAccount(f"no account {account!r} exists", advice=UnknownAccount.usual_advice)
@@ -143,18 +146,10 @@ async def list_tokens(office: Services, asked: RequestContext, query: ListTokens
     return cut("tokens", query, known)
 
 
-async def get_token(office: Services, asked: RequestContext, token_id: str) -> Token:
-    """A foreign one is answered as one that does not exist."""
-    found = [token for token in await tokens.list_tokens(office.stores) if token.id == token_id]
-    if not found:
-        raise _unknown(token_id)
-    if asked.access is RouteAccess.OWN:
-        await check_own(office, asked, found[0].account, _unknown(token_id))
-    return found[0]
-
-
+@operation("POST /tokens", permission=Permission.ADMINISTER, takes_key=False)
 async def create_token(office: Services, asked: RequestContext, body: NewToken) -> CreatedToken:
-    """By an admin. It may do at most what its account may do."""
+    """Make an access token; its secret is shown this once. For admins. A token has at most the permissions of its
+    account."""
     user = await users_get_user(office.stores, account_id(body.account))
     scopes = body.scopes
     if asked.caller is not None:
@@ -182,8 +177,27 @@ def requested_scopes(caller: Caller, user: User, wanted: frozenset[Permission] |
     return wanted
 
 
+@operation("GET /tokens/{token_id}", permission=Permission.READ, others=Permission.ADMINISTER)
+async def get_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+    """One access token. A token of another account is treated as one that does not exist."""
+    found = [token for token in await tokens.list_tokens(office.stores) if token.id == token_id]
+    if not found:
+        raise _unknown(token_id)
+    if asked.access is RouteAccess.OWN:
+        await check_own(office, asked, found[0].account, _unknown(token_id))
+    return found[0]
+
+
+@operation("DELETE /tokens/{token_id}", permission=Permission.ADMINISTER)
+async def revoke_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+    """Revoke an access token. It is refused from now on; revoking it again changes nothing."""
+    return await tokens.revoke_token(office.stores, token_id, actor=acting(asked))
+
+
+@operation("POST /me/tokens", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN, takes_key=False)
 async def create_own_token(office: Services, asked: RequestContext, body: NewOwnToken) -> CreatedToken:
-    """Takes a session whose password was given within the last five minutes."""
+    """Make an access token of one's own; its secret is shown this once. Takes a session whose password was given within
+    the last five minutes."""
     session = None if asked.caller is None else asked.caller.session
     if asked.caller is None or session is None:
         raise NotAuthenticated("this takes a login session", advice="`ade tokens create` makes a token without one")
@@ -215,13 +229,9 @@ async def _created(
     )
 
 
-async def revoke_token(office: Services, asked: RequestContext, token_id: str) -> Token:
-    """From now on it is refused; again it changes nothing."""
-    return await tokens.revoke_token(office.stores, token_id, actor=acting(asked))
-
-
+@operation("DELETE /me/tokens/{token_id}", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
 async def revoke_own_token(office: Services, asked: RequestContext, token_id: str) -> Token:
-    """One's own, or one of a program that one answers for."""
+    """Revoke an access token of one's own. Also a token of a program that the caller owns."""
     await get_token(office, asked, token_id)
     return await tokens.revoke_token(office.stores, token_id, actor=acting(asked))
 
@@ -233,8 +243,9 @@ def _unknown(token_id: str) -> UnknownToken:
 # Accounts of people and programs: made, changed and switched off by admins, never removed.
 
 
+@operation("GET /users", permission=Permission.READ)
 async def list_users(office: Services, asked: RequestContext, query: ListUsers) -> Page[UserView]:
-    """By name, the deactivated ones too."""
+    """Accounts of people and programs. By name, including deactivated ones."""
     known = [user for user in await users.list_users(office.stores) if _is_meant(user, query)]
     return cut("users", query, [view_user(user) for user in sorted(known, key=lambda user: user.id)])
 
@@ -247,18 +258,11 @@ def _is_meant(user: User, query: ListUsers) -> bool:
     )
 
 
-async def get_user(office: Services, asked: RequestContext, account: str) -> VersionedRecord[UserView]:
-    """Its version also changes when it signs in or gets a token: whoever is then told 412 reads it again."""
-    kept = await users.find(office.stores, account_id(account))
-    return VersionedRecord(view_user(kept.record), kept.version)
-
-
+@operation("POST /users", permission=Permission.ADMINISTER, takes_key=False, tag=ETagUse.ANSWERED)
 async def create_user(office: Services, asked: RequestContext, body: NewUser) -> VersionedRecord[UserView]:
-    """Its name is for good: it can be deactivated, and never belongs to anybody else.
-
-    It takes no Idempotency-Key, as what is kept of a request would be a quick hash of the password; a second request is
-    refused, as the name is taken.
-    """
+    """Make an account. A name is permanent: it can be deactivated, and is never reassigned. It takes no
+    Idempotency-Key, because a stored request would hold a fast hash of the password; a second request is refused
+    because the name is taken."""
     user = User(
         id=body.id,
         display_name=body.display_name,
@@ -273,12 +277,22 @@ async def create_user(office: Services, asked: RequestContext, body: NewUser) ->
     return await get_user(office, asked, made.id)
 
 
+@operation("GET /users/{account}", permission=Permission.READ, tag=ETagUse.ANSWERED)
+async def get_user(office: Services, asked: RequestContext, account: str) -> VersionedRecord[UserView]:
+    """One account. Its version also changes when it signs in or gets a token; a client that gets a 412 then reads it
+    again."""
+    kept = await users.find(office.stores, account_id(account))
+    return VersionedRecord(view_user(kept.record), kept.version)
+
+
+@operation("PATCH /users/{account}", permission=Permission.ADMINISTER, tag=ETagUse.REQUIRED)
 async def change_user(
     office: Services, asked: RequestContext, account: str, body: ChangeUser
 ) -> VersionedRecord[UserView]:
-    """It holds from the next thing the account does. Whoever is deactivated loses all sessions and tokens."""
+    """Change name, roles, owner or whether it is active. It takes effect with the next request of the account. A
+    deactivated account loses all sessions and tokens."""
     kept = await users.find(office.stores, account_id(account))
-    seen = expected_version(asked, kept.version)
+    seen = asked.expected_version(kept.version)
     said = {name: value for name, value in structs.asdict(body).items() if value is not None}
     sets = {name: frozenset(said.pop(name)) for name in ("roles", "more_roles", "fewer_roles") if name in said}
     changes = structs.replace(users.UserChanges(roles=UNSET), **said, **sets)
@@ -290,8 +304,9 @@ async def change_user(
     return await get_user(office, asked, kept.record.id)
 
 
+@operation("PUT /users/{account}/password", permission=Permission.ADMINISTER)
 async def set_user_password(office: Services, asked: RequestContext, account: str, body: SetPassword) -> UserView:
-    """All its login sessions end; its tokens stay."""
+    """Give a new password. All its login sessions end; its tokens stay."""
     if (body.password is None) == (not body.remove):
         raise InvalidAccount("give a new password, or say with `remove` that there shall be none")
     user = (await users.find(office.stores, account_id(account))).record
@@ -301,14 +316,17 @@ async def set_user_password(office: Services, asked: RequestContext, account: st
     return view_user(changed)
 
 
+@operation("DELETE /users/{account}/sessions", permission=Permission.ADMINISTER)
 async def end_user_sessions(office: Services, asked: RequestContext, account: str) -> EndedSessions:
+    """End all its sessions."""
     user = (await users.find(office.stores, account_id(account))).record
     ended = await sessions.end_all(office.stores, user.id, actor=acting(asked))
     return EndedSessions(account=user.id, ended=ended)
 
 
+@operation("POST /users/{account}/login-link", permission=Permission.ADMINISTER, takes_key=False)
 async def create_login_link(office: Services, asked: RequestContext, account: str) -> CreatedLoginLink:
-    """For a person who has no password or has lost it: good once, for ten minutes."""
+    """Let a person sign in once. For a person without a password or who lost it: valid once, for ten minutes."""
     user = (await users.find(office.stores, account_id(account))).record
     if asked.caller is not None:
         check_grant(asked.caller, user)

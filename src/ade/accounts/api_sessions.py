@@ -12,80 +12,26 @@ from ade.accounts.model import (
     Caller,
     LoginSession,
     NotAuthenticated,
+    Permission,
     Rate,
     RateClass,
     UnknownAccount,
     UnknownSession,
     User,
 )
-from ade.accounts.sessions import SignInConditions
+from ade.accounts.sessions import SignInConditions, check_password
 from ade.accounts.users import get_user, take
 from ade.accounts.views import CurrentAccount, EndedSessions, SessionView, SignedIn, view_me, view_session
 from ade.common.rate_limit import read_rate
+from ade.server.access import RouteAccess
 from ade.server.addresses import counted_address
 from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut
-from ade.server.pagination import Page, RawContent
-from ade.server.routing import RouteAccess
+from ade.server.pagination import Page
+from ade.server.registry import operation
+from ade.server.routing import AuthLevel, TrafficClass
 
-# The page that a one-time link opens: it gives the secret behind the # to the server, and says who one is then.
-#
-# The secret is in no request line and no log, and a program that merely fetches the link, as chats and mail readers
-# do, uses nothing up.
-
-
-_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Sign in - ADE</title>
-<script src="/login.js" type="module"></script>
-</head>
-<body>
-<main>
-<h1>ADE</h1>
-<p id="said" role="status">Signing in&hellip;</p>
-<p id="on" hidden>You may close this page, or look at <a href="/api/v1/me">who you are</a>.</p>
-<noscript><p>This page needs JavaScript to keep the secret of the link out of every log.</p></noscript>
-</main>
-</body>
-</html>
-"""
-_SCRIPT = """const said = document.getElementById("said");
-const secret = location.hash.slice(1);
-history.replaceState(null, "", location.pathname);
-
-async function signIn() {
-  if (!secret) {
-    said.textContent = "Open the whole link, with what stands behind the #.";
-    return;
-  }
-  const answer = await fetch("/api/v1/sessions/login-link", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ secret }),
-  });
-  const told = await answer.json();
-  said.textContent = answer.ok ? `You are signed in as ${told.account}.` : told.detail;
-  document.getElementById("on").hidden = !answer.ok;
-}
-
-signIn().catch(() => {
-  said.textContent = "The server does not answer. Reload the page to try again.";
-});
-"""
-
-
-async def get_login_page(office: Services, asked: RequestContext) -> RawContent:
-    return RawContent(media_type="text/html; charset=utf-8", body=_PAGE.encode(), policy=_POLICY)
-
-
-async def get_login_script(office: Services, asked: RequestContext) -> RawContent:
-    return RawContent(media_type="text/javascript; charset=utf-8", body=_SCRIPT.encode())
-
-
-# How often somebody may try a password or a link, and how long a session is good for: as the settings say.
+# Signing in as the settings say: how often a password or link can be tried, how long a session lasts, and when a
+# caller last gave the password.
 
 
 def login_rates(office: Services) -> Mapping[RateClass, Rate]:
@@ -111,15 +57,31 @@ def manner(office: Services, asked: RequestContext) -> SignInConditions:
     )
 
 
+async def confirmed_at(office: Services, asked: RequestContext, password: str | None) -> int | None:
+    """When the caller last gave the password: now if it is passed here, else in the session. None: not yet.
+
+    A token shows which account it belongs to, but not that the person is present. Raises NotAuthenticated and
+    TooManyRequests.
+    """
+    if password is None:
+        session = None if asked.caller is None else asked.caller.session
+        return None if session is None else session.reauthenticated_at or None
+    asking = RateClass.LOGIN if asked.caller is None else RateClass.CONFIRM
+    await check_password(office.stores, acting(asked), password, login_rates(office), asking=asking)
+    return office.stores.clock.now()
+
+
+@operation("GET /me", door=AuthLevel.SELF)
 async def get_me(office: Services, asked: RequestContext) -> CurrentAccount:
-    """With the roles of this moment."""
+    """Who one is, and what one may do. With the current roles."""
     if asked.caller is not None:
         return view_me(asked.caller)
     return view_me(Caller(user=await get_user(office.stores, acting(asked))))
 
 
+@operation("GET /sessions", permission=Permission.READ, others=Permission.ADMINISTER)
 async def list_sessions(office: Services, asked: RequestContext, query: ListSessions) -> Page[SessionView]:
-    """The oldest first. Admins see those of all, others their own."""
+    """Live login sessions. The oldest first. Admins see all sessions, others their own."""
     account = None if query.account is None else account_id(query.account)
     if asked.access is RouteAccess.OWN:
         if account is not None:
@@ -132,25 +94,20 @@ async def list_sessions(office: Services, asked: RequestContext, query: ListSess
     return cut("sessions", query, [view_session(each, current) for each in live])
 
 
+@operation("POST /sessions", door=AuthLevel.PUBLIC, traffic=TrafficClass.LOGIN, takes_key=False)
 async def sign_in(office: Services, asked: RequestContext, body: SignIn) -> SignedIn:
-    """Tries are counted by the account and by the address. Nobody learns which of the two was wrong."""
+    """Sign in with name and password. Attempts are counted by account and by address. The response does not tell
+    whether the name or the password was wrong."""
     await count_address(office, asked)
-    how = manner(office, asked)
-    secret, session = await sessions.sign_in(
-        office.stores,
-        body.name,
-        body.password,
-        ip=how.ip,
-        user_agent=how.user_agent,
-        idle_ms=how.idle_ms,
-        lasts_ms=how.lasts_ms,
-        rates=login_rates(office),
-    )
+    how, rates = manner(office, asked), login_rates(office)
+    secret, session = await sessions.sign_in(office.stores, body.name, body.password, how, rates)
     return await _signed_in(office, secret, session)
 
 
+@operation("POST /sessions/login-link", door=AuthLevel.PUBLIC, traffic=TrafficClass.LOGIN, takes_key=False)
 async def use_login_link(office: Services, asked: RequestContext, body: UseLoginLink) -> SignedIn:
-    """It is gone with it. Who has no password yet gives himself one with `change_own_password`."""
+    """Sign in with the one-time link. The link is used up. An account without a password can set one with
+    `change_own_password`."""
     await count_address(office, asked)
     return await _signed_in(office, *await sessions.use_link(office.stores, body.secret, manner(office, asked)))
 
@@ -168,24 +125,23 @@ async def _signed_in(office: Services, secret: str, session: LoginSession) -> Si
     )
 
 
+@operation("POST /sessions/current/confirm", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN, takes_key=False)
 async def confirm_session(office: Services, asked: RequestContext, body: ConfirmSession) -> SessionView:
-    """The password once more: for five minutes high risks can be approved."""
+    """Give the password once more. High risks can be approved for five minutes."""
     session = _session(asked)
     confirmed = await sessions.confirm(office.stores, session.id, body.password, login_rates(office))
     return view_session(confirmed, confirmed)
 
 
+@operation("DELETE /sessions/current", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
 async def sign_out(office: Services, asked: RequestContext) -> None:
+    """End this session."""
     await sessions.end(office.stores, _session(asked).id)
 
 
-async def sign_out_everywhere(office: Services, asked: RequestContext) -> EndedSessions:
-    account = _session(asked).account
-    return EndedSessions(account=account, ended=await sessions.end_all(office.stores, account, actor=account))
-
-
+@operation("DELETE /sessions/{session_id}", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
 async def end_session(office: Services, asked: RequestContext, session_id: str) -> None:
-    """One of one's own, such as on a machine that one has left."""
+    """End another session of one's own. For example the session of a machine that was left signed in."""
     account = _session(asked).account
     found = [each for each in await sessions.list_sessions(office.stores) if each.short_id == session_id]
     unknown = UnknownSession(f"no login session {session_id[:60]!r} of yours is live")
@@ -196,8 +152,16 @@ async def end_session(office: Services, asked: RequestContext, session_id: str) 
     await sessions.end(office.stores, one.id)
 
 
+@operation("DELETE /sessions", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
+async def sign_out_everywhere(office: Services, asked: RequestContext) -> EndedSessions:
+    """End all sessions of one's own."""
+    account = _session(asked).account
+    return EndedSessions(account=account, ended=await sessions.end_all(office.stores, account, actor=account))
+
+
+@operation("PUT /me/password", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
 async def change_own_password(office: Services, asked: RequestContext, body: ChangeOwnPassword) -> SignedIn:
-    """All sessions end, and this one goes on under a new secret."""
+    """Change one's own password. All sessions end, and this one continues under a new secret."""
     _session(asked)
     assert asked.caller is not None
     secret, session = await sessions.change_password_of(

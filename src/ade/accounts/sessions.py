@@ -91,6 +91,9 @@ class SignInConditions(Struct, frozen=True, kw_only=True):
     lasts_ms: int = MAX_SESSION_MS
 
 
+_USUAL = SignInConditions()
+
+
 class SessionWrite(NamedTuple):
     """To be written together."""
 
@@ -102,16 +105,11 @@ async def sign_in(
     stores: Stores,
     name: str,
     password: str,
-    *,
-    ip: str = "",
-    user_agent: str = "",
-    idle_ms: int = IDLE_MS,
-    lasts_ms: int = MAX_SESSION_MS,
+    manner: SignInConditions = _USUAL,
     rates: Mapping[RateClass, Rate] = RATES,
 ) -> tuple[str, LoginSession]:
     """The secret for the browser, and the session. Raises NotAuthenticated and TooManyRequests."""
     first = await check_password(stores, name, password, rates)
-    manner = SignInConditions(ip=ip, user_agent=user_agent, idle_ms=idle_ms, lasts_ms=lasts_ms)
     return await open_session(stores, first.record, manner)
 
 

@@ -7,16 +7,19 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from ade.accounts.model import Permission
 from ade.agents import registry
 from ade.agents.model import DESCRIPTION, MOST_TASKS, Agent, AgentStatus, is_agent_id
 from ade.agents.views import AgentView, Subagent, SubagentStatus, view_agents
 from ade.agents.views import get_subagent as find_subagent
 from ade.agents.views import list_subagents as find_subagents
 from ade.errors import InvalidAgent, UnknownTask
+from ade.server.access import RouteAccess
 from ade.server.operations import RequestContext, Services, check_own, cut, page, position
 from ade.server.pagination import Page
+from ade.server.registry import operation
 from ade.server.request_types import AgentType, Capability, Form, PageSize
-from ade.server.routing import RouteAccess
+from ade.server.routing import TrafficClass
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.model import MOST_CAPABILITIES
 
@@ -56,19 +59,32 @@ MOST_AGENTS = 1_000  # that an account registers itself
 _MOST_SUBAGENTS = 1_000
 
 
+@operation("GET /agents", permission=Permission.READ)
 async def list_agents(office: Services, asked: RequestContext, query: ListAgents) -> Page[AgentView]:
+    """Agents, and how much of their capacity is in use."""
     return cut("agents", query, await view_agents(office.stores))
 
 
+@operation("GET /agents/{agent_id}", permission=Permission.READ)
 async def get_agent(office: Services, asked: RequestContext, agent_id: str) -> AgentView:
+    """One agent."""
     known = {agent.id: agent for agent in await view_agents(office.stores)}
     if agent_id not in known:
         raise registry.unknown(agent_id, known)
     return known[agent_id]
 
 
+@operation("PUT /agents/{agent_id}/capacity", permission=Permission.OPERATE)
+async def set_agent_capacity(office: Services, asked: RequestContext, agent_id: str, body: SetCapacity) -> Agent:
+    """Change how much it may do at once."""
+    await _known(office, agent_id)
+    return await registry.register(office.stores, agent_id, body.max_tasks, actor=asked.actor)
+
+
+@operation("PUT /agents/{agent_id}", permission=(Permission.ENQUEUE, Permission.OPERATE), others=Permission.OPERATE)
 async def register_agent(office: Services, asked: RequestContext, agent_id: str, body: RegisterAgent) -> Agent:
-    """Who may register only his own may not change how much it may do: that is set when it is first known."""
+    """Register an agent, with its type and capacity. A caller who can register only their own agents cannot change the
+    capacity of a known one."""
     max_tasks = body.max_tasks
     if asked.access is RouteAccess.OWN:
         await _check_own(office, asked, agent_id)
@@ -81,26 +97,46 @@ async def register_agent(office: Services, asked: RequestContext, agent_id: str,
     )
 
 
+@operation(
+    "POST /agents/{agent_id}/heartbeat",
+    permission=(Permission.ENQUEUE, Permission.OPERATE),
+    others=Permission.OPERATE,
+    traffic=TrafficClass.WORK,
+    takes_key=False,
+)
 async def heartbeat_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
-    """It is shown as offline a minute after the last one."""
+    """Say that it is there. An agent is shown as offline one minute after its last heartbeat."""
     await _check_own(office, asked, agent_id)
     return await office.stores.agents.register(await _known(office, agent_id), keep=DESCRIPTION)
 
 
-async def set_agent_capacity(office: Services, asked: RequestContext, agent_id: str, body: SetCapacity) -> Agent:
-    await _known(office, agent_id)
-    return await registry.register(office.stores, agent_id, body.max_tasks, actor=asked.actor)
-
-
+@operation(
+    "POST /agents/{agent_id}/drain",
+    permission=(Permission.ENQUEUE, Permission.OPERATE),
+    others=Permission.OPERATE,
+)
 async def drain_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    """Begin nothing new on it."""
     return await _set_status(office, asked, agent_id, AgentStatus.DRAINING)
 
 
+@operation(
+    "POST /agents/{agent_id}/activate",
+    permission=(Permission.ENQUEUE, Permission.OPERATE),
+    others=Permission.OPERATE,
+)
 async def activate_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    """Let it work again."""
     return await _set_status(office, asked, agent_id, AgentStatus.ACTIVE)
 
 
+@operation(
+    "POST /agents/{agent_id}/offline",
+    permission=(Permission.ENQUEUE, Permission.OPERATE),
+    others=Permission.OPERATE,
+)
 async def mark_agent_offline(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+    """Say that it is not there."""
     return await _set_status(office, asked, agent_id, AgentStatus.OFFLINE)
 
 
@@ -110,7 +146,9 @@ async def _set_status(office: Services, asked: RequestContext, agent_id: str, st
     return await registry.set_status(office.stores, agent_id, status, actor=asked.actor)
 
 
+@operation("DELETE /agents/{agent_id}", permission=Permission.OPERATE)
 async def remove_agent(office: Services, asked: RequestContext, agent_id: str) -> None:
+    """Forget an agent."""
     _check_id(agent_id)
     await registry.remove(office.stores, agent_id, actor=asked.actor)
 
@@ -147,8 +185,10 @@ async def _find(office: Services, agent_id: str) -> Agent | None:
     return next((use.agent for use in await office.stores.agents.list_agents() if use.agent.id == agent_id), None)
 
 
+@operation("GET /subagents", permission=Permission.READ)
 async def list_subagents(office: Services, asked: RequestContext, query: ListSubagents) -> Page[Subagent]:
-    """Those of before are read again for each page, so there is an end to it."""
+    """Agents at work: for whom, how far, at what cost. Every page reads the ones before it again, so the list is
+    capped."""
     if query.parent is not None and not is_task_id(query.parent):
         return Page(items=[])
     after = position("subagents", query)
@@ -160,7 +200,9 @@ async def list_subagents(office: Services, asked: RequestContext, query: ListSub
     return page("subagents", query, found[begin:end], end if is_more else None)
 
 
+@operation("GET /subagents/{task_id}", permission=Permission.READ)
 async def get_subagent(office: Services, asked: RequestContext, task_id: str) -> Subagent:
+    """One of them."""
     if not is_task_id(task_id):
         raise UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
     return await find_subagent(office.stores, task_id)

@@ -1,29 +1,25 @@
-"""Answers at a gate. Each is about the digest that was looked at; programs never give one, on none of these ways.
+"""Approvals: what waits for people, and their answers at a gate.
 
-A vote is the same however often it is sent, so none of this takes an Idempotency-Key: what is kept of such a request
-would be a quick hash of the password in it.
+Each answer is about the digest that was reviewed; programs never give one. A vote has the same effect however often it
+is sent, so it takes no Idempotency-Key: the stored request would contain a fast hash of the password.
 """
 
-import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field, structs
 
+from ade.accounts.api_sessions import confirmed_at
 from ade.accounts.model import InvalidDelegation, Permission, UnknownDelegation, normal_id
 from ade.accounts.users import get_user
 from ade.approvals import delegations
-from ade.approvals import repository as approvals_repository
 from ade.approvals import service as approvals_service
 from ade.approvals import views as approvals_views
-from ade.approvals.errors import UnknownRulebook
 from ade.approvals.model import Decision, Delegation, Gate
-from ade.approvals.repository import RulebookVersion, load_people
+from ade.approvals.repository import load_people
 from ade.approvals.risk import RiskLevel
-from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.service import BatchVoteResult
 from ade.approvals.stats import USUAL_WINDOW_MS, ApprovalStats, approval_stats
-from ade.approvals.submission import Findings, PolicyCheckRequest, check
 from ade.approvals.views import (
     ApprovalView,
     PendingApproval,
@@ -36,21 +32,12 @@ from ade.approvals.views import (
 )
 from ade.approvals.votes import VoteRequest, gate_for, no_such_gate
 from ade.errors import AdeError, InvalidTask, NotPermitted, PayloadTooLarge, StoreError
-from ade.server.operations import (
-    RequestContext,
-    Services,
-    account_id,
-    acting,
-    check_own,
-    confirmed_at,
-    cut,
-    expected_version,
-    sign_in_method,
-    voter,
-)
+from ade.server.access import RouteAccess
+from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut, sign_in_method, voter
 from ade.server.pagination import Page
-from ade.server.request_types import AccountName, Form, PageSize, Password, SecretForm
-from ade.server.routing import RouteAccess
+from ade.server.registry import operation
+from ade.server.request_types import Account, Form, PageSize, Password, SecretForm
+from ade.server.routing import TrafficClass
 from ade.tasks.api.tasks import check_id
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.identifiers import is_task_id
@@ -64,7 +51,6 @@ from ade.tasks.service import get
 SeenDigest = Annotated[str, Meta(min_length=8, max_length=64)]
 Why = Annotated[str, Meta(max_length=2_000)]
 NeededWhy = Annotated[str, Meta(min_length=1, max_length=2_000)]
-Account = Annotated[AccountName, Meta(min_length=1, max_length=100)]
 ApprovalId = Annotated[str, Meta(max_length=60)]  # of a gate; without it the newest that waits for an answer
 Words = Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=50)]
 _YEAR_S = 366 * 86_400.0
@@ -164,11 +150,10 @@ class NewDelegation(Form, kw_only=True):
     cascades: bool = False  # whoever gets it may pass it on
 
 
-# Approvals: what waits for people, all about one of them, and what people say and put off.
-
-
+@operation("GET /approvals", permission=Permission.READ)
 async def list_approvals(office: Services, asked: RequestContext, query: ListApprovals) -> Page[PendingApproval]:
-    """The most urgent first. What somebody has put off is left out of what he may answer."""
+    """What waits for people, for oneself or for all. The most urgent come first. Snoozed approvals are left out of the
+    caller's own list."""
     account, mine = acting(asked), query.mine
     if mine is None:
         mine = (await load_people(office.stores)).directory.get(account) is not None
@@ -178,18 +163,24 @@ async def list_approvals(office: Services, asked: RequestContext, query: ListApp
     return cut("approvals", query, items)
 
 
+@operation("GET /approvals/stats", permission=Permission.READ)
 async def get_approval_stats(office: Services, asked: RequestContext, query: GetApprovalStats) -> ApprovalStats:
+    """How many wait, how long, and how they end."""
     window_ms = USUAL_WINDOW_MS if query.over is None else round(query.over * 1000)
     return await approval_stats(office.stores, window_ms)
 
 
+@operation("GET /approvals/stats/{account}", permission=Permission.READ)
 async def get_account_approval_stats(office: Services, asked: RequestContext, account: str) -> UserStats:
-    """Raises UnknownAccount: that somebody who never was has answered nothing is no answer."""
+    """What waits for one account, and its answers. Raises UnknownAccount: zero responses of an account that never
+    existed would be misleading."""
     return await approvals_views.user_stats(office.stores, (await get_user(office.stores, account_id(account))).id)
 
 
+@operation("GET /approvals/{task_id}", permission=Permission.READ)
 async def get_approval(office: Services, asked: RequestContext, task_id: str) -> ApprovalView:
-    """Large arguments are shown whole: nobody approves a reference."""
+    """What is asked, who may answer, what was answered. Large arguments are shown in full: a reference cannot be
+    reviewed."""
     check_id(task_id)
     task = await get(office.stores, task_id)
     people, now = await load_people(office.stores), office.stores.clock.now()
@@ -199,37 +190,9 @@ async def get_approval(office: Services, asked: RequestContext, task_id: str) ->
     return found
 
 
-async def comment_on_approval(office: Services, asked: RequestContext, task_id: str, body: NewComment) -> Task:
-    """No vote, so that programs may do it too."""
-    check_id(task_id)
-    return await approvals_service.comment(office.stores, task_id, body.text, actor=acting(asked))
-
-
-async def snooze_approval(office: Services, asked: RequestContext, task_id: str, body: SnoozeApproval) -> Snoozed:
-    """It can be answered all the same."""
-    account = voter(asked)
-    check_id(task_id)
-    until = office.stores.clock.now() + round(body.seconds * 1000)
-    await approvals_service.snooze(office.stores, task_id, account, until)
-    return Snoozed(task_id=task_id, account=account, until=until)
-
-
-async def gate_to_vote(office: Services, task_id: str, approval: str | None) -> tuple[Task, Gate]:
-    """The task, and the gate of this id; without one the newest that waits. Raises UnknownTask,
-    UnknownApproval and NoGate."""
-    check_id(task_id)
-    task = await get(office.stores, task_id)
-    if approval is None:
-        gate = gate_to_answer(task)
-    else:
-        named, _, number = approval.rpartition(".")
-        gate = gate_to_answer(task, number) if named == task_id and number else None
-    if gate is None:
-        raise no_such_gate(task, approval)
-    return task, gate
-
-
+@operation("POST /approvals/{task_id}/respond", permission=Permission.VOTE, traffic=TrafficClass.VOTE, takes_key=False)
 async def respond_to_approval(office: Services, asked: RequestContext, task_id: str, body: AnswerApproval) -> Voted:
+    """Approve, reject or ask for changes."""
     account = voter(asked)
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
         raise InvalidTask("say which changes are asked for; the reason is what the author gets to read")
@@ -247,8 +210,9 @@ async def respond_to_approval(office: Services, asked: RequestContext, task_id: 
     return view_vote(after, gate, await load_people(office.stores), now=office.stores.clock.now())
 
 
+@operation("POST /approvals/batch", permission=Permission.VOTE, traffic=TrafficClass.VOTE, takes_key=False)
 async def respond_to_approvals(office: Services, asked: RequestContext, body: AnswerApprovals) -> Page[BatchVoteResult]:
-    """Each is counted by itself, and has its own answer, in the order of the request."""
+    """Answer many in the same way. Each item has its own result, in the order of the request."""
     account = voter(asked)
     await approvals_service.check_batch(office.stores, len(body.items))
     ballot = VoteRequest(
@@ -278,16 +242,20 @@ def _whole(gate: Gate, given: str) -> str:
     return gate.digest if text and gate.digest.startswith(text) else given
 
 
+@operation("POST /approvals/{task_id}/delegate", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
 async def delegate_approval(
     office: Services, asked: RequestContext, task_id: str, body: DelegateApproval
 ) -> Delegation:
+    """Let somebody else answer this one."""
     account = voter(asked)
     _, gate = await gate_to_vote(office, task_id, body.approval)
     return await approvals_service.delegate_approval(office.stores, task_id, body.to, actor=account, gate_id=gate.id)
 
 
+@operation("POST /approvals/{task_id}/amend", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
 async def amend_approval(office: Services, asked: RequestContext, task_id: str, body: AmendApproval) -> Task:
-    """Whoever amends a task has a hand in it: others answer then."""
+    """Edit what waits, and put it before people again. An account that amends a task becomes one of its authors, so
+    others must approve it."""
     account = voter(asked)
     task, gate = await gate_to_vote(office, task_id, None)
     fields: dict[str, Any] = {} if body.description is None else {"description": body.description}
@@ -306,8 +274,41 @@ async def amend_approval(office: Services, asked: RequestContext, task_id: str, 
     return await approvals_service.amend(office.stores, office.payloads, task_id, ballot, **fields)
 
 
+@operation("POST /approvals/{task_id}/snooze", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
+async def snooze_approval(office: Services, asked: RequestContext, task_id: str, body: SnoozeApproval) -> Snoozed:
+    """Leave it out of one's list for a while. It can still be answered."""
+    account = voter(asked)
+    check_id(task_id)
+    until = office.stores.clock.now() + round(body.seconds * 1000)
+    await approvals_service.snooze(office.stores, task_id, account, until)
+    return Snoozed(task_id=task_id, account=account, until=until)
+
+
+async def gate_to_vote(office: Services, task_id: str, approval: str | None) -> tuple[Task, Gate]:
+    """The task, and the gate of this id; without one the newest that waits. Raises UnknownTask,
+    UnknownApproval and NoGate."""
+    check_id(task_id)
+    task = await get(office.stores, task_id)
+    if approval is None:
+        gate = gate_to_answer(task)
+    else:
+        named, _, number = approval.rpartition(".")
+        gate = gate_to_answer(task, number) if named == task_id and number else None
+    if gate is None:
+        raise no_such_gate(task, approval)
+    return task, gate
+
+
+@operation("POST /approvals/{task_id}/comment", permission=(Permission.ENQUEUE, Permission.VOTE))
+async def comment_on_approval(office: Services, asked: RequestContext, task_id: str, body: NewComment) -> Task:
+    """Say something. A comment is not a vote, so programs may write one too."""
+    check_id(task_id)
+    return await approvals_service.comment(office.stores, task_id, body.text, actor=acting(asked))
+
+
+@operation("POST /approvals/{task_id}/revoke", permission=Permission.VOTE)
 async def revoke_approval(office: Services, asked: RequestContext, task_id: str, body: RevokeApproval) -> Task:
-    """For those who gave it; an approval that others gave takes an admin."""
+    """Take an approval back. Voters can revoke their own approval; revoking that of others takes an admin."""
     account = voter(asked)
     check_id(task_id)
     gate = gate_for(await get(office.stores, task_id))
@@ -316,15 +317,18 @@ async def revoke_approval(office: Services, asked: RequestContext, task_id: str,
     return await approvals_service.revoke(office.stores, task_id, body.reason, actor=account)
 
 
+@operation("POST /approvals/{task_id}/dismiss", permission=Permission.ADMINISTER)
 async def dismiss_request(office: Services, asked: RequestContext, task_id: str, body: DismissRequest) -> Task:
+    """Set a request for changes aside."""
     check_id(task_id)
     return await approvals_service.dismiss(
         office.stores, task_id, normal_id(body.voter), body.reason, actor=acting(asked)
     )
 
 
+@operation("POST /approvals/{task_id}/break-glass", permission=Permission.BREAK_GLASS, takes_key=False)
 async def break_glass(office: Services, asked: RequestContext, task_id: str, body: BreakGlass) -> Task:
-    """No approval: others are asked to look at it after the fact."""
+    """Let it run in an emergency. This is not an approval: others are asked to review the task afterwards."""
     check_id(task_id)
     at = await confirmed_at(office, asked, body.password)
     return await approvals_service.break_glass(
@@ -338,21 +342,16 @@ async def break_glass(office: Services, asked: RequestContext, task_id: str, bod
 _FURTHEST_MS = 366 * 86_400_000
 
 
+@operation("GET /delegations", permission=Permission.READ)
 async def list_delegations(office: Services, asked: RequestContext, query: ListDelegations) -> Page[Delegation]:
-    """The oldest first; those that are over are shown for 90 days."""
+    """Who answers for whom. The oldest first; ended ones are shown for 90 days."""
     account = None if query.account is None else account_id(query.account)
     return cut("delegations", query, await delegations.list_delegations(office.stores, account))
 
 
-async def get_delegation(office: Services, asked: RequestContext, delegation_id: str) -> Delegation:
-    kept = await delegations.DELEGATIONS.get(office.stores, delegation_id) if is_task_id(delegation_id) else None
-    if kept is None:
-        raise _unknown(delegation_id)
-    return kept.record
-
-
+@operation("POST /delegations", permission=Permission.VOTE, others=Permission.ADMINISTER)
 async def create_delegation(office: Services, asked: RequestContext, body: NewDelegation) -> Delegation:
-    """Of one's own place; an admin may decide on that of others."""
+    """Let somebody answer for oneself. An admin can create one for another account."""
     account = voter(asked)
     delegator = account if body.delegator is None else normal_id(body.delegator)
     if asked.access is RouteAccess.OWN and delegator != account:
@@ -381,8 +380,18 @@ def _at(given: float | datetime, since: int) -> int:
     return round(given.timestamp() * 1000) if isinstance(given, datetime) else since + round(given * 1000)
 
 
+@operation("GET /delegations/{delegation_id}", permission=Permission.READ)
+async def get_delegation(office: Services, asked: RequestContext, delegation_id: str) -> Delegation:
+    """One delegation."""
+    kept = await delegations.DELEGATIONS.get(office.stores, delegation_id) if is_task_id(delegation_id) else None
+    if kept is None:
+        raise _unknown(delegation_id)
+    return kept.record
+
+
+@operation("DELETE /delegations/{delegation_id}", permission=Permission.VOTE, others=Permission.ADMINISTER)
 async def revoke_delegation(office: Services, asked: RequestContext, delegation_id: str) -> Delegation:
-    """It is over at once; votes that were given under it stay as they are."""
+    """End a delegation. It ends immediately; votes that were given under it stay valid."""
     kept = await get_delegation(office, asked, delegation_id)
     if asked.access is RouteAccess.OWN:
         await check_own(office, asked, kept.delegator, _unknown(delegation_id))
@@ -391,82 +400,3 @@ async def revoke_delegation(office: Services, asked: RequestContext, delegation_
 
 def _unknown(delegation_id: str) -> UnknownDelegation:
     return UnknownDelegation(f"no delegation {delegation_id[:60]!r} exists", advice=UnknownDelegation.usual_advice)
-
-
-# What is said about the rulebook.
-
-
-Rules = dict[str, Any]  # as people write them, and as a version of the rulebook has them
-_Word = Annotated[str, Meta(min_length=1, max_length=500)]
-
-
-class ApplyRulebook(Form, kw_only=True):
-    rules: Rules
-
-
-class ListRulebookVersions(Form):
-    cursor: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=100)] = 20  # each with all it says
-
-
-class CheckPolicies(Form, kw_only=True):
-    """Something to do, as far as it is known. Without a score it is assessed from what the store knows."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=200)]
-    tool: Annotated[str, Meta(max_length=200)] | None = None  # that an agent would call
-    args: dict[str, Any] = field(default_factory=dict)
-    resources: Annotated[list[_Word], Meta(max_length=200)] = field(default_factory=list)
-    tags: Annotated[list[_Word], Meta(max_length=200)] = field(default_factory=list)
-    score: Annotated[float, Meta(ge=0, le=100)] | None = None
-    rules: Rules | None = None  # to be tried instead of those in force, by who may operate
-
-
-# The rulebook: read, applied as a whole, and asked what it would say.
-
-
-_VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
-
-
-async def get_rulebook(office: Services, asked: RequestContext) -> RulebookVersion:
-    """Version 0 says nothing: nobody has applied one yet."""
-    return await approvals_repository.newest(office.stores)
-
-
-async def apply_rulebook(office: Services, asked: RequestContext, body: ApplyRulebook) -> RulebookVersion:
-    """If-Match names the version that this one was made from; `*` replaces whichever there is.
-
-    One that says the same as the newest makes no new version. Raises InvalidRulebook and StaleWrite.
-    """
-    rulebook = read_rulebook(body.rules)
-    seen = expected_version(asked, (await approvals_repository.newest(office.stores)).version)
-    applied = await approvals_repository.apply(office.stores, rulebook, actor=acting(asked), seen=seen)
-    return await approvals_repository.edition(office.stores, applied.version)
-
-
-async def list_rulebook_versions(
-    office: Services, asked: RequestContext, query: ListRulebookVersions
-) -> Page[RulebookVersion]:
-    """The newest first."""
-    return cut("rulebook versions", query, await approvals_repository.history(office.stores))
-
-
-async def get_rulebook_version(office: Services, asked: RequestContext, version: str) -> RulebookVersion:
-    if not _VERSION.fullmatch(version):
-        raise UnknownRulebook(f"{version[:60]!r} is no version of the rulebook; they are counted from 1")
-    return await approvals_repository.edition(office.stores, int(version))
-
-
-async def check_policies(office: Services, asked: RequestContext, body: CheckPolicies) -> Findings:
-    """Nothing is stored. To try other rules than those in force takes an operator: what rules cost is theirs to say,
-    and the server has to follow them to the end. Raises InvalidRulebook, InvalidPolicy and NotPermitted."""
-    if body.rules is not None:
-        asked.require(Permission.OPERATE)
-    question = PolicyCheckRequest(
-        name=body.name,
-        tool=body.tool,
-        arguments=body.args,
-        resources=body.resources,
-        tags=body.tags,
-        score=body.score,
-    )
-    return await check(office.stores, question, None if body.rules is None else read_rulebook(body.rules))

@@ -5,15 +5,17 @@ import os
 import random
 import re
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Struct
 
 from ade import VERSION
 from ade.accounts.model import NotAuthenticated
+from ade.client.api.routes import CLIENT_ROUTES
 from ade.client.responses import (
     FIRST_REDIRECT,
     content_of,
@@ -38,9 +40,7 @@ from ade.events.model import Event
 from ade.server.addresses import is_loopback
 from ade.server.pagination import RawContent
 from ade.server.problems import error_of, error_of_refusal, refused_fields
-from ade.server.rate_limits import TrafficClass
-from ade.server.routes import ROUTE_OF
-from ade.server.routing import target_of
+from ade.server.routing import ClientRoute
 from ade.server.wire_format import to_wire
 from ade.tasks.model import OutputLine
 
@@ -72,6 +72,34 @@ def check_plain(origin: HttpOrigin, token: str | None, *, allow_plain: bool) -> 
         f"the token would go to http://{origin.authority} for all to read on the way; use https://, or a tunnel to"
         " this machine; where you trust the network, say allow_plain=True, or client.allow_plain in the settings"
     )
+
+
+# What a client asks for, as it stands in the first line of a request: the path with its values, and the query.
+
+
+def target_of(route: ClientRoute, values: Sequence[str] = (), query: Struct | None = None) -> str:
+    """Every value is one part of the path, whatever is in it."""
+    path = route.path
+    for name, value in zip(route.parameters, values, strict=True):
+        path = path.replace(f"{{{name}}}", quote(value, safe=""), 1)
+    pairs = () if query is None else query_pairs(query)
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def query_pairs(query: Struct) -> list[tuple[str, str]]:
+    """A form as parameters: lists as one for each item, nothing for what is absent."""
+    said: dict[str, Any] = msgspec.to_builtins(to_wire(query))
+    return [(name, _text(each)) for name, value in said.items() for each in _items(value)]
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 _NOT_FOUND = 404
@@ -121,16 +149,20 @@ class HttpTransport:
 
     async def call(self, ask: OperationCall) -> Any:
         sending = self._sending(ask)
-        if ask.answer is RawContent and ROUTE_OF[ask.operation].traffic is TrafficClass.STREAM:
+        if CLIENT_ROUTES[ask.operation].is_download:
             return await self._streamed(sending)
         response = await self._answered(sending, may_be_gone=ask.answer is type(None))
         return read_answer(ask.answer, response)
 
     def follow_events(self, wish: EventSubscriptionRequest) -> AsyncGenerator[Event | Gap, None]:
-        return follow_events(self, wish)
+        after = [] if wish.after is None else [("after", str(wish.after))]
+        query = urlencode([*wish.pairs(), *after])
+        path = CLIENT_ROUTES["list_events"].path
+        return follow_events(self, f"{path}?{query}" if query else path)
 
     def follow_output(self, task_id: str, after: int) -> AsyncGenerator[OutputLine, None]:
-        return follow_output(self, task_id, after)
+        target = target_of(CLIENT_ROUTES["get_task_output"], (task_id,))
+        return follow_output(self, f"{target}?after={after}" if after else target)
 
     async def close(self) -> None:
         """Close the connections of this event loop, and of those that are closed themselves."""
@@ -160,7 +192,7 @@ class HttpTransport:
 
     def _sending(self, ask: OperationCall) -> PreparedRequest:
         """A call that takes a key always has one, so that it can be sent again when its answer is lost."""
-        route = ROUTE_OF[ask.operation]
+        route = CLIENT_ROUTES[ask.operation]
         key = (ask.checked_key() or secrets.token_hex(16)) if route.takes_key else None
         tag = ask.tag(route)
         headers = self.headers()

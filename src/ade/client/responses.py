@@ -4,8 +4,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
-from urllib.parse import urlencode
+from typing import Any, Protocol, get_args, get_origin
 
 import msgspec
 
@@ -17,14 +16,8 @@ from ade.events.model import Event
 from ade.events.sse import MEDIA_TYPE, SseBlock, SseParser
 from ade.server.pagination import RawContent, VersionedRecord
 from ade.server.problems import Problem, ServerProblem, error_of, read_problem
-from ade.server.routes import ROUTE_OF
-from ade.server.routing import target_of
 from ade.server.wire_format import plan_of
 from ade.tasks.model import OutputLine
-
-if TYPE_CHECKING:
-    from ade.client.transport import EventSubscriptionRequest
-
 
 # Answers of a server as records again, and its refusals as problems.
 
@@ -114,12 +107,9 @@ class StreamConnector(Protocol):
     def headers(self, accept: str) -> Mapping[str, str]: ...
 
 
-async def follow_events(reach: StreamConnector, wish: "EventSubscriptionRequest") -> AsyncGenerator[Event | Gap, None]:
+async def follow_events(reach: StreamConnector, target: str) -> AsyncGenerator[Event | Gap, None]:
     """Never ends by itself: a server that stops is asked again, behind the last event that came."""
-    after = () if wish.after is None else (("after", str(wish.after)),)
-    pairs = [*wish.pairs(), *after]
-    path = ROUTE_OF["list_events"].path
-    async with aclosing(_ResumingStream(reach, f"{path}?{urlencode(pairs)}" if pairs else path).blocks()) as blocks:
+    async with aclosing(_ResumingStream(reach, target).blocks()) as blocks:
         async for block in blocks:
             if block.event == "gap":
                 yield _read(Gap, block)
@@ -128,9 +118,9 @@ async def follow_events(reach: StreamConnector, wish: "EventSubscriptionRequest"
                 yield event
 
 
-async def follow_output(reach: StreamConnector, task_id: str, after: int) -> AsyncGenerator[OutputLine, None]:
-    target = target_of(ROUTE_OF["get_task_output"], (task_id,))
-    async with aclosing(_ResumingStream(reach, f"{target}?after={after}" if after else target).blocks()) as blocks:
+async def follow_output(reach: StreamConnector, target: str) -> AsyncGenerator[OutputLine, None]:
+    """Ends when the task is final."""
+    async with aclosing(_ResumingStream(reach, target).blocks()) as blocks:
         async for block in blocks:
             if block.event == "line":
                 line: OutputLine = read_record(OutputLine, block.data)

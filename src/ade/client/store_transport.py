@@ -1,15 +1,17 @@
 """Calls on a store of this process: the operations themselves, without a server between."""
 
 from collections.abc import AsyncGenerator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ade.client.api.routes import CLIENT_ROUTES
 from ade.client.transport import EventSubscriptionRequest, OperationCall
 from ade.errors import AdeError
 from ade.server.operations import RequestContext, Services
 from ade.server.pagination import VersionedRecord
-from ade.server.registry import operation
+from ade.server.registry import OPERATIONS, Operation
 from ade.server.wire_direct import redacted
 from ade.stores.ports import DONE
 
@@ -37,11 +39,11 @@ class StoreTransport:
         return "DirectTransport()"
 
     async def call(self, ask: OperationCall) -> Any:
-        function = operation(ask.operation)
+        operation = _loaded(ask.operation)
         forms = {"query": ask.query, "body": ask.body}
         given = {name: form for name, form in forms.items() if form is not None}
         try:
-            answer = await function(self._office, self._asking(ask), *ask.path, **given)
+            answer = await operation.function(self._office, self._asking(ask, operation), *ask.path, **given)
         except AdeError:
             raise
         except Exception as error:
@@ -88,22 +90,29 @@ class StoreTransport:
     async def close(self) -> None:
         """The store is closed by who has opened it."""
 
-    def _asking(self, ask: OperationCall) -> RequestContext:
+    def _asking(self, ask: OperationCall, operation: Operation) -> RequestContext:
         """Raises NotPermitted."""
         who = replace(self._asked, wait_s=_wait_s(ask), operation=ask.operation)
         if who.caller is None and ask.body is None:
             return who  # somebody who only looks, and may
-        from ade.server.routes import ROUTE_OF
-        from ade.server.routing import check_access
+        access, route = who.access, operation.route
+        if who.caller is not None:
+            from ade.server.access import check_access
 
-        route = ROUTE_OF[ask.operation]
-        access = who.access if who.caller is None else check_access(route, who.caller)
+            access = check_access(route, who.caller)
         key = ask.checked_key()
         if key is not None:
             from ade.server.idempotency import task_key
 
             key = task_key(who.actor, key)
         return replace(who, access=access, key=key, if_match=ask.tag(route))
+
+
+def _loaded(name: str) -> Operation:
+    """The operation, with no more modules than its own."""
+    if name not in OPERATIONS:
+        import_module(CLIENT_ROUTES[name].module)
+    return OPERATIONS[name]
 
 
 def _as_client_sees(error: Exception) -> Exception:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from ade.common.calls import Call
 from ade.errors import ServerUnreachable
 from ade.server.problems import HttpFault, Problem
-from ade.server.routing import Route
+from ade.server.routing import ClientRoute
 
 if TYPE_CHECKING:
     from ade.common.calls import Portal
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OperationCall(Struct, frozen=True, kw_only=True):
-    """One call. The names are those of the operation (`ade.agents.commands`); the forms are of `ade.tasks.commands`."""
+    """One call of an operation, with the types that its function declares."""
 
     operation: str
     answer: Any  # the type of what is answered: a record, Page[record], Tagged[record], Content, NoneType
@@ -46,7 +46,7 @@ class OperationCall(Struct, frozen=True, kw_only=True):
         except RequestRefused as refused:
             raise error_of_refusal(refused) from None
 
-    def tag(self, route: "Route") -> str | None:
+    def tag(self, route: "ClientRoute") -> str | None:
         """The value of If-Match. Where one must be given, None stands for whatever version there is."""
         if self.if_match is None:
             from ade.server.routing import ETagUse
@@ -107,7 +107,7 @@ class RetryLimits(Struct, frozen=True, kw_only=True):
     longest_pause_s: float = 30.0
 
 
-def is_repeatable(route: Route, *, has_key: bool, has_tag: bool) -> bool:
+def is_repeatable(route: ClientRoute, *, has_key: bool, has_tag: bool) -> bool:
     """Whether a request whose answer was lost may be sent again. One that names the version it means may not: its own
     first time would have made another version."""
     if has_key or not route.mutates:

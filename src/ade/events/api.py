@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 import msgspec
 from msgspec import Meta
 
+from ade.accounts.model import Permission
 from ade.errors import AuditBroken
 from ade.events.audit_chain import AuditEntry, AuditHead, AuditLine, AuditReport, line_of
 from ade.events.audit_copy import AuditCopy, current_copy, verify
@@ -14,16 +15,11 @@ from ade.events.filters import EVERYTHING, EventFilter, compile_filter, parse_fi
 from ade.events.metrics import Series, series
 from ade.events.model import Event
 from ade.events.sse import LARGEST_SEQ
-from ade.server.operations import (
-    RequestContext,
-    Services,
-    exclusively,
-    page,
-    position,
-    visible_filter,
-)
+from ade.server.operations import RequestContext, Services, page, position, visible_filter
 from ade.server.pagination import Page, RawContent
+from ade.server.registry import operation
 from ade.server.request_types import EventType, Form, InboxName, Nothing, PageSize, TaskId, described
+from ade.server.routing import TrafficClass
 from ade.stores.ports import EventLog
 from ade.tasks.overview import Overview, overview
 
@@ -97,7 +93,9 @@ Newest = Callable[[int], Awaitable[Sequence[T]]]  # in their order
 EventPredicate = Callable[[T], bool]
 
 
+@operation("GET /events", permission=Permission.READ, traffic=TrafficClass.STREAM, is_stream=True)
 async def list_events(office: Services, asked: RequestContext, query: ListEvents) -> Page[Event]:
+    """The event log, page by page or as a stream."""
     log = office.stores.events
     is_wanted = compile_filter(visible_filter(asked.caller, query.filter()))
     return await looked_through("events", query, log.read, log.newest, is_wanted)
@@ -139,8 +137,10 @@ async def _search(read: Read[T], after: int, limit: int, is_wanted: EventPredica
 _PAGE_AUDIT = 1_000
 
 
+@operation("GET /audit", permission=Permission.OPERATE)
 async def list_audit_entries(office: Services, asked: RequestContext, query: ListAuditEntries) -> Page[AuditLine]:
-    """What cannot be read fits every filter: it must be noticed."""
+    """The tamper-evident copy of the event log. Entries that cannot be read match every filter, so that they are
+    noticed."""
     fits = compile_filter(query.filter())
     if office.audit is None:
         return Page(items=())
@@ -155,13 +155,14 @@ async def list_audit_entries(office: Services, asked: RequestContext, query: Lis
         return await looked_through("audit", query, read, newest, lambda line: line.event is None or fits(line.event))
 
 
+@operation("POST /audit/verify", permission=Permission.OPERATE, mutates=False, traffic=TrafficClass.STREAM)
 async def verify_audit(office: Services, asked: RequestContext, body: Nothing) -> AuditReport:
-    """Walks along all of it, and takes its time. A chain that does not hold is an answer, not an error."""
+    """Whether its chain holds. Walks the whole chain, which can take long. A broken chain is a result, not an error."""
     if office.audit is None:
         return AuditReport(holds=True, entries=0)
     log = office.stores.events
     try:
-        with exclusively(office, "verifying the audit copy"):
+        with office.exclusively("verifying the audit copy"):
             async with current_copy(log, office.audit) as copy:
                 return await _walk(log, copy)
     except AuditBroken as broken:
@@ -189,8 +190,16 @@ async def _walk(log: EventLog, copy: AuditCopy) -> AuditReport:
     )
 
 
+@operation(
+    "GET /audit/export",
+    permission=Permission.ADMINISTER,
+    traffic=TrafficClass.STREAM,
+    media_types=("application/x-ndjson",),
+    is_download=True,
+)
 async def export_audit(office: Services, asked: RequestContext, query: ExportAudit) -> RawContent:
-    """JSON lines: the seq, the hash, and the event byte by byte as it was copied, so that others can verify it."""
+    """All of it, as a file. JSON lines with the seq, the hash, and the event byte for byte as it was copied, so that
+    others can verify it."""
     if office.audit is not None:
         async with current_copy(office.stores.events, office.audit):
             pass  # what is wrong is told before anything is sent
@@ -216,11 +225,15 @@ def _line(entry: AuditEntry) -> bytes:
 _HOUR_MS = 3_600_000
 
 
+@operation("GET /stats", permission=Permission.READ)
 async def get_stats(office: Services, asked: RequestContext) -> Overview:
+    """Depths, ages, throughput and workers now."""
     return await overview(office.stores)
 
 
+@operation("GET /stats/series", permission=Permission.READ)
 async def get_stats_series(office: Services, asked: RequestContext, query: StatsSeries) -> Series:
+    """The same over time, for charts."""
     until = office.stores.clock.now() if query.until is None else _ms(query.until)
     since = max(until - _HOUR_MS, 0) if query.since is None else _ms(query.since)
     return await series(

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ade.accounts.model import Permission
 from ade.errors import DeadlockVictim, InvalidLock, LockLost
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem, LockRequest, LockState
 from ade.locks.modes import MAX_LOCK_SPECS, LockSpec, check_lock_name, is_lock_name, lock_specs_of
@@ -28,7 +29,9 @@ from ade.locks.views import (
 from ade.server import request_types
 from ade.server.operations import RequestContext, Services, cut
 from ade.server.pagination import Page
+from ade.server.registry import operation
 from ade.server.request_types import Form, LockName, PageSize, described
+from ade.server.routing import TrafficClass
 from ade.server.wire_format import mark_private
 from ade.tasks.model import DEFAULT_PRIORITY
 
@@ -109,7 +112,9 @@ class ForceRelease(OneLock, kw_only=True):
 mark_private(LockRequest, "wait_until", "rank", "unattended")
 
 
+@operation("GET /locks", permission=Permission.READ)
 async def list_locks(office: Services, asked: RequestContext, query: ListLocks) -> Page[LockView]:
+    """Who holds and waits for what."""
     namespace = query.namespace or (DEFAULT_NAMESPACE if query.resource is not None else None)
     if namespace is not None:
         check_namespace(namespace)
@@ -122,12 +127,16 @@ async def list_locks(office: Services, asked: RequestContext, query: ListLocks) 
     return cut("locks", query, seen)
 
 
+@operation("GET /locks/graph", permission=Permission.READ)
 async def get_lock_graph(office: Services, asked: RequestContext, query: GetLockGraph) -> LockGraph:
+    """Who waits for whom, and the rings among them."""
     check_namespace(query.namespace)
     return await lock_graph(office.stores, query.namespace)
 
 
+@operation("POST /locks/acquire", permission=Permission.ENQUEUE, traffic=TrafficClass.LOCK, takes_key=False)
 async def acquire_locks(office: Services, asked: RequestContext, body: AcquireLocks) -> RequestView:
+    """Ask for locks, all or none; may wait for them."""
     owner, key = _owner(asked, body.owner), body.id or os.urandom(16).hex()
     request = validate_request(
         id=_own_prefix(asked) + key,
@@ -168,8 +177,9 @@ def _wait_ms(asked: RequestContext, wait: float | None) -> int:
     return round(min(asked.wait_s if wait is None else wait, LONGEST_WAIT_S) * 1000)
 
 
+@operation("POST /locks/renew", permission=Permission.ENQUEUE, traffic=TrafficClass.WORK, takes_key=False)
 async def renew_locks(office: Services, asked: RequestContext, body: RenewLocks) -> LocksRenewed:
-    """Raises LockLost, or DeadlockVictim, when nothing is left of all these."""
+    """Keep locks, or a place in line. Raises LockLost or DeadlockVictim when none of them is left."""
     check_namespace(body.namespace)
     own = _own(asked, body.ids)
     lender, wait_ms = office.locks().lender, _wait_ms(asked, body.wait)
@@ -187,7 +197,9 @@ async def renew_locks(office: Services, asked: RequestContext, body: RenewLocks)
     )
 
 
+@operation("POST /locks/release", permission=Permission.ENQUEUE, traffic=TrafficClass.WORK, takes_key=False)
 async def release_locks(office: Services, asked: RequestContext, body: ReleaseLocks) -> LocksReleased:
+    """Let locks go, or leave the line."""
     check_namespace(body.namespace)
     own = _own(asked, body.ids)
     gone = await office.stores.locks.release(body.namespace, own) if own else []
@@ -201,18 +213,18 @@ def _own(asked: RequestContext, ids: Sequence[str]) -> list[str]:
     return [each for each in dict.fromkeys(ids) if each.startswith(prefix) and is_lock_name(each)]
 
 
-async def get_lock_position(office: Services, asked: RequestContext, body: OneLock) -> RequestView:
-    return await view_request(office.stores, await _held(office, asked, body))
-
-
+@operation("POST /locks/upgrade", permission=Permission.ENQUEUE, traffic=TrafficClass.LOCK, takes_key=False)
 async def upgrade_lock(office: Services, asked: RequestContext, body: UpgradeLock) -> RequestView:
+    """Make a share exclusive."""
     grant = await _held(office, asked, body)
     wait_ms = _wait_ms(asked, body.wait)
     widened = await office.locks().lender.upgrade(grant, _named(grant, body.resource), wait_ms=wait_ms)
     return await view_request(office.stores, widened)
 
 
+@operation("POST /locks/downgrade", permission=Permission.ENQUEUE, traffic=TrafficClass.WORK, takes_key=False)
 async def downgrade_lock(office: Services, asked: RequestContext, body: DowngradeLock) -> RequestView:
+    """Make it a share again."""
     grant = await _held(office, asked, body)
     shared = await office.stores.locks.downgrade(grant.namespace, grant.id, _named(grant, body.resource))
     return await view_request(office.stores, shared)
@@ -242,7 +254,15 @@ def _named(grant: LockRequest, resource: str | None) -> str:
     return resource
 
 
+@operation("POST /locks/position", permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK)
+async def get_lock_position(office: Services, asked: RequestContext, body: OneLock) -> RequestView:
+    """One's place in line."""
+    return await view_request(office.stores, await _held(office, asked, body))
+
+
+@operation("POST /locks/force-release", permission=Permission.OPERATE)
 async def force_release_lock(office: Services, asked: RequestContext, body: ForceRelease) -> ForceReleased:
+    """Take a lock away from its holder."""
     check_namespace(body.namespace)
     taken = None
     if is_lock_name(body.id):

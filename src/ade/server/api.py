@@ -1,4 +1,4 @@
-"""What probes, scrapers and curious programs ask for."""
+"""What probes, scrapers and browsers ask for: health, metrics, the OpenAPI document, problems, and the login page."""
 
 import os
 import socket
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from msgspec import structs
 
 from ade import VERSION
+from ade.accounts.model import Permission
 from ade.events.feed import events_after
 from ade.server.health import (
     Finding,
@@ -21,22 +22,72 @@ from ade.server.health import (
     of_store,
     readiness,
 )
-from ade.server.operations import RequestContext, Services, exclusively
+from ade.server.operations import RequestContext, Services
 from ade.server.pagination import RawContent
 from ade.server.problems import HttpFault, RequestRefused, problem_of_code
+from ade.server.registry import operation
 from ade.server.request_types import Form
+from ade.server.routing import AuthLevel, ETagUse, TrafficClass
 from ade.tasks.identifiers import owner_of
 from ade.tasks.model import Worker
 
 _MOST_S = 0.8  # a probe that takes longer than this is told no
+# The page that a one-time link opens gives the secret behind the # to the server: so it is in no request line and no
+# log, and a program that merely fetches the link, as chats and mail readers do, uses nothing up.
+_LOGIN_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
+_LOGIN_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Sign in - ADE</title>
+<script src="/login.js" type="module"></script>
+</head>
+<body>
+<main>
+<h1>ADE</h1>
+<p id="said" role="status">Signing in&hellip;</p>
+<p id="on" hidden>You may close this page, or look at <a href="/api/v1/me">who you are</a>.</p>
+<noscript><p>This page needs JavaScript to keep the secret of the link out of every log.</p></noscript>
+</main>
+</body>
+</html>
+"""
+_LOGIN_SCRIPT = """const said = document.getElementById("said");
+const secret = location.hash.slice(1);
+history.replaceState(null, "", location.pathname);
+
+async function signIn() {
+  if (!secret) {
+    said.textContent = "Open the whole link, with what stands behind the #.";
+    return;
+  }
+  const answer = await fetch("/api/v1/sessions/login-link", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ secret }),
+  });
+  const told = await answer.json();
+  said.textContent = answer.ok ? `You are signed in as ${told.account}.` : told.detail;
+  document.getElementById("on").hidden = !answer.ok;
+}
+
+signIn().catch(() => {
+  said.textContent = "The server does not answer. Reload the page to try again.";
+});
+"""
 
 
+@operation("GET /livez", door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
 async def get_liveness(office: Services, asked: RequestContext) -> ServingLiveness:
+    """Whether the process is alive."""
     return ServingLiveness(alive=True, version=VERSION)
 
 
+@operation("GET /readyz", door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
 async def get_readiness(office: Services, asked: RequestContext) -> Readiness:
-    """Raises RequestRefused (503) with the same facts while it is not ready."""
+    """Whether it can do its work: store, migrations, loops. Raises RequestRefused (503) with the same checks while it
+    is not ready."""
     found = await readiness(office.stores, timeout_s=_MOST_S, is_own=_is_own)
     checks = dict(found.checks)
     if office.feed is not None:
@@ -52,20 +103,43 @@ def _is_own(worker: Worker) -> bool:
     return owner_of(worker.id) is None and worker.pid == os.getpid() and worker.hostname == socket.gethostname()
 
 
+@operation(
+    "GET /metrics",
+    permission=Permission.READ,
+    media_types=("text/plain", "application/openmetrics-text"),
+    prefix="",
+)
 async def get_metrics(office: Services, asked: RequestContext) -> RawContent:
+    """Figures for Prometheus."""
     if office.metrics is None:
         raise RequestRefused(HttpFault.UNAVAILABLE, "nothing is measured here")
     media_type, text = await office.metrics.text(asked.accept)
     return RawContent(media_type=media_type, body=text.encode())
 
 
+@operation("GET /openapi.json", door=AuthLevel.PUBLIC, tag=ETagUse.ANSWERED)
 async def get_openapi(office: Services, asked: RequestContext) -> RawContent:
+    """This interface, described for programs."""
     from ade.server.openapi import document
 
     return RawContent(media_type="application/json", body=document())
 
 
+@operation("GET /login", door=AuthLevel.PUBLIC, media_types=("text/html",), has_method=False, prefix="")
+async def get_login_page(office: Services, asked: RequestContext) -> RawContent:
+    """The page that a one-time link opens."""
+    return RawContent(media_type="text/html; charset=utf-8", body=_LOGIN_PAGE.encode(), policy=_LOGIN_POLICY)
+
+
+@operation("GET /login.js", door=AuthLevel.PUBLIC, media_types=("text/javascript",), has_method=False, prefix="")
+async def get_login_script(office: Services, asked: RequestContext) -> RawContent:
+    """What that page does."""
+    return RawContent(media_type="text/javascript; charset=utf-8", body=_LOGIN_SCRIPT.encode())
+
+
+@operation("GET /problems/{code}", door=AuthLevel.PUBLIC, prefix="")
 async def get_problem(office: Services, asked: RequestContext, code: str) -> ProblemDescription:
+    """What a problem means, and what to do."""
     problem = problem_of_code(code)
     if problem is None:
         raise RequestRefused(HttpFault.NOT_FOUND)
@@ -92,10 +166,12 @@ class GetHealth(Form):
 _TIMEOUT_S = 10.0
 
 
+@operation("GET /health", permission=Permission.OPERATE)
 async def get_health(office: Services, asked: RequestContext, query: GetHealth) -> HealthReport:
+    """Versions, sizes and what deserves attention."""
     if not query.thorough:
         return await _report(office, thorough=False)
-    with exclusively(office, "a thorough look at the store"):
+    with office.exclusively("a thorough look at the store"):
         return await _report(office, thorough=True)
 
 

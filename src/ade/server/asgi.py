@@ -24,7 +24,7 @@ _POLICY = b"default-src 'none'; frame-ancestors 'none'"
 
 
 class HttpApp:
-    """Made from the table of routes. Raises at the start for a route that has no fitting operation."""
+    """Made from the table of routes."""
 
     def __init__(self, service: ServerServices, routes: Iterable[Route]) -> None:
         self._prefix, self._numbers = os.urandom(6).hex(), count(1)  # ids of requests, told apart over all servers

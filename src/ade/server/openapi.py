@@ -1,4 +1,4 @@
-"""The interface described for programs (OpenAPI 3.1), made from the table of routes and the shapes of operations."""
+"""The OpenAPI 3.1 document, derived from the declared operations."""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,24 +10,17 @@ import msgspec
 from ade import VERSION
 from ade.server.pagination import RawContent
 from ade.server.problems import FAULTS, MEDIA_TYPE
-from ade.server.rate_limits import TrafficClass
 from ade.server.registry import OperationSignature, shape_of
 from ade.server.routes import ROUTES, SECTIONS
-from ade.server.routing import AuthLevel, ETagUse, Route
+from ade.server.routing import AuthLevel, ETagUse, Route, TrafficClass
 from ade.server.wire_format import CodecPlan, body_plan_of, plan_of
 
-# What each operation may answer, as the description of the interface tells it: statuses, headers and problems.
+# Responses in the OpenAPI document: statuses, headers and problems of each operation.
 
 
 Ref = Callable[[CodecPlan], dict[str, str]]
 SCHEMA = "#/components/schemas/{name}"
 _EVENT_STREAM = "text/event-stream"
-_CONTENT = {  # what operations answer that answer no record
-    "get_metrics": ("text/plain", "application/openmetrics-text"),
-    "export_audit": ("application/x-ndjson",),
-    "get_login_page": ("text/html",),
-    "get_login_script": ("text/javascript",),
-}
 _ALWAYS = frozenset({400, 413, 414, 421, 431, 500, 503})  # whatever is asked
 _TIMES = frozenset({429, 503})  # told with Retry-After
 
@@ -82,7 +75,7 @@ def _problem_statuses(route: Route, shape: OperationSignature) -> set[int]:
         found.add(412)
     if route.tag is ETagUse.REQUIRED:
         found.add(428)
-    return found | ({410} if route.operation == "get_task_result" else set())
+    return found | {*route.problems}
 
 
 def _success(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
@@ -98,7 +91,7 @@ def _success(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any
 
 def _content(route: Route, shape: OperationSignature, ref: Ref) -> dict[str, Any]:
     if shape.answer is RawContent:
-        return {each: {"schema": {}} for each in _CONTENT.get(route.operation, ("application/json",))}
+        return {each: {"schema": {}} for each in route.media_types}
     found: dict[str, Any] = {"application/json": {"schema": ref(plan_of(shape.answer))}}
     if route.is_stream:
         found[_EVENT_STREAM] = {"schema": {"type": "string"}}
@@ -318,7 +311,7 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
         found.append(_header("If-Match", tags, "The ETag that was seen, or *.", is_required=is_required))
     if route.tag is not ETagUse.NONE and route.method == "GET":
         found.append(_header("If-None-Match", tags, "ETags that are known; 304 if it is one of them."))
-    if route.operation in ("get_task", "create_task"):
+    if route.waits:
         found.append(_header("Prefer", {"type": "string"}, "`wait=30`: answer when the task is final, or then."))
     if route.is_stream:
         found.append(_header("Last-Event-ID", {"type": "string"}, "Of a stream: what was heard last."))

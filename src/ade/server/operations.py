@@ -1,7 +1,9 @@
 """What every operation receives, and how it declares its request and its response.
 
-An operation is an async function in the `api` module of its feature, named like its route (`Route.operation`):
+An operation is an async function in the `api` module of its feature, declared by the decorator `operation`
+(`ade.server.registry`):
 
+    @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE)
     async def cancel_task(office: Services, asked: RequestContext, task_id: str, body: CancelTask) -> Task:
 
 After the services and the request context come the path parameters, as strings, in their order. Then come `query`, a
@@ -10,7 +12,7 @@ and times in them are datetimes. The response is a record in the form of `ade.se
 VersionedRecord, Content, or None for 204. The ETag of a route is the field `version` of the record. An operation
 raises an AdeError (or RequestRefused) before it changes anything.
 
-The route table decides who can call an operation. `asked.access is Access.OWN` limits the caller to their own objects:
+The declaration decides who can call an operation. `asked.access is Access.OWN` limits the caller to their own objects:
 `check_own` reports any other object as not found.
 """
 
@@ -24,9 +26,8 @@ from msgspec import Struct, field, structs
 from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, normal_id
 from ade.errors import AdeError, NotPermitted
 from ade.events.filters import EventFilter
+from ade.server.access import RouteAccess
 from ade.server.pagination import Page
-from ade.server.problems import HttpFault, RequestRefused
-from ade.server.routing import RouteAccess
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Task
 
@@ -43,6 +44,9 @@ if TYPE_CHECKING:  # commands that look at one task load none of these
     from ade.tasks.completion import CompletionWatcher
     from ade.tasks.enqueue import TaskDefaults, TaskPlan
     from ade.tasks.payloads import Payloads
+
+
+_LATER_S = 10
 
 
 class Services(Struct, frozen=True, kw_only=True):
@@ -65,6 +69,24 @@ class Services(Struct, frozen=True, kw_only=True):
         default_factory=dict
     )  # by name and author
 
+    @contextmanager
+    def exclusively(self, what: str) -> Iterator[None]:
+        """Do one at a time what scans the whole store: many at once would block everything else.
+
+        Raises RequestRefused (503) while the same is under way.
+        """
+        if what in self.busy:
+            from ade.server.problems import HttpFault, RequestRefused
+
+            raise RequestRefused(
+                HttpFault.UNAVAILABLE, f"{what} is under way already; ask again later", retry_after=_LATER_S
+            )
+        self.busy.add(what)
+        try:
+            yield
+        finally:
+            self.busy.discard(what)
+
 
 class RequestContext(Struct, frozen=True, kw_only=True):
     """Who asks, and how."""
@@ -86,7 +108,7 @@ class RequestContext(Struct, frozen=True, kw_only=True):
     path: str = ""
 
     def require(self, permission: "Permission") -> None:
-        """Raise NotPermitted unless the caller has it; for what the table of routes cannot tell."""
+        """Raise NotPermitted unless the caller has it; for what the route cannot express."""
         if self.caller is not None:
             self.caller.require(permission)
 
@@ -99,54 +121,10 @@ class RequestContext(Struct, frozen=True, kw_only=True):
                 current, if_match=self.if_match, if_none_match=self.if_none_match, is_required=self.tag_required
             )
 
-
-# In whose name something is done, and when that person last showed who he is.
-
-
-def acting(asked: RequestContext) -> str:
-    """The id of the account. On a local store it may be one that does not exist. Raises InvalidAccount."""
-    return normal_id(asked.author or asked.actor) if asked.caller is None else asked.caller.user.id
-
-
-def voter(asked: RequestContext) -> str:
-    """Who answers. The table of routes keeps programs away; this does it again, whichever way somebody came here.
-
-    Raises NotPermitted.
-    """
-    if asked.caller is not None and not asked.caller.user.is_human:
-        raise NotPermitted(f"{asked.caller.user.id} is a program, and programs never answer")
-    asked.require(Permission.VOTE)
-    return acting(asked)
-
-
-def account_id(text: str) -> str:
-    """The account that an address names. What can be no name is nobody's. Raises UnknownAccount."""
-    try:
-        return normal_id(text)
-    except InvalidAccount:
-        raise UnknownAccount(f"no account {text[:100]!r} exists", advice=UnknownAccount.usual_advice) from None
-
-
-def sign_in_method(asked: RequestContext) -> str:
-    """How an answer was given, for the record."""
-    return "cli" if asked.caller is None else "api"
-
-
-async def confirmed_at(office: Services, asked: RequestContext, password: str | None) -> int | None:
-    """When who acts last showed his password: now if he gives it, else in his session. None: not yet.
-
-    A token shows whose it is, and not that its person is there. Raises NotAuthenticated and TooManyRequests.
-    """
-    if password is None:
-        session = None if asked.caller is None else asked.caller.session
-        return None if session is None else session.reauthenticated_at or None
-    from ade.accounts.api_sessions import login_rates
-    from ade.accounts.model import RateClass
-    from ade.accounts.sessions import check_password
-
-    asking = RateClass.LOGIN if asked.caller is None else RateClass.CONFIRM
-    await check_password(office.stores, acting(asked), password, login_rates(office), asking=asking)
-    return office.stores.clock.now()
+    def expected_version(self, current: int) -> int | None:
+        """The version that a write must find; None: any, as with `If-Match: *`. Raises 412 and 428."""
+        self.check_version(current)
+        return None if self.if_match is None or self.if_match.strip() == "*" else current
 
 
 # Pages of lists: cursors that tell when they are used with another filter.
@@ -194,6 +172,38 @@ def cut(of_list: str, query: Struct, items: Sequence[T]) -> Page[T]:
     return page(of_list, query, items[begin:end], end if end < len(items) else None)
 
 
+# On behalf of which account an operation is carried out.
+
+
+def acting(asked: RequestContext) -> str:
+    """The id of the account. On a local store it may be one that does not exist. Raises InvalidAccount."""
+    return normal_id(asked.author or asked.actor) if asked.caller is None else asked.caller.user.id
+
+
+def voter(asked: RequestContext) -> str:
+    """Who answers. The table of routes keeps programs away; this does it again, whichever way somebody came here.
+
+    Raises NotPermitted.
+    """
+    if asked.caller is not None and not asked.caller.user.is_human:
+        raise NotPermitted(f"{asked.caller.user.id} is a program, and programs never answer")
+    asked.require(Permission.VOTE)
+    return acting(asked)
+
+
+def account_id(text: str) -> str:
+    """The account that an address names. What can be no name is nobody's. Raises UnknownAccount."""
+    try:
+        return normal_id(text)
+    except InvalidAccount:
+        raise UnknownAccount(f"no account {text[:100]!r} exists", advice=UnknownAccount.usual_advice) from None
+
+
+def sign_in_method(asked: RequestContext) -> str:
+    """How an answer was given, for the record."""
+    return "cli" if asked.caller is None else "api"
+
+
 def visible_filter(caller: "Caller | None", wanted: EventFilter) -> EventFilter:
     """What this caller sees of it."""
     return wanted if can_read_access_events(caller) else structs.replace(wanted, hides_access=True)
@@ -202,26 +212,6 @@ def visible_filter(caller: "Caller | None", wanted: EventFilter) -> EventFilter:
 def can_read_access_events(caller: "Caller | None") -> bool:
     """Whether events of sessions, tokens and links are for him, as they are for who operates."""
     return caller is None or Permission.OPERATE in caller.permissions
-
-
-# What looks through the whole store is done once at a time: many at once would keep all others waiting.
-
-
-_LATER_S = 10
-
-
-@contextmanager
-def exclusively(office: Services, what: str) -> Iterator[None]:
-    """Raises RequestRefused (503) while the same is being done for somebody else."""
-    if what in office.busy:
-        raise RequestRefused(
-            HttpFault.UNAVAILABLE, f"{what} is under way already; ask again later", retry_after=_LATER_S
-        )
-    office.busy.add(what)
-    try:
-        yield
-    finally:
-        office.busy.discard(what)
 
 
 # What is somebody's own. What is not is answered as if it did not exist, so that ids tell nothing.
@@ -240,12 +230,3 @@ async def check_own(office: Services, asked: RequestContext, author: str | None,
 def account_of(asked: RequestContext) -> str:
     """Whose workers and runs they are. On a local store whoever asks is the account."""
     return (asked.author or asked.actor).replace(":", "-") if asked.caller is None else asked.caller.user.id
-
-
-# Which version a write is for.
-
-
-def expected_version(asked: RequestContext, current: int) -> int | None:
-    """The version that the write must find; None: whichever there is, as with `If-Match: *`. Raises 412 and 428."""
-    asked.check_version(current)
-    return None if asked.if_match is None or asked.if_match.strip() == "*" else current

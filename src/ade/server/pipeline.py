@@ -131,7 +131,6 @@ T = TypeVar("T")
 log = Log("ade.http")
 _SIGNS_IN = frozenset({"sign_in", "use_login_link", "change_own_password"})
 _SIGNS_OUT = frozenset({"sign_out", "sign_out_everywhere"})
-_PREFERS_WAIT = frozenset({"get_task", "create_task"})
 _STRANGERS_BODY = 65_536  # to read a large one keeps all others waiting, so one must be known for that
 
 
@@ -265,7 +264,7 @@ def _asked(
     request: HttpRequest, endpoint: Endpoint, who: RequestCaller, preference: Preference, query: Struct | None
 ) -> RequestContext:
     wait = getattr(query, "wait", None)
-    if wait is None and endpoint.route.operation in _PREFERS_WAIT:
+    if wait is None and endpoint.route.waits:
         wait = preference.wait_s
     named, tag = request.named, endpoint.route.tag
     is_tagged = tag in (ETagUse.HEEDED, ETagUse.REQUIRED)

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from ade.accounts.authentication import RateLimitCache
 from ade.accounts.model import Rate
-from ade.server.rate_limits import WEB_RATES, RateLimitRule, TrafficClass, limit_of
+from ade.server.rate_limits import WEB_RATES, RateLimitRule, limit_of
+from ade.server.routing import TrafficClass
 from ade.stores.ports import Stores
 
 _PARTS = 50  # of a limit: one is what may be taken at once

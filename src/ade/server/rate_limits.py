@@ -7,28 +7,13 @@ locks are kept.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum, auto
 
 from msgspec import Struct, structs
 
 from ade.accounts.model import RATES, Rate, RateClass
 from ade.common.rate_limit import read_rate
 from ade.server.problems import HttpFault, RequestRefused, retry_after
-
-
-class TrafficClass(StrEnum):
-    """Classes of routes that are counted apart. Those of `Asking` are counted together with other ways to ask."""
-
-    __hash__ = str.__hash__  # an Enum's own is a Python function
-
-    READ = auto()
-    WRITE = auto()
-    VOTE = auto()
-    LOGIN = auto()
-    WORK = auto()  # claims and heartbeats: many, and small
-    LOCK = auto()  # asking for locks
-    STREAM = auto()  # opening one; what comes through it is not counted
-    PROBE = auto()  # never counted: it must be answered when all else is refused
+from ade.server.routing import TrafficClass
 
 
 class RateLimitRule(Struct, frozen=True, kw_only=True):

@@ -1,248 +1,139 @@
-"""Which function carries out an operation, and what it takes and answers. Sections are loaded when first needed."""
+"""The decorator that declares an operation of the API, and what a declared function takes and returns.
 
-import inspect
+    @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=Tag.HEEDED)
+    async def cancel_task(office: Office, asked: Asked, task_id: str, body: Cancel) -> Task:
+        \"""Stop a task.\"""
+
+This is the only declaration. The table of routes (`ade.server.routes`), the OpenAPI document, the methods of the
+client, the reference and the rows of the access matrix are derived from it: the name of the function is the
+operationId, the first sentence of its docstring is the summary, and its annotations are the request and response types.
+"""
+
 from collections.abc import Awaitable, Callable
 from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
+from ade.accounts.model import Permission
 from ade.server.pagination import VersionedRecord
+from ade.server.routing import API, AuthLevel, ETagUse, Route, TrafficClass
 
-if TYPE_CHECKING:
-    from ade.server.routing import Route
+OperationFunction = Callable[..., Awaitable[Any]]
+F = TypeVar("F", bound=OperationFunction)
+_FIRST = 2  # office and asked come before what is requested
+_FORMS = ("query", "body")
 
-Operation = Callable[..., Awaitable[Any]]
-_FIRST = 2  # office and asked come before all that is asked
 
-# Modules -> the operations in them.
-MODULES: dict[str, tuple[str, ...]] = {
-    "ade.accounts.api": (
-        "change_user",
-        "create_login_link",
-        "create_own_token",
-        "create_token",
-        "create_user",
-        "end_user_sessions",
-        "get_token",
-        "get_user",
-        "list_tokens",
-        "list_users",
-        "revoke_own_token",
-        "revoke_token",
-        "set_user_password",
-    ),
-    "ade.accounts.api_sessions": (
-        "change_own_password",
-        "confirm_session",
-        "end_session",
-        "get_login_page",
-        "get_login_script",
-        "get_me",
-        "list_sessions",
-        "sign_in",
-        "sign_out",
-        "sign_out_everywhere",
-        "use_login_link",
-    ),
-    "ade.agents.api": (
-        "activate_agent",
-        "drain_agent",
-        "get_agent",
-        "get_subagent",
-        "heartbeat_agent",
-        "list_agents",
-        "list_subagents",
-        "mark_agent_offline",
-        "register_agent",
-        "remove_agent",
-        "set_agent_capacity",
-    ),
-    "ade.agents.conversations.api": (
-        "clear_inbox",
-        "get_inbox",
-        "list_inboxes",
-        "put_inbox_items",
-        "remove_inbox_item",
-        "reset_inbox",
-    ),
-    "ade.approvals.api": (
-        "amend_approval",
-        "apply_rulebook",
-        "break_glass",
-        "check_policies",
-        "comment_on_approval",
-        "create_delegation",
-        "delegate_approval",
-        "dismiss_request",
-        "get_account_approval_stats",
-        "get_approval",
-        "get_approval_stats",
-        "get_delegation",
-        "get_rulebook",
-        "get_rulebook_version",
-        "list_approvals",
-        "list_delegations",
-        "list_rulebook_versions",
-        "respond_to_approval",
-        "respond_to_approvals",
-        "revoke_approval",
-        "revoke_delegation",
-        "snooze_approval",
-    ),
-    "ade.events.api": (
-        "export_audit",
-        "get_stats",
-        "get_stats_series",
-        "list_audit_entries",
-        "list_events",
-        "verify_audit",
-    ),
-    "ade.locks.api": (
-        "acquire_locks",
-        "downgrade_lock",
-        "force_release_lock",
-        "get_lock_graph",
-        "get_lock_position",
-        "list_locks",
-        "release_locks",
-        "renew_locks",
-        "upgrade_lock",
-    ),
-    "ade.server.api": (
-        "get_health",
-        "get_liveness",
-        "get_metrics",
-        "get_openapi",
-        "get_problem",
-        "get_readiness",
-    ),
-    "ade.settings.api": (
-        "get_feature",
-        "get_setting",
-        "list_features",
-        "list_settings",
-        "set_setting",
-        "switch_feature",
-        "unset_feature",
-        "unset_setting",
-    ),
-    "ade.tasks.api.dead_letters": (
-        "discard_dead_letter",
-        "discard_dead_letters",
-        "list_dead_letter_groups",
-        "list_dead_letters",
-        "preview_bulk_action",
-        "replay_dead_letter",
-        "replay_dead_letters",
-        "run_bulk_action",
-    ),
-    "ade.tasks.api.queues": (
-        "get_queue",
-        "limit_queue",
-        "list_queues",
-        "pause_queue",
-        "resume_queue",
-    ),
-    "ade.tasks.api.schedules": (
-        "fire_schedule",
-        "get_schedule",
-        "list_schedules",
-        "pause_schedule",
-        "put_schedule",
-        "remove_schedule",
-        "resume_schedule",
-    ),
-    "ade.tasks.api.tasks": (
-        "apply_task",
-        "cancel_task",
-        "create_task",
-        "create_tasks",
-        "edit_task",
-        "explain_task",
-        "get_task",
-        "get_task_output",
-        "get_task_result",
-        "list_definitions",
-        "list_task_events",
-        "list_tasks",
-        "retry_task",
-        "roll_back_task",
-        "submit_task",
-    ),
-    "ade.webhooks.api": (
-        "change_webhook",
-        "create_webhook",
-        "get_delivery",
-        "get_webhook",
-        "list_deliveries",
-        "list_webhooks",
-        "remove_webhook",
-        "replay_delivery",
-        "rotate_webhook_secret",
-        "test_webhook",
-    ),
-    "ade.worker.api.runs": (
-        "append_output",
-        "claim_tasks",
-        "complete_run",
-        "fail_run",
-        "hold_run",
-        "release_run",
-        "renew_runs",
-        "report_progress",
-    ),
-    "ade.worker.api.workers": (
-        "deregister_worker",
-        "get_worker",
-        "list_workers",
-        "register_worker",
-    ),
-}
-_MODULE_OF = {operation: module for module, operations in MODULES.items() for operation in operations}
+class Operation(NamedTuple):
+    route: Route
+    function: OperationFunction
 
 
 class OperationSignature(Struct, frozen=True, kw_only=True):
-    """What an operation takes and answers."""
+    """What an operation takes and returns."""
 
     path: tuple[str, ...]
     query: type[Struct] | None
     body: type[Struct] | None
     answer: Any  # a Struct, Page[Struct], or None for nothing
-    is_tagged: bool  # the answer comes with its version
+    is_tagged: bool  # the response comes with its version
 
 
-def has_operation(name: str) -> bool:
-    return name in _MODULE_OF
+OPERATIONS: dict[str, Operation] = {}  # of the modules that are loaded; `ade.server.routes` loads all
 
 
-@cache
-def operation(name: str) -> Operation:
-    found: Operation = getattr(import_module(_MODULE_OF[name]), name)
-    return found
+def operation(
+    line: str,
+    *,
+    permission: Permission | tuple[Permission, ...] = (),
+    others: Permission | None = None,
+    door: AuthLevel = AuthLevel.PERMISSION,
+    mutates: bool | None = None,
+    traffic: TrafficClass | None = None,
+    takes_key: bool | None = None,
+    tag: ETagUse = ETagUse.NONE,
+    is_stream: bool = False,
+    is_download: bool = False,
+    waits: bool = False,
+    media_types: tuple[str, ...] = ("application/json",),
+    problems: tuple[int, ...] = (),
+    has_method: bool = True,
+    prefix: str = API,
+) -> Callable[[F], F]:
+    """Declare a function as an operation; `line` is `METHOD /path` below `prefix`, the rest is that of `Route`.
+
+    Of several permissions one is enough. Unless stated otherwise, everything but a GET changes something, and takes an
+    Idempotency-Key unless it is a PUT or DELETE, which are safe to repeat by themselves. Raises TypeError for a
+    function that does not fit its path.
+    """
+    method, _, path = line.partition(" ")
+    needs = frozenset({permission} if isinstance(permission, Permission) else permission)
+    is_change = method != "GET" if mutates is None else mutates
+
+    def declare(function: F) -> F:
+        name = function.__name__
+        route = Route(
+            operation=name,
+            module=function.__module__,
+            method=method,
+            path=prefix + path,
+            summary=_first_sentence(function.__doc__ or ""),
+            door=door,
+            needs=needs,
+            others=others,
+            mutates=is_change,
+            traffic=traffic or (TrafficClass.WRITE if is_change else TrafficClass.READ),
+            takes_key=is_change and method in ("POST", "PATCH") if takes_key is None else takes_key,
+            tag=tag,
+            is_stream=is_stream,
+            is_download=is_download,
+            waits=waits,
+            media_types=media_types,
+            problems=problems,
+            has_method=has_method,
+        )
+        _check(route, function)
+        OPERATIONS[name] = Operation(route, function)
+        return function
+
+    return declare
+
+
+def _first_sentence(text: str) -> str:
+    sentence, stop, _ = " ".join(text.split()).partition(". ")
+    return sentence + stop.rstrip()
+
+
+def _check(route: Route, function: OperationFunction) -> None:
+    taken = _path_arguments(function)
+    if taken != route.parameters:
+        raise TypeError(f"{route.operation} takes {taken}, but its path has {route.parameters}")
+    if bool(route.needs) != (route.door is AuthLevel.PERMISSION):
+        raise TypeError(f"{route.operation} must name a permission, or a door that needs none")
+    known = OPERATIONS.get(route.operation)
+    if known is not None and known.route.module != route.module:
+        raise TypeError(f"{route.operation} is declared in {known.route.module} and in {route.module}")
+
+
+def _path_arguments(function: OperationFunction) -> tuple[str, ...]:
+    code = function.__code__
+    return tuple(name for name in code.co_varnames[_FIRST : code.co_argcount] if name not in _FORMS)
 
 
 @cache
 def shape_of(name: str) -> OperationSignature:
-    function = operation(name)
+    """What the operation of this name takes and returns."""
+    function = OPERATIONS[name].function
     hints = get_type_hints(function)
-    taken = list(inspect.signature(function).parameters)[_FIRST:]
     answer = hints["return"]
     is_tagged = get_origin(answer) is VersionedRecord
     if is_tagged:
         [answer] = get_args(answer)
     return OperationSignature(
-        path=tuple(name for name in taken if name not in ("query", "body")),
+        path=_path_arguments(function),
         query=hints.get("query"),
         body=hints.get("body"),
         answer=None if answer is type(None) else answer,
         is_tagged=is_tagged,
     )
-
-
-def check_shape(route: "Route") -> None:
-    """Raise TypeError unless the function takes what the path of its route gives."""
-    shape = shape_of(route.operation)
-    if shape.path != route.parameters:
-        raise TypeError(f"{route.operation} takes {shape.path}, but its path has {route.parameters}")

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ade.accounts.model import Caller
 from ade.logs import Log
+from ade.server.access import RouteAccess, check_access
 from ade.server.addresses import (
     SAFE_METHODS,
     Network,
@@ -28,7 +29,6 @@ from ade.server.credentials import Credentials, check_query, cookie_name, read_c
 from ade.server.operations import Services
 from ade.server.problems import HttpFault, RequestRefused
 from ade.server.rate_limiter import RateLimiter
-from ade.server.rate_limits import TrafficClass
 from ade.server.request_body import (
     USUAL,
     RequestLimits,
@@ -38,7 +38,7 @@ from ade.server.request_body import (
     check_size,
     check_target,
 )
-from ade.server.routing import AuthLevel, Route, RouteAccess, check_access
+from ade.server.routing import AuthLevel, Route, TrafficClass
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -5,9 +5,12 @@ from enum import StrEnum, auto
 
 from msgspec import Struct
 
+from ade.accounts.model import Permission
 from ade.server.operations import RequestContext, Services, acting, cut
 from ade.server.pagination import Page
+from ade.server.registry import operation
 from ade.server.request_types import Form, PageSize
+from ade.server.routing import ETagUse
 from ade.settings import runtime
 from ade.settings.runtime import FEATURES, IN_FILES, SETTINGS, stored_features, stored_values
 from ade.stores.ports import Stores
@@ -112,24 +115,31 @@ class SwitchFeature(Form):
 # Features: what is on or off, for all processes.
 
 
+@operation("GET /features", permission=Permission.READ)
 async def list_features(office: Services, asked: RequestContext, query: ListFeatures) -> Page[FeatureView]:
+    """Features, and whether they are on."""
     return cut("features", query, list((await _seen(office)).values()))
 
 
+@operation("GET /features/{feature}", permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_feature(office: Services, asked: RequestContext, feature: str) -> FeatureView:
+    """One feature."""
     runtime.check_feature(feature)
     return (await _seen(office))[feature]
 
 
+@operation("PUT /features/{feature}", permission=Permission.ADMINISTER, tag=ETagUse.HEEDED)
 async def switch_feature(office: Services, asked: RequestContext, feature: str, body: SwitchFeature) -> FeatureView:
+    """Switch a feature on or off."""
     before = await get_feature(office, asked, feature)
-    asked.check_version(before.version)
-    seen = None if asked.if_match is None else before.version
+    seen = asked.expected_version(before.version)
     await runtime.switch(office.stores, feature, body.is_on, actor=acting(asked), seen=seen)
     return await get_feature(office, asked, feature)
 
 
+@operation("DELETE /features/{feature}", permission=Permission.ADMINISTER)
 async def unset_feature(office: Services, asked: RequestContext, feature: str) -> FeatureView:
+    """Go back to its default."""
     runtime.check_feature(feature)
     await runtime.unset(office.stores, feature, actor=acting(asked))
     return await get_feature(office, asked, feature)
@@ -143,24 +153,31 @@ async def _seen(office: Services) -> dict[str, FeatureView]:
 # Run-time settings: numbers that are kept in the store, for all processes.
 
 
+@operation("GET /config", permission=Permission.READ)
 async def list_settings(office: Services, asked: RequestContext, query: ListSettings) -> Page[SettingView]:
+    """Run-time settings, and where their values come from."""
     return cut("settings", query, list((await view_settings(office.stores)).values()))
 
 
+@operation("GET /config/{setting}", permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_setting(office: Services, asked: RequestContext, setting: str) -> SettingView:
+    """One setting."""
     runtime.check_setting(setting)
     return (await view_settings(office.stores))[setting]
 
 
+@operation("PUT /config/{setting}", permission=Permission.ADMINISTER, tag=ETagUse.HEEDED)
 async def set_setting(office: Services, asked: RequestContext, setting: str, body: SetSetting) -> SettingView:
+    """Change a setting while all goes on."""
     before = await get_setting(office, asked, setting)
-    asked.check_version(before.version)
-    seen = None if asked.if_match is None else before.version
+    seen = asked.expected_version(before.version)
     await runtime.set_value(office.stores, setting, body.value, actor=acting(asked), seen=seen)
     return await get_setting(office, asked, setting)
 
 
+@operation("DELETE /config/{setting}", permission=Permission.ADMINISTER)
 async def unset_setting(office: Services, asked: RequestContext, setting: str) -> SettingView:
+    """Go back to its default."""
     runtime.check_setting(setting)
     await runtime.unset(office.stores, setting, actor=acting(asked))
     return await get_setting(office, asked, setting)

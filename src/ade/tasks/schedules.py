@@ -21,12 +21,8 @@ _ABOUT = ("cron", "timezone", "task_name", "queue", "args", "priority")
 log = Log("ade.schedules")
 
 
-async def list_all(stores: Stores) -> list[Schedule]:
-    return await stores.schedules.list_schedules()
-
-
 async def find(stores: Stores, name: str) -> Schedule | None:
-    return next((schedule for schedule in await list_all(stores) if schedule.name == name), None)
+    return next((schedule for schedule in await stores.schedules.list_schedules() if schedule.name == name), None)
 
 
 async def get(stores: Stores, name: str) -> Schedule:

@@ -9,7 +9,9 @@ from ade.accounts.model import Permission
 from ade.errors import InvalidWebhook
 from ade.server.operations import RequestContext, Services, acting, cut, page, position
 from ade.server.pagination import Page
+from ade.server.registry import operation
 from ade.server.request_types import EventPattern, Form, HttpsUrl, Nothing, PageSize, described
+from ade.server.routing import ETagUse
 from ade.tasks.model import Task
 from ade.webhooks import delivery
 from ade.webhooks import service as webhooks_service
@@ -64,11 +66,15 @@ class ListDeliveries(Form):
 _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
 
+@operation("GET /webhooks", permission=Permission.OPERATE)
 async def list_webhooks(office: Services, asked: RequestContext, query: ListWebhooks) -> Page[WebhookView]:
+    """Who is told about what, and how that goes."""
     return cut("webhooks", query, await view_webhooks(office.stores, with_urls=_sees_urls(asked)))
 
 
+@operation("POST /webhooks", permission=Permission.ADMINISTER, takes_key=False)
 async def create_webhook(office: Services, asked: RequestContext, body: NewWebhook) -> WebhookWithSecret:
+    """Tell an address about events; its secret is shown this once."""
     made = await webhooks_service.create(
         office.stores,
         body.url,
@@ -81,16 +87,19 @@ async def create_webhook(office: Services, asked: RequestContext, body: NewWebho
     return await _with_secret(office, asked, made.id, made.secrets[0].value)
 
 
+@operation("GET /webhooks/{webhook_id}", permission=Permission.OPERATE, tag=ETagUse.ANSWERED)
 async def get_webhook(office: Services, asked: RequestContext, webhook_id: str) -> WebhookView:
+    """One webhook."""
     return await view_webhook(office.stores, webhook_id, with_url=_sees_urls(asked))
 
 
+@operation("PATCH /webhooks/{webhook_id}", permission=Permission.ADMINISTER, tag=ETagUse.REQUIRED)
 async def change_webhook(office: Services, asked: RequestContext, webhook_id: str, body: ChangeWebhook) -> WebhookView:
+    """Change address, events, or whether it is on."""
     if body.reason is not None and body.is_active is not False:
         raise InvalidWebhook("a reason is given for switching a webhook off: say is_active = false with it")
     kept = await webhooks_service.find(office.stores, webhook_id)
-    asked.check_version(kept.version)
-    seen = None if asked.if_match in (None, "*") else kept.version
+    seen = asked.expected_version(kept.version)
     changes = webhooks_service.WebhookChanges(
         url=body.url,
         events=None if body.events is None else tuple(body.events),
@@ -104,28 +113,35 @@ async def change_webhook(office: Services, asked: RequestContext, webhook_id: st
     return await get_webhook(office, asked, webhook_id)
 
 
+@operation("DELETE /webhooks/{webhook_id}", permission=Permission.ADMINISTER)
 async def remove_webhook(office: Services, asked: RequestContext, webhook_id: str) -> None:
+    """Remove a webhook."""
     await webhooks_service.remove(office.stores, webhook_id, actor=acting(asked))
 
 
+@operation("POST /webhooks/{webhook_id}/rotate-secret", permission=Permission.ADMINISTER, takes_key=False)
 async def rotate_webhook_secret(
     office: Services, asked: RequestContext, webhook_id: str, body: RotateSecret
 ) -> WebhookWithSecret:
+    """Give it a new secret; the old one ends later."""
     after = await webhooks_service.rotate(
         office.stores, webhook_id, actor=acting(asked), secret=body.secret, overlap_ms=round(body.overlap_s * 1000)
     )
     return await _with_secret(office, asked, webhook_id, after.secrets[0].value)
 
 
+@operation("POST /webhooks/{webhook_id}/test", permission=Permission.OPERATE)
 async def test_webhook(office: Services, asked: RequestContext, webhook_id: str, body: Nothing) -> WebhookView:
-    """It is told as of any event: through the queue, and its log shows what came of it."""
+    """Send a test event. It is delivered like any event: through the queue, and the delivery log shows the result."""
     await webhooks_service.send_test(office.stores, webhook_id, actor=acting(asked))
     return await get_webhook(office, asked, webhook_id)
 
 
+@operation("GET /webhooks/{webhook_id}/deliveries", permission=Permission.OPERATE)
 async def list_deliveries(
     office: Services, asked: RequestContext, webhook_id: str, query: ListDeliveries
 ) -> Page[Delivery]:
+    """What was sent, and how it was answered."""
     of_list, limit = f"deliveries of {webhook_id}", query.limit
     found = await delivery.list_deliveries(
         office.stores, webhook_id, state=query.state, before=_place(position(of_list, query)), limit=limit + 1
@@ -134,14 +150,17 @@ async def list_deliveries(
     return page(of_list, query, found[:limit], None if last is None else f"{last[0]}.{last[1]}")
 
 
+@operation("GET /webhooks/{webhook_id}/deliveries/{delivery_id}", permission=Permission.OPERATE)
 async def get_delivery(office: Services, asked: RequestContext, webhook_id: str, delivery_id: str) -> Delivery:
+    """One delivery with its tries."""
     return (await delivery.find_delivery(office.stores, webhook_id, delivery_id)).record
 
 
+@operation("POST /webhooks/{webhook_id}/deliveries/{delivery_id}/replay", permission=Permission.OPERATE)
 async def replay_delivery(
     office: Services, asked: RequestContext, webhook_id: str, delivery_id: str, body: Nothing
 ) -> Task:
-    """Answers the task that sends it."""
+    """Send it again. Returns the task that sends it."""
     return await delivery.replay(office.stores, office.payloads, webhook_id, delivery_id, actor=acting(asked))
 
 

@@ -12,7 +12,7 @@ import pytest
 from ade.accounts.model import Role, User
 from ade.accounts.tokens import create_token
 from ade.accounts.users import add_user, list_users
-from ade.server.routing import PROGRAMS
+from ade.server.access import PROGRAMS
 from ade.stores.ports import Stores
 from tests.cli.conftest import STORE, Answer, Call, with_stores
 from tests.cli.processes import started

@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ade.client.http_transport import query_pairs, target_of
 from ade.server.endpoints import Router
 from ade.server.routes import ROUTE_OF
-from ade.server.routing import query_pairs, target_of
 from ade.tasks.api.requests import GetTask, ListTasks
 from ade.tasks.lifecycle import Status
 

@@ -6,6 +6,7 @@ from msgspec import structs
 from ade.accounts import passwords
 from ade.accounts.model import IDLE_MS, MAX_SESSION_MS, NotAuthenticated, Permission, TooManyRequests
 from ade.accounts.sessions import (
+    SignInConditions,
     check_password,
     end_all,
     end_session,
@@ -41,7 +42,7 @@ async def is_over(stores: Stores, secret: str) -> bool:
 
 
 async def test_somebody_signs_in_and_is_known_from_then_on(stores: Stores, clock: StoryClock) -> None:
-    secret, session = await sign_in(stores, "BOB", PASSWORD, ip="10.0.0.7", user_agent="x" * 1_000)
+    secret, session = await sign_in(stores, "BOB", PASSWORD, SignInConditions(ip="10.0.0.7", user_agent="x" * 1_000))
 
     caller = await use_session(stores, secret)
 

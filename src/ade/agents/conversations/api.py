@@ -24,7 +24,9 @@ from ade.agents.conversations.rules import DuplicateItem
 from ade.errors import InvalidInbox
 from ade.server.operations import RequestContext, Services, page, position
 from ade.server.pagination import Page
+from ade.server.registry import operation
 from ade.server.request_types import Form, InboxName, PageSize
+from ade.server.routing import ETagUse
 from ade.tasks.identifiers import check_inbox_id, is_run
 from ade.worker.views import is_fed
 
@@ -171,7 +173,9 @@ _SPEAKERS = frozenset({ItemSource.USER, ItemSource.SUBAGENT})
 _TASK_KEYS = "task:"  # under such a key the end of a task is told once
 
 
+@operation("GET /inboxes", permission=Permission.READ)
 async def list_inboxes(office: Services, asked: RequestContext, query: ListInboxes) -> Page[InboxRow]:
+    """Conversations, and what they have still to be told."""
     after = position("inboxes", query)
     begin = after if isinstance(after, str) else query.after
     steady = office.stores.clock.steady()
@@ -180,19 +184,20 @@ async def list_inboxes(office: Services, asked: RequestContext, query: ListInbox
     return page("inboxes", query, lines, lines[-1].id if len(found) > query.limit else None)
 
 
+@operation("GET /inboxes/{inbox_id}", permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_inbox(office: Services, asked: RequestContext, inbox_id: str) -> InboxView:
+    """One conversation's inbox."""
     _check_id(inbox_id)
     found = _known(await office.stores.inboxes.load(inbox_id))
     return view(found, office.stores.clock.steady())
 
 
+@operation("POST /inboxes/{inbox_id}/items", permission=Permission.ENQUEUE)
 async def put_inbox_items(office: Services, asked: RequestContext, inbox_id: str, body: PutInboxItems) -> PutItems:
-    """Over HTTP, who may not operate says what people and agents say: messages, actions and what goes on after a turn,
-    not in the name of ADE itself, which tells of tasks, approvals and schedules. He binds an inbox only while it is
-    empty and nobody's, and only to an agent.
-
-    Raises InboxFull, with none of them put in, and NotPermitted.
-    """
+    """Tell a conversation something. Over HTTP, a caller without the permission to operate can only send what people
+    and agents say (messages, actions and continuations of a turn), not notifications in the name of ADE. Such a caller
+    binds an inbox only to an agent, and only while it is empty and has no consumer. Raises InboxFull, with no item
+    stored, and NotPermitted."""
     from ade.agents.conversations.durable_inbox import DurableInbox  # loads asyncio, which looking can do without
 
     dropped: list[str] = []
@@ -233,7 +238,9 @@ def _check_binding(asked: RequestContext, consumer: str | None, inbox: Inbox) ->
         asked.require(Permission.OPERATE)
 
 
+@operation("DELETE /inboxes/{inbox_id}/items/{item_id}", permission=Permission.OPERATE)
 async def remove_inbox_item(office: Services, asked: RequestContext, inbox_id: str, item_id: str) -> None:
+    """Take an item out."""
     from ade.agents.conversations.durable_inbox import DurableInbox
 
     await _check_known(office, inbox_id)
@@ -244,8 +251,9 @@ async def remove_inbox_item(office: Services, asked: RequestContext, inbox_id: s
         )
 
 
+@operation("POST /inboxes/{inbox_id}/clear", permission=Permission.OPERATE, tag=ETagUse.HEEDED)
 async def clear_inbox(office: Services, asked: RequestContext, inbox_id: str, body: ClearInbox) -> ClearedItems:
-    """With If-Match only what was seen is removed. A batch that is out stays with whoever has it."""
+    """Empty an inbox. With If-Match, only what was seen is removed. A batch in progress stays with its consumer."""
     from ade.agents.conversations.durable_inbox import DurableInbox
 
     await _check_known(office, inbox_id)
@@ -257,8 +265,10 @@ async def clear_inbox(office: Services, asked: RequestContext, inbox_id: str, bo
     return ClearedItems(inbox_id=inbox_id, cleared=[item.id for item in gone])
 
 
+@operation("POST /inboxes/{inbox_id}/reset", permission=Permission.OPERATE)
 async def reset_inbox(office: Services, asked: RequestContext, inbox_id: str) -> None:
-    """The next turn begins anew; no item is lost. Raises InboxBusy while a batch is out."""
+    """Forget what its consumer remembers. The next turn starts from scratch; no item is lost. Raises InboxBusy while a
+    batch is in progress."""
     from ade.agents.conversations.durable_inbox import DurableInbox
 
     await _check_known(office, inbox_id)

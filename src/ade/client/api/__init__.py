@@ -11,13 +11,13 @@ from ade.client.api.workers import WorkersCalls
 
 
 class Api(
-    AccountsCalls,
-    AgentsCalls,
+    TasksCalls,
+    WorkersCalls,
     ApprovalsCalls,
     LocksCalls,
-    SystemCalls,
-    TasksCalls,
+    AgentsCalls,
     WebhooksCalls,
-    WorkersCalls,
+    AccountsCalls,
+    SystemCalls,
 ):
     """Everything that can be asked."""

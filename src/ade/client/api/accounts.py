@@ -1,4 +1,4 @@
-"""Calls about accounts. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `accounts`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations

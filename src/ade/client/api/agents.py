@@ -1,4 +1,4 @@
-"""Calls about agents. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `agents`, `inboxes`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations

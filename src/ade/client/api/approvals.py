@@ -1,4 +1,4 @@
-"""Calls about approvals. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `approvals`, `policies`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class ApprovalsCalls(Section):
 
     def apply_rulebook(self, *, rules: dict[str, Any], if_match: int | None) -> Call[RulebookVersion]:
         """Put another rulebook in force."""
-        from ade.approvals.api import ApplyRulebook
+        from ade.approvals.api_rulebook import ApplyRulebook
         from ade.approvals.repository import RulebookVersion
 
         body = ApplyRulebook(rules=rules)
@@ -202,7 +202,7 @@ class ApprovalsCalls(Section):
 
     def list_rulebook_versions(self, *, cursor: str | None = None, limit: int = 20) -> Call[Page[RulebookVersion]]:
         """All rulebooks there were."""
-        from ade.approvals.api import ListRulebookVersions
+        from ade.approvals.api_rulebook import ListRulebookVersions
         from ade.approvals.repository import RulebookVersion
         from ade.server.pagination import Page
 
@@ -221,7 +221,7 @@ class ApprovalsCalls(Section):
         rules: dict[str, Any] | None = None,
     ) -> Call[Findings]:
         """What the rules say about a task, without storing it."""
-        from ade.approvals.api import CheckPolicies
+        from ade.approvals.api_rulebook import CheckPolicies
         from ade.approvals.submission import Findings
 
         body = CheckPolicies(

@@ -1,4 +1,4 @@
-"""Calls about locks. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `locks`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls about system. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `settings`, `insight`, `outside`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations

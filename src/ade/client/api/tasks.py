@@ -1,4 +1,4 @@
-"""Calls about tasks. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `tasks`, `dead letters`, `queues`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations
@@ -62,33 +62,6 @@ class TasksCalls(Section):
         body = NewTasks(tasks=tasks)
         return self._call("create_tasks", CreatedTasks, body=body, key=request_key)
 
-    def list_tasks(
-        self, *, status: Sequence[Status] = (), queue: str | None = None, name: str | None = None,
-        tag: str | None = None, resource: str | None = None, parent: str | None = None, author: str | None = None,
-        worker: str | None = None, text: str | None = None, created_from: datetime | None = None,
-        created_before: datetime | None = None, discarded: bool | None = None,
-        order: Literal["newest", "oldest"] = "newest", cursor: str | None = None, limit: int = 50,
-    ) -> Call[Page[Task]]:
-        """List tasks by a filter, page by page."""
-        from ade.server.pagination import Page
-        from ade.tasks.api.requests import ListTasks
-        from ade.tasks.model import Task
-
-        query = ListTasks(
-            status=list(status), queue=queue, name=name, tag=tag, resource=resource, parent=parent, author=author,
-            worker=worker, text=text, created_from=created_from, created_before=created_before, discarded=discarded,
-            order=order, cursor=cursor, limit=limit,
-        )
-        return self._call("list_tasks", Page[Task], query=query)
-
-    def get_task(self, task_id: str, *, wait: int | None = None, whole: bool = False) -> Call[Task]:
-        """One task; with ?wait= as soon as it is final."""
-        from ade.tasks.api.requests import GetTask
-        from ade.tasks.model import Task
-
-        query = GetTask(wait=wait, whole=whole)
-        return self._call("get_task", Task, task_id, query=query)
-
     def edit_task(
         self, task_id: str, *, args: dict[str, Any] | None = None, description: str | None = None,
         priority: int | None = None, tags: list[str] | None = None, resources: list[str] | None = None,
@@ -145,6 +118,33 @@ class TasksCalls(Section):
 
         body = Nothing()
         return self._call("roll_back_task", Task, task_id, body=body, key=request_key)
+
+    def list_tasks(
+        self, *, status: Sequence[Status] = (), queue: str | None = None, name: str | None = None,
+        tag: str | None = None, resource: str | None = None, parent: str | None = None, author: str | None = None,
+        worker: str | None = None, text: str | None = None, created_from: datetime | None = None,
+        created_before: datetime | None = None, discarded: bool | None = None,
+        order: Literal["newest", "oldest"] = "newest", cursor: str | None = None, limit: int = 50,
+    ) -> Call[Page[Task]]:
+        """List tasks by a filter, page by page."""
+        from ade.server.pagination import Page
+        from ade.tasks.api.requests import ListTasks
+        from ade.tasks.model import Task
+
+        query = ListTasks(
+            status=list(status), queue=queue, name=name, tag=tag, resource=resource, parent=parent, author=author,
+            worker=worker, text=text, created_from=created_from, created_before=created_before, discarded=discarded,
+            order=order, cursor=cursor, limit=limit,
+        )
+        return self._call("list_tasks", Page[Task], query=query)
+
+    def get_task(self, task_id: str, *, wait: int | None = None, whole: bool = False) -> Call[Task]:
+        """One task; with ?wait= as soon as it is final."""
+        from ade.tasks.api.requests import GetTask
+        from ade.tasks.model import Task
+
+        query = GetTask(wait=wait, whole=whole)
+        return self._call("get_task", Task, task_id, query=query)
 
     def get_task_result(self, task_id: str) -> Call[StoredTaskResult]:
         """The whole result, also a large one."""
@@ -316,7 +316,7 @@ class TasksCalls(Section):
     def list_schedules(self, *, cursor: str | None = None, limit: int = 50) -> Call[Page[Schedule]]:
         """Tasks that come again and again."""
         from ade.server.pagination import Page
-        from ade.tasks.api.schedules import ListSchedules
+        from ade.tasks.api.requests import ListSchedules
         from ade.tasks.model import Schedule
 
         query = ListSchedules(cursor=cursor, limit=limit)
@@ -336,7 +336,7 @@ class TasksCalls(Section):
     ) -> Call[VersionedRecord[Schedule]]:
         """Make or replace a schedule."""
         from ade.server.pagination import VersionedRecord
-        from ade.tasks.api.schedules import PutSchedule
+        from ade.tasks.api.requests import PutSchedule
         from ade.tasks.model import Schedule
 
         body = PutSchedule(

@@ -1,4 +1,4 @@
-"""Calls about workers. Generated from the operations by `python -m docs.generate`."""
+"""Calls: `work`, `workers`. Generated from the operations by `python -m docs.generate`."""
 # fmt: off
 
 from __future__ import annotations

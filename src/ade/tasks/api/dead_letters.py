@@ -4,9 +4,11 @@ from functools import partial
 
 from msgspec import structs
 
+from ade.accounts.model import Permission
 from ade.errors import InvalidFilter
 from ade.server.operations import RequestContext, Services, cut, page, position
 from ade.server.pagination import Page
+from ade.server.registry import operation
 from ade.stores.ports import TaskQuery
 from ade.tasks import bulk, dead_letters
 from ade.tasks import service as tasks_service
@@ -29,9 +31,10 @@ _MOST_LOOKED_AT = 50_000  # by one request, newest first, or oldest first where 
 _MOST_LOOKS = 20
 
 
+@operation("GET /dlq", permission=Permission.READ)
 async def list_dead_letters(office: Services, asked: RequestContext, query: ListDeadLetters) -> Page[Task]:
-    """Newest first. With a fingerprint, or where they are large, a page may have less than its size, and go on all the
-    same."""
+    """Failed tasks nobody has dealt with yet. Newest first. With a fingerprint, or where tasks are large, a page can be
+    shorter than its limit and not the last."""
     begin = position("dlq", query)
     wanted = TaskQuery(
         name=query.name,
@@ -54,16 +57,19 @@ def _is_of(task: Task, fingerprint: str | None) -> bool:
     return fingerprint is None or dead_letters.fingerprint_of(task) == fingerprint
 
 
+@operation("GET /dlq/groups", permission=Permission.READ)
 async def list_dead_letter_groups(
     office: Services, asked: RequestContext, query: ListDeadLetterGroups
 ) -> Page[DeadLetterGroup]:
-    """The largest first, made of the newest 50,000 dead letters."""
+    """Dead letters that are the same mistake. The largest first, computed from the newest 50,000 dead letters."""
     wanted = TaskQuery(name=query.name, queue=query.queue)
     return cut("dlq groups", query, await dead_letters.groups(office.stores, wanted, most=_MOST_LOOKED_AT))
 
 
+@operation("POST /dlq/replay", permission=Permission.OPERATE)
 async def replay_dead_letters(office: Services, asked: RequestContext, body: DeadLetters) -> BulkReport:
-    """Oldest first, so many in one call; while the answer says that there are more, it may be repeated."""
+    """Replay a group of dead letters. Oldest first, up to a limit per call; repeat the call while the response says
+    that there are more."""
     tried = await dead_letters.replay_all(
         office.stores,
         _query(body),
@@ -75,8 +81,9 @@ async def replay_dead_letters(office: Services, asked: RequestContext, body: Dea
     return _reached(tried, body)
 
 
+@operation("POST /dlq/discard", permission=Permission.OPERATE)
 async def discard_dead_letters(office: Services, asked: RequestContext, body: DiscardDeadLetters) -> BulkReport:
-    """The same: they stay on record with the reason."""
+    """Discard a group of dead letters. In the same order and number. They stay on record with the reason."""
     tried = await dead_letters.discard_all(
         office.stores,
         body.reason,
@@ -104,12 +111,15 @@ def _reached(tried: BulkResult, body: DeadLetters) -> BulkReport:
     return BulkReport(changed=tried.changed, moved_on=tried.moved_on, is_more=is_more)
 
 
+@operation("POST /dlq/{task_id}/replay", permission=Permission.OPERATE)
 async def replay_dead_letter(office: Services, asked: RequestContext, task_id: str, body: RetryTask) -> Task:
-    """With the same arguments, or with corrected ones."""
+    """Replay one, edited if need be. With the same arguments, or with corrected ones."""
     return await replayed(office, asked, await owned_task(office, asked, task_id), body.args)
 
 
+@operation("POST /dlq/{task_id}/discard", permission=Permission.OPERATE)
 async def discard_dead_letter(office: Services, asked: RequestContext, task_id: str, body: Discard) -> Task:
+    """Discard one."""
     await owned_task(office, asked, task_id)
     return await tasks_service.discard(
         office.stores, task_id, body.reason, actor=asked.actor, check=partial(matches_id_prefix, asked)
@@ -119,13 +129,16 @@ async def discard_dead_letter(office: Services, asked: RequestContext, task_id: 
 # Actions on all tasks that a filter finds.
 
 
+@operation("POST /bulk-actions/preview", permission=Permission.OPERATE, mutates=False)
 async def preview_bulk_action(office: Services, asked: RequestContext, body: BulkAction) -> BulkPreview:
-    """How many it would reach now; nothing is changed."""
+    """How many tasks an action would reach."""
     return await bulk.count(office.stores, BulkActionKind(body.action), _query_bulk(body))
 
 
+@operation("POST /bulk-actions", permission=Permission.OPERATE)
 async def run_bulk_action(office: Services, asked: RequestContext, body: BulkAction) -> BulkReport:
-    """Oldest first, so many in one call; while the answer says that there are more, it may be repeated."""
+    """Cancel, retry or discard all that a filter finds. Oldest first, up to a limit per call; repeat the call while the
+    response says that there are more."""
     return await bulk.act(
         office.stores,
         BulkActionKind(body.action),

@@ -2,55 +2,41 @@
 
 import hashlib
 from functools import partial
-from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, field
 
+from ade.accounts.model import Permission
 from ade.server.operations import RequestContext, Services, cut
 from ade.server.pagination import Page, VersionedRecord
-from ade.server.request_types import Form, PageSize, QueueName, TaskName
+from ade.server.registry import operation
+from ade.server.routing import ETagUse
 from ade.tasks import schedules
+from ade.tasks.api.requests import ListSchedules, PutSchedule
 from ade.tasks.cron import next_fire_ms
 from ade.tasks.definitions import arguments_by_name
 from ade.tasks.model import Schedule, Task
 
-# What is said about schedules.
-
-
-class ListSchedules(Form):
-    cursor: str | None = None
-    limit: PageSize = 50
-
-
-class PutSchedule(Form):
-    """The whole schedule: what is not said is as usual, and not as it was."""
-
-    cron: Annotated[str, Meta(min_length=1, max_length=200)]  # minute hour day month weekday
-    task_name: TaskName
-    timezone: Annotated[str, Meta(min_length=1, max_length=100)] = "UTC"
-    args: dict[str, Any] = field(default_factory=dict)  # of every task it makes
-    queue: QueueName | None = None  # otherwise the task's own
-    priority: Annotated[int, Meta(ge=0, le=9)] | None = None  # otherwise the task's own
-    paused: bool = False
-    allow_unknown: bool = False  # take a name that no worker has told of
-
-
 _VERSION_BYTES = 6  # a whole number that every reader of JSON can hold
 
 
+@operation("GET /schedules", permission=Permission.READ)
 async def list_schedules(office: Services, asked: RequestContext, query: ListSchedules) -> Page[Schedule]:
-    return cut("schedules", query, await schedules.list_all(office.stores))
+    """Tasks that come again and again."""
+    return cut("schedules", query, await office.stores.schedules.list_schedules())
 
 
+@operation("GET /schedules/{schedule}", permission=Permission.READ, tag=ETagUse.ANSWERED)
 async def get_schedule(office: Services, asked: RequestContext, schedule: str) -> VersionedRecord[Schedule]:
+    """One schedule."""
     return _tagged(await schedules.get(office.stores, schedule))
 
 
+@operation("PUT /schedules/{schedule}", permission=Permission.OPERATE, tag=ETagUse.HEEDED)
 async def put_schedule(
     office: Services, asked: RequestContext, schedule: str, body: PutSchedule
 ) -> VersionedRecord[Schedule]:
-    """With If-Match only if it is still as it was seen; a firing in between counts as a change."""
+    """Make or replace a schedule. With If-Match, only if it is still as it was seen; a firing in between counts as a
+    change."""
     seen = await schedules.find(office.stores, schedule)
     asked.check_version(None if seen is None else _version(seen))
     next_fire_ms(body.cron, body.timezone, office.stores.clock.now())  # the line first: it is what is new here
@@ -72,20 +58,21 @@ async def put_schedule(
     return _tagged(await schedules.replace(office.stores, seen, made, actor=_author(asked)))
 
 
+@operation("POST /schedules/{schedule}/pause", permission=Permission.OPERATE)
 async def pause_schedule(office: Services, asked: RequestContext, schedule: str) -> Schedule:
+    """Let it fire no more."""
     return await schedules.pause(office.stores, schedule, actor=_author(asked))
 
 
+@operation("POST /schedules/{schedule}/resume", permission=Permission.OPERATE)
 async def resume_schedule(office: Services, asked: RequestContext, schedule: str) -> Schedule:
+    """Let it fire again."""
     return await schedules.resume(office.stores, schedule, actor=_author(asked))
 
 
-async def remove_schedule(office: Services, asked: RequestContext, schedule: str) -> None:
-    await schedules.remove(office.stores, schedule, actor=_author(asked))
-
-
+@operation("POST /schedules/{schedule}/fire", permission=Permission.OPERATE)
 async def fire_schedule(office: Services, asked: RequestContext, schedule: str) -> Task:
-    """The firings to come stay as they are."""
+    """Enqueue its task now. Later firings are not affected."""
     from ade.approvals.submission import enqueue_guarded
     from ade.settings.runtime import default_timeout_ms
 
@@ -106,3 +93,9 @@ def _tagged(schedule: Schedule) -> VersionedRecord[Schedule]:
 def _version(schedule: Schedule) -> int:
     """Schedules have no number of their own; what is different has another one."""
     return int.from_bytes(hashlib.blake2b(msgspec.json.encode(schedule), digest_size=_VERSION_BYTES).digest())
+
+
+@operation("DELETE /schedules/{schedule}", permission=Permission.OPERATE)
+async def remove_schedule(office: Services, asked: RequestContext, schedule: str) -> None:
+    """Remove a schedule."""
+    await schedules.remove(office.stores, schedule, actor=_author(asked))

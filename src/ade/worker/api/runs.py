@@ -9,12 +9,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
+from ade.accounts.model import Permission
 from ade.approvals.rollback import load_and_prepare_rollbacks
 from ade.errors import AdeError, InvalidResult, InvalidTask, PayloadTooLarge
 from ade.locks.model import DEFAULT_NAMESPACE, LockItem
 from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
 from ade.logs import Log
 from ade.server.operations import RequestContext, Services, account_of
+from ade.server.registry import operation
+from ade.server.routing import TrafficClass
 from ade.stores.ports import AGENT, DONE, WORK, ClaimRequest
 from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, to_json, to_plain
@@ -307,14 +310,18 @@ async def _check(office: Services, task: Task) -> Outcome | None:
 _LARGEST_PROGRESS = 256 * 1024  # bytes
 
 
+@operation("POST /runs/claim", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def claim_tasks(office: Services, asked: RequestContext, body: Claim) -> Claimed:
-    """Tasks with locks come with them held; one that must wait for locks or for people does not come at all."""
+    """Take tasks that are due; may wait for some. Locks of a task are held when it is returned; a task that must wait
+    for locks or for people is not returned."""
     worker = await registered(office, asked, body.worker)
     return Claimed(runs=await ClaimRound(office, worker, account_of(asked), body).run())
 
 
+@operation("POST /runs/heartbeat", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def renew_runs(office: Services, asked: RequestContext, body: RenewRuns) -> RemoteRunsRenewed:
-    """Leases, locks and the units of an agent are kept, for those who still have them."""
+    """Keep the leases of runs, and learn which were lost. Renews leases, locks and the units of an agent of the runs
+    that still have them."""
     worker, now = await registered(office, asked, body.worker), office.stores.clock.now()
     named = {run_id: task_id for run_id, task_id in body.runs.items() if is_task_id(task_id)}
     found = await office.stores.tasks.get(list(named.values()))
@@ -342,8 +349,9 @@ async def _keep_units(office: Services, worker: Worker, kept: Mapping[str, Task]
         await asyncio.to_thread(office.stores.agents.renew, agent, list(kept), lease_ms=lease_ms)
 
 
+@operation("POST /runs/{run_id}/complete", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def complete_run(office: Services, asked: RequestContext, run_id: str, body: CompleteRun) -> RunEnd:
-    """Repeating it is harmless. A run that has lost a lock has failed, whatever it says."""
+    """Hand in a result. Repeating it is harmless. A run that lost a lock fails, whatever it reports."""
     result, task = as_json(body.result), await task_of(office, body.task_id)
     if task is not None and await _has_this_result(office, task, run_id, result):
         return end_of(task)
@@ -358,8 +366,9 @@ async def _has_this_result(office: Services, task: Task, run_id: str, result: Ra
     return kept is not None and bytes(kept) == bytes(result)
 
 
+@operation("POST /runs/{run_id}/fail", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def fail_run(office: Services, asked: RequestContext, run_id: str, body: FailRun) -> RunEnd:
-    """Whether and when it is tried again is decided as for every run."""
+    """Report a failure. Whether and when it is retried is decided as for every run."""
     failed = failure_of(body, details_size=len(msgspec.json.encode(body.error.details)))
     task = await task_of(office, body.task_id)
     if task is not None and has_failed_so(task, run_id, failed):
@@ -368,17 +377,9 @@ async def fail_run(office: Services, asked: RequestContext, run_id: str, body: F
     return await _ended(office, task, await end(office, task, failed))
 
 
-async def release_run(office: Services, asked: RequestContext, run_id: str, body: ReleaseRun) -> RunEnd:
-    """The attempt does not count."""
-    task = await task_of(office, body.task_id)
-    if task is not None and task.run_id == run_id and task.status is Status.PENDING:
-        return end_of(task)
-    task = check_held(asked, run_id, body.task_id, task)
-    return await _ended(office, task, await end(office, task, Released(body.reason)))
-
-
+@operation("POST /runs/{run_id}/hold", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def hold_run(office: Services, asked: RequestContext, run_id: str, body: HoldRun) -> RunHold:
-    """If people have not agreed yet the run is over. Raises Denied."""
+    """Let the task wait for people. If people have not agreed yet, the run is over. Raises Denied."""
     from ade.approvals.run_gates import RunStep, request_step_approval
 
     task = await held(office, asked, run_id, body.task_id)
@@ -398,14 +399,28 @@ async def hold_run(office: Services, asked: RequestContext, run_id: str, body: H
     return RunHold(may_go_on=False, task_id=task.id, status=after.status)
 
 
+@operation("POST /runs/{run_id}/release", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
+async def release_run(office: Services, asked: RequestContext, run_id: str, body: ReleaseRun) -> RunEnd:
+    """Hand a task back unfinished. The attempt does not count."""
+    task = await task_of(office, body.task_id)
+    if task is not None and task.run_id == run_id and task.status is Status.PENDING:
+        return end_of(task)
+    task = check_held(asked, run_id, body.task_id, task)
+    return await _ended(office, task, await end(office, task, Released(body.reason)))
+
+
+@operation("POST /runs/{run_id}/progress", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def report_progress(office: Services, asked: RequestContext, run_id: str, body: Progress) -> None:
+    """Keep the newest progress."""
     task, progress = await held(office, asked, run_id, body.task_id), as_json(body.progress)
     if len(progress) > _LARGEST_PROGRESS:
         raise PayloadTooLarge(f"progress has at most {_LARGEST_PROGRESS:,} bytes, not {len(progress):,}")
     await office.stores.tasks.report_progress(task.id, run_id, progress)
 
 
+@operation("POST /runs/{run_id}/output", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
 async def append_output(office: Services, asked: RequestContext, run_id: str, body: AppendOutput) -> None:
+    """Keep lines that the run has written."""
     task, now = await held(office, asked, run_id, body.task_id), office.stores.clock.now()
     lines = [
         OutputLine(task_id=task.id, run_id=run_id, attempt=task.attempt, at=now, text=line.text, stream=line.stream)

@@ -12,6 +12,8 @@ from ade.agents.registry import unknown
 from ade.errors import InvalidTask, NotPermitted, StaleLease, UnknownWorker
 from ade.server.operations import RequestContext, Services, account_of, check_own, cut
 from ade.server.pagination import Page
+from ade.server.registry import operation
+from ade.server.routing import TrafficClass
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, decided
 from ade.tasks.admission import check_queue_name, check_task
@@ -254,19 +256,25 @@ async def _check_not_anothers(office: Services, asked: RequestContext, names: Co
 MOST_WORKERS = 1_000  # of one account
 
 
+@operation("GET /workers", permission=Permission.READ)
 async def list_workers(office: Services, asked: RequestContext, query: ListWorkers) -> Page[WorkerView]:
+    """Workers and how they are doing."""
     return cut("workers", query, await view_workers(office.stores))
 
 
+@operation("GET /workers/{worker_id}", permission=Permission.READ)
 async def get_worker(office: Services, asked: RequestContext, worker_id: str) -> WorkerView:
+    """One worker."""
     found = next((each for each in await view_workers(office.stores) if each.worker.id == worker_id), None)
     if found is None:
         raise _unknown(worker_id)
     return found
 
 
+@operation("PUT /workers/{worker_id}", permission=Permission.WORK, traffic=TrafficClass.WORK)
 async def register_worker(office: Services, asked: RequestContext, worker_id: str, body: RegisterWorker) -> WorkerView:
-    """The answer has the id that was made of the name; also this first sign of life counts for `ttl` seconds."""
+    """Say what a worker is and can run. The response has the id that was made from the name. The registration counts as
+    a heartbeat of `ttl` seconds."""
     made_id, stores, now = _own(asked, worker_id), office.stores, office.stores.clock.now()
     for queue in body.queues:
         check_queue_name(queue)
@@ -316,8 +324,9 @@ def _line(text: str) -> str:
     return text
 
 
+@operation("DELETE /workers/{worker_id}", permission=Permission.WORK, traffic=TrafficClass.WORK)
 async def deregister_worker(office: Services, asked: RequestContext, worker_id: str) -> None:
-    """Runs that it has not handed back are taken away from it when their leases run out."""
+    """Forget a worker that has handed all back. Runs it has not handed back are reaped when their leases expire."""
     made_id = _own(asked, worker_id)
     if all(worker.id != made_id for worker in await office.stores.workers.list_workers()):
         raise _unknown(worker_id)

@@ -1,0 +1,97 @@
+"""The rulebook: read, applied as a whole, and asked what it would say."""
+
+import re
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+
+from ade.accounts.model import Permission
+from ade.approvals import repository as approvals_repository
+from ade.approvals.errors import UnknownRulebook
+from ade.approvals.repository import RulebookVersion
+from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.submission import Findings, PolicyCheckRequest, check
+from ade.server.operations import RequestContext, Services, acting, cut
+from ade.server.pagination import Page
+from ade.server.registry import operation
+from ade.server.request_types import Form
+from ade.server.routing import ETagUse
+
+# What is said about the rulebook.
+
+
+Rules = dict[str, Any]  # as people write them, and as a version of the rulebook has them
+_Word = Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class ApplyRulebook(Form, kw_only=True):
+    rules: Rules
+
+
+class ListRulebookVersions(Form):
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20  # each with all it says
+
+
+class CheckPolicies(Form, kw_only=True):
+    """Something to do, as far as it is known. Without a score it is assessed from what the store knows."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    tool: Annotated[str, Meta(max_length=200)] | None = None  # that an agent would call
+    args: dict[str, Any] = field(default_factory=dict)
+    resources: Annotated[list[_Word], Meta(max_length=200)] = field(default_factory=list)
+    tags: Annotated[list[_Word], Meta(max_length=200)] = field(default_factory=list)
+    score: Annotated[float, Meta(ge=0, le=100)] | None = None
+    rules: Rules | None = None  # to be tried instead of those in force, by who may operate
+
+
+_VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+
+
+@operation("GET /policies", permission=Permission.READ, tag=ETagUse.ANSWERED)
+async def get_rulebook(office: Services, asked: RequestContext) -> RulebookVersion:
+    """The rulebook: guard rules, and who must approve what. Version 0 is empty: no rulebook was applied yet."""
+    return await approvals_repository.newest(office.stores)
+
+
+@operation("PUT /policies", permission=Permission.ADMINISTER, tag=ETagUse.REQUIRED)
+async def apply_rulebook(office: Services, asked: RequestContext, body: ApplyRulebook) -> RulebookVersion:
+    """Put another rulebook in force. If-Match names the version that this one was made from; `*` replaces any version.
+    A rulebook equal to the newest one creates no new version. Raises InvalidRulebook and StaleWrite."""
+    rulebook = read_rulebook(body.rules)
+    seen = asked.expected_version((await approvals_repository.newest(office.stores)).version)
+    applied = await approvals_repository.apply(office.stores, rulebook, actor=acting(asked), seen=seen)
+    return await approvals_repository.edition(office.stores, applied.version)
+
+
+@operation("GET /policies/versions", permission=Permission.READ)
+async def list_rulebook_versions(
+    office: Services, asked: RequestContext, query: ListRulebookVersions
+) -> Page[RulebookVersion]:
+    """All rulebooks there were. The newest first."""
+    return cut("rulebook versions", query, await approvals_repository.history(office.stores))
+
+
+@operation("GET /policies/versions/{version}", permission=Permission.READ)
+async def get_rulebook_version(office: Services, asked: RequestContext, version: str) -> RulebookVersion:
+    """One of them."""
+    if not _VERSION.fullmatch(version):
+        raise UnknownRulebook(f"{version[:60]!r} is no version of the rulebook; they are counted from 1")
+    return await approvals_repository.edition(office.stores, int(version))
+
+
+@operation("POST /policies/check", permission=Permission.READ, mutates=False)
+async def check_policies(office: Services, asked: RequestContext, body: CheckPolicies) -> Findings:
+    """What the rules say about a task, without storing it. Checking rules other than those in force takes an operator,
+    because evaluating them costs the server. Raises InvalidRulebook, InvalidPolicy and NotPermitted."""
+    if body.rules is not None:
+        asked.require(Permission.OPERATE)
+    question = PolicyCheckRequest(
+        name=body.name,
+        tool=body.tool,
+        arguments=body.args,
+        resources=body.resources,
+        tags=body.tags,
+        score=body.score,
+    )
+    return await check(office.stores, question, None if body.rules is None else read_rulebook(body.rules))

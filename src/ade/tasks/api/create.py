@@ -1,0 +1,192 @@
+"""Tasks are made: one, or many that may wait for each other."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import structs
+
+from ade.accounts.model import Permission
+from ade.errors import AdeError, InvalidTask, WaitTimeout
+from ade.server.idempotency import OF_OTHERS, own_task_key
+from ade.server.operations import RequestContext, Services, account_of, check_own
+from ade.server.registry import operation
+from ade.server.routing import ETagUse
+from ade.tasks.api.requests import CreatedTasks, NewTask, NewTasks, linked
+from ade.tasks.decisions import admit
+from ade.tasks.definitions import checked_arguments
+from ade.tasks.enqueue import Invocation, TaskPlan, make_tasks, template_of
+from ade.tasks.identifiers import is_run, is_task_id, owner_of
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Definition, Task
+from ade.tasks.options import TaskOptions, make_plan
+
+_MOST_PLANS = 1_000
+_CENTURY_MS = 100 * 365 * 86_400_000
+
+
+@operation("POST /tasks", permission=Permission.ENQUEUE, tag=ETagUse.ANSWERED, waits=True)
+async def create_task(office: Services, asked: RequestContext, body: NewTask) -> Task:
+    """Enqueue a task, or write a draft of one. The idempotency key is the one in the body, else that of the request, so
+    that a repeat creates no second task."""
+    [task] = await _stored(office, await _made(office, asked, [body]), [body])
+    if asked.wait_s > 0:
+        with suppress(WaitTimeout):
+            return await office.watch().wait(task.id, asked.wait_s)
+    return task
+
+
+@operation("POST /tasks/bulk", permission=Permission.ENQUEUE)
+async def create_tasks(office: Services, asked: RequestContext, body: NewTasks) -> CreatedTasks:
+    """Enqueue many tasks, all or none. The response keeps their order. An error names the position of the task."""
+    made = await _made(office, asked, body.tasks, is_batch=True)
+    stored, own = await _stored(office, made, body.tasks), {task.id for task in made}
+    return CreatedTasks(items=stored, earlier=[task.id for task in stored if task.id not in own])
+
+
+async def _made(
+    office: Services, asked: RequestContext, forms: Sequence[NewTask], *, is_batch: bool = False
+) -> list[Task]:
+    """Checked, and not yet stored."""
+    wanted = {form.name for form in forms if not form.allow_unknown}
+    now, definitions = office.stores.clock.now(), await office.names(wanted)
+    parents = await _parents(office, asked, forms)
+    calls = [_call(office, asked, form, index, definitions, parents, is_batch) for index, form in enumerate(forms)]
+    tasks = make_tasks(calls, now=now)
+    for task in tasks:
+        _check_near(task, now)
+    if is_batch:
+        tasks = linked(tasks, [(getattr(form, "ref", None), form.after or ()) for form in forms], now=now)
+    return [
+        structs.replace(task, status=Status.DRAFT) if form.draft else task
+        for task, form in zip(tasks, forms, strict=True)
+    ]
+
+
+def _check_near(task: Task, now: int) -> None:
+    """A time in a hundred years is a mistake, such as seconds that were given as milliseconds."""
+    for name, moment in (("its time to run", task.run_after), ("its deadline", task.deadline or 0)):
+        if moment > now + _CENTURY_MS:
+            raise InvalidTask(f"{name} is more than a hundred years from now; check what it was made from")
+
+
+async def _parents(office: Services, asked: RequestContext, forms: Sequence[NewTask]) -> Mapping[str, Task]:
+    """Those that are named, which is seldom. Raises InvalidTask unless all are the caller's to name."""
+    if asked.caller is None or all(form.parent is None for form in forms):
+        return {}
+
+    return await parents_of(office, asked, forms)
+
+
+async def _stored(office: Services, tasks: Sequence[Task], forms: Sequence[NewTask]) -> list[Task]:
+    """All or none; the answer has those that were asked for, in their order."""
+    now = office.stores.clock.now()
+    told = [each for task, form in zip(tasks, forms, strict=True) for each in _notification(task, form, now)]
+    stored = await office.keep([*tasks, *told])
+    return stored[: len(tasks)]
+
+
+def _call(
+    office: Services,
+    asked: RequestContext,
+    form: NewTask,
+    index: int,
+    definitions: Mapping[str, Definition],
+    parents: Mapping[str, Task],
+    is_batch: bool,
+) -> Invocation[Any]:
+    options: TaskOptions = form.options()  # type: ignore[assignment] # its fields are named after the options
+    if is_batch:
+        options.pop("after", None)  # they may name each other, and have no ids yet
+    if asked.author is not None:
+        options["author"] = asked.author
+    if asked.trace is not None:
+        options.setdefault("trace", asked.trace)
+    if asked.key is not None and "key" not in options:
+        options["key"] = asked.key if index == 0 else f"{asked.key}:{index}"
+    elif form.key is not None and asked.caller is not None:
+        options["key"] = key_for(asked, form.key, parents.get(form.parent or ""))
+    try:
+        definition, args = checked_arguments(definitions, form.name, form.args, allow_unknown=form.allow_unknown)
+        return Invocation(_plan(office, definition, options), args)
+    except AdeError as error:
+        raise _placed(error, index) if is_batch else error from None
+
+
+def _plan(office: Services, definition: Definition, options: TaskOptions) -> TaskPlan:
+    """Most tasks say nothing but their name; what holds for all of an author's is checked once for a while."""
+    if options.keys() - {"author"}:
+        return make_plan(template_of(definition, office.defaults), options)
+    place = definition.name, options.get("author")
+    known, plan = office.plans.get(place, (None, None))
+    if plan is None or known is not definition:
+        plan = make_plan(template_of(definition, office.defaults), options)
+        if len(office.plans) >= _MOST_PLANS:
+            office.plans.clear()
+        office.plans[place] = definition, plan
+    return plan
+
+
+def _placed(error: AdeError, index: int) -> AdeError:
+    """The same error with where it is."""
+    better = copy.copy(error)
+    better.args = (f"tasks[{index}]: {error.detail}; nothing was stored",)
+    return better
+
+
+def _notification(task: Task, form: NewTask, now: int) -> list[Task]:
+    """What tells the conversation that an agent's run is for of its end."""
+    inbox_id = form.args.get("parent_conversation")
+    if form.draft or not is_run(form.name) or not isinstance(inbox_id, str) or form.args.get("silent"):
+        return []
+    from ade.agents.notifications import notify_task
+
+    return [admit(notify_task(task, inbox_id), now=now)]
+
+
+# What new tasks may name over HTTP: tasks and keys of others are not to be had.
+
+
+async def parents_of(office: Services, asked: RequestContext, forms: Sequence[NewTask]) -> dict[str, Task]:
+    """The tasks that the new ones name as their parents.
+
+    Over HTTP they must exist and be the caller's: his own, or what a worker of his runs, unless he may operate. One
+    that is not is answered as if it did not exist. Raises InvalidTask.
+    """
+    wanted = [each for each in dict.fromkeys(form.parent for form in forms) if each is not None]
+    ids = [each for each in wanted if is_task_id(each)]
+    found = {task.id: task for task in await office.stores.tasks.get(ids) if task is not None}
+    for task_id in wanted:
+        if task_id not in found:
+            raise _unknown(task_id)
+    if asked.caller is None or Permission.OPERATE in asked.caller.permissions:
+        return found
+    others = {task.author_id: task.id for task in found.values() if not is_run_by(asked, task)}
+    for author, task_id in others.items():
+        await check_own(office, asked, author, _unknown(task_id))
+    return found
+
+
+def is_run_by(asked: RequestContext, task: Task) -> bool:
+    """Whether a worker of the caller runs it now."""
+    return task.status is Status.RUNNING and owner_of(task.worker_id or "") == account_of(asked)
+
+
+def key_for(asked: RequestContext, key: str, parent: Task | None) -> str:
+    """The key as it is stored.
+
+    Keys hold for all tasks of a name in a queue. So that nobody uses up those of others, the keys of accounts that may
+    not operate are their own. A run's children are the exception: the next run of the task, by whichever worker, must
+    find them by the same key; but not under such keys as ADE gives itself.
+    """
+    caller = asked.caller
+    if caller is None or Permission.OPERATE in caller.permissions:
+        return key
+    if parent is not None and is_run_by(asked, parent) and not key.startswith(OF_OTHERS):
+        return key
+    return own_task_key(caller.user.id, key)
+
+
+def _unknown(task_id: str) -> InvalidTask:
+    return InvalidTask(f"the parent {task_id[:60]!r} does not exist, or is no task of yours; nothing was stored")
