@@ -74,6 +74,16 @@ class TaskError(Struct, frozen=True, kw_only=True, omit_defaults=True):
             structs.force_setattr(self, "retryable", False)
 
 
+def unreadable_record(why: str) -> TaskError:
+    """The error of a task whose arguments and outcome cannot be read from the store."""
+    return TaskError(
+        kind=FailureKind.BAD_ARGUMENTS,
+        type="UnreadableRecord",
+        message=f"the stored record cannot be read ({why[:200]})",
+        retryable=False,
+    )
+
+
 # How long to wait after a failure. Chance comes in as an argument, so tests are exact.
 
 

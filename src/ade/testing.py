@@ -160,7 +160,6 @@ class _TestWorker:
             await asyncio.gather(committing, return_exceptions=True)
             await self._outputs.flush()
             await self._locks.close()
-            self._gates.close()
             await self._performer.close()
             self._timer.close()
 

@@ -101,7 +101,6 @@ class ApprovalHistories(RuleBasedStateMachine):
         self.gates = ApprovalChecker(self.stores, self.payloads, self.registry)
 
     def teardown(self) -> None:
-        self.gates.close()
         broken = self._loop.run(self.stores.upkeep.check_invariants())
         self._loop.run(self.stores.close())
         self._loop.close()

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from ade.stores.ports import DONE, WORK
+from ade.stores.ports import DONE, RULES, WORK
+from tests.changing_rules import subscribed
 from tests.conformance.scene import Scene
 
 
@@ -52,3 +53,15 @@ async def test_who_follows_a_topic_is_called_back_until_he_has_enough(scene: Sce
     hints.ring(WORK)
 
     assert rung == []
+
+
+async def test_every_ring_of_the_last_second_is_counted_while_a_subscription_works(scene: Scene) -> None:
+    """Who has read rules since then need not read them again."""
+    hints = scene.stores.hints
+    await subscribed(scene.stores)
+    seen = hints.generation(RULES)
+
+    await asyncio.to_thread(hints.ring, RULES)
+
+    assert hints.generation(RULES) > seen
+    assert await asyncio.to_thread(hints.lag_s, RULES) < 60  # any thread may ask

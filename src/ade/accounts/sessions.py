@@ -354,9 +354,9 @@ async def local_operator(stores: Stores) -> User:
 # One's own password, changed by oneself: with the old one, or fresh from a login link where there is none yet.
 
 
-async def change_own_password(
+async def change_password_of(
     stores: Stores,
-    secret: str,
+    caller: Caller,
     new: str,
     *,
     old: str | None = None,
@@ -368,19 +368,6 @@ async def change_own_password(
     An account without a password takes a session that is not older than five minutes, as a login link gives.
     Raises NotAuthenticated, TooManyRequests, ReauthenticationNeeded and WeakPassword.
     """
-    return await change_password_of(stores, await use_session(stores, secret), new, old=old, cost=cost, rates=rates)
-
-
-async def change_password_of(
-    stores: Stores,
-    caller: Caller,
-    new: str,
-    *,
-    old: str | None = None,
-    cost: HashCost = USUAL,
-    rates: Mapping[RateClass, Rate] = RATES,
-) -> tuple[str, LoginSession]:
-    """The same for somebody who was recognised before."""
     user, session = caller.user, caller.session
     if session is None:
         raise NotAuthenticated("this takes a login session; a token is not enough")

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from ade.locks.client import LockClient
 
 
-_OLDEST_RULES_S = 1.0  # as old as any cache of them may be
-
-
 class LoopServices:
     """What belongs to one of the event loops that use the store."""
 
@@ -59,12 +55,15 @@ class LoopServices:
             self._locks = LockClient(self._stores, limits=limits, finds_rings=finds_rings)
         return self._locks
 
+    def fresh_rules(self) -> tuple[Rulebook, RuntimeSettings] | None:
+        """What new tasks are judged by, for any thread; None where it would have to be read."""
+        rulebook, runtime = self.rules.fresh(), self.runtime.fresh()
+        return None if rulebook is None or runtime is None else (rulebook, runtime)
+
     async def close(self) -> None:
         """End what runs here and let go of what is locked; for code that runs on this loop."""
         if self.agents is not None:
             await self.agents.close()
-        self.rules.close()
-        self.runtime.close()
         if self._locks is not None:
             await self._locks.close()
 
@@ -77,8 +76,7 @@ class OpenStore:
         self._settings = settings
         self.payloads = payloads
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopServices] = WeakKeyDictionary()
-        self._rules: tuple[Rulebook, RuntimeSettings] | None = None
-        self._noted_at = 0.0
+        self._rules_side: LoopServices | None = None  # where the rules were read last, for threads
         self.blocking_locks: LockClient | None = None  # of the portal's loop, for threads without one
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
@@ -106,20 +104,14 @@ class OpenStore:
         return stored
 
     async def current_rules(self) -> tuple[Rulebook, RuntimeSettings]:
-        """Noted for threads, which may store plain tasks by themselves for the next moment."""
-        side = self.side
-        rulebook, runtime = side.rules.fresh(), side.runtime.fresh()
-        if rulebook is not None and runtime is not None:
-            rules = rulebook, runtime
-        else:
-            rules = await asyncio.gather(side.rules.current(), side.runtime.current())
-        self._rules, self._noted_at = rules, time.monotonic()
-        return rules
+        """Noted for threads, which may store plain tasks by themselves while these are fresh."""
+        side = self._rules_side = self.side
+        return side.fresh_rules() or await asyncio.gather(side.rules.current(), side.runtime.current())
 
     def store_blocking(self, tasks: Sequence[Task], portal: Portal) -> list[Task]:
         """The same for a thread that runs no event loop: by itself if it can, else through the portal."""
-        rules = self._rules
-        if rules is None or time.monotonic() - self._noted_at > _OLDEST_RULES_S:
+        rules = None if self._rules_side is None else self._rules_side.fresh_rules()
+        if rules is None:
             return portal.run(self.store(tasks))
         rulebook, runtime = rules
         tasks = runtime.limited(tasks)

@@ -341,7 +341,6 @@ class LockClient:
         """Let go of everything."""
         await self._leaving.close()
         await self._waiting.close()
-        self._runtime.close()
         await self._renewals.close()
         for held in list(self._renewals.held.values()):
             await self.release(held)

@@ -316,6 +316,12 @@ class Wakeups(Protocol):
     def generation(self, topic: str) -> int:
         """A number that has grown if the topic was rung. Read it before looking, wait with it afterwards."""
 
+    def lag_s(self, topic: str) -> float:
+        """Every ring that is older than this many seconds is counted by `generation`; for any thread.
+
+        The first call subscribes. Infinite while rings may be lost: then the caller has to look by itself.
+        """
+
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
         """Return when the topic was rung after `seen` was read, or after the time-out (seconds)."""
 

@@ -1,4 +1,4 @@
-"""The newest of something that is kept in documents, for those of one event loop who ask often."""
+"""The newest of something that is kept in documents, for callers on one event loop that ask often."""
 
 import asyncio
 import time
@@ -100,59 +100,67 @@ class SingleFlight:
         self._lock.release()
 
 
-_OLDEST_S = 1.0  # a hint may be lost, so what is older is looked at again
+_OLDEST_S = 0.9  # a changed rule takes effect everywhere within a second, and the read itself takes some of it
+_REREAD_AFTER_S = 30.0  # a safety net: notifications arrive, but a process may be killed before it sends one
 
 
 class CachedDocument(Generic[T]):
-    """Read again when the store rings, and when it was not read for a second. `load` is given what was known before,
-    so that it can answer the same if nothing is new."""
+    """Answer from memory while the store is known to notify this process of changed rules.
 
-    def __init__(self, stores: Stores, load: Callable[[Stores, T | None], Awaitable[T]]) -> None:
+    It is read again after a notification and after 30 seconds. While notifications may be lost (before the
+    subscription works, after its connection broke, where the store has none) it is read again after one second.
+    `load` receives what was known before, so that it can return the same object if nothing is new.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        load: Callable[[Stores, T | None], Awaitable[T]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stores = stores
         self._load = load
+        self._clock = clock
         self._known: T | None = None
+        self._generation = -1  # of the notifications, when it was read
+        self._was_subscribed = False
         self._read_at = 0.0
-        self._rings = 0
-        self._rings_read = -1  # how many there had been when it was read
+        self._current_at = 0.0  # the last moment at which it is known to have been the newest
         self._reading = SingleFlight()
-        self._unfollow: Callable[[], None] | None = None
 
     async def current(self) -> T:
-        """Not older than a second, and newer than any hint. Raises StoreUnavailable rather than answer from memory."""
-        known = self._known
-        if known is not None and self._is_fresh():
+        """Not older than a second, and newer than any notification. Raises StoreUnavailable rather than answer from
+        memory."""
+        known = self.fresh()
+        if known is not None:
             return known
         async with self._reading:
-            known = self._known
-            if known is None or not self._is_fresh():
-                known = await self._read()
-            return known
+            known = self.fresh()
+            return await self._read() if known is None else known
 
     def fresh(self) -> T | None:
         """The same without waiting, for any thread; None where it would have to be read."""
-        return self._known if self._is_fresh() else None
+        now, hints = self._clock(), self._stores.hints
+        if now - self._current_at >= _OLDEST_S:
+            if not self._was_subscribed or now - self._read_at >= _REREAD_AFTER_S:
+                return None
+            lag_s = hints.lag_s(RULES)
+            if lag_s >= _OLDEST_S:
+                return None
+            self._current_at = now - lag_s
+        generation, known = self._generation, self._known  # in this order, because they are written in the other
+        return known if hints.generation(RULES) == generation else None
 
     def peek(self) -> T | None:
         """What was known last, however old, for any thread; None before the first `current`."""
         return self._known
 
-    def close(self) -> None:
-        if self._unfollow is not None:
-            self._unfollow()
-            self._unfollow = None
-
-    def _is_fresh(self) -> bool:
-        is_young = time.monotonic() - self._read_at < _OLDEST_S
-        return is_young and self._rings_read == self._rings
-
     async def _read(self) -> T:
-        if self._unfollow is None:
-            self._unfollow = self._stores.hints.follow(RULES, self._ring)
-        # Both are taken before the store answers: what changes meanwhile is looked at again.
-        rings, at = self._rings, time.monotonic()
+        # All are taken before the store answers: what changes meanwhile is read again.
+        hints = self._stores.hints
+        is_subscribed, generation, at = hints.lag_s(RULES) < _OLDEST_S, hints.generation(RULES), self._clock()
         known = self._known = await self._load(self._stores, self._known)
-        self._rings_read, self._read_at = rings, at
+        self._was_subscribed, self._read_at, self._current_at = is_subscribed, at, at
+        self._generation = generation
         return known
-
-    def _ring(self) -> None:
-        self._rings += 1

@@ -57,6 +57,9 @@ class LocalWakeups:
     def generation(self, topic: str) -> int:
         return self._topics[topic].generation
 
+    def lag_s(self, topic: str) -> float:
+        return 0.0  # all who ring are in this process
+
     async def wait(self, topic: str, seen: int, timeout: float) -> None:
         state = self._topics[topic]
         loop = asyncio.get_running_loop()

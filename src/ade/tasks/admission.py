@@ -1,10 +1,12 @@
 """Which tasks may come in at all. Every refusal says what was wrong and what would be right."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import structs
 
 from ade.accounts.model import SYSTEM
-from ade.errors import DependencyCycle, InvalidTask
+from ade.errors import DependencyCycle, IdempotencyConflict, InvalidTask, QueueFull, UnknownDependency
 from ade.locks.modes import merged
 from ade.tasks.identifiers import DELIVER, NOTIFY, is_task_id
 from ade.tasks.lifecycle import BIRTHS
@@ -114,6 +116,46 @@ def check_no_cycle(tasks: Sequence[Task]) -> None:
         ring = _ring_from(task.id, waits_for, done)
         if ring:
             raise DependencyCycle(f"these tasks wait for each other in a ring: {' -> '.join(ring)}")
+
+
+def check_no_cycle_of_known(tasks: Sequence[Task]) -> None:
+    """The same once tasks have turned out to exist already, by which two may have become one."""
+    try:
+        check_no_cycle(tasks)
+    except DependencyCycle as error:
+        raise DependencyCycle(
+            f"{error.detail}, because their idempotency keys make one task of two; nothing was stored"
+        ) from None
+
+
+def with_known_dependencies(task: Task, known: Mapping[str, str]) -> Task:
+    """A task that waits for one which turned out to exist already waits for the existing one."""
+    if not any(task_id in known for task_id in task.depends_on):
+        return task
+    names = dict.fromkeys(known.get(task_id, task_id) for task_id in task.depends_on)
+    return structs.replace(task, depends_on=tuple(names))
+
+
+def key_conflict(task: Task, earlier_id: str) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"idempotency key {task.idempotency_key!r} of {task.name!r} was used for task {earlier_id} with other"
+        " arguments; nothing was stored"
+    )
+
+
+def unknown_dependency(task_id: str) -> UnknownDependency:
+    return UnknownDependency(f"task {task_id!r} named in `after` does not exist; nothing was stored")
+
+
+def queue_full(queue: str, *, count: int, depth: int, limit: int, finished: int) -> QueueFull:
+    """Says when to try again: as long as the excess takes at the pace of the last minute, in which so many finished."""
+    excess = depth + count - limit
+    retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
+    return QueueFull(
+        f"queue {queue!r} holds {depth} unfinished tasks and takes at most {limit}; {count} more do not fit."
+        f" Try again in {retry_after:.0f} s",
+        retry_after=retry_after,
+    )
 
 
 def _ring_from(start: str, waits_for: dict[str, tuple[str, ...]], done: set[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """The records ADE keeps. Plain values: what they mean and may become is decided elsewhere in core."""
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +185,10 @@ class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int = 0
 
 
+MOST_OUTPUT_LINES = 10_000  # of one run; what is beyond is cut with a mark
+OUTPUT_CUT = f"[output cut after {MOST_OUTPUT_LINES} lines]"
+
+
 class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line a run wrote. `run_id` keeps the attempts apart."""
 
@@ -195,6 +199,14 @@ class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str
     stream: str = "log"
     seq: int = 0
+
+
+def lines_by_run(lines: Sequence[OutputLine]) -> dict[tuple[str, str], list[OutputLine]]:
+    """Lines by task and run, in their order."""
+    by_run: dict[tuple[str, str], list[OutputLine]] = {}
+    for line in lines:
+        by_run.setdefault((line.task_id, line.run_id), []).append(line)
+    return by_run
 
 
 # What a worker can do, by words of its own: tasks ask for such words, and only who has all of them gets the task.

@@ -47,11 +47,6 @@ class ApprovalChecker:
         self._rules, self._runtime = RulebookCache(self._stores), RuntimeSettingsCache(self._stores)
         await self._rules.current()
 
-    def close(self) -> None:
-        for followed in (self._rules, self._runtime):
-            if followed is not None:
-                followed.close()
-
     async def enqueue(self, tasks: Sequence[Task]) -> list[Task]:
         """Store what a run enqueues; the guard is asked first."""
         from ade.approvals.guard_service import admitted

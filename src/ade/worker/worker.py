@@ -162,7 +162,6 @@ class StoreWorker:
         await asyncio.gather(*self._background.values(), return_exceptions=True)
         await self._outputs.flush()
         await self._locks.close()
-        self._gates.close()
         await asyncio.to_thread(self._lease.stop)
         await self._performer.close()  # takes its processes off the slate
         if self._guardian is not None:

@@ -18,7 +18,7 @@ from ade.accounts.model import (
 )
 from ade.accounts.sessions import (
     SignInConditions,
-    change_own_password,
+    change_password_of,
     create_link,
     end_all,
     first_admin,
@@ -167,9 +167,9 @@ async def test_the_first_password_takes_a_fresh_link(stores: Stores, clock: Stor
     assert made is not None
     secret, _ = await use_link(stores, made.secret, HERE)
     with pytest.raises(WeakPassword):
-        await change_own_password(stores, secret, "short", cost=CHEAP)
+        await change_password_of(stores, await use_session(stores, secret), "short", cost=CHEAP)
 
-    after, session = await change_own_password(stores, secret, PASSWORD, cost=CHEAP)
+    after, session = await change_password_of(stores, await use_session(stores, secret), PASSWORD, cost=CHEAP)
 
     assert session.ip == "10.0.0.7"
     assert (await use_session(stores, after)).user.id == "admin"
@@ -185,7 +185,7 @@ async def test_a_link_of_six_minutes_ago_sets_no_password(stores: Stores, clock:
     clock.advance(FRESH_MS / 1000 + 1)
 
     with pytest.raises(ReauthenticationNeeded, match="login-link"):
-        await change_own_password(stores, secret, PASSWORD, cost=CHEAP)
+        await change_password_of(stores, await use_session(stores, secret), PASSWORD, cost=CHEAP)
 
 
 async def test_another_password_takes_the_old_one(stores: Stores, hire: Hire) -> None:
@@ -194,9 +194,13 @@ async def test_another_password_takes_the_old_one(stores: Stores, hire: Hire) ->
     there, _ = await sign_in(stores, "bob", PASSWORD)
     for wrong in (None, "", "not the password"):
         with pytest.raises(NotAuthenticated):
-            await change_own_password(stores, here, "another long password", old=wrong, cost=CHEAP)
+            await change_password_of(
+                stores, await use_session(stores, here), "another long password", old=wrong, cost=CHEAP
+            )
 
-    after, _ = await change_own_password(stores, here, "another long password", old=PASSWORD, cost=CHEAP)
+    after, _ = await change_password_of(
+        stores, await use_session(stores, here), "another long password", old=PASSWORD, cost=CHEAP
+    )
 
     assert (await use_session(stores, after)).user.id == "bob"
     assert len(await list_sessions(stores, "bob")) == 1

@@ -15,7 +15,7 @@ from ade.locks.model import LockRequest
 from ade.locks.modes import LockMode
 from ade.locks.requests import validate_request
 from ade.settings.runtime import set_value
-from ade.stores.ports import Stores
+from ade.stores.ports import RULES, Stores
 from ade.stores.resource_ports import Document
 
 DB = "database:main"
@@ -32,14 +32,9 @@ async def lease_of(keeper: LockClient, request: LockRequest) -> int:
     return held.grant.ttl_ms
 
 
-def a_second_goes_by(keeper: LockClient) -> None:
-    keeper._runtime._read_at -= 1.0
-
-
 async def test_a_lock_that_names_no_lease_gets_the_default_of_the_store(stores: Stores, keeper: LockClient) -> None:
     assert await lease_of(keeper, wanting()) == 30_000
     await set_value(stores, "lock.default_ttl_s", 12.5, actor="ada")
-    a_second_goes_by(keeper)
 
     assert await lease_of(keeper, wanting()) == 12_500
     assert await lease_of(keeper, wanting(20_000)) == 20_000
@@ -78,7 +73,7 @@ async def test_threads_know_the_settings_too(stores: Stores, keeper: LockClient)
 
     assert isinstance(held, HeldLock)
     assert held.grant.ttl_ms == 15_000
-    a_second_goes_by(keeper)
+    stores.hints.ring(RULES)
     assert not await asyncio.to_thread(lambda: keeper.is_up_to_date)
 
 
@@ -106,7 +101,7 @@ async def test_locks_do_not_read_the_settings_each_time(stores: Stores) -> None:
     counting: Any = Counting()
     keeper = LockClient(replace(stores, documents=counting))
     await keeper.learn()
-    keeper._runtime._read_at += 60.0  # for a minute nothing is too old
+    keeper._runtime._current_at += 60.0  # for a minute nothing is too old
     for _ in range(50):
         await lease_of(keeper, wanting())
     await keeper.close()

@@ -28,6 +28,7 @@ from ade.errors import (
 )
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings, StoreSettings
+from ade.stores.ports import RULES
 from ade.stores.redis.client import sync_client
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.options import RedisOptions
@@ -79,6 +80,10 @@ class Program:
 
     def __enter__(self) -> "Program":
         self.work.enqueue("first").wait()  # opens the store, which takes an event loop
+        opened = self.ade.opened
+        assert opened is not None
+        until(lambda: opened.stores.hints.lag_s(RULES) < 1, "a subscription")
+        self.ade.portal.run(opened.current_rules())  # the new subscription has made them old
         return self
 
     def __exit__(self, *_: object) -> None:

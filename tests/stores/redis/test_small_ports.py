@@ -10,12 +10,11 @@ from ade.events.model import Event
 from ade.stores.ports import StatusCount
 from ade.stores.redis.client.client import timing_of
 from ade.stores.redis.client.options import RedisOptions, parse_url
-from ade.stores.redis.effects import MOST_LINES
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.sweeps import claim_job
 from ade.stores.redis.workers import FORGET_AFTER_MS, RedisWorkers
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Definition, Queue, Schedule
+from ade.tasks.model import MOST_OUTPUT_LINES, Definition, Queue, Schedule
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import raw
 from tests.servers.binaries import Binary
@@ -106,12 +105,12 @@ async def test_lines_that_arrive_twice_are_kept_once(forgetful: Ports) -> None:
 
 async def test_the_mark_for_cut_output_comes_once_however_often_it_is_sent(forgetful: Ports) -> None:
     running = await forgetful.start()
-    await forgetful.outputs.append([line(running, "x")] * (MOST_LINES + 5))
+    await forgetful.outputs.append([line(running, "x")] * (MOST_OUTPUT_LINES + 5))
     await forgetful.outputs.append([line(running, "y")])
 
-    [mark] = await forgetful.outputs.read_output(running.id, MOST_LINES, 10)
+    [mark] = await forgetful.outputs.read_output(running.id, MOST_OUTPUT_LINES, 10)
 
-    assert (mark.stream, mark.text) == ("mark", f"[output cut after {MOST_LINES} lines]")
+    assert (mark.stream, mark.text) == ("mark", f"[output cut after {MOST_OUTPUT_LINES} lines]")
 
 
 async def test_lines_of_a_task_that_does_not_exist_leave_nothing_behind(spread: Ports) -> None:

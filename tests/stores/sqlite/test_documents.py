@@ -65,9 +65,11 @@ class RepeatingWriter:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def call(self, function: Callable[[apsw.Connection], Any]) -> Any:
+    async def call(
+        self, function: Callable[[apsw.Connection], Any], afterwards: Callable[[], None] | None = None
+    ) -> Any:
         await self._writer.call(function)
-        return await self._writer.call(function)
+        return await self._writer.call(function, afterwards)
 
 
 async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:

@@ -49,7 +49,6 @@ class ConversationLocks:
         await self._keeper.release(held)
 
     async def close(self) -> None:
-        self._runtime.close()
         await self._keeper.close()
 
 

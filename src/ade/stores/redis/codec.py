@@ -12,7 +12,7 @@ from msgspec import Raw, structs
 from ade.accounts.model import SYSTEM
 from ade.errors import PayloadTooLarge
 from ade.events.model import Event
-from ade.failures import FailureKind, TaskError
+from ade.failures import unreadable_record
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.partitions import Partitions
 from ade.tasks.changes import Change
@@ -289,14 +289,8 @@ def aged_of(record: Record) -> tuple[int, Task]:
 
 def remains_of(record: Record, why: str) -> Task:
     """A task as far as its state tells; its arguments and outcome cannot be read."""
-    error = TaskError(
-        kind=FailureKind.BAD_ARGUMENTS,
-        type="UnreadableRecord",
-        message=f"the stored record cannot be read ({why[:200]})",
-        retryable=False,
-    )
     fields = _state_fields(_state(record[1]))
-    return Task(id=record[0].decode(), error=error, **fields)
+    return Task(id=record[0].decode(), error=unreadable_record(why), **fields)
 
 
 def logged_in(packed_state: bytes) -> list[int]:

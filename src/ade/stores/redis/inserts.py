@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from ade.errors import DependencyCycle, IdempotencyConflict, NotConfirmed, QueueFull, UnknownDependency
+from ade.errors import NotConfirmed
 from ade.stores.redis.client.batcher import Batcher, UnbatchedCalls
 from ade.stores.redis.client.client import RedisClient, Timing
 from ade.stores.redis.client.sync_client import NotAnswered, SyncClient
@@ -17,7 +17,13 @@ from ade.stores.redis.cross_partition import CrossPartitionDependencies
 from ade.stores.redis.fast_path import PlainTask, is_plain, plain_request, plain_task
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.wakeups import RedisWakeups
-from ade.tasks.admission import check_no_cycle as admission_check_no_cycle
+from ade.tasks.admission import (
+    check_no_cycle_of_known,
+    key_conflict,
+    queue_full,
+    unknown_dependency,
+    with_known_dependencies,
+)
 from ade.tasks.decisions import birth_events
 from ade.tasks.model import Task
 
@@ -119,8 +125,8 @@ class RedisInserts:
             try:
                 return await self._batchers[partition].ask(_call(tasks, remote, ages))
             except _ExistingTask as known:
-                tasks = [renamed(task, known.names) for task in tasks]
-                check_no_cycle([task for task in tasks if task.id not in known.names])
+                tasks = [with_known_dependencies(task, known.names) for task in tasks]
+                check_no_cycle_of_known([task for task in tasks if task.id not in known.names])
 
     async def _add_across(self, tasks: Sequence[Task]) -> list[Task]:
         """Partitions cannot be written at once: first each is asked what it would say, then each is written.
@@ -141,9 +147,9 @@ class RedisInserts:
             pairs = zip(portion, answer, strict=True)
             earlier.update({task.id: known.id for task, known in pairs if task.id != known.id})
         stored: dict[str, Task] = {}
-        fresh = {task.id: renamed(task, earlier) for task in tasks if task.id not in earlier}
+        fresh = {task.id: with_known_dependencies(task, earlier) for task in tasks if task.id not in earlier}
         if earlier:
-            check_no_cycle(list(fresh.values()))
+            check_no_cycle_of_known(list(fresh.values()))
             remote = await self._remote_needs(list(fresh.values()))
         ages = self._ages(tasks)
         unconfirmed: NotConfirmed | None = None
@@ -176,7 +182,7 @@ class RedisInserts:
         for task in tasks:
             for on in dict.fromkeys(task.depends_on):
                 if on not in known:
-                    raise UnknownDependency(f"task {on!r} named in `after` does not exist; nothing was stored")
+                    raise unknown_dependency(on)
                 if known[on] != within[task.id]:
                     remote.setdefault(task.id, []).append((on, known[on]))
         return remote
@@ -228,52 +234,20 @@ class RedisInserts:
         match answer[1:]:
             case [b"conflict", task_id, earlier]:
                 task = next(task for task in tasks if task.id == task_id.decode())
-                return IdempotencyConflict(
-                    f"idempotency key {task.idempotency_key!r} of {task.name!r} was used for task {earlier.decode()}"
-                    " with other arguments; nothing was stored"
-                )
+                return key_conflict(task, earlier.decode())
             case [b"unknown_dependency", task_id]:
-                return UnknownDependency(
-                    f"task {task_id.decode()!r} named in `after` does not exist; nothing was stored"
-                )
+                return unknown_dependency(task_id.decode())
             case [b"known", task_id, earlier]:
                 return _ExistingTask({task_id.decode(): earlier.decode()})
             case [b"full", queue, count, room, limit]:
-                return await self._full(partition, queue.decode(), count, limit - room, limit)
+                asked = {**self._timing(), "queue": queue.decode()}
+                finished = await self._run("finished_since", partition, asked)
+                return queue_full(queue.decode(), count=count, depth=limit - room, limit=limit, finished=finished)
         raise AssertionError(f"the script add answered {answer!r}")
-
-    async def _full(self, partition: int, queue: str, count: int, depth: int, limit: int) -> QueueFull:
-        """Say when to come back: as long as the excess takes at the pace of the last minute."""
-        finished = await self._run("finished_since", partition, {**self._timing(), "queue": queue})
-        excess = depth + count - limit
-        retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
-        return QueueFull(
-            f"queue {queue!r} holds {depth} unfinished tasks and takes at most {limit}; {count} more do not fit."
-            f" Try again in {retry_after:.0f} s",
-            retry_after=retry_after,
-        )
 
 
 def _standing_alone(task: Task) -> Task:
     return structs.replace(task, depends_on=())
-
-
-def renamed(task: Task, earlier: Mapping[str, str]) -> Task:
-    """Who waits for a task that turned out to exist already waits for the existing one."""
-    if not any(task_id in earlier for task_id in task.depends_on):
-        return task
-    names = dict.fromkeys(earlier.get(task_id, task_id) for task_id in task.depends_on)
-    return structs.replace(task, depends_on=tuple(names))
-
-
-def check_no_cycle(tasks: Sequence[Task]) -> None:
-    """What was no ring may be one now that two tasks have turned out to be the same."""
-    try:
-        admission_check_no_cycle(tasks)
-    except DependencyCycle as error:
-        raise DependencyCycle(
-            f"{error.detail}, because their idempotency keys make one task of two; nothing was stored"
-        ) from None
 
 
 # New tasks of threads that run no event loop.

@@ -1,9 +1,8 @@
 """Wake-ups between processes through publish and subscribe. They may be lost; nothing depends on them but haste."""
 
 import asyncio
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -11,18 +10,19 @@ from functools import partial
 from ade.errors import StoreError
 from ade.logs import Log
 from ade.stores.ports import LOCK, WORK
-from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.client import RedisClient, pauses_between_tries
 from ade.stores.redis.client.connection import RedisConnection, ServerError
 from ade.stores.redis.client.errors import FAILURES, reason
+from ade.stores.redis.client.options import RedisAddress
 from ade.stores.wakeups import RARE, TOPICS, LocalWakeups, running_loop
 
-PING_EVERY_S = 2.0
+PING_EVERY_S = 0.5  # changed rules take effect within a second, also if the subscription is dead and does not say so
 DEAF_AFTER_S = 6.0  # without a message or an answer to a ping
 _SEND_S = 2.0
 _SAME_NEWS_S = 0.05  # whoever writes and then rings tells the news of the write, once
 _PUBLISH_PATIENCE_S = 2.0
 _OF_LOCKS = b"lock "  # and what became of which requests, MessagePack
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_PAUSES_S = 0.05, 2.0  # before a new subscription: the first and the longest
 
 _log = Log(__name__)
 
@@ -49,6 +49,10 @@ class RedisWakeups(LocalWakeups):
         self._listening: Future[None] | None = None
         self._attending = 0
         self._heard_at = 0.0
+        self._current: tuple[RedisAddress | None, float] = (
+            None,
+            float("-inf"),
+        )  # until when all was received, and from where
         self._closed = False
 
     def added(self) -> None:
@@ -78,6 +82,14 @@ class RedisWakeups(LocalWakeups):
         self._link.check_process()
         self._listen(topic)
         await super().wait(topic, seen, timeout)
+
+    def lag_s(self, topic: str) -> float:
+        """The time since the last answered ping was sent: whatever was published before it has arrived."""
+        self._link.check_process()
+        with suppress(StoreError):  # the link is closed
+            self._listen(topic)
+        server, at = self._current
+        return time.monotonic() - at if server == self._link.where(0) else float("inf")
 
     def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         self._link.check_process()
@@ -158,14 +170,15 @@ class RedisWakeups(LocalWakeups):
                 widen()
 
     async def _listen_for_ever(self) -> None:
-        pauses = _pauses()
+        pauses = pauses_between_tries(*_PAUSES_S)
         while True:
             try:
                 line = await self._subscribed()
-                pauses = _pauses()
+                pauses = pauses_between_tries(*_PAUSES_S)
                 try:
                     await self._hear(line)
                 finally:
+                    self._current = None, float("-inf")
                     line.abort()
             except (*FAILURES, StoreError) as error:
                 _log.debug("hints.interrupted", reason=reason(error))
@@ -201,20 +214,22 @@ class RedisWakeups(LocalWakeups):
 
     async def _hear(self, line: RedisConnection) -> None:
         """Take in messages until the line is dead: an open socket alone proves nothing."""
-        subscribed_to = self._link.where(0)
+        server = self._link.where(0)
         self._heard_at = time.monotonic()
-        line.push_to(self._take)
-        while self._link.where(0) == subscribed_to:
+        line.push_to(partial(self._take, server))
+        while self._link.where(0) == server:
+            line.send([("PING", time.monotonic())])
             await line.listen(PING_EVERY_S)  # ends early only if the line does
             if time.monotonic() - self._heard_at > DEAF_AFTER_S:
                 raise TimeoutError("nothing was heard for too long")
-            line.send([("PING",)])
 
-    def _take(self, message: object) -> None:
+    def _take(self, server: RedisAddress | None, message: object) -> None:
         self._heard_at = time.monotonic()
         if not isinstance(message, list):
             return
-        if message[0] == b"subscribe":  # to more than before
+        if message[0] == b"pong":
+            self._current = server, float(message[1])
+        elif message[0] == b"subscribe":  # to more than before
             self._wake_all()
         elif message[0] == b"message":
             topic = self._words.get(message[2])
@@ -240,10 +255,3 @@ class _LockSubscriber:
             return
         with suppress(RuntimeError):  # that loop is closed
             self._loop.call_soon_threadsafe(self._tell, told)
-
-
-def _pauses() -> Iterator[float]:
-    pause = _FIRST_PAUSE_S
-    while True:
-        yield pause * (0.5 + random.random())
-        pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -8,7 +8,7 @@ import apsw
 import msgspec
 from msgspec import Raw, structs
 
-from ade.failures import FailureKind, TaskError
+from ade.failures import unreadable_record
 from ade.stores.sqlite.connection import run, value
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
@@ -244,10 +244,4 @@ def task_of(connection: apsw.Connection, seq: int, record: bytes) -> Task:
 
 def remains_of(connection: apsw.Connection, seq: int, why: str) -> Task:
     """A task as far as the columns that drive it tell; its arguments and outcome cannot be read."""
-    error = TaskError(
-        kind=FailureKind.BAD_ARGUMENTS,
-        type="UnreadableRecord",
-        message=f"the stored record cannot be read ({why[:200]})",
-        retryable=False,
-    )
-    return structs.replace(read_task(value(connection, "tasks.get_damaged", seq=seq)), error=error)
+    return structs.replace(read_task(value(connection, "tasks.get_damaged", seq=seq)), error=unreadable_record(why))

@@ -44,6 +44,7 @@ class SqliteDocuments:
 
     async def write(self, writes: Sequence[DocumentWrite], events: Sequence[Event] = ()) -> None:
         after: _Versions = {}  # what an earlier try has left, if it was written after all
+        rings = not all(write.is_quiet for write in writes)
 
         def change(connection: apsw.Connection) -> None:
             if after and all(_version(connection, *which) == version for which, version in after.items()):
@@ -53,11 +54,14 @@ class SqliteDocuments:
                 after[each.kind, each.id] = _carry_out(connection, each, self._clock.now())
             for event in events:
                 enter(connection, event)
+            if rings:  # before the commit too: this process may be killed right after it
+                self._ring_for_rules()
 
         if writes or events:
-            await self._writer.call(change)
-        if not all(write.is_quiet for write in writes):
-            self._hints.ring(RULES)
+            await self._writer.call(change, afterwards=self._ring_for_rules if rings else None)
+
+    def _ring_for_rules(self) -> None:
+        self._hints.ring(RULES)
 
     async def take_rate(self, key: str, count: int, period_ms: int, *, times: int = 1) -> int:
         taken: RateState | None = None  # by an earlier try, if it was written after all

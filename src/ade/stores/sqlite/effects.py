@@ -10,13 +10,11 @@ from ade.errors import StaleLease
 from ade.stores.ports import Clock
 from ade.stores.sqlite.codec import packed, raw
 from ade.stores.sqlite.connection import run, value
-from ade.tasks.model import Effect, OutputLine
+from ade.tasks.model import MOST_OUTPUT_LINES, OUTPUT_CUT, Effect, OutputLine, lines_by_run
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
     from ade.stores.sqlite.writer import Writer
-
-MOST_LINES = 10_000  # of one run; what is beyond is cut with a mark
 
 
 class SqliteEffects:
@@ -66,9 +64,7 @@ class SqliteOutputs:
     async def append(self, lines: Sequence[OutputLine]) -> None:
         if not lines:
             return
-        by_run: dict[tuple[str, str], list[OutputLine]] = {}
-        for line in lines:
-            by_run.setdefault((line.task_id, line.run_id), []).append(line)
+        by_run = lines_by_run(lines)
 
         def write(connection: apsw.Connection) -> None:
             for (task_id, run_id), written in by_run.items():
@@ -90,12 +86,11 @@ class SqliteOutputs:
 
 def _fitting(lines: list[OutputLine], known: int) -> list[OutputLine]:
     """The lines there is room for, and a mark once when there is no more."""
-    if known > MOST_LINES:  # the mark is there already
+    if known > MOST_OUTPUT_LINES:  # the mark is there already
         return []
-    kept = lines[: MOST_LINES - known]
+    kept = lines[: MOST_OUTPUT_LINES - known]
     if len(kept) < len(lines):
-        mark = f"[output cut after {MOST_LINES} lines]"
-        kept.append(structs.replace(lines[len(kept)], stream="mark", text=mark))
+        kept.append(structs.replace(lines[len(kept)], stream="mark", text=OUTPUT_CUT))
     return kept
 
 

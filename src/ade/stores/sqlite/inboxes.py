@@ -2,6 +2,7 @@
 
 import heapq
 import os
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -45,28 +46,25 @@ class SqliteInboxes:
         self._guard = guard
 
     async def load(self, inbox_id: str) -> Inbox:
-        def read(connection: apsw.Connection) -> tuple[str | None, list[tuple[str]]]:
-            return value(connection, "inboxes.get", id=inbox_id), run(connection, "inboxes.list_items", id=inbox_id)
-
-        empty = unused(inbox_id)
-        head, items = await self._readers.call(read)
-        if head is None:
-            return empty
-        try:
-            return structs.replace(_head(head), items=tuple(_item(text) for (text,) in items))
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise unreadable(inbox_id, error) from error
+        return await self._read(inbox_id, "inboxes.list_items", _with_items)
 
     async def outline(self, inbox_id: str) -> Inbox:
-        def read(connection: apsw.Connection) -> tuple[str | None, list[tuple[int]]]:
-            return value(connection, "inboxes.get", id=inbox_id), run(connection, "inboxes.list_seqs", id=inbox_id)
+        return await self._read(inbox_id, "inboxes.list_seqs", outlined)
+
+    async def _read(
+        self, inbox_id: str, statement: str, put_together: Callable[[Inbox, Iterator[Any]], Inbox]
+    ) -> Inbox:
+        """The inbox with what a statement says of its items."""
+
+        def read(connection: apsw.Connection) -> tuple[str | None, list[tuple[Any]]]:
+            return value(connection, "inboxes.get", id=inbox_id), run(connection, statement, id=inbox_id)
 
         empty = unused(inbox_id)
-        head, seqs = await self._readers.call(read)
+        head, rows = await self._readers.call(read)
         if head is None:
             return empty
         try:
-            return outlined(_head(head), (seq for (seq,) in seqs))
+            return put_together(_head(head), (found for (found,) in rows))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise unreadable(inbox_id, error) from error
 
@@ -104,6 +102,10 @@ class SqliteInboxes:
             lambda c: len(run(c, "inboxes.delete_idle", ids=ids, before=before_ms))
         )
         return forgotten
+
+
+def _with_items(inbox: Inbox, texts: Iterable[str]) -> Inbox:
+    return structs.replace(inbox, items=tuple(map(_item, texts)))
 
 
 def _write(connection: apsw.Connection, change: InboxChange[Any], token: str, now: int) -> None:

@@ -5,14 +5,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import apsw
-from msgspec import structs
 
 from ade.accounts.model import SYSTEM
-from ade.errors import AdeError, DependencyCycle, IdempotencyConflict, QueueFull, UnknownDependency
+from ade.errors import AdeError
 from ade.stores.sqlite.codec import detail_of, new_row, packed, read_records, unpacked
 from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.transactions import WriteOperation
-from ade.tasks.admission import check_no_cycle
+from ade.tasks.admission import (
+    check_no_cycle_of_known,
+    key_conflict,
+    queue_full,
+    unknown_dependency,
+    with_known_dependencies,
+)
 from ade.tasks.decisions import birth_events
 from ade.tasks.lifecycle import FINAL, Status
 from ade.tasks.model import AfterFailure, Task, as_text
@@ -27,8 +32,10 @@ class InsertOperation(WriteOperation):
     __slots__ = ("now", "tasks", "usual_depth")
     may_use_reserve = False
 
-    def __init__(self, tasks: Sequence[Task], now: Callable[[], int], usual_depth: int | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self, tasks: Sequence[Task], now: Callable[[], int], usual_depth: int | None, afterwards: Callable[[], None]
+    ) -> None:
+        super().__init__(afterwards)
         self.tasks = tasks
         self.now = now
         self.usual_depth = usual_depth
@@ -69,9 +76,10 @@ class _InsertBatch:
     def accept(self, tasks: Sequence[Task]) -> list[Task]:
         """The tasks of one call as they are or will be stored; refused as a whole when one of them is."""
         earlier = self._earlier(tasks)
-        fresh = [_renamed(task, earlier) for task in _distinct(tasks) if task.id not in earlier]
+        ids = {task_id: task.id for task_id, task in earlier.items()}
+        fresh = [with_known_dependencies(task, ids) for task in _distinct(tasks) if task.id not in earlier]
         if earlier:
-            _check_no_ring(fresh)
+            check_no_cycle_of_known(fresh)
         self._check_room(fresh)
         seqs = {task.id: self._next_seq + offset for offset, task in enumerate(fresh)}
         edges = self._edges_of(fresh, seqs)
@@ -114,7 +122,8 @@ class _InsertBatch:
             if task.id not in earlier and task.idempotency_key is not None:
                 key = (task.queue, task.name, task.idempotency_key)
                 first = self._by_key.get(key) or within.setdefault(key, task)
-                _check_same_request(first, task)
+                if first.args_digest != task.args_digest:
+                    raise key_conflict(task, first.id)
                 if first is not task:
                     earlier[task.id] = first
         return earlier
@@ -136,18 +145,8 @@ class _InsertBatch:
         for queue, count in Counter(task.queue for task in tasks if task.source != SYSTEM).items():
             limit, depth = self._rooms.get(queue, (None, 0))
             if limit is not None and depth + count > limit:
-                raise self._full(queue, count, depth, limit)
-
-    def _full(self, queue: str, count: int, depth: int, limit: int) -> QueueFull:
-        """Say when to come back: as long as the excess takes at the pace of the last minute."""
-        finished = value(self._connection, "tasks.count_finished_since", since=self._now - 60_000, queue=queue)
-        excess = depth + count - limit
-        retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
-        return QueueFull(
-            f"queue {queue!r} holds {depth} unfinished tasks and takes at most {limit}; {count} more do not fit."
-            f" Try again in {retry_after:.0f} s",
-            retry_after=retry_after,
-        )
+                finished = value(self._connection, "tasks.count_finished_since", since=self._now - 60_000, queue=queue)
+                raise queue_full(queue, count=count, depth=depth, limit=limit, finished=finished)
 
     def _edges_of(self, tasks: Sequence[Task], seqs: dict[str, int]) -> list[Edge]:
         """Rows for what these tasks wait for; what has completed already is not waited for."""
@@ -159,7 +158,7 @@ class _InsertBatch:
                     edges.append((seqs[task_id], seqs[task.id], tolerant, False))
                     continue
                 if task_id not in self._by_id:
-                    raise UnknownDependency(f"task {task_id!r} named in `after` does not exist; nothing was stored")
+                    raise unknown_dependency(task_id)
                 on_seq, status = self._by_id[task_id]
                 if status is not Status.COMPLETED and not (tolerant and status in FINAL):
                     edges.append((on_seq, seqs[task.id], tolerant, status in FINAL))
@@ -182,32 +181,6 @@ def _ids_in(tasks: Sequence[Task]) -> set[str]:
 def _distinct(tasks: Sequence[Task]) -> list[Task]:
     """One task given twice in a call is one task."""
     return list({task.id: task for task in tasks}.values())
-
-
-def _renamed(task: Task, earlier: dict[str, Task]) -> Task:
-    """Who waits for a task that turned out to exist already waits for the existing one."""
-    if not any(task_id in earlier for task_id in task.depends_on):
-        return task
-    names = dict.fromkeys(earlier[task_id].id if task_id in earlier else task_id for task_id in task.depends_on)
-    return structs.replace(task, depends_on=tuple(names))
-
-
-def _check_no_ring(tasks: Sequence[Task]) -> None:
-    """What was no ring may be one now that two tasks have turned out to be the same."""
-    try:
-        check_no_cycle(tasks)
-    except DependencyCycle as error:
-        raise DependencyCycle(
-            f"{error.detail}, because their idempotency keys make one task of two; nothing was stored"
-        ) from None
-
-
-def _check_same_request(earlier: Task, task: Task) -> None:
-    if earlier.args_digest != task.args_digest:
-        raise IdempotencyConflict(
-            f"idempotency key {task.idempotency_key!r} of {task.name!r} was used for task {earlier.id} with other"
-            " arguments; nothing was stored"
-        )
 
 
 def _event_rows(seq: int, task: Task) -> list[tuple[Any, ...]]:

@@ -75,7 +75,7 @@ def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
     try:
         with translating(url):
             guard.settle()
-            return _assemble(writer, guard, place, options, clock, new_connection)
+            return _assemble(writer, guard, place, options, clock, new_connection, is_remote=remote)
     except BaseException:
         writer.close()
         raise
@@ -92,10 +92,12 @@ def _assemble(
     options: StoreOptions,
     clock: Clock | None,
     new_connection: Callable[[], apsw.Connection],
+    *,
+    is_remote: bool,
 ) -> Stores:
     timing: Clock = clock or MachineClock(writer.call_blocking(settle_offset))
     readers = FileReaders(place.path, guard.check_identity) if place else MemoryReaders(writer)
-    hints = FileWakeups(place.hints) if place else LocalWakeups()
+    hints = FileWakeups(place.hints, is_remote=is_remote) if place else LocalWakeups()
     folder = (options.blob_dir or place.blobs) if place else None
     blobs = SqliteBlobs(folder, now=timing.now, is_shared=options.blob_dir is not None)
     renewals = LeaseWriter(writer, Transactions(new_connection, "the lease renewal", guard) if place else None)

@@ -161,9 +161,7 @@ class SqliteTasks:
         from ade.stores.sqlite.inserts import InsertOperation
 
         self._guard.before_admission()
-        add = InsertOperation(tasks, self._clock.now, self._usual_depth)
-        add.afterwards = self._ring_for_work
-        return add
+        return InsertOperation(tasks, self._clock.now, self._usual_depth, self._ring_for_work)
 
     def _ring_for_work(self) -> None:
         self._hints.ring(WORK)

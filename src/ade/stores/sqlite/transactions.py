@@ -20,15 +20,16 @@ class WriteOperation:
     """One write. Operations of one class are carried out together; each keeps its own answer or refusal.
 
     Every operation may be carried out twice (after an error whose outcome is unknown) with the effect of once.
+    `afterwards` is called by the writing thread as soon as the write is durable.
     """
 
     __slots__ = ("afterwards", "answer", "refusal")
     may_use_reserve: ClassVar[bool] = True  # whether it may be written into the last space of a full disk
 
-    def __init__(self) -> None:
+    def __init__(self, afterwards: Callable[[], None] | None = None) -> None:
         self.answer: Any = None
         self.refusal: BaseException | None = None
-        self.afterwards: Callable[[], None] | None = None  # called by the writing thread as soon as it is durable
+        self.afterwards = afterwards
 
     @property
     def weight(self) -> int:
@@ -47,8 +48,10 @@ class FunctionOperation(WriteOperation):
 
     __slots__ = ("_function",)
 
-    def __init__(self, function: Callable[[apsw.Connection], Any]) -> None:
-        super().__init__()
+    def __init__(
+        self, function: Callable[[apsw.Connection], Any], afterwards: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(afterwards)
         self._function = function
 
     def run(self, connection: apsw.Connection) -> None:

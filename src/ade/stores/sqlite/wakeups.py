@@ -13,9 +13,10 @@ from pathlib import Path
 from ade.stores.ports import WORK
 from ade.stores.wakeups import RARE, TOPICS, LocalWakeups
 
-_IN_ATTRIB, _IN_NONBLOCK, _IN_CLOEXEC = 0x4, 0x800, 0x80000
+_IN_ATTRIB, _IN_IGNORED, _IN_NONBLOCK, _IN_CLOEXEC = 0x4, 0x8000, 0x800, 0x80000
 _EVENT = struct.Struct("iIII")
 _POLL_S = 0.05  # where there is no inotify
+_COMMIT_S = 0.8  # a write that was rung for before its commit is committed by then
 
 
 class FileWakeups(LocalWakeups):
@@ -26,9 +27,10 @@ class FileWakeups(LocalWakeups):
     nothing else until somebody waits for more.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_remote: bool = False) -> None:
         super().__init__()
         self._folder = folder
+        self._is_remote = is_remote  # inotify does not report what other hosts do
         self._files = {topic: folder / topic for topic in TOPICS}
         folder.mkdir(exist_ok=True)
         for file in self._files.values():
@@ -37,9 +39,11 @@ class FileWakeups(LocalWakeups):
         self._thread: threading.Thread | None = None
         self._watches_all = False
         self._descriptor: int | None = None  # of the thread
+        self._attended: list[int] = []  # the descriptors of loops that attend
+        self._is_watch_lost = False
+        self._ring_again_at = float("inf")
         self._end = -1  # makes the thread look up
         self._closing = threading.Event()
-        self._attending = 0
 
     def ring(self, topic: str) -> None:
         self._wake(topic)
@@ -47,6 +51,24 @@ class FileWakeups(LocalWakeups):
             os.utime(self._files[topic])
         except OSError:  # somebody removed the folder: others find out by their slow poll
             self._wake(topic)
+
+    def lag_s(self, topic: str) -> float:
+        """Zero: the events that the kernel has queued are read now, whatever the thread or the loop is doing.
+
+        A process rings for changed rules before the commit and after it. If it is killed in between, only the first
+        ring is heard, and it may be too early. So a ring is repeated here once the commit must be over.
+        """
+        self._watch(topic)
+        with self._lock:
+            descriptor = self._attended[0] if self._attended else self._descriptor
+            events = b"" if descriptor is None else _read(descriptor)
+        self._take(events)
+        if descriptor is None or self._is_watch_lost or self._is_remote:
+            return float("inf")
+        if time.monotonic() >= self._ring_again_at:
+            self._ring_again_at = float("inf")
+            self._wake(RARE)
+        return 0.0
 
     def follow(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         self._watch(topic)
@@ -62,12 +84,15 @@ class FileWakeups(LocalWakeups):
             return await super().attend()
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, self._hear, descriptor)
-        self._attending += 1
+        with self._lock:
+            self._attended.append(descriptor)
+        self._wake(RARE)  # it may have been rung since something was watched last
         try:
             return await super().attend()
         finally:
-            self._attending -= 1
             loop.remove_reader(descriptor)
+            with self._lock:
+                self._attended.remove(descriptor)
             os.close(descriptor)
             if not self._closing.is_set() and self._is_awaited():
                 self._watch(WORK)
@@ -84,7 +109,7 @@ class FileWakeups(LocalWakeups):
     def _watch(self, topic: str) -> None:
         """Hear of this topic from now on. The first time that is by the thread which this starts."""
         with self._lock:
-            if self._attending:
+            if self._attended:
                 return
             is_more = topic != RARE and not self._watches_all
             self._watches_all = self._watches_all or is_more
@@ -115,6 +140,7 @@ class FileWakeups(LocalWakeups):
             self._poll()
             return
         self._end, self._descriptor = end, descriptor
+        self._wake(RARE)  # it may have been rung since something was watched last
         try:
             poller = select.poll()
             poller.register(descriptor, select.POLLIN)
@@ -132,7 +158,14 @@ class FileWakeups(LocalWakeups):
             _close(descriptor, end)
 
     def _hear(self, descriptor: int) -> None:
-        for name in _names_in(os.read(descriptor, 65536)):
+        self._take(_read(descriptor))
+
+    def _take(self, events: bytes) -> None:
+        names, is_watch_lost = _names_in(events)
+        self._is_watch_lost = self._is_watch_lost or is_watch_lost
+        if RARE in names:
+            self._ring_again_at = time.monotonic() + _COMMIT_S
+        for name in names:
             if name in self._topics:
                 self._wake(name)
 
@@ -195,12 +228,24 @@ def _add_watch(descriptor: int, path: Path) -> bool:
     return int(ctypes.CDLL(None, use_errno=True).inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB)) >= 0
 
 
-def _names_in(data: bytes) -> set[str]:
-    """The file names in a buffer of inotify events. Of the one file that is watched by itself they name none."""
-    names, position = set(), 0
+def _read(descriptor: int) -> bytes:
+    """The events that are there; another thread may have been faster."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def _names_in(data: bytes) -> tuple[set[str], bool]:
+    """The file names in a buffer of inotify events, and whether something is no longer watched because it is gone.
+
+    Of the one file that is watched by itself they name none, and of events that were too many.
+    """
+    names, is_watch_lost, position = set(), False, 0
     while position < len(data):
-        _, _, _, length = _EVENT.unpack_from(data, position)
+        _, mask, _, length = _EVENT.unpack_from(data, position)
         position += _EVENT.size
         names.add(data[position : position + length].rstrip(b"\0").decode(errors="replace") or RARE)
+        is_watch_lost = is_watch_lost or bool(mask & _IN_IGNORED)
         position += length
-    return names
+    return names, is_watch_lost

@@ -55,8 +55,10 @@ class Writer:
         self._ask(_PendingWrite(operation, None, future))
         return future.result()
 
-    async def call(self, function: Callable[[apsw.Connection], Any]) -> Any:
-        return await self.do(FunctionOperation(function))
+    async def call(
+        self, function: Callable[[apsw.Connection], Any], afterwards: Callable[[], None] | None = None
+    ) -> Any:
+        return await self.do(FunctionOperation(function, afterwards))
 
     def call_blocking(self, function: Callable[[apsw.Connection], Any]) -> Any:
         return self.do_blocking(FunctionOperation(function))

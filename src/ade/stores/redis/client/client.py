@@ -106,7 +106,7 @@ class RetryingCalls:
 
     async def _persist(self, call: _PartitionCall, trouble: CallFailure | None) -> list[Any]:
         """Try again until no command is without an answer."""
-        pauses, patience = _pauses(), call.patience
+        pauses, patience = pauses_between_tries(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), call.patience
         while trouble is not None:
             pause = next(pauses)
             if pause >= patience.left_s():
@@ -223,11 +223,12 @@ def _target(error: ServerError, asked: RedisAddress) -> RedisAddress:
     return RedisAddress(host or asked.host, int(port))
 
 
-def _pauses() -> Iterator[float]:
-    pause = _FIRST_PAUSE_S
+def pauses_between_tries(first_s: float, longest_s: float) -> Iterator[float]:
+    """Each about twice as long as the one before, so that many callers do not come back together."""
+    pause = first_s
     while True:
         yield pause * (0.5 + random.random())
-        pause = min(pause * 2, _LONGEST_PAUSE_S)
+        pause = min(pause * 2, longest_s)
 
 
 def _time() -> float:
