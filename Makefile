@@ -7,12 +7,15 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Extra arguments for the program behind a target, as in `make test ARGS="-k lease"`.
 ARGS ?=
 
-# Tests take all cores up to four; `make test JOBS=0` runs them in one process, where a debugger can be used.
-JOBS ?= auto
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist worksteal
+# Tests take one process more than there are cores, and at most four: many of them wait more than they work.
+# `make test JOBS=0` runs them in one process, where a debugger can be used.
+CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+JOBS   ?= $(if $(filter 1 2,$(CORES)),$(shell expr $(CORES) + 1),4)
+# Hundreds of tests start Python: it may keep what it has compiled, whatever the shell says (`make clean` removes it).
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check bench bench-quick campaign fuzz sbom audit lock format clean
+.PHONY: help run test test-all lint check bench bench-quick campaign fuzz sbom audit lock format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -21,8 +24,11 @@ run: $(VENV)/.runtime ## start ADE with the demo app on ./.ade/ade.db
 	@mkdir -p .ade
 	$(BIN)/ade up --app ade.demo:ade --store sqlite:///.ade/ade.db $(ARGS)
 
-test: $(VENV)/.dev ## run every test, the slow ones included
-	$(PYTEST) $(ARGS)
+test: $(VENV)/.dev ## every behavior, within ten minutes on two cores
+	$(PYTEST) -m "not long" $(ARGS)
+
+test-all: $(VENV)/.dev ## the rest: what takes long by nature, and random tests once more in depth
+	TEST_DEPTH=deep $(PYTEST) -m "long or deep" $(ARGS)
 
 lint: $(VENV)/.dev ## lint, format check, types, import rule
 	$(BIN)/ruff check .
@@ -31,7 +37,7 @@ lint: $(VENV)/.dev ## lint, format check, types, import rule
 	$(BIN)/lint-imports
 
 check: lint ## the same and the fast tests
-	$(PYTEST) -m "not slow and not faults and not realtime" $(ARGS)
+	$(PYTEST) -m "not long and not slow and not faults and not realtime" $(ARGS)
 
 bench: $(VENV)/.dev ## measure ADE beside its peers, in full
 	$(BIN)/python -m benchmarks $(ARGS)

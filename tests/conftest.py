@@ -1,19 +1,20 @@
-"""What every test shares: the event loop it runs on and how hard hypothesis tries."""
+"""What every test shares: the event loop it runs on, how hard random tests try, and what is said at the end."""
 
-import os
-import re
-from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import pytest
-from hypothesis import settings
 
+from ade.accounts import users
+from ade.accounts.users import HashCost
+from tests import depth, summary
 from tests.conformance.backends import BACKENDS
+from tests.conformance.clock import StoryClock
+from tests.servers.plugin import server_binary, server_pool
+from tests.servers.pool import NoSuchServer
 
-# A busy machine is no reason for a property to fail, so examples have no deadline.
-settings.register_profile("ade", deadline=None, print_blob=True, derandomize=False)
-# The same examples in every run: a red build is about the change, not about luck. Runs at a desk try more, and others.
-settings.register_profile("ade-ci", settings.get_profile("ade"), derandomize=True, database=None, max_examples=50)
-settings.load_profile("ade-ci" if os.environ.get("CI") == "true" else "ade")
+__all__ = ["server_binary", "server_pool"]
+depth.load_profile()
 
 
 @pytest.fixture(scope="session")
@@ -22,22 +23,48 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture
+def clock() -> StoryClock:
+    """It moves when a story says so."""
+    return StoryClock()
+
+
+@pytest.fixture
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes that cost next to nothing, for tests that hash and check in this process alone."""
+    hashing = users._scrypt
+    monkeypatch.setattr(users, "_scrypt", lambda password, salt, _: hashing(password, salt, HashCost(n=2, r=1, p=1)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Random tests are tried again in depth by `make test-all`; pytest selects by marks after this."""
+    for item in items:
+        if depth.is_random(item):
+            item.add_marker(pytest.mark.deep)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    with _skipping_without_servers():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    with _skipping_without_servers():
+        return (yield)
+
+
+@contextmanager
+def _skipping_without_servers() -> Iterator[None]:
+    """A test that asks for a server which this machine does not have is skipped, and the summary says why."""
+    try:
+        yield
+    except NoSuchServer as missing:
+        pytest.skip(str(missing))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many stories each store has passed, and why tests were skipped, also without `-rs`."""
-    passed = Counter(
-        part
-        for report in terminalreporter.stats.get("passed", [])
-        if "conformance" in report.nodeid
-        for part in re.split(r"[\[\]-]", report.nodeid)
-        if part in BACKENDS
-    )
-    if passed:
-        told = ", ".join(f"{name} {passed[name]}" for name in BACKENDS)
-        terminalreporter.write_line(f"conformance tests passed by store: {told}")
-    skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
-    for reason, count in sorted(skipped.items()):
-        terminalreporter.write_line(f"SKIPPED {count}: {reason}")
-
-
-def _reason(report: pytest.TestReport) -> str:
-    return report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else report.longreprtext
+    for line in summary.lines(terminalreporter.stats, list(BACKENDS)):
+        terminalreporter.write_line(line)

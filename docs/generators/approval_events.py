@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ade.approvals import guard_service
+from ade.approvals import submission
 from ade.events import model as events_model
 from docs.generators.told import Told
 
@@ -39,7 +39,7 @@ APPROVAL_EVENTS: Mapping[str, Told] = {
     ),
     events_model.APPROVAL_BLOCKED: Told("nobody is left who could meet its rules", _GATE, ("missing",)),
     events_model.APPROVAL_UNBLOCKED: Told("its rules can be met again", _GATE),
-    guard_service.GUARD_DENIED: Told(
+    submission.GUARD_DENIED: Told(
         "a guard rule refused something; no task was stored, or its run did not begin",
         ("name", "occasion", "reason", "rule"),
         ("task", "tool"),

@@ -15,7 +15,7 @@ from ade.server.pagination import Page, RawContent
 from ade.server.registry import shape_of
 from ade.server.routes import ROUTES
 from ade.server.wire_format import name_of
-from ade.tasks.api.requests import NewTask
+from ade.tasks.options import NewTask
 from docs.generators.comments import comments_of
 from docs.generators.meanings import OPTIONS_MEAN, TASK_MEANS
 from docs.generators.tables import table

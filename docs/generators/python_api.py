@@ -11,15 +11,15 @@ from ade.app.ade import Ade
 from ade.app.agents import Agents, RunOptions
 from ade.app.functions import TaskFunction
 from ade.app.handle import TaskHandle
+from ade.app.lock import LockHandle
 from ade.approvals.digest import Preview
 from ade.client.client import Client, connect
 from ade.common.calls import Call, Stream
 from ade.errors import AdeError, TaskCancelled, TaskFailed
 from ade.events.model import Event
 from ade.failures import Backoff, TaskError
-from ade.locks.held_lock import Fence
-from ade.locks.holders.app_lock import LockHandle
-from ade.locks.holders.run_lock import RunLock
+from ade.locks.holder import Fence
+from ade.locks.run_locks import RunLock
 from ade.tasks.model import OutputLine, Task
 from ade.tasks.options import DeclaredOptions, TaskOptions
 from ade.tasks.outcomes import Failed, RateLimited, Released, Retry, Succeeded, Unrecoverable
@@ -61,7 +61,7 @@ CLASSES: Mapping[str, Shown] = {
             "close",
         ),
         (
-            *("defaults", "open", "opened", "redirected", "signature_of", "store_tasks", "store_tasks_blocking"),
+            *("open", "opened", "redirected", "signature_of", "store_tasks", "store_tasks_blocking"),
             *("template_of", "call_by_name"),
         ),
     ),
@@ -125,7 +125,7 @@ CLASSES: Mapping[str, Shown] = {
     "preview": Shown(Preview),
     "lock-handle": Shown(LockHandle, ("is_lost", "check", "token", "mode", "upgrade", "downgrade")),
     "run-lock": Shown(RunLock, ("check", "token"), ("enter", "leave")),
-    "agents": Shown(Agents, ("serve", "run", "conversation", "task_tool"), ("known_types",)),
+    "agents": Shown(Agents, ("serve", "run", "conversation", "task_tool"), ("known_types", "enqueue_run")),
     "agent-result": Shown(AgentResult),
     "task-tool": Shown(TaskTool, ("run",)),
     "task-result": Shown(TaskResult),

@@ -6,6 +6,7 @@ TYPE_CHECKING = False  # as in `typing`, which is large: a worker's guardian doe
 if TYPE_CHECKING:
     from ade.app.ade import Ade as Ade
     from ade.app.handle import TaskHandle as TaskHandle
+    from ade.app.lock import LockHandle as LockHandle
     from ade.approvals.digest import Preview as Preview
     from ade.approvals.errors import ConflictOfInterest as ConflictOfInterest
     from ade.approvals.errors import Denied as Denied
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
     from ade.errors import TooManyLocks as TooManyLocks
     from ade.errors import UpgradeDeadlock as UpgradeDeadlock
     from ade.failures import Backoff as Backoff
-    from ade.locks.held_lock import Fence as Fence
-    from ade.locks.holders.app_lock import LockHandle as LockHandle
-    from ade.locks.modes import read as read
-    from ade.locks.modes import write as write
+    from ade.locks.holder import Fence as Fence
+    from ade.locks.model import read as read
+    from ade.locks.model import write as write
     from ade.settings import Settings as Settings
     from ade.tasks.lifecycle import Status as Status
     from ade.tasks.outcomes import RateLimited as RateLimited
@@ -56,8 +56,8 @@ _HOMES = {
     "UpgradeDeadlock": "ade.errors",
     "TooManyLocks": "ade.errors",
     "LockRateLimited": "ade.errors",
-    "Fence": "ade.locks.held_lock",
-    "LockHandle": "ade.locks.holders.app_lock",
+    "Fence": "ade.locks.holder",
+    "LockHandle": "ade.app.lock",
     "LockLost": "ade.errors",
     "LockTimeout": "ade.errors",
     "RateLimited": "ade.tasks.outcomes",
@@ -70,8 +70,8 @@ _HOMES = {
     "TaskFailed": "ade.errors",
     "TaskHandle": "ade.app.handle",
     "Unrecoverable": "ade.tasks.outcomes",
-    "read": "ade.locks.modes",
-    "write": "ade.locks.modes",
+    "read": "ade.locks.model",
+    "write": "ade.locks.model",
     "connect": "ade.client.client",
 }
 

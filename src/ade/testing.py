@@ -15,25 +15,19 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from ade import VERSION
 from ade.app.ade import Ade
 from ade.approvals.service import sweep_reviews
 from ade.approvals.submission import enqueue_guarded
 from ade.composition.app_store import OpenStore
-from ade.locks.holders.run_locks import RunLocks
 from ade.settings.runtime import default_timeout_ms
 from ade.stores.ports import WORK, ClaimRequest, Stores
-from ade.tasks.model import Task, Worker
+from ade.tasks.model import Task
 from ade.tasks.schedules import declare, fire_due
-from ade.worker.approval_check import ApprovalChecker
-from ade.worker.completer import Completer
-from ade.worker.context_backend import StoreContextBackend
+from ade.worker.backend import WorkerOptions
 from ade.worker.executor import RunExecutor
-from ade.worker.handler_call import HandlerInvoker
-from ade.worker.instrumentation import WorkerProbe
-from ade.worker.options import WorkerOptions
-from ade.worker.output_buffer import OutputBuffer
 from ade.worker.poller import fresh_ids
+from ade.worker.state import ClaimTrigger
+from ade.worker.store_backend import Setup, StoreBackend
 from ade.worker.sweep import expire_results, serve_locks, settle_due
 from ade.worker.timer import SharedTimer
 
@@ -99,7 +93,7 @@ class TestKit:
         await settle_due(self.stores)
         await serve_locks(self.stores)
         limit = partial(default_timeout_ms, self.stores)
-        await fire_due(self.stores, self._opened.payloads, self.app.defaults, limit, enqueue_guarded)
+        await fire_due(self.stores, self._opened.payloads, self.app.settings.task, limit, enqueue_guarded)
         await sweep_reviews(self.stores, self._opened.payloads)
         await expire_results(self.stores)
 
@@ -117,29 +111,32 @@ class _TestWorker:
     """A worker made of the parts of the real one, that goes home when there is nothing left to claim."""
 
     def __init__(self, app: Ade, opened: OpenStore, capabilities: frozenset[str]) -> None:
-        self._capabilities = capabilities
         self._app = app
         self._opened = opened
         self._stores = opened.stores
-        self._options = WorkerOptions()
+        self._options = options = WorkerOptions(capabilities=tuple(capabilities))
+        self._backend = backend = StoreBackend(
+            Setup(
+                stores=opened.stores,
+                registry=app.registry,
+                options=options,
+                payloads=opened.payloads,
+                settings=app.settings,
+                worker_id=_WORKER,
+                hostname="localhost",
+                started_at=opened.stores.clock.now(),
+                dice=lambda: 0.5,
+            )
+        )
         self._timer = SharedTimer(asyncio.get_running_loop())
-        self._outputs = OutputBuffer(self._stores.outputs, self._stores.clock)
-        self._locks = RunLocks(self._stores, self._options)
-        self._gates = ApprovalChecker(self._stores, opened.payloads, app.registry)
-        desk = StoreContextBackend(self._stores, self._gates.enqueue, self._outputs, self._locks, self._gates)
-        self._performer = HandlerInvoker(desk, opened.payloads, app.middlewares)
-        self._gates.perform = self._performer.attempt
-        self._runs = RunExecutor(app.registry, self._performer, self._timer, self._options, WorkerProbe())
-        self._finisher = Completer(self._stores, self._outputs, WorkerProbe(), lambda: 0.5, self._runs.settled)
-        self._runs.finish, self._finisher.prepare = self._finisher.add, self._gates.prepare
-        self._runs.check, self._runs.after = self._gates.check, self._gates.after
-        self._runs.take_locks, self._runs.let_go = self._locks.take, self._locks.end
-        self._locks.on_lost = self._runs.lose_lock
+        trigger = ClaimTrigger(backend.state, self._timer, options.concurrency)
+        self._runs = RunExecutor(
+            backend, app.registry, options, backend.state, trigger, self._timer, middleware=app.middlewares
+        )
 
     async def work(self) -> int:
         await self._register()
-        await self._gates.open()
-        committing = asyncio.create_task(self._finisher.work(), name="ade-test-finisher")
+        await self._backend.open()
         runs, was_empty = 0, False
         try:
             while True:
@@ -147,7 +144,7 @@ class _TestWorker:
                 tasks = await self._claim()
                 self._runs.start(tasks)
                 runs += len(tasks)
-                if self._runs.held:
+                if self._backend.state.held:
                     await self._until_emptied_or_hinted(seen)
                 elif not tasks and not await self._settle():
                     if was_empty:  # twice: a server may free what a limit kept back a moment after the commit
@@ -156,35 +153,22 @@ class _TestWorker:
                     continue
                 was_empty = False
         finally:
-            committing.cancel()
-            await asyncio.gather(committing, return_exceptions=True)
-            await self._outputs.flush()
-            await self._locks.close()
-            await self._performer.close()
+            await self._runs.stop_committing()
+            await self._backend.outputs.flush()
+            await self._backend.locks.close()
+            await self._runs.close()
+            await self._backend.close()
             self._timer.close()
 
     async def _settle(self) -> int:
         """Whatever is done on a timer, or waits for locks that were let go of."""
-        await self._locks.all_left()
+        await self._backend.locks.all_left()
         moved = await settle_due(self._stores) + await serve_locks(self._stores)
         return moved + await sweep_reviews(self._stores, self._opened.payloads)
 
     async def _register(self) -> None:
         """A worker like any other: known to the store with its tasks, their limits and schedules."""
-        now = self._stores.clock.now()
-        worker = Worker(
-            id=_WORKER,
-            hostname="localhost",
-            pid=1,
-            started_at=now,
-            version=VERSION,
-            names=tuple(sorted(self._app.registry.names())),
-            concurrency=self._options.concurrency,
-            capabilities=tuple(sorted(self._capabilities)),
-            progress_at=now,
-        )
-        definitions = [handler.definition for handler in self._app.registry]
-        await self._stores.workers.register(worker, definitions, self._options.lease_ms)
+        await self._backend.register()
         for schedule in self._app.schedules:
             await declare(self._stores, schedule)
 
@@ -193,14 +177,14 @@ class _TestWorker:
             worker_id=_WORKER,
             run_ids=fresh_ids(self._options.batch),
             names=self._app.registry.names(),
-            capabilities=self._capabilities,
+            capabilities=frozenset(self._options.capabilities),
             lease_ms=self._options.lease_ms,
         )
-        return await self._stores.tasks.claim(request)
+        return await self._backend.claim(request)
 
     async def _until_emptied_or_hinted(self, seen: int) -> None:
         """Running tasks may enqueue others and wait for them."""
-        emptied = asyncio.create_task(self._runs.emptied())
+        emptied = asyncio.create_task(self._backend.state.emptied())
         hinted = asyncio.create_task(self._stores.hints.wait(WORK, seen, _LOOK_S))
         await asyncio.wait({emptied, hinted}, return_when=asyncio.FIRST_COMPLETED)
         for job in (emptied, hinted):

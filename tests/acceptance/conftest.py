@@ -8,10 +8,8 @@ import pytest
 from ade import Ade, Settings
 from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
-from tests.servers.plugin import binary_or_skip, server_pool
+from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import POOL
-
-__all__ = ["server_pool"]
 
 STORES: Mapping[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder / 'ade.db'}",

@@ -16,8 +16,10 @@ from ade.agents.conversations.memory_inbox import QueueCallbacks
 from ade.agents.conversations.model import InboxLimits, InvalidInboxItem, ItemBatch, StoredItem
 from ade.agents.conversations.rules import DuplicateItem
 from ade.errors import InvalidInbox, StaleLease, StaleWrite
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
+from tests.conformance.backends import sound
 from tests.conformance.clock import StoryClock
 from tests.core.inbox.putting import barrier, message, notification
 
@@ -25,17 +27,11 @@ LEASE: dict[str, Any] = {"holder": "here", "lease_ms": 30_000}
 
 
 @pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture
 async def stores(tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
-    opened = await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", StoreOptions(ballast_mb=0), clock)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(
+        await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", StoreSettings(ballast_mb=0), clock)
+    ) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -136,7 +132,7 @@ async def test_whoever_is_overtaken_by_other_processes_is_patient(
 ) -> None:
     """Each has opened the file for itself, so there is no line to stand in."""
     opened = [
-        await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", StoreOptions(ballast_mb=0), clock) for _ in range(3)
+        await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", StoreSettings(ballast_mb=0), clock) for _ in range(3)
     ]
     inboxes = [DurableInbox(one, "conv-1") for one in (stores, *opened)]
 

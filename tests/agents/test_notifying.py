@@ -21,10 +21,10 @@ from ade.tasks.outcomes import Failed, Retry
 from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 from ade.worker.sweep import settle_due
-from tests.queue.conftest import clock, desk, payloads, server_pool, stores
+from tests.queue.conftest import clock, desk, payloads, stores
 from tests.queue.desk import Desk
 
-__all__ = ["clock", "desk", "payloads", "server_pool", "stores"]
+__all__ = ["clock", "desk", "payloads", "stores"]
 
 CODER = "agent:coder"
 RESULT = AgentResult(

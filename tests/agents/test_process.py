@@ -472,7 +472,8 @@ async def first_line_of(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     return said
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.realtime
 async def test_a_blocked_event_loop_is_not_taken_for_a_dead_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,9 +27,6 @@ from tests.agents.running.house import profiles, settings
 from tests.agents.standins.letta import AGENT, CONVERSATION
 from tests.faults.workers import until
 from tests.queue.conftest import PLACES
-from tests.servers.plugin import server_pool
-
-__all__ = ["server_pool"]
 
 ASKED: dict[str, Any] = {"prompt": "x", "subagent_type": "echo", "description": "y"}
 HEAD = f"subagent_type=letta agent_id={AGENT} conversation_id={CONVERSATION}"

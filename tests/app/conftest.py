@@ -10,9 +10,6 @@ from ade.settings import Settings
 from ade.settings.sections import RedisSettings, StoreSettings
 from ade.testing import TestKit, harness
 from tests.queue.conftest import PLACES
-from tests.servers.plugin import server_pool
-
-__all__ = ["server_pool"]
 
 
 @pytest.fixture

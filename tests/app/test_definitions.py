@@ -8,7 +8,7 @@ from ade import Ade, Context, SyncContext
 from ade.errors import InvalidSchedule, InvalidTask
 from ade.tasks.handlers import HandlerMode
 from ade.tasks.model import Task
-from ade.tasks.options import parse_rate
+from ade.tasks.option_values import parse_rate
 from ade.tasks.outcomes import Outcome, Succeeded
 from ade.testing import TestKit
 

@@ -11,7 +11,7 @@ import pytest
 
 from ade import Ade, AdeError, DeadlockVictim, Fence, LockLost, LockTimeout, StaleToken, read, write
 from ade.errors import InvalidLock
-from ade.locks.modes import LockMode
+from ade.locks.model import LockMode
 from ade.stores.resource_ports import LockQuery, LockStore
 
 REPO, DB = "repo:app", "database:main"
@@ -78,7 +78,7 @@ class TestOnAnEventLoop:
                     tokens.append(held.token())
                     await (await book_of(app)).take_away("default", held.id, reason="stuck", by="ada")
                     async with app.lock(DB):
-                        await asyncio.sleep(60)
+                        await asyncio.Event().wait()
                     ends.append("as if nothing had happened")
 
             with pytest.raises(LockLost):

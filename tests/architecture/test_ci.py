@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = """\
-test:
+test test-all:
 \tsh ./pytest $(ARGS)
 lint fuzz bench-quick:
 \ttrue

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -92,11 +93,13 @@ def load_on(site: Site, expected: int) -> Iterator[Load]:
 
 def test_a_wait_counts_from_the_planned_moment_though_the_connection_was_busy() -> None:
     with small_server(200) as site, load_on(site, 200) as load:
+        began = time.perf_counter()
         waits = load.pace([0.0] * 20)
+        took_s = time.perf_counter() - began
 
     assert len(waits) == load.sent == 20
     assert waits == sorted(waits), "all were due at once, and each waited for those before"
-    assert waits[-1] > 5 * waits[0]
+    assert sum(waits) > 3 * took_s, "counted from when it was sent, all waits together would be what it took"
 
 
 def test_who_is_answered_asks_again_until_the_time_is_over() -> None:
@@ -229,7 +232,7 @@ def test_a_server_tells_what_it_is(name: str, tmp_path: Path) -> None:
 def test_a_server_is_asked_as_fast_as_it_answers_and_at_half_that_rate(name: str, kind: str, tmp_path: Path) -> None:
     with serving(tmp_path) as url:
         server = url if ENTRIES[name].store is Store.REDIS else ""
-        options = Options(folder=str(tmp_path), server=server, seconds=0.1, stock=60)
+        options = Options(folder=str(tmp_path), server=server, seconds=0.3, stock=60)
         figures = HTTP_MEASURES[f"http_{kind}"](name, options)
 
     assert set(figures) <= {*FIGURE_TITLES, *SIZE_TITLES}

@@ -5,13 +5,14 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from tests.waiting import until
 
 ADE = [sys.executable, "-m", "ade.cli"]
 PATIENCE_S = 90.0
@@ -70,10 +71,7 @@ def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> tuple[int
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
     """Real processes take real time; look again and again, but not for ever."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S:g} s"
-        time.sleep(0.05)
+    until(condition, what, PATIENCE_S)
 
 
 class Terminal:
@@ -97,6 +95,11 @@ class Terminal:
         while text not in self.seen and self._read():
             pass
         assert text in self.seen, self.seen
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the command is blocked in a read from its stdin: its system call is about the file 0."""
+        return Path(f"/proc/{self.process.pid}/syscall").read_text().split()[1:2] == ["0x0"]
 
     def answer(self, text: str) -> None:
         os.write(self._control, text.encode())

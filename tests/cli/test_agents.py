@@ -40,10 +40,10 @@ def staff(shop: Call) -> Call:
 
 
 def test_agents_are_listed_with_what_they_do_and_may_do(staff: Call) -> None:
-    listed = {agent["id"]: agent for agent in staff("agents", "--json").json["agents"]}
+    listed = {agent["id"]: agent for agent in staff("agents", "--json").json["items"]}
 
-    assert {name: (agent["used"], agent["free"]) for name, agent in listed.items()} == {
-        "coder": (2, 1),
+    assert {name: (agent["used"], agent["max_tasks"]) for name, agent in listed.items()} == {
+        "coder": (2, 3),
         "writer": (0, 1),
     }
     assert listed["coder"]["status"] == "active"
@@ -93,7 +93,7 @@ def test_an_agent_has_a_type_and_capabilities(shop: Call) -> None:
     kept = shop("agents", "register", "ada", "--max-tasks", "3", "--json").json
     assert (kept["type"], kept["capabilities"], kept["max_tasks"]) == ("coder", ["gpu", "net", "python"], 3)
     cleared = shop("agents", "register", "ada", "--max-tasks", "3", "--no-capabilities", "--type", "", "--json").json
-    assert (cleared["type"], cleared["capabilities"]) == (None, [])
+    assert not {"type", "capabilities"} & cleared.keys()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_an_agent_has_a_type_and_capabilities(shop: Call) -> None:
 )
 def test_what_no_agent_can_be_is_refused(shop: Call, said: tuple[str, ...]) -> None:
     assert shop("agents", "register", "ada", "--max-tasks", "2", *said).code == 2
-    assert shop("agents", "--json").json["agents"] == []
+    assert shop("agents", "--json").json["items"] == []
 
 
 def test_a_worker_with_a_capability_that_is_no_word_does_not_start(shop: Call) -> None:
@@ -126,7 +126,7 @@ def test_a_name_that_is_nearly_right_is_guessed(staff: Call) -> None:
 @pytest.mark.parametrize(("agent_id", "max_tasks"), [("no good", "1"), ("coder", "0"), ("coder", "many")])
 def test_what_no_agent_may_be_is_refused(shop: Call, agent_id: str, max_tasks: str) -> None:
     assert shop("agents", "register", agent_id, "--max-tasks", max_tasks).code == 2
-    assert shop("agents", "--json").json["agents"] == []
+    assert shop("agents", "--json").json["items"] == []
 
 
 def test_a_limit_without_an_agent_is_a_mistake(shop: Call) -> None:
@@ -136,7 +136,7 @@ def test_a_limit_without_an_agent_is_a_mistake(shop: Call) -> None:
     assert "worker.max_tasks (3) needs worker.agent" in answer.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_works_for_an_agent_and_its_units_come_back_when_it_is_killed(tmp_path: Path) -> None:
     (tmp_path / "naps.py").write_text(WORKERS)
     app = ("--app", "naps:ade")
@@ -145,11 +145,11 @@ def test_a_worker_works_for_an_agent_and_its_units_come_back_when_it_is_killed(t
         assert call(tmp_path, "enqueue", "nap", f"seconds={seconds}", *app).returncode == 0
 
     def is_used(count: int) -> bool:
-        agents = call_json(tmp_path, "agents", *app)["agents"]
+        agents = call_json(tmp_path, "agents", *app)["items"]
         return [agent["used"] for agent in agents] == [count]
 
     def are_waiting(count: int) -> bool:
-        return len(call_json(tmp_path, "tasks", "--status", "pending", *app)["tasks"]) == count
+        return len(call_json(tmp_path, "tasks", "--status", "pending", *app)["items"]) == count
 
     with started(tmp_path, "worker", "--agent", "napper", "--max-tasks", "2", *app, **quick) as doomed:
         eventually(lambda: is_used(2) and are_waiting(1), "two naps of three")
@@ -163,7 +163,7 @@ def test_a_worker_works_for_an_agent_and_its_units_come_back_when_it_is_killed(t
     assert is_used(0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_drained_agent_begins_nothing_in_its_workers_and_others_go_on(tmp_path: Path) -> None:
     (tmp_path / "naps.py").write_text(WORKERS)
     app = ("--app", "naps:ade")
@@ -190,5 +190,6 @@ def test_a_drained_agent_begins_nothing_in_its_workers_and_others_go_on(tmp_path
             assert status(picky) == "pending", "it cannot do what that one needs"
         assert call(tmp_path, "agents", "activate", "napper", *app).returncode == 0
         eventually(lambda: status(picky) == "completed", "the agent to go on")
-        [worker] = [each for each in call_json(tmp_path, "workers", *app)["workers"] if each.get("agent")]
+        workers = [each["worker"] for each in call_json(tmp_path, "workers", *app)["items"]]
+        [worker] = [each for each in workers if each.get("agent")]
         assert worker["capabilities"] == ["soft-bed"]

@@ -11,13 +11,13 @@ def test_the_app_of_the_current_folder_is_found(ade: Call) -> None:
     answer = ade("enqueue", "pack", "item=lamp", "--app", "shop:ade")
 
     assert answer.code == 0
-    assert ade("tasks", "--json", "--store", "sqlite:///shop.db").json["tasks"][0]["id"] == answer.out.strip()
+    assert ade("tasks", "--json", "--store", "sqlite:///shop.db").json["items"][0]["id"] == answer.out.strip()
 
 
 def test_a_store_on_the_command_line_beats_that_of_the_app(ade: Call) -> None:
     ade("enqueue", "pack", "item=lamp", "--app", "shop:ade", "--store", "sqlite:///other.db")
 
-    assert len(ade("tasks", "--json", "--store", "sqlite:///other.db").json["tasks"]) == 1
+    assert len(ade("tasks", "--json", "--store", "sqlite:///other.db").json["items"]) == 1
     assert ade("tasks", "--json", "--app", "shop:ade").error["code"] == "store_missing"
 
 

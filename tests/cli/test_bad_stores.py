@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_written_can_only_be_looked_at(
     answer = shop(*command, "--json")
 
     assert (answer.code, answer.error["code"]) == (6, "store_read_only")
-    assert shop("tasks", "--json").json["tasks"] == []
+    assert shop("tasks", "--json").json["items"] == []
 
 
 def test_a_full_disk_takes_no_new_work_but_can_be_looked_at(shop: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_full_disk_takes_no_new_work_but_can_be_looked_at(shop: Call, monkeypa
     answer = shop("enqueue", "pack", "item=lamp", "--json")
 
     assert (answer.code, answer.error["code"]) == (5, "disk_full")
-    assert len(shop("tasks", "--json").json["tasks"]) == 1
+    assert len(shop("tasks", "--json").json["items"]) == 1
 
 
 LOOKING = [
@@ -110,7 +110,7 @@ def test_who_looks_at_an_empty_file_makes_no_store_of_it(ade: Call, folder: Path
 def test_who_enqueues_makes_a_store_of_an_empty_file(new_shop: Call, folder: Path) -> None:
     (folder / "shop.db").touch()
     assert new_shop("enqueue", "pack", "item=lamp").code == 0
-    assert len(new_shop("tasks", "--json").json["tasks"]) == 1
+    assert len(new_shop("tasks", "--json").json["items"]) == 1
 
 
 def test_a_mistaken_name_makes_no_store(ade: Call, new_shop: Call, folder: Path) -> None:

@@ -8,7 +8,7 @@ from tests.cli.conftest import Call, work
 
 
 def stored(shop: Call) -> list[dict[str, object]]:
-    tasks: list[dict[str, object]] = shop("tasks", "--json", "--oldest-first", "--limit", "1000").json["tasks"]
+    tasks: list[dict[str, object]] = shop("tasks", "--json", "--oldest-first", "--limit", "1000").json["items"]
     return tasks
 
 

@@ -122,7 +122,7 @@ def test_a_fault_of_ade_itself_shows_no_traceback_unless_asked(ade: Call, monkey
     def broken(*_: object, **__: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("ade.composition.stores.open_stores", broken)
+    monkeypatch.setattr("ade.cli.session.open_stores", broken)
     answer = ade("tasks")
     assert (answer.code, answer.out) == (70, "")
     assert answer.err.startswith("error[internal]: KeyError: 'surprise' (test_command_line.py, line ")

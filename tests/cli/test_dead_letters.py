@@ -15,15 +15,15 @@ def failed(shop: Call) -> list[str]:
 
 
 def fingerprints(shop: Call) -> dict[str, str]:
-    return {group["name"]: group["fingerprint"] for group in shop("dlq", "list", "--json").json["groups"]}
+    return {group["name"]: group["fingerprint"] for group in shop("dlq", "list", "--json").json["items"]}
 
 
 def statuses(shop: Call) -> list[str]:
-    return [task["status"] for task in shop("tasks", "--json", "--oldest-first").json["tasks"]]
+    return [task["status"] for task in shop("tasks", "--json", "--oldest-first").json["items"]]
 
 
 def test_the_same_mistake_is_one_group(shop: Call, failed: list[str]) -> None:
-    groups = shop("dlq", "list", "--json").json["groups"]
+    groups = shop("dlq", "list", "--json").json["items"]
     text = shop("dlq", "list").out
 
     assert [(group["name"], group["count"]) for group in groups] == [("send", 3), ("wobble", 1)]
@@ -32,7 +32,7 @@ def test_the_same_mistake_is_one_group(shop: Call, failed: list[str]) -> None:
 
 
 def test_a_group_can_be_looked_into(shop: Call, failed: list[str]) -> None:
-    shown = shop("dlq", "show", fingerprints(shop)["send"], "--json").json["tasks"]
+    shown = shop("dlq", "show", fingerprints(shop)["send"], "--json").json["items"]
 
     assert {task["id"] for task in shown} == set(failed[:3])
     for command in (
@@ -47,7 +47,7 @@ def test_a_group_can_be_looked_into(shop: Call, failed: list[str]) -> None:
 
 def test_of_a_large_group_the_newest_are_shown_and_the_oldest_replayed(shop: Call, failed: list[str]) -> None:
     """Who waits for another is younger than it, so that one must go first."""
-    shown = shop("dlq", "show", fingerprints(shop)["send"], "--limit", "2", "--json").json["tasks"]
+    shown = shop("dlq", "show", fingerprints(shop)["send"], "--limit", "2", "--json").json["items"]
     replayed = shop("dlq", "replay", "--name", "send", "--limit", "1", "--yes", "--json").json
 
     assert [task["id"] for task in shown] == [failed[2], failed[1]]

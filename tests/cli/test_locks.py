@@ -5,8 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ade.locks.model import LockLimits
-from ade.locks.modes import LockSpec, read, write
+from ade.locks.model import LockLimits, LockSpec, read, write
 from ade.locks.requests import validate_request
 from ade.stores.ports import Stores
 from tests.cli.conftest import Call, with_stores
@@ -37,23 +36,23 @@ def busy(shop: Call) -> Call:
 
 
 def test_what_is_locked_is_listed_with_holder_and_waiters(busy: Call) -> None:
-    listed = {lock["resource"]: lock for lock in busy("locks", "--json").json["locks"]}
+    listed = {lock["resource"]: lock for lock in busy("locks", "--json").json["items"]}
 
     assert [one["owner"] for one in listed[REPO]["holders"]] == ["agent-a"]
     assert [one["owner"] for one in listed[REPO]["waiters"]] == ["agent-b", "agent-c"]
     assert listed[DB]["holders"][0]["mode"] == "shared"
-    assert [lock["resource"] for lock in busy("locks", "list", "--type", "repo", "--json").json["locks"]] == [REPO]
-    assert [lock["resource"] for lock in busy("locks", "list", "--owner", "agent-d", "--json").json["locks"]] == [DB]
+    assert [lock["resource"] for lock in busy("locks", "list", "--type", "repo", "--json").json["items"]] == [REPO]
+    assert [lock["resource"] for lock in busy("locks", "list", "--owner", "agent-d", "--json").json["items"]] == [DB]
     assert busy("locks").lines[0].split()[:3] == ["RESOURCE", "MODE", "OWNER"]
 
 
 def test_what_an_owner_has_is_listed_with_everybody_else_who_stands_there(busy: Call) -> None:
-    listed = busy("locks", "list", "--owner", "agent-b", "--type", "repo", "--json").json["locks"]
+    listed = busy("locks", "list", "--owner", "agent-b", "--type", "repo", "--json").json["items"]
 
     assert [lock["resource"] for lock in listed] == [REPO]
     assert [one["owner"] for one in listed[0]["holders"]] == ["agent-a"]
     assert [one["owner"] for one in listed[0]["waiters"]] == ["agent-b", "agent-c"]
-    assert busy("locks", "list", "--owner", "agent-b", "--type", "database", "--json").json["locks"] == []
+    assert busy("locks", "list", "--owner", "agent-b", "--type", "database", "--json").json["items"] == []
 
 
 def test_the_line_of_one_resource_is_shown(busy: Call) -> None:
@@ -100,7 +99,9 @@ def test_a_ring_is_named(shop: Call) -> None:
     with_stores(crossing)
 
     assert "ring: agent-x -> agent-y -> agent-x" in shop("locks", "graph").lines
-    assert shop("locks", "graph", "--json").json["rings"] == [["agent-x", "agent-y"]]
+    graph = shop("locks", "graph", "--json").json
+    [ring] = graph["rings"]
+    assert [graph["requests"][edge["waiter"]]["owner"] for edge in ring] == ["agent-x", "agent-y"]
 
 
 class TestACommandUnderALock:
@@ -136,7 +137,7 @@ class TestACommandUnderALock:
         with started(folder, *ACQUIRE, "--write", "repo:x", "--ttl", "6", "--", "sh", "-c", script) as running:
             eventually(lambda: number_in(folder / "child") > 0, "the start of its child")
             child = number_in(folder / "child")
-            [lock] = [lock for lock in busy("locks", "--json").json["locks"] if lock["resource"] == "repo:x"]
+            [lock] = [lock for lock in busy("locks", "--json").json["items"] if lock["resource"] == "repo:x"]
             busy("locks", "release", lock["holders"][0]["request_id"], "--force", "--reason", "test")
             _, complaint = running.communicate(timeout=90)
 
@@ -149,6 +150,7 @@ class TestACommandUnderALock:
         with started(folder, *ACQUIRE, "--write", "repo:x", "--", "sh", "-c", script) as running:
             eventually(lambda: number_in(folder / "pid") > 0, "its start")
             child = number_in(folder / "pid")
+            assert is_alive(child)
             running.kill()
             running.wait(10)
 

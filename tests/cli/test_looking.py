@@ -51,7 +51,7 @@ def test_the_newest_task_is_listed_first(shop: Call, ids: dict[str, str]) -> Non
     ],
 )
 def test_conditions_choose(shop: Call, ids: dict[str, str], conditions: list[str], found: list[str]) -> None:
-    tasks = shop("tasks", "--json", *conditions).json["tasks"]
+    tasks = shop("tasks", "--json", *conditions).json["items"]
 
     assert [task["id"] for task in tasks] == [ids[name] for name in found]
 
@@ -61,8 +61,8 @@ def test_pages_go_on_where_the_last_one_ended(shop: Call, ids: dict[str, str]) -
     second = shop("tasks", "--limit", "3", "--cursor", str(first["next"]), "--json").json
     told = shop("tasks", "--limit", "3")
 
-    assert [task["id"] for task in first["tasks"] + second["tasks"]] == list(reversed(list(ids.values())))
-    assert second["next"] is None
+    assert [task["id"] for task in first["items"] + second["items"]] == list(reversed(list(ids.values())))
+    assert "next" not in second
     assert told.err == f"More follow: --cursor {first['next']}\n"
 
 
@@ -70,7 +70,7 @@ def test_an_empty_store_says_how_to_begin(shop: Call) -> None:
     assert shop("tasks").err == "No tasks yet. `ade enqueue NAME` makes one.\n"
     assert shop("tasks", "--status", "failed").err == "No task fits.\n"
     assert shop("tasks", "--quiet").err == ""
-    assert shop("tasks", "--json").json == {"tasks": [], "next": None}
+    assert shop("tasks", "--json").json == {"items": []}
 
 
 def test_show_tells_record_attempts_timeline_and_result(shop: Call, ids: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from tests.cli.conftest import Call, work
 def test_queues_are_listed_with_their_depth(shop: Call) -> None:
     shop("enqueue", "pack", "item=lamp")
     shop("enqueue", "wobble", "--delay", "1h")
-    listed = {queue["name"]: queue for queue in shop("queues", "list", "--json").json["queues"]}
+    listed = {queue["name"]: queue for queue in shop("queues", "list", "--json").json["items"]}
 
     assert listed["default"]["by_status"] == {"pending": 1}
     assert listed["default"]["oldest_ready_ms"] >= 0
@@ -69,7 +69,7 @@ def test_schedules_of_the_app_and_those_added_by_hand(shop: Call) -> None:
     added = shop(
         "schedules", "add", "lamps", "30 9 * * 1-5", "pack", "--args", '{"item": "lamp"}', "--tz", "Asia/Tokyo"
     )
-    listed = {schedule["name"]: schedule for schedule in shop("schedules", "list", "--json").json["schedules"]}
+    listed = {schedule["name"]: schedule for schedule in shop("schedules", "list", "--json").json["items"]}
 
     assert added.out.startswith("lamps: enqueues pack next at ")
     assert listed.keys() == {"lamps", "tidy"}
@@ -93,16 +93,16 @@ def test_a_schedule_that_cannot_work_is_refused(shop: Call, arguments: list[str]
     answer = shop("schedules", "add", *arguments, "--json")
 
     assert (answer.code, answer.error["code"]) == (code, error)
-    assert shop("schedules", "list", "--json").json == {"schedules": []}
+    assert shop("schedules", "list", "--json").json == {"items": []}
 
 
 def test_a_schedule_is_fired_by_hand_and_goes_on_as_before(shop: Call) -> None:
     work()
-    before = shop("schedules", "list", "--json").json["schedules"][0]["next_at"]
+    before = shop("schedules", "list", "--json").json["items"][0]["next_at"]
     task_id = shop("schedules", "fire", "tidy").out.strip()
 
     assert shop("show", task_id, "--json").json["source"] == "schedule"
-    assert shop("schedules", "list", "--json").json["schedules"][0]["next_at"] == before
+    assert shop("schedules", "list", "--json").json["items"][0]["next_at"] == before
 
 
 def test_who_adds_a_schedule_is_the_author_of_its_tasks(shop: Call) -> None:
@@ -123,13 +123,13 @@ def test_a_firing_by_hand_that_a_rule_denies_is_told(shop: Call) -> None:
     answer = shop("schedules", "fire", "lamps", "--json")
 
     assert (answer.code != 0, answer.error["code"]) == (True, "denied")
-    assert shop("tasks", "--json").json["tasks"] == []
+    assert shop("tasks", "--json").json["items"] == []
 
 
 def test_a_schedule_is_paused_resumed_and_removed(shop: Call) -> None:
     work()
     assert shop("schedules", "pause", "tidy").out == "tidy: paused\n"
-    assert shop("schedules", "list", "--json").json["schedules"][0]["paused"] is True
+    assert shop("schedules", "list", "--json").json["items"][0]["paused"] is True
     assert shop("schedules", "resume", "tidy").out.startswith("tidy: enqueues tidy next at ")
     assert shop("schedules", "remove", "tidy").out == "tidy: removed\n"
     assert shop("schedules", "list").err.startswith("No schedules.")
@@ -145,9 +145,9 @@ def test_a_schedule_that_does_not_exist_is_told(shop: Call, verb: str) -> None:
 def test_workers_are_listed_with_how_they_are_doing(shop: Call) -> None:
     assert "No worker is known." in shop("workers").err
     work()
-    [worker] = shop("workers", "--json").json["workers"]
+    [worker] = shop("workers", "--json").json["items"]
 
-    assert (worker["id"], worker["names"]) == ("test-worker", ["pack", "send", "tidy", "wobble"])
+    assert (worker["worker"]["id"], worker["worker"]["names"]) == ("test-worker", ["pack", "send", "tidy", "wobble"])
     assert worker["liveness"] in ("working", "silent")
     assert "test-worker" in shop("workers").out
 
@@ -175,7 +175,7 @@ def test_stats_show_everything_at_once(shop: Call) -> None:
     text = shop("stats").out
 
     assert told["dead_letters"] == 1
-    assert {queue["name"]: queue["unfinished"] for queue in told["queues"]} == {"default": 1}
+    assert {queue["name"]: queue["by_status"] for queue in told["queues"]} == {"default": {"pending": 1, "failed": 1}}
     assert "1 pending, 1 failed" in text
     assert "2/min created, 0/min completed, 1/min failed" in text
 

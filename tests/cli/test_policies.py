@@ -54,9 +54,9 @@ def example(call: Call) -> str:
 
 
 def test_a_shop_without_a_rulebook_says_so(shop: Call) -> None:
-    assert shop("policies", "--json").json == {"version": 0, "criticality": {}, "guard": [], "policy": []}
+    assert shop("policies", "--json").json == {"version": 0, "rules": {}, "digest": ""}
     assert "ade policies example" in shop("policies").err
-    assert shop("policies", "history", "--json").json == {"versions": []}
+    assert shop("policies", "history", "--json").json == {"items": []}
     assert "policies apply FILE" in shop("policies", "history").err
 
 
@@ -64,8 +64,8 @@ def test_a_rulebook_is_applied_and_shown(ruled: Call) -> None:
     shown = ruled("policies", "show", "--json").json
 
     assert shown["version"] == 1
-    assert [rule["do"] for rule in shown["guard"]] == ["deny", "demand"]
-    assert shown["policy"][1]["rules"] == [{"needed": 1, "users": ["dora"]}]
+    assert [rule["do"] for rule in shown["rules"]["guard"]] == ["deny", "demand"]
+    assert shown["rules"]["policy"][1]["rules"] == [{"needed": 1, "users": ["dora"]}]
     text = ruled("policies").out
     assert text.startswith("version 1\n")
     for part in ("letters cannot be taken back", "pairs", "those that name it", "db:*"):
@@ -76,7 +76,7 @@ def test_who_applied_what_is_kept(ruled: Call, folder: Path) -> None:
     (folder / "rules.json").write_text(json.dumps(tomllib.loads(BOOK) | {"criticality": {}}))
     assert ruled("policies", "apply", "rules.json", "--as", "bob", "--json").json["version"] == 2
 
-    versions = ruled("policies", "history", "--json").json["versions"]
+    versions = ruled("policies", "history", "--json").json["items"]
     assert [(one["version"], one["by"]) for one in versions] == [(2, "bob"), (1, "ada")]
     assert versions[1]["rules"]["criticality"] == {"db:*": 80}
     assert [line.split()[0] for line in ruled("policies", "history").lines] == ["VERSION", "2", "1"]
@@ -112,7 +112,7 @@ def test_a_mistake_is_told_and_nothing_is_stored(shop: Call, folder: Path, text:
 
     assert (answer.code, answer.error["code"]) == (2, "invalid_rulebook")
     assert told in answer.error["message"]
-    assert shop("policies", "history", "--json").json["versions"] == []
+    assert shop("policies", "history", "--json").json["items"] == []
 
 
 def test_the_example_is_a_rulebook_that_can_be_applied(shop: Call) -> None:
@@ -163,10 +163,10 @@ def test_what_the_rules_say_is_explained(ruled: Call) -> None:
 
     assert {ruling["verdict"] for ruling in told["rulings"].values()} == {"demand"}
     assert told["rulings"]["enqueue"]["rule"] == 2
-    assert told["policy"]["ids"] == ["pairs"]
-    assert told["rules"][0]["could_answer"] == ["rita", "rob"]
-    assert told["rules"][0]["later"] == ["ada"]
-    assert told["missing"] == 0
+    assert told["chosen"]["ids"] == ["pairs"]
+    assert told["candidates"]["rules"][0]["accounts"] == ["rita", "rob"]
+    assert told["candidates"]["rules"][0]["later"] == ["ada"]
+    assert told["candidates"]["missing"] == 0
     text = ruled("policies", "check", "send", "--args", '{"address": "nowhere else"}').out
     assert "there is no such place" in text
     assert "usual" in text
@@ -175,10 +175,10 @@ def test_what_the_rules_say_is_explained(ruled: Call) -> None:
 def test_it_is_told_when_nobody_could_approve(ruled: Call) -> None:
     told = ruled("policies", "check", "send", "--resource", "db:main", "--json").json
 
-    assert told["policy"]["id"] == "pairs+databases"
-    assert told["policy"]["why"][1] == "policy databases: it has the resource type db"
+    assert told["chosen"]["policy"]["id"] == "pairs+databases"
+    assert told["chosen"]["why"][1] == "policy databases: it has the resource type db"
     assert told["risk"]["criticality"] == 80
-    assert told["missing"] == 1
+    assert told["candidates"]["missing"] == 1
     assert "missing: 1 more" in ruled("policies", "check", "send", "--resource", "db:main").out
 
 

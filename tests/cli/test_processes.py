@@ -23,7 +23,7 @@ def busy(tmp_path: Path) -> Path:
 def test_a_reader_that_goes_away_is_no_reason_to_complain(busy: Path) -> None:
     with started(busy, "events", "tail", "--after", "0", "--json") as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith('{"seq":1,')
+        assert process.stdout.readline().startswith('{"type":"task.created",')
         process.stdout.close()
         process.wait(timeout=90)
 
@@ -42,6 +42,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(busy: Path) -> None:
     assert (code, err.strip()) == (130, "Interrupted.")
 
 
+@pytest.mark.long
 def test_up_starts_the_demo_and_ends_cleanly_with_sigterm(tmp_path: Path) -> None:
     with started(tmp_path, "up", "--app", DEMO, "--json") as process:
         assert process.stdout is not None
@@ -50,20 +51,20 @@ def test_up_starts_the_demo_and_ends_cleanly_with_sigterm(tmp_path: Path) -> Non
         assert '"seeded":7' in hello
 
         def is_worked_off() -> bool:
-            tasks = call_json(tmp_path, "tasks", "--status", "completed", "--app", DEMO)["tasks"]
+            tasks = call_json(tmp_path, "tasks", "--status", "completed", "--app", DEMO)["items"]
             return {"count_words", "count_primes", "deliver_parcel"} <= {task["name"] for task in tasks}
 
         eventually(is_worked_off, "the first tasks of the demo")
-        [group] = call_json(tmp_path, "dlq", "list")["groups"]
+        [group] = call_json(tmp_path, "dlq", "list")["items"]
         assert group["name"] == "return_parcel"
-        [schedule] = call_json(tmp_path, "schedules", "list")["schedules"]
+        [schedule] = call_json(tmp_path, "schedules", "list")["items"]
         assert schedule["name"] == "tell_the_time"
 
         code, out, err = ended(process, signal.SIGTERM)
 
     assert (code, '"stopped":true' in out) == (0, True)
     assert "Traceback" not in err
-    assert call_json(tmp_path, "workers")["workers"] == []
+    assert call_json(tmp_path, "workers")["items"] == []
     assert call_json(tmp_path, "doctor")["ok"] is True
 
 
@@ -102,8 +103,8 @@ def test_what_a_stopping_worker_cannot_finish_is_handed_back(tmp_path: Path) -> 
 def test_several_processes_with_one_flag(tmp_path: Path) -> None:
     assert call(tmp_path, "queues", "limit", "default", "none", "--new").returncode == 0  # there is a store to look at
     with started(tmp_path, "worker", "--app", DEMO, "--processes", "2", ADE_LOG__LEVEL="error") as process:
-        eventually(lambda: len(call_json(tmp_path, "workers")["workers"]) == 2, "the start of two workers")
-        pids = [worker["pid"] for worker in call_json(tmp_path, "workers")["workers"]]
+        eventually(lambda: len(call_json(tmp_path, "workers")["items"]) == 2, "the start of two workers")
+        pids = [each["worker"]["pid"] for each in call_json(tmp_path, "workers")["items"]]
         done = call(tmp_path, "enqueue", "count_words", "text=one two two", "most=1", "--wait", "--app", DEMO)
         assert done.stdout.splitlines()[1:] == ["{", '  "two": 2', "}"]
 
@@ -111,7 +112,7 @@ def test_several_processes_with_one_flag(tmp_path: Path) -> None:
 
     assert code == 0
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
-    assert call_json(tmp_path, "workers")["workers"] == []
+    assert call_json(tmp_path, "workers")["items"] == []
 
 
 def test_a_worker_of_a_broken_app_ends_at_once_however_many_processes(tmp_path: Path) -> None:
@@ -176,6 +177,17 @@ def test_a_terminal_is_asked_before_many_tasks_are_cancelled(busy: Path) -> None
 
     assert terminal.finish() == 130
     assert call_json(busy, "stats")["queues"][0]["by_status"] == {"pending": 1500}
+
+
+@pytest.mark.parametrize("command", [["cancel", "--name", "brew_tea"], ["webhooks", "remove", "hook-1"]])
+def test_ctrl_c_ends_a_question_at_once(busy: Path, command: list[str]) -> None:
+    terminal = Terminal(busy, *command)
+    terminal.read_until("[y/N]:")
+    eventually(lambda: terminal.is_asked, "a read from the terminal")
+    terminal.process.send_signal(signal.SIGINT)
+
+    assert terminal.finish() == 130
+    assert "Interrupted." in terminal.seen
 
 
 def test_completion_knows_commands_without_loading_them(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ade import Ade
 from ade.agents.commands.agents import HEAD
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.runs.model import AgentProgress
-from ade.app.agents import enqueue_run
+from ade.app.agents import Agents
 from ade.approvals import repository as approvals_repository
 from ade.approvals.guard import GuardRule, GuardRulesVerdict
 from ade.approvals.rulebook import Rulebook
@@ -210,7 +210,7 @@ def test_detached_it_waits_for_a_worker(desk: Call) -> None:
     assert answer.code == 0
     assert re.fullmatch(r"[0-9a-f-]{36}\n", answer.out)
     assert "`ade worker --agents coder` starts one" in answer.err
-    [seen] = desk("subagents", "--json", "--status", "pending").json["subagents"]
+    [seen] = desk("subagents", "--json", "--status", "pending").json["items"]
     assert seen["id"] == answer.out.strip()
 
 
@@ -242,7 +242,7 @@ def test_ctrl_c_cancels_the_task_and_ends_its_agent(desk: Call, folder: Path) ->
     assert (code, out) == (130, "")
     assert re.search(r"Cancelled task [0-9a-f-]{36}\.", err)
     eventually(lambda: all(state_of(pid) in ("", "Z") for pid in pids), "the end of the agent and its child")
-    [task] = call_json(folder, "tasks")["tasks"]
+    [task] = call_json(folder, "tasks")["items"]
     assert (task["status"], task["reason"]) == ("cancelled", "interrupted by Ctrl-C")
 
 
@@ -250,22 +250,24 @@ def test_ctrl_c_cancels_the_task_and_ends_its_agent(desk: Call, folder: Path) ->
 def test_no_moment_is_too_early_to_cancel_the_task(
     desk: Call, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    enqueue_run = Agents.enqueue_run
+
     async def stored_and_told_to_end(*given: Any) -> Any:
         handle = await enqueue_run(*given)
         os.kill(os.getpid(), number)
         return handle
 
-    monkeypatch.setattr("ade.app.agents.enqueue_run", stored_and_told_to_end)
+    monkeypatch.setattr(Agents, "enqueue_run", stored_and_told_to_end)
     answer = desk("run", "--agent", "coder", "[[hang]]")
 
     assert answer.code == 130
-    [task] = desk("tasks", "--json").json["tasks"]
+    [task] = desk("tasks", "--json").json["items"]
     assert task["status"] == "cancelled"
 
 
 def test_a_worker_that_serves_the_type_gets_the_task(desk: Call, folder: Path) -> None:
     with started(folder, "worker", "--agents", "coder"):
-        eventually(lambda: (folder / "ade.db").exists() and bool(call_json(folder, "workers")["workers"]), "a worker")
+        eventually(lambda: (folder / "ade.db").exists() and bool(call_json(folder, "workers")["items"]), "a worker")
         answer = desk("run", "--agent", "coder", "hello")
 
     assert answer.out == "You said: hello\n"
@@ -285,7 +287,7 @@ def test_subagents_are_listed_and_shown(desk: Call) -> None:
     listed = desk("subagents")
     assert listed.lines[0].split() == [title.upper() for title in HEAD]
     assert " Coder  completed  2 " in listed.lines[1]
-    [seen] = desk("subagents", "--json").json["subagents"]
+    [seen] = desk("subagents", "--json").json["items"]
     assert (seen["type"], seen["status"], seen["tool_calls"], seen["session_id"]) == ("Coder", "completed", 2, SESSION)
     assert seen["started_at"].endswith("Z")
     one = desk("subagents", seen["id"][-12:])

@@ -6,7 +6,7 @@ from tests.cli.conftest import Call, work
 
 
 def statuses(shop: Call) -> list[str]:
-    return [task["status"] for task in shop("tasks", "--json", "--oldest-first").json["tasks"]]
+    return [task["status"] for task in shop("tasks", "--json", "--oldest-first").json["items"]]
 
 
 def test_tasks_are_cancelled_by_id_with_the_reason_and_who_did_it(shop: Call) -> None:
@@ -45,7 +45,7 @@ def test_what_is_final_does_not_fit_a_filter(shop: Call) -> None:
     work()
     answer = shop("cancel", "--name", "pack", "--yes", "--json")
 
-    assert answer.json == {"cancelled": [], "matched": 0}
+    assert answer.json == {"changed": [], "is_more": False}
     assert shop("cancel", "--status", "completed", "--yes").err == "No unfinished task fits.\n"
 
 

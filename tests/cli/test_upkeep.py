@@ -109,7 +109,7 @@ def test_a_backup_is_a_store_of_its_own(shop: Call, folder: Path) -> None:
     task_id = shop("enqueue", "pack", "item=lamp").out.strip()
     assert shop("backup", "copy.db").code == 0
 
-    assert shop("tasks", "--store", "sqlite:///copy.db", "--json").json["tasks"][0]["id"] == task_id
+    assert shop("tasks", "--store", "sqlite:///copy.db", "--json").json["items"][0]["id"] == task_id
     again = shop("backup", "copy.db", "--json")
     assert (again.code, "exists already" in again.error["message"]) == (2, True)
     nowhere = shop("backup", "no/folder/copy.db", "--json")
@@ -130,7 +130,7 @@ def test_archiving_counts_first_and_then_prunes(shop: Call, folder: Path) -> Non
     [file] = (folder / "old").glob("*.jsonl.gz")
     archived = [msgspec.json.decode(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
     assert [task["args"]["item"] for task in archived] == ["lamp0", "lamp1", "lamp2"]
-    assert len(shop("tasks", "--json").json["tasks"]) == 1
+    assert len(shop("tasks", "--json").json["items"]) == 1
 
 
 def test_what_is_archived_nowhere_is_deleted_only_when_somebody_says_so(shop: Call) -> None:
@@ -140,7 +140,7 @@ def test_what_is_archived_nowhere_is_deleted_only_when_somebody_says_so(shop: Ca
 
     assert (answer.code, answer.error["code"]) == (2, "usage")
     assert "1 task would be deleted for good" in answer.error["message"]
-    assert len(shop("tasks", "--json").json["tasks"]) == 1
+    assert len(shop("tasks", "--json").json["items"]) == 1
     assert shop("archive", "--older-than", "0", "--yes", "--json").json["pruned"] == 1
     assert shop("archive", "--older-than", "0", "--json").json["pruned"] == 0  # nothing to ask about
 
@@ -154,7 +154,7 @@ def test_an_archive_folder_that_cannot_be_made_is_told_before_the_work(shop: Cal
 
     assert (answer.code, answer.error["code"]) == (2, "usage")
     assert place in answer.error["message"]
-    assert len(shop("tasks", "--json").json["tasks"]) == 1
+    assert len(shop("tasks", "--json").json["items"]) == 1
 
 
 def test_the_audit_chain_is_verified_and_exported(shop: Call) -> None:

@@ -24,7 +24,7 @@ def hooked(shop: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 
 def the_id(ade: Call) -> str:
-    [webhook] = ade("webhooks", "--json").json["webhooks"]
+    [webhook] = ade("webhooks", "--json").json["items"]
     return str(webhook["id"])
 
 
@@ -59,7 +59,7 @@ def test_a_new_webhook_tells_its_secret_once(shop: Call) -> None:
     assert about.endswith(": active, task.failed to https://hooks.example.org")
     assert secret.startswith("whsec_")
     assert "not shown again" in answer.err
-    [shown] = shop("webhooks", "--json").json["webhooks"]
+    [shown] = shop("webhooks", "--json").json["items"]
     assert (shown["url"], shown["description"], shown["created_by"]) == (URL, "the pager", "ada")
     for words in (["webhooks", "--json"], ["webhooks"], ["webhooks", "show", shown["id"]]):
         assert secret not in shop(*words).out
@@ -93,7 +93,7 @@ def test_what_must_not_be_is_refused_and_nothing_is_stored(shop: Call, url: str,
 
     assert (answer.code, answer.error["code"]) == (2, "invalid_webhook")
     assert said in answer.error["message"]
-    assert shop("webhooks", "--json").json == {"webhooks": []}
+    assert shop("webhooks", "--json").json == {"items": []}
 
 
 def test_settings_say_what_may_be_reached(shop: Call, folder: Path) -> None:
@@ -144,18 +144,18 @@ def test_what_was_sent_is_listed_shown_and_sent_once_more(hooked: Call) -> None:
         DeliveryResponse(status=503, excerpt=b"busy \x1b[31m", duration_ms=12), DeliveryResponse(status=204)
     )
 
-    [listed] = hooked("webhooks", "deliveries", webhook, "--json").json["deliveries"]
+    [listed] = hooked("webhooks", "deliveries", webhook, "--json").json["items"]
     assert (listed["id"], listed["type"], listed["state"]) == (delivery, "webhook.tested", "delivered")
     assert [attempt["status"] for attempt in listed["attempts"]] == [503, 204]
     assert delivery in hooked("webhooks", "deliveries", webhook).out
-    assert hooked("webhooks", "deliveries", webhook, "--state", "failed", "--json").json == {"deliveries": []}
+    assert hooked("webhooks", "deliveries", webhook, "--state", "failed", "--json").json == {"items": []}
     shown = hooked("webhooks", "delivery", webhook, delivery)
     assert ("busy" in shown.out, "\x1b" in shown.out, '"type":"webhook.tested"' in shown.out) == (True, False, True)
     assert hooked("webhooks", "delivery", webhook, delivery, "--json").json["body"].startswith("{")
-    [fared] = hooked("webhooks", "--json").json["webhooks"]
-    assert (fared["failures"], "succeeded_at" in fared) == (0, True)
+    [fared] = hooked("webhooks", "--json").json["items"]
+    assert (fared["health"]["failures"], "succeeded_at" in fared["health"]) == (0, True)
 
-    task = hooked("webhooks", "replay", webhook, delivery, "--json").json["task"]
+    task = hooked("webhooks", "replay", webhook, delivery, "--json").json["id"]
     assert hooked("show", task, "--json").json["name"] == "webhooks:deliver"
     assert hooked("webhooks", "replay", webhook, "msg_none", "--json").error["code"] == "unknown_webhook"
 

@@ -5,13 +5,14 @@ from datetime import datetime
 import pytest
 from msgspec import Raw
 
-from ade.cli.output import Cell, Row, aligned, fitted, printable
+from ade.cli.output import Cell, Row, aligned, printable
 from ade.cli.parameters import distance, moment_ms, seconds_of
+from ade.cli.terminal import fitted
 from ade.errors import InvalidFilter
 from ade.events.model import Event
-from ade.tasks.commands.lifecycle import progress_text
 from ade.tasks.commands.options import parse_pairs
 from ade.tasks.commands.tasks import attempts_of
+from ade.tasks.commands.wait import progress_text
 from ade.tasks.model import Task
 from ade.tasks.reasons import short_span
 

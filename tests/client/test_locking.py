@@ -1,6 +1,7 @@
 """A lock that a server lends: waited for in turns, kept, and known to be lost."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,10 +14,14 @@ from ade.client.client import Client
 from ade.client.http_transport import HttpTransport
 from ade.client.transport import OperationCall
 from ade.errors import LockLost, LockTimeout, ServerUnreachable
-from ade.locks.holders.http_lock import HttpLock
+from ade.locks.holder import LockHolder
+from ade.locks.http_client import HttpLock, HttpLockClient
+from ade.locks.model import LockRequest, write
+from ade.locks.requests import validate_request
 from ade.locks.views import LockView
 from ade.server.problems import Problem, error_of
 from tests.http.conftest import House
+from tests.stalls import undisturbed
 
 REPO = "repo:app"
 
@@ -139,3 +144,43 @@ async def test_lost_answers_cost_neither_a_lock_nor_a_place_in_line(house: House
             await line.are_both_lost.wait()
         await working
         assert await locks_on(first, REPO) is None
+
+
+async def test_who_gives_up_leaves_the_line(house: House) -> None:
+    async with talking(house) as first, watched(house, 2) as (second, has_waited):
+
+        async def work() -> None:
+            async with HttpLock(second, [REPO], turn_s=0.05):
+                pytest.fail("somebody else has it")
+
+        async with HttpLock(first, [REPO]):
+            waits = asyncio.create_task(work())
+            await has_waited.wait()
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            seen = await locks_on(first, REPO)
+            assert seen is not None
+            assert seen.waiters == []
+
+
+@pytest.mark.realtime
+async def test_a_short_lease_is_renewed_beside_a_long_one(house: House) -> None:
+    def wanting(resource: str, ttl_ms: int) -> LockRequest:
+        return validate_request(
+            id=os.urandom(16).hex(), owner="me", scope="me", wanted=[write(resource)], ttl_ms=ttl_ms
+        )
+
+    async def story() -> None:
+        async with watched(house, 2) as (client, is_renewed):
+            holder = LockHolder(HttpLockClient(client))
+            try:
+                await holder.acquire(wanting("repo:long", 600_000), wait_ms=0)
+                await asyncio.sleep(0)  # the job that renews it sleeps now, for ten seconds
+                short = await holder.acquire(wanting("repo:short", 1_000), wait_ms=0)
+                await is_renewed.wait()
+                assert not short.is_lost
+            finally:
+                await holder.close()
+
+    await undisturbed(story, stall_s=0.2)

@@ -27,9 +27,10 @@ from ade.server.routes import ROUTES, SECTIONS
 from ade.server.routing import AuthLevel
 from ade.settings import load
 from ade.stores.ports import ClaimRequest
-from ade.tasks.api.requests import BatchTask, TaskFilter
+from ade.tasks.api.requests import TaskFilter
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine, Task
+from ade.tasks.options import BatchTask
 from tests.http.conftest import House, open_house, store_url
 from tests.servers.ports import ReservedPort
 

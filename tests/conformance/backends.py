@@ -1,16 +1,17 @@
 """The stores under test: how each is opened, and how each can be harmed in ways its own API does not allow."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.ports import Clock, Stores
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.store import open_redis
 from ade.stores.redis.tasks import RedisTasks
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
 from tests.servers.plugin import binary_or_skip
 from tests.servers.pool import POOL
@@ -24,16 +25,25 @@ class Backend:
     damage: Callable[[Stores, str, str], Awaitable[None]]  # make the record of a task unreadable, in one of these ways
 
 
+@asynccontextmanager
+async def sound(stores: Stores) -> AsyncIterator[Stores]:
+    """An opened store; at the end of the block its invariants must hold, and it is closed."""
+    yield stores
+    broken = await stores.upkeep.check_invariants()
+    await stores.close()
+    assert broken == []
+
+
 CUT, NOT_TEXT, UNKNOWN_WORD, MISSING = "cut", "not_text", "unknown_word", "missing"
 DAMAGES = (CUT, NOT_TEXT, UNKNOWN_WORD, MISSING)
 
 
 async def _open_memory(_folder: Path, clock: Clock | None) -> Stores:
-    return await open_sqlite("memory://", StoreOptions(), clock)
+    return await open_sqlite("memory://", StoreSettings(), clock)
 
 
 async def _open_file(folder: Path, clock: Clock | None) -> Stores:
-    return await open_sqlite(f"sqlite:///{folder / 'ade.db'}", StoreOptions(ballast_mb=0), clock)
+    return await open_sqlite(f"sqlite:///{folder / 'ade.db'}", StoreSettings(ballast_mb=0), clock)
 
 
 _SQLITE_DAMAGES = {
@@ -51,17 +61,17 @@ async def _damage_sqlite(stores: Stores, task_id: str, way: str) -> None:
 
 
 async def _open_valkey(_folder: Path, clock: Clock | None) -> Stores:
-    return await open_redis(POOL.standalone("valkey").url, RedisOptions(allow_volatile=True), clock)
+    return await open_redis(POOL.standalone("valkey").url, RedisSettings(allow_volatile=True), clock)
 
 
 async def _open_redis(_folder: Path, clock: Clock | None) -> Stores:
     binary_or_skip("redis")
-    return await open_redis(POOL.standalone("redis").url, RedisOptions(allow_volatile=True), clock)
+    return await open_redis(POOL.standalone("redis").url, RedisSettings(allow_volatile=True), clock)
 
 
 async def _open_cluster(_folder: Path, clock: Clock | None) -> Stores:
     cluster = POOL.cluster("valkey")
-    return await open_redis(cluster.url, RedisOptions(allow_volatile=True, partitions=6), clock)
+    return await open_redis(cluster.url, RedisSettings(allow_volatile=True, partitions=6), clock)
 
 
 _REDIS_DAMAGES: dict[str, tuple[object, ...]] = {

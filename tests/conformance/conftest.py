@@ -6,17 +6,9 @@ from pathlib import Path
 import pytest
 
 from ade.stores.ports import Stores
-from tests.conformance.backends import BACKENDS, Backend
+from tests.conformance.backends import BACKENDS, Backend, sound
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
-from tests.servers.plugin import server_pool
-
-__all__ = ["server_pool"]
-
-
-@pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
 
 
 @pytest.fixture(params=BACKENDS)
@@ -26,11 +18,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture
 async def stores(backend: Backend, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
-    opened = await backend.open(tmp_path, clock)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(await backend.open(tmp_path, clock)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -3,20 +3,16 @@
 After every step the event log is read by a judge who knows the rules by himself and believes no record.
 """
 
-import asyncio
 import os
-import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule
 from msgspec import Raw
 
 from ade.accounts.users import UserChanges, change_user
@@ -34,10 +30,11 @@ from ade.stores.ports import ClaimRequest, Stores, TaskQuery
 from ade.tasks import service as tasks_service
 from ade.tasks.decisions import settle
 from ade.tasks.enqueue import enqueue
+from ade.tasks.handlers import Handler
 from ade.tasks.identifiers import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Failed, Outcome, Succeeded
+from ade.tasks.outcomes import Failed, Outcome, Succeeded, Withheld
 from ade.tasks.payloads import Payloads
 from ade.worker.approval_check import ApprovalChecker
 from ade.worker.run import Run
@@ -55,7 +52,7 @@ from tests.conformance.approval_shop import (
     without_answers,
 )
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
+from tests.conformance.histories import StoreHistories, play
 
 REVIEWERS = ("bob", "bob2", "cy", "dee", "eve")
 ANYBODY = (*ROLES, "bot", "nobody")
@@ -79,19 +76,18 @@ GONE_BY = frozenset(
 UseCase = Callable[[Stores], Awaitable[object]]
 
 
-class ApprovalHistories(RuleBasedStateMachine):
-    """One store; many people at it, some of whom never hear what came of what they did."""
+class _NoPreviews:
+    """No handler is called here, so nothing can be previewed again."""
 
-    backend_name = "memory"
+    async def attempt(self, run: Run, handler: Handler) -> Outcome:
+        return Withheld(reason="it cannot be previewed here")
+
+
+class ApprovalHistories(StoreHistories):
+    """One store; many people at it, some of whom never hear what came of what they did."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop = asyncio.Runner()
-        self._folder = tempfile.TemporaryDirectory()
-        self.clock = StoryClock()
-        self.stores: Stores = self._loop.run(
-            _awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock))
-        )
         self.payloads = Payloads(self.stores.blobs)
         self.judge, self.proof, self.read_to = Judge(PERSONS, PROGRAMS), ApprovalProof(), 0
         self.ids: list[str] = []
@@ -101,16 +97,12 @@ class ApprovalHistories(RuleBasedStateMachine):
         self.gates = ApprovalChecker(self.stores, self.payloads, self.registry)
 
     def teardown(self) -> None:
-        broken = self._loop.run(self.stores.upkeep.check_invariants())
-        self._loop.run(self.stores.close())
-        self._loop.close()
-        self._folder.cleanup()
-        assert broken == []
+        super().teardown()
 
     @initialize(policy=st.sampled_from(POLICIES), is_risky=st.booleans(), author=authors)
     def open(self, policy: dict[str, Any], is_risky: bool, author: str) -> None:
-        self._loop.run(open_shop(self.stores, self.registry, policy))
-        self._loop.run(self.gates.open())
+        self.do(open_shop(self.stores, self.registry, policy))
+        self.do(self.gates.open())
         for name in (PLAIN, PREVIEWED):
             self.write(author, name, StartMode.AT_ONCE, is_risky, True)
 
@@ -124,12 +116,12 @@ class ApprovalHistories(RuleBasedStateMachine):
 
     def _try(self, use_case: UseCase, stores: Stores) -> None:
         with suppress(AdeError):
-            self._loop.run(_awaited(use_case(stores)))
+            self.do(use_case(stores))
 
     def some(self, number: int) -> Task | None:
         if not self.ids:
             return None
-        [task] = self._loop.run(self.stores.tasks.get([self.ids[number % len(self.ids)]]))
+        [task] = self.do(self.stores.tasks.get([self.ids[number % len(self.ids)]]))
         return task
 
     @rule(
@@ -151,7 +143,7 @@ class ApprovalHistories(RuleBasedStateMachine):
             resources=("prod:*",) if is_risky else ("test:a",),
             review=Review(start=start),
         )
-        self._loop.run(enqueue(self.stores, self.payloads, [task]))
+        self.do(enqueue(self.stores, self.payloads, [task]))
         self.ids.append(task.id)
         if is_submitted:
             self.submit(len(self.ids) - 1, author, False)
@@ -261,7 +253,7 @@ class ApprovalHistories(RuleBasedStateMachine):
 
     @rule(number=pick)
     def withdraw(self, number: int) -> None:
-        known = self._loop.run(delegations.list_delegations(self.stores))
+        known = self.do(delegations.list_delegations(self.stores))
         if known:
             chosen = known[number % len(known)]
             self.attempt(lambda stores: delegations.revoke(stores, chosen.id, actor=chosen.delegator))
@@ -328,8 +320,8 @@ class ApprovalHistories(RuleBasedStateMachine):
         request = ClaimRequest(
             worker_id="w", run_ids=[os.urandom(16).hex()], names=frozenset({PLAIN, PREVIEWED}), lease_ms=120_000
         )
-        for task in self._loop.run(_awaited(self.stores.tasks.claim(request))):
-            outcome = self._loop.run(self._look(task))
+        for task in self.do(self.stores.tasks.claim(request)):
+            outcome = self.do(self._look(task))
             if outcome is None:
                 gate = whole_gate(task)
                 assert gate is not None
@@ -339,7 +331,7 @@ class ApprovalHistories(RuleBasedStateMachine):
                 self._finish(task, outcome)
 
     async def _look(self, task: Task) -> Outcome | None:
-        looking = self.gates.check(Run(task, self.registry.by_name[task.name]))
+        looking = self.gates.check(Run(task, self.registry.by_name[task.name]), _NoPreviews())
         return None if looking is None else await looking
 
     @rule(number=pick, is_good=st.booleans())
@@ -351,13 +343,13 @@ class ApprovalHistories(RuleBasedStateMachine):
 
     def _finish(self, task: Task, outcome: Outcome) -> None:
         change = settle(task, outcome, now=self.clock.now(), dice=0.5)
-        self._loop.run(_awaited(self.stores.tasks.commit_each([change])))
+        self.do(self.stores.tasks.commit_each([change]))
 
     # what must hold
 
     @invariant()
     def the_log_tells_of_nothing_that_must_not_be(self) -> None:
-        while events := self._loop.run(self.stores.events.read(self.read_to, 500)):
+        while events := self.do(self.stores.events.read(self.read_to, 500)):
             for event in events:
                 self.judge.hear(event)
                 assert self.proof.add(event) is None
@@ -366,26 +358,14 @@ class ApprovalHistories(RuleBasedStateMachine):
 
     @invariant()
     def what_is_over_stays_over(self) -> None:
-        for task in self._loop.run(self.stores.tasks.find(TaskQuery(limit=50))).tasks:
+        for task in self.do(self.stores.tasks.find(TaskQuery(limit=50))).tasks:
             for gate in task.review.gates if task.review else ():
                 assert self.over.get(gate.id, gate.state) is gate.state
                 if gate.state in GONE_BY:
                     self.over[gate.id] = gate.state
 
 
-async def _awaited(job: Awaitable[Any]) -> Any:
-    return await job
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize("backend_name", BACKENDS)
 def test_whatever_people_do_nothing_runs_that_they_have_not_agreed_to(backend_name: str) -> None:
-    machine = type("StoreApprovalHistories", (ApprovalHistories,), {"backend_name": backend_name})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=12,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    assert play(ApprovalHistories, backend_name, in_depth=12, steps=40) > 0

@@ -2,19 +2,15 @@
 
 import asyncio
 import itertools
-import tempfile
-from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule
 from msgspec import structs
 
 from ade.agents.model import DESCRIPTION, Agent, AgentStatus, granted
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
+from tests.conformance.histories import StoreHistories, play
 
 LEASE_MS = 30_000
 AGENTS = ("coder", "writer")
@@ -22,28 +18,15 @@ agents = st.sampled_from(AGENTS)
 pick = st.integers(min_value=0, max_value=1_000_000)
 
 
-class CapacityHistories(RuleBasedStateMachine):
+class CapacityHistories(StoreHistories):
     """Everything is done twice: by the store, and by the rule alone. Whoever is not renewed has crashed."""
-
-    backend_name = "memory"
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop = asyncio.Runner()
-        self._folder = tempfile.TemporaryDirectory()
-        self.clock = StoryClock()
-        self.stores = self._loop.run(_awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)))
         self.store = self.stores.agents
         self.numbers = itertools.count()
         self.known: dict[str, Agent] = {}
         self.leases: dict[str, dict[str, int]] = {agent_id: {} for agent_id in AGENTS}
-
-    def teardown(self) -> None:
-        broken = self._loop.run(self.stores.upkeep.check_invariants())
-        self._loop.run(self.stores.close())
-        self._loop.close()
-        self._folder.cleanup()
-        assert broken == []
 
     def live(self, agent_id: str) -> dict[str, int]:
         steady = self.clock.steady()
@@ -71,13 +54,13 @@ class CapacityHistories(RuleBasedStateMachine):
         changed = {name: value for name, value in said.items() if name not in keep}
         after = structs.replace(before, seen_until=seen_until, **changed)
         self.known[agent_id] = after
-        assert self._loop.run(self.store.register(new, keep=keep)) == after
+        assert self.do(self.store.register(new, keep=keep)) == after
 
     @rule(agent_id=agents, status=st.sampled_from(AgentStatus))
     def set_status(self, agent_id: str, status: AgentStatus) -> None:
         if agent_id in self.known:
             self.known[agent_id] = structs.replace(self.known[agent_id], status=status)
-        assert self._loop.run(self.store.set_status(agent_id, status)) == self.known.get(agent_id)
+        assert self.do(self.store.set_status(agent_id, status)) == self.known.get(agent_id)
 
     @rule(agent_id=agents, count=st.integers(0, 4), again=st.lists(pick, max_size=2), over=st.lists(pick, max_size=2))
     def take(self, agent_id: str, count: int, again: list[int], over: list[int]) -> None:
@@ -87,7 +70,7 @@ class CapacityHistories(RuleBasedStateMachine):
             del self.leases[agent_id][holder]
         live, agent = self.live(agent_id), self.known.get(agent_id)
         expected = [] if agent is None else granted(agent, wanted, live)
-        given = self._loop.run(self.store.take(agent_id, wanted, lease_ms=LEASE_MS, over=ended))
+        given = self.do(self.store.take(agent_id, wanted, lease_ms=LEASE_MS, over=ended))
         assert given == expected
         new = [holder for holder in given if holder not in live]
         assert not new or (agent is not None and len(live) + len(new) <= agent.max_tasks)
@@ -96,7 +79,7 @@ class CapacityHistories(RuleBasedStateMachine):
     @rule(agent_id=agents, numbers=st.lists(pick, max_size=3))
     def release(self, agent_id: str, numbers: list[int]) -> None:
         ended = self.some(agent_id, numbers)
-        self._loop.run(self.store.release(agent_id, ended))
+        self.do(self.store.release(agent_id, ended))
         for holder in ended:
             del self.leases[agent_id][holder]
 
@@ -107,13 +90,13 @@ class CapacityHistories(RuleBasedStateMachine):
         after = structs.replace(self.known.get(agent_id, told), seen_until=until)
         self.known[agent_id] = after
         renewal = asyncio.to_thread(self.store.renew, told, holders, lease_ms=lease_ms)
-        assert self._loop.run(_awaited(renewal)) == after
+        assert self.do(renewal) == after
         self.leases[agent_id].update(dict.fromkeys(holders, until))
 
     @rule(agent_id=agents)
     def remove(self, agent_id: str) -> None:
         is_known = self.known.pop(agent_id, None) is not None
-        assert self._loop.run(self.store.remove(agent_id)) is is_known
+        assert self.do(self.store.remove(agent_id)) is is_known
         self.leases[agent_id].clear()
 
     @rule(seconds=st.sampled_from([0.001, 1, 6, 29, 31]))
@@ -126,24 +109,12 @@ class CapacityHistories(RuleBasedStateMachine):
 
     @invariant()
     def the_store_holds_the_same(self) -> None:
-        uses = self._loop.run(self.store.list_agents())
+        uses = self.do(self.store.list_agents())
         assert {use.agent.id: use.agent for use in uses} == self.known
         assert {use.agent.id: use.leases for use in uses} == {each: self.live(each) for each in self.known}
 
 
-async def _awaited(opening: Any) -> Any:
-    return await opening
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize("backend_name", BACKENDS)
 def test_whatever_happens_nobody_gets_a_unit_that_is_not_there(backend_name: str) -> None:
-    machine = type("StoreCapacityHistories", (CapacityHistories,), {"backend_name": backend_name})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=30,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    assert play(CapacityHistories, backend_name, in_depth=30, steps=30) > 0

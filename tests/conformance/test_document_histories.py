@@ -1,15 +1,11 @@
 """Random histories of documents: every store holds what a dictionary holds, and no version ever comes again."""
 
-import asyncio
 import itertools
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule
 from msgspec import Raw
 
 from ade.common.rate_limit import RateState, available, next_allowed_ms, possible, take
@@ -17,7 +13,7 @@ from ade.errors import StaleWrite
 from ade.events.model import Event
 from ade.stores.resource_ports import Document, DocumentWrite
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
+from tests.conformance.histories import StoreHistories, play
 
 Which = tuple[str, str]
 PLACES: list[Which] = [("user", "ada"), ("user", "bob"), ("session", "ada"), ("session", "s:2")]
@@ -34,17 +30,11 @@ wishes = st.lists(
 rates = st.sampled_from([(1, 5_000), (3, 10_000), (7, 1_000)])
 
 
-class DocumentHistories(RuleBasedStateMachine):
+class DocumentHistories(StoreHistories):
     """Everything is done twice: by the store, and with a dictionary."""
-
-    backend_name = "memory"
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop = asyncio.Runner()
-        self._folder = tempfile.TemporaryDirectory()
-        self.clock = StoryClock()
-        self.stores = self._loop.run(_awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)))
         self.store = self.stores.documents
         self.numbers = itertools.count()
         self.kept: dict[Which, tuple[Raw, int | None]] = {}  # body and end, expired or not
@@ -52,13 +42,6 @@ class DocumentHistories(RuleBasedStateMachine):
         self.current: dict[Which, int] = {}
         self.told: list[str] = []
         self.rate: dict[str, RateState] = {}
-
-    def teardown(self) -> None:
-        broken = self._loop.run(self.stores.upkeep.check_invariants())
-        self._loop.run(self.stores.close())
-        self._loop.close()
-        self._folder.cleanup()
-        assert broken == []
 
     def is_there(self, which: Which, kept: dict[Which, tuple[Raw, int | None]]) -> bool:
         return which in kept and (kept[which][1] is None or kept[which][1] > self.clock.now())  # type: ignore[operator]
@@ -89,9 +72,9 @@ class DocumentHistories(RuleBasedStateMachine):
         event = Event(type=REFUSED if is_refused else CHANGED, at=self.clock.now())
         if is_refused:
             with pytest.raises(StaleWrite):
-                self._loop.run(self.store.write(writes, [event]))
+                self.do(self.store.write(writes, [event]))
         else:
-            self._loop.run(self.store.write(writes, [event]))
+            self.do(self.store.write(writes, [event]))
 
     def look_at_versions(self, written: set[Which]) -> None:
         """What was written has a version that nobody can have seen."""
@@ -105,19 +88,19 @@ class DocumentHistories(RuleBasedStateMachine):
 
     def there(self) -> dict[Which, Document]:
         kinds = sorted({kind for kind, _ in PLACES})
-        found = [self._loop.run(self.store.list_documents(kind)) for kind in kinds]
+        found = [self.do(self.store.list_documents(kind)) for kind in kinds]
         return {(each.kind, each.id): each for documents in found for each in documents}
 
     @rule(limit=st.integers(1, 10))
     def expire(self, limit: int) -> None:
-        self._loop.run(self.store.expire_documents(limit))
+        self.do(self.store.expire_documents(limit))
 
     @rule(key=st.sampled_from(["login:ada", "login:bob"]), limit=rates)
     def take_rate(self, key: str, limit: tuple[int, int]) -> None:
         about = {"count": limit[0], "period_ms": limit[1], "now_ms": self.clock.steady()}
         state = possible(self.rate.get(key, RateState(0)), **about)
         wait_ms = next_allowed_ms(state, **about) - self.clock.steady()
-        assert self._loop.run(self.store.take_rate(key, *limit)) == wait_ms
+        assert self.do(self.store.take_rate(key, *limit)) == wait_ms
         assert (wait_ms == 0) is (available(state, **about) > 0)
         if wait_ms == 0:
             self.rate[key] = take(state, 1, **about)
@@ -132,25 +115,13 @@ class DocumentHistories(RuleBasedStateMachine):
         assert {which: (each.body, each.expires_at) for which, each in self.there().items()} == expected
         for kind in ("user", "session"):
             ids = [document_id for _, document_id in PLACES]
-            found = self._loop.run(self.store.fetch(kind, ids))
+            found = self.do(self.store.fetch(kind, ids))
             assert [(kind, each) in expected for each in ids] == [document is not None for document in found]
-        events = self._loop.run(self.stores.events.read(0, 1_000))
+        events = self.do(self.stores.events.read(0, 1_000))
         assert [event.type for event in events] == self.told
 
 
-async def _awaited(opening: Any) -> Any:
-    return await opening
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize("backend_name", BACKENDS)
 def test_whatever_happens_documents_are_as_they_were_written(backend_name: str) -> None:
-    machine = type("StoreDocumentHistories", (DocumentHistories,), {"backend_name": backend_name})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=30,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    assert play(DocumentHistories, backend_name, in_depth=30, steps=30) > 0

@@ -8,12 +8,12 @@ from ade.events.metrics_collector import (
     MINUTES,
     READER,
     MetricsCollector,
-    MetricsOptions,
     load,
     load_totals,
     stand_aside,
 )
 from ade.events.rollups import HOUR_MS, MINUTE_MS, OTHER, Rollup, TaskCounters, hour_of, minute_of
+from ade.settings.sections import FigureSettings
 from ade.stores.ports import Stores
 from tests.conformance.scene import Scene
 
@@ -21,7 +21,7 @@ GROUP = ("default", "send")
 
 
 def keeper(stores: Stores, *, page: int = 2_000, pages: int = 1, **options: float) -> MetricsCollector:
-    return MetricsCollector(stores, MetricsOptions(**options), page=page, pages=pages)  # type: ignore[arg-type]  # any option
+    return MetricsCollector(stores, FigureSettings(**options), page=page, pages=pages)  # type: ignore[arg-type]  # any option
 
 
 async def count(stores: Stores, by: MetricsCollector | None = None) -> None:
@@ -208,24 +208,24 @@ async def test_what_is_not_counted_yet_is_not_trimmed(scene: Scene) -> None:
     counting = keeper(scene.stores)
     await scene.add()
     await count(scene.stores, counting)
-    reached = await scene.stores.events.cursor(READER)
+    reached = (await scene.stores.events.cursors()).get(READER, 0)
     assert 0 < reached == await scene.stores.events.last_seq()
     await scene.add()
     await count(scene.stores, counting)
-    assert await scene.stores.events.cursor(READER) == reached, "it is moved only now and then"
+    assert (await scene.stores.events.cursors()).get(READER, 0) == reached, "it is moved only now and then"
     scene.clock.advance(31)
     await counting.keep()
-    assert await scene.stores.events.cursor(READER) == await scene.stores.events.last_seq()
+    assert (await scene.stores.events.cursors()).get(READER, 0) == await scene.stores.events.last_seq()
 
 
 async def test_where_nobody_counts_any_more_nothing_is_kept_back(scene: Scene) -> None:
     await stand_aside(scene.stores)
-    assert await scene.stores.events.cursor(READER) == 0
+    assert (await scene.stores.events.cursors()).get(READER, 0) == 0
     await scene.add()
     await count(scene.stores)
     await scene.add()
     await stand_aside(scene.stores)
-    assert await scene.stores.events.cursor(READER) == await scene.stores.events.last_seq()
+    assert (await scene.stores.events.cursors()).get(READER, 0) == await scene.stores.events.last_seq()
 
 
 async def test_minutes_keep_apart(scene: Scene) -> None:

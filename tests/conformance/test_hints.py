@@ -25,10 +25,14 @@ async def test_a_hint_that_came_while_looking_is_not_missed(scene: Scene) -> Non
     hints.ring(WORK)
 
     await asyncio.wait_for(hints.wait(WORK, seen, 60), 30)
+    assert hints.generation(WORK) > seen
 
 
 async def test_a_wait_ends_by_itself(scene: Scene) -> None:
-    await scene.stores.hints.wait(DONE, scene.stores.hints.generation(DONE), 0.01)
+    hints = scene.stores.hints
+    ended, _ = await asyncio.wait([asyncio.create_task(hints.wait(DONE, hints.generation(DONE), 0.01))], timeout=30)
+
+    assert len(ended) == 1
 
 
 async def test_who_follows_a_topic_is_called_back_until_he_has_enough(scene: Scene) -> None:

@@ -1,22 +1,10 @@
 """Random histories: whatever is done in whatever order, the store holds what a few dictionaries hold."""
 
-import asyncio
-import tempfile
-from collections.abc import Coroutine, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from ade.errors import StaleLease
 from ade.failures import FailureKind
@@ -25,12 +13,10 @@ from ade.tasks.decisions import break_chain, cancel, discard, lose_lease, replay
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
 from ade.tasks.model import AfterFailure, Definition, Queue, Task
 from ade.tasks.outcomes import Released
-from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
+from tests.conformance.histories import StoreHistories, play
 from tests.conformance.model import Model
 from tests.conformance.scene import MIDDLE, Scene
 
-Answer = TypeVar("Answer")
 pick = st.integers(min_value=0, max_value=1_000_000)  # one of those there are, whatever their number
 ends = st.sampled_from(["succeed", "fail", "fail for good", "throttle", "release"])
 queues = st.sampled_from(["a", "b"])
@@ -40,28 +26,14 @@ needs = st.sampled_from([(), (), ("gpu",), ("gpu", "net")])
 abilities = st.sampled_from([frozenset[str](), frozenset({"gpu"}), frozenset({"gpu", "net", "more"})])
 
 
-class Histories(RuleBasedStateMachine):
+class TaskHistories(StoreHistories):
     """What people, workers and sweeps do."""
-
-    backend_name = "memory"
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop = asyncio.Runner()
-        self._folder = tempfile.TemporaryDirectory()
-        self.clock = StoryClock()
         self.model = Model()
         self.lost: list[Task] = []  # runs that no longer hold their task
-        opening = BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)
-        self.scene = Scene(self.do(_awaited(opening)), self.clock)
-
-    def do(self, action: Coroutine[Any, Any, Answer]) -> Answer:
-        return self._loop.run(action)
-
-    def teardown(self) -> None:
-        self.do(self.scene.stores.close())
-        self._loop.close()
-        self._folder.cleanup()
+        self.scene = Scene(self.stores, self.clock)
 
     # people
 
@@ -289,19 +261,8 @@ class Histories(RuleBasedStateMachine):
         assert due is not None or not delayed
 
 
-async def _awaited(action: Any) -> Any:
-    return await action
-
-
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "examples"), [("memory", 100), ("sqlite", 6), ("valkey", 25), ("cluster", 15)])
 def test_random_histories(backend: str, examples: int) -> None:
-    machine = type("Told", (Histories,), {"backend_name": backend})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=40,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-        ),
-    )
+    assert play(TaskHistories, backend, in_depth=examples, steps=40) > 0

@@ -4,17 +4,13 @@ A consumer decides on what it has seen, which may be old. Its write is carried o
 refused otherwise; a write that is repeated happens once.
 """
 
-import asyncio
 import itertools
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule
 from msgspec import structs
 
 from ade.agents.conversations import rules as conversations_rules
@@ -31,7 +27,7 @@ from ade.agents.conversations.model import InboxLimits, NewItem
 from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import StaleLease, StaleWrite
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
+from tests.conformance.histories import StoreHistories, play
 from tests.core.inbox.test_runtime_machine import items
 
 INBOXES = ("conv:1", "conv:2", "ä/3")
@@ -44,17 +40,11 @@ keys = st.sampled_from([None, None, "k1", "k2"])
 Decide = Callable[[Inbox], InboxChange[Any]]
 
 
-class InboxHistories(RuleBasedStateMachine):
+class InboxHistories(StoreHistories):
     """Everything is done twice: by the store, and on records of the core in a dictionary."""
-
-    backend_name = "memory"
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop = asyncio.Runner()
-        self._folder = tempfile.TemporaryDirectory()
-        self.clock = StoryClock()
-        self.stores = self._loop.run(_awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)))
         self.store = self.stores.inboxes
         self.numbers = itertools.count(1)
         self.kept = {name: unused(name) for name in INBOXES}
@@ -64,24 +54,20 @@ class InboxHistories(RuleBasedStateMachine):
         self.told: list[tuple[str, dict[str, object]]] = []
 
     def teardown(self) -> None:
-        listed = self._loop.run(self.store.list_inboxes("", 100))
-        events = self._loop.run(self.stores.events.read(0, 10_000))
-        broken = self._loop.run(self.stores.upkeep.check_invariants())
-        self._loop.run(self.stores.close())
-        self._loop.close()
-        self._folder.cleanup()
-        assert broken == []
+        listed = self.do(self.store.list_inboxes("", 100))
+        events = self.do(self.stores.events.read(0, 10_000))
+        super().teardown()
         used = [inbox for name, inbox in sorted(self.kept.items()) if inbox.version]
         assert [(one.id, one.version, one.waiting, one.taken, one.consumer) for one in listed] == [
             (one.id, one.version, one.length, len(one.taken), one.consumer) for one in used
         ]
         assert [(event.type, event.payload) for event in events] == self.told
 
-    def do(self, place: tuple[int, str], looks: bool, decide: Decide, *, repeats: bool = False) -> None:
+    def decide(self, place: tuple[int, str], looks: bool, decide: Decide, *, repeats: bool = False) -> None:
         """One consumer decides and writes; what comes of it is what the core says of the records that are kept."""
         name = place[1]
         if looks or place not in self.seen:
-            self.seen[place] = self._loop.run(self.store.load(name))
+            self.seen[place] = self.do(self.store.load(name))
             assert self.seen[place] == self.kept[name]
         try:
             change = decide(self.seen[place])
@@ -90,10 +76,10 @@ class InboxHistories(RuleBasedStateMachine):
         token = f"w{next(self.numbers)}"
         if change.is_written and change.before.version != self.kept[name].version:
             with pytest.raises(StaleWrite):
-                self._loop.run(self.store.write(change, token))
+                self.do(self.store.write(change, token))
             return
         for _ in range(1 + repeats):
-            self._loop.run(self.store.write(change, token))
+            self.do(self.store.write(change, token))
         if change.is_written:
             self.kept[name], self.written_at[name] = change.after, self.clock.now()
             events = events_of(name, change.notices, at=self.clock.now())
@@ -102,7 +88,7 @@ class InboxHistories(RuleBasedStateMachine):
     @rule(place=places, looks=sights, item=items(), key=keys, repeats=st.booleans())
     def enqueue(self, place: tuple[int, str], looks: bool, item: NewItem, key: str | None, repeats: bool) -> None:
         keyed, now = structs.replace(item, key=key), self.clock.now()
-        self.do(
+        self.decide(
             place,
             looks,
             lambda inbox: conversations_rules.enqueue(inbox, keyed, limits=LIMITS, now=now),
@@ -113,7 +99,7 @@ class InboxHistories(RuleBasedStateMachine):
     def take(self, place: tuple[int, str], looks: bool, reason: BlockedReason | None, repeats: bool) -> None:
         self.leases[place[1]] = lease_id = f"lease-{next(self.numbers)}"
         taker = BatchClaimant(lease_id=lease_id, holder=f"{place[0]}", lease_ms=LEASE_MS, steady=self.clock.steady())
-        self.do(place, looks, lambda inbox: conversations_rules.take(inbox, taker, reason), repeats=repeats)
+        self.decide(place, looks, lambda inbox: conversations_rules.take(inbox, taker, reason), repeats=repeats)
 
     @rule(place=places, looks=sights, end=st.sampled_from(["confirm", "give_back", "give_up", "renew", "remember"]))
     def go_on(self, place: tuple[int, str], looks: bool, end: str) -> None:
@@ -125,19 +111,19 @@ class InboxHistories(RuleBasedStateMachine):
             "renew": lambda inbox: conversations_rules.renew(inbox, lease_id, lease_ms=LEASE_MS, steady=steady),
             "remember": lambda inbox: conversations_rules.remember(inbox, lease_id, {"at": steady}),
         }
-        self.do(place, looks, ends[end])
+        self.decide(place, looks, ends[end])
 
     @rule(place=places, looks=sights, number=st.integers(1, 9))
     def remove(self, place: tuple[int, str], looks: bool, number: int) -> None:
-        self.do(place, looks, lambda inbox: conversations_rules.remove(inbox, f"q-{number}"))
+        self.decide(place, looks, lambda inbox: conversations_rules.remove(inbox, f"q-{number}"))
 
     @rule(place=places, looks=sights)
     def clear(self, place: tuple[int, str], looks: bool) -> None:
-        self.do(place, looks, lambda inbox: conversations_rules.clear(inbox, ClearReason.CANCELLED))
+        self.decide(place, looks, lambda inbox: conversations_rules.clear(inbox, ClearReason.CANCELLED))
 
     @rule(place=places, looks=sights, consumer=st.sampled_from([CODER, CODER, CRITIC, None]))
     def bind(self, place: tuple[int, str], looks: bool, consumer: str | None) -> None:
-        self.do(place, looks, lambda inbox: conversations_rules.bind(inbox, consumer))
+        self.decide(place, looks, lambda inbox: conversations_rules.bind(inbox, consumer))
 
     @rule(seconds=st.sampled_from([0.001, 4, 11]))
     def pass_time(self, seconds: float) -> None:
@@ -148,10 +134,10 @@ class InboxHistories(RuleBasedStateMachine):
         moment = self.clock.now() - 3_000
         idle = [name for name in INBOXES if self.kept[name].version and not self.kept[name].items]
         old = [name for name in idle if self.written_at[name] < moment]
-        forgotten = self._loop.run(self.store.forget_empty(moment, limit))
+        forgotten = self.do(self.store.forget_empty(moment, limit))
         assert min(len(old), limit) <= forgotten <= len(old)  # of a cluster each partition may forget so many
         for name in old:
-            found = self._loop.run(self.store.load(name))
+            found = self.do(self.store.load(name))
             assert found in (self.kept[name], unused(name))
             self.kept[name] = found
             self.seen = {place: inbox for place, inbox in self.seen.items() if place[1] != name}
@@ -164,19 +150,10 @@ class InboxHistories(RuleBasedStateMachine):
         steady = self.clock.steady()
         free = [one for one in self.kept.values() if one.items and not (one.lease and one.lease.until > steady)]
         expected = [one.id for one in sorted(free, key=since) if one.consumer in (CODER, CRITIC)]
-        assert self._loop.run(self.store.ready(frozenset({CODER, CRITIC}), 2)) == expected[:2]
+        assert self.do(self.store.ready(frozenset({CODER, CRITIC}), 2)) == expected[:2]
 
 
-async def _awaited(opening: Any) -> Any:
-    return await opening
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize("backend_name", BACKENDS)
 def test_whatever_consumers_do_inboxes_are_as_the_core_says(backend_name: str) -> None:
-    machine = type("StoreInboxHistories", (InboxHistories,), {"backend_name": backend_name})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    assert play(InboxHistories, backend_name, in_depth=12, steps=30) > 0

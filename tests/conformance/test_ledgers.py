@@ -180,8 +180,8 @@ def nightly(**fields: object) -> Schedule:
 async def test_a_schedule_comes_back_as_it_was_put(scene: Scene) -> None:
     known = {"timezone": "Europe/Berlin", "queue": "q", "args": raw('{"n":1}'), "priority": 1}
     schedule = nightly(**known, updated_at=9, author="ada")
-    await scene.stores.schedules.put(nightly(cron="1 1 * * *"))
-    await scene.stores.schedules.put(schedule)
+    assert await scene.stores.schedules.put(nightly(cron="1 1 * * *"))
+    assert await scene.stores.schedules.put(schedule)
     await scene.stores.schedules.put(nightly(name="hourly"))
 
     assert await scene.stores.schedules.list_schedules() == [nightly(name="hourly"), schedule]
@@ -193,9 +193,9 @@ async def test_a_schedule_is_due_when_its_time_has_come_and_it_is_not_paused(sce
     await schedules.put(nightly(name="late", next_at=2_000))
     await schedules.put(nightly())
 
-    assert await schedules.due_schedules(999) == []
-    assert [schedule.name for schedule in await schedules.due_schedules(1_000)] == ["nightly"]
-    assert [schedule.name for schedule in await schedules.due_schedules(2_000)] == ["nightly", "late"]
+    assert await schedules.list_schedules(due_by=999) == []
+    assert [schedule.name for schedule in await schedules.list_schedules(due_by=1_000)] == ["nightly"]
+    assert [schedule.name for schedule in await schedules.list_schedules(due_by=2_000)] == ["nightly", "late"]
 
 
 async def test_a_schedule_moves_on_once_however_many_fire_it(scene: Scene) -> None:
@@ -204,7 +204,7 @@ async def test_a_schedule_moves_on_once_however_many_fire_it(scene: Scene) -> No
     await schedules.put(seen)
     after = structs.replace(seen, next_at=5_000, last_at=1_000, last_task_id="t")
 
-    moved = await asyncio.gather(*(schedules.advance_schedule(seen, after) for _ in range(8)))
+    moved = await asyncio.gather(*(schedules.put(after, seen=seen) for _ in range(8)))
 
     assert sum(moved) == 1
     assert await schedules.list_schedules() == [after]
@@ -219,7 +219,7 @@ async def test_a_schedule_that_was_paused_or_changed_meanwhile_is_not_moved_on(s
         structs.replace(seen, cron="5 5 * * *", updated_at=2),
     ):
         await schedules.put(now_stored)
-        assert not await schedules.advance_schedule(seen, structs.replace(seen, next_at=5_000))
+        assert not await schedules.put(structs.replace(seen, next_at=5_000), seen=seen)
         assert await schedules.list_schedules() == [now_stored]
 
 
@@ -230,5 +230,5 @@ async def test_a_removed_schedule_is_gone_and_stays_gone(scene: Scene) -> None:
 
     assert await schedules.remove("nightly")
     assert not await schedules.remove("nightly")
-    assert not await schedules.advance_schedule(seen, structs.replace(seen, next_at=5_000))
+    assert not await schedules.put(structs.replace(seen, next_at=5_000), seen=seen)
     assert await schedules.list_schedules() == []

@@ -6,26 +6,22 @@ what holds for them holds for every store that has the same in its books.
 
 import asyncio
 import itertools
-import tempfile
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule
 
 from ade.errors import AdeError
 from ade.locks import rules as locks_rules
 from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder
-from ade.locks.model import LockLimits, LockRequest
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLimits, LockMode, LockRequest
 from ade.locks.requests import validate_request
 from ade.locks.rules import LockTable
 from ade.stores.resource_ports import LockQuery
 from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
+from tests.conformance.histories import StoreHistories, play
 from tests.core.locks.memory import READ, WRITE, MemoryLocks
 
 Answer = TypeVar("Answer")
@@ -37,33 +33,20 @@ NARROW = LockLimits(waiters_per_resource=3, requests_per_owner=4, acquires=2, ac
 limits = st.sampled_from([LockLimits(), LockLimits(acquires=3, acquires_per_ms=2_000), NARROW])
 
 
-class LockHistories(RuleBasedStateMachine):
+class LockHistories(StoreHistories):
     """Everything is done twice: by the store, and by the rules in memory."""
-
-    backend_name = "memory"
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop = asyncio.Runner()
-        self._folder = tempfile.TemporaryDirectory()
-        self.clock = StoryClock()
         self.model = MemoryLocks()
         self.numbers = itertools.count()
-        self.stores = self._loop.run(_awaited(BACKENDS[self.backend_name].open(Path(self._folder.name), self.clock)))
         self.store = self.stores.locks
         self.told = 0
-
-    def teardown(self) -> None:
-        broken = self._loop.run(self.stores.upkeep.check_invariants())
-        self._loop.run(self.stores.close())
-        self._loop.close()
-        self._folder.cleanup()
-        assert broken == []
 
     def both(self, action: Coroutine[Any, Any, Answer], verb: Callable[[LockTable], Answer]) -> None:
         self.model.now_us, self.model.steady_ms = self.clock.now() * 1000, self.clock.steady()
         expected = _outcome(lambda: self.model.do(verb))
-        assert _outcome(lambda: self._loop.run(action)) == expected
+        assert _outcome(lambda: self.do(action)) == expected
 
     def some(self, number: int) -> LockRequest | None:
         known = sorted(self.model.requests)
@@ -210,7 +193,7 @@ class LockHistories(RuleBasedStateMachine):
         dead = sorted(one for one, end in ends.items() if end <= steady)
         self.model.now_us, self.model.steady_ms = self.clock.now() * 1000, steady
         self.model.do(lambda book: locks_rules.reap(book, dead))
-        self._loop.run(self.store.bury(100))
+        self.do(self.store.bury(100))
         self.told = len(self.model.events)  # the dead are buried in any order
 
     @rule(seconds=st.sampled_from([0.001, 1, 6, 16, 31]))
@@ -223,23 +206,23 @@ class LockHistories(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        found = self._loop.run(self.store.find(LockQuery(namespace="default")))
+        found = self.do(self.store.find(LockQuery(namespace="default")))
         assert {one.id: one for one in found} == self.model.requests
-        called = self._loop.run(self.store.called(1_000))
+        called = self.do(self.store.called(1_000))
         assert {one.id for one in called} == {one.id for one in self.model.requests.values() if one.is_called}
         for kind in ("db", "repo", "d"):
-            of_kind = self._loop.run(self.store.find(LockQuery(kind=kind)))
+            of_kind = self.do(self.store.find(LockQuery(kind=kind)))
             assert [one.id for one in of_kind] == sorted(
                 one.id for one in self.model.requests.values() if one.stands_at(kind)
             )
         ids = [*self.model.requests, "nobody"]
-        assert self._loop.run(self.store.look("default", ids)) == [*self.model.requests.values(), None]
+        assert self.do(self.store.look("default", ids)) == [*self.model.requests.values(), None]
 
     @invariant()
     def the_log_tells_the_same(self) -> None:
         new, self.told = self.model.events[self.told :], len(self.model.events)
         if new:
-            newest = self._loop.run(self.stores.events.newest(len(new)))
+            newest = self.do(self.stores.events.newest(len(new)))
             assert [(one.type, one.actor, one.payload) for one in newest] == [
                 (one.type, one.actor, one.payload) for one in new
             ]
@@ -252,19 +235,7 @@ def _outcome(action: Callable[[], Answer]) -> Answer | str:
         return f"{error.code}: {error.detail}"
 
 
-async def _awaited(opening: Any) -> Any:
-    return await opening
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize("backend_name", BACKENDS)
 def test_whatever_happens_the_books_hold_what_the_rules_say(backend_name: str) -> None:
-    machine = type("StoreLockHistories", (LockHistories,), {"backend_name": backend_name})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=30,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    assert play(LockHistories, backend_name, in_depth=30, steps=30) > 0

@@ -7,8 +7,7 @@ from msgspec import structs
 
 from ade.errors import LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
 from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder
-from ade.locks.model import LockLimits, LockRequest
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLimits, LockMode, LockRequest
 from ade.locks.requests import validate_request
 from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
 from tests.conformance.scene import Scene
@@ -334,8 +333,9 @@ class TestHowOftenOneMayAsk:
             await people.ask(f"a{number}", owner="ada", limits=self.LIMITS)
         await self.refused(people, "a3")
 
-        await people.ask("b", owner="bob", limits=self.LIMITS)
+        assert await people.ask("b", owner="bob", limits=self.LIMITS) is not None
         await people.hold("e", owner="ada", namespace="elsewhere", limits=self.LIMITS)
+        assert await people.holders("elsewhere") == ["e"]
 
     async def test_the_same_request_again_costs_nothing(self, people: People) -> None:
         for _ in range(5):
@@ -382,6 +382,7 @@ class TestHowOftenOneMayAsk:
         people.scene.clock.advance(100)
         await people.store.bury(100)
         await people.hold("a4", ("repo:a4", WRITE), owner="ada", limits=self.LIMITS)
+        assert await people.holders() == ["a4"]
 
 
 async def test_asking_again_changes_nothing_but_that_a_lease_begins_anew(people: People) -> None:
@@ -482,5 +483,6 @@ async def test_whoever_follows_hears_who_was_let_in_or_that_somebody_was(people:
         await people.leave("ada")
         async with asyncio.timeout(60):
             await heard.wait()
+        assert await people.holders() == ["bob"]
     finally:
         unfollow()

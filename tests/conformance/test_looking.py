@@ -2,7 +2,7 @@
 
 import pytest
 
-from ade.locks.modes import read, write
+from ade.locks.model import read, write
 from ade.stores.ports import TaskQuery
 from ade.tasks.decisions import discard
 from ade.tasks.lifecycle import Status
@@ -158,7 +158,7 @@ async def test_a_limit_can_be_taken_back(scene: Scene) -> None:
     await scene.stores.queues.configure(Queue(name="a", max_depth=0))
     await scene.stores.queues.configure(Queue(name="a"))
 
-    await scene.add(queue="a")
+    assert (await scene.add(queue="a")).queue == "a"
 
 
 async def test_the_oldest_ready_task_of_a_queue_tells_how_long_it_waits(scene: Scene) -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from ade.errors import InvalidFilter
 from ade.events.metrics import MOST_POINTS, series
-from ade.events.metrics_collector import MetricsCollector, MetricsOptions
+from ade.events.metrics_collector import MetricsCollector
 from ade.events.rollups import HOUR_MS, hour_of
+from ade.settings.sections import FigureSettings
 from tests.conformance.scene import Scene
 from tests.conformance.test_figures import count
 
@@ -31,7 +32,7 @@ async def test_minutes_in_a_row_with_percentiles(scene: Scene) -> None:
 
 
 async def test_hours_come_from_what_was_made_and_what_was_not_yet(scene: Scene) -> None:
-    keeper = MetricsCollector(scene.stores, MetricsOptions(minutes_kept_s=7_200))
+    keeper = MetricsCollector(scene.stores, FigureSettings(minutes_kept_s=7_200))
     start = hour_of(scene.clock.now()) + HOUR_MS
     scene.clock.advance((start - scene.clock.now()) / 1000)
     for many in (1, 2, 3, 4):

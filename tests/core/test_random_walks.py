@@ -18,6 +18,7 @@ from ade.tasks.lifecycle import CLAIMABLE, FINAL, RULES, Status, Verb, verbs_fro
 from ade.tasks.model import AfterFailure, Task
 from ade.tasks.outcomes import Released, Succeeded
 from tests.core.tasks import NOW, claim, failure, new_task, raw
+from tests.depth import examples
 
 REPAIRS = {Verb.REPLAY, Verb.DISCARD}
 Rule = TypeVar("Rule", bound=Callable[..., Any])
@@ -168,7 +169,7 @@ class TaskLife(RuleBasedStateMachine):
 
 
 TestTaskLife = TaskLife.TestCase
-TestTaskLife.settings = settings(max_examples=100, stateful_step_count=40)
+TestTaskLife.settings = settings(max_examples=examples(100), stateful_step_count=40)
 
 
 @given(data=st.data(), birth=st.sampled_from(RULES[Verb.CREATE].targets))

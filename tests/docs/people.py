@@ -5,7 +5,7 @@ from contextlib import suppress
 from ade.accounts import sessions, tokens, users
 from ade.accounts.authentication import authenticate, log_foreign_access
 from ade.accounts.model import NotAuthenticated, User
-from ade.accounts.passwords import HashCost
+from ade.accounts.users import HashCost
 from ade.approvals import delegations
 from ade.approvals.model import Delegation
 from ade.composition.stores import open_stores

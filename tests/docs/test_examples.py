@@ -33,9 +33,9 @@ def test_every_block_of_code_is_run_or_says_why_not(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_all_python_in_a_page_is_python(page: Path) -> None:
-    for example in examples_of(page):
-        if example.language == "python":
-            ast.parse(example.body, example.place)
+    programs = [example for example in examples_of(page) if example.language == "python"]
+
+    assert all(ast.parse(example.body, example.place).body for example in programs)
 
 
 def test_the_readme_has_one_short_example() -> None:

@@ -26,12 +26,13 @@ from ade.composition.stores import open_stores
 from ade.events.model import Event
 from ade.failures import FailureKind, TaskError
 from ade.locks import rules as locks_rules
-from ade.locks.modes import LockMode
+from ade.locks.model import LockMode
 from ade.locks.requests import validate_request
 from ade.settings import KNOWN, Settings, _rules, load, runtime
 from ade.settings.runtime import FEATURES, SETTINGS
 from ade.stores.sqlite.connection import sql
-from ade.tasks import decisions, queues, schedules
+from ade.tasks import decisions, schedules
+from ade.tasks.api import queues
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Queue, Schedule, Task
 from ade.tasks.outcomes import Deferred, Failed, Released, Succeeded

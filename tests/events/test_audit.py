@@ -51,7 +51,7 @@ async def test_every_event_is_copied_once_and_in_order(stores: Stores, audit: Au
     await happen(stores, 5)
     assert await copy_all(stores, audit) == 5
     assert [entry.seq for entry in await audit.entries(0, 100)] == list(range(1, 31))
-    assert await stores.events.cursor(CURSOR) == 30
+    assert (await stores.events.cursors()).get(CURSOR, 0) == 30
 
 
 async def test_copying_twice_at_once_copies_nothing_twice(stores: Stores, audit: AuditCopy, place: Place) -> None:
@@ -66,7 +66,7 @@ async def test_a_crash_between_copy_and_cursor_repeats_nothing(stores: Stores, a
     await happen(stores, 3)
     await audit.append(await stores.events.read(0, 100))  # and then the process died
     assert await copy_all(stores, audit) == 0
-    assert await stores.events.cursor(CURSOR) == 3
+    assert (await stores.events.cursors()).get(CURSOR, 0) == 3
     assert await audit.count() == 3
 
 
@@ -78,12 +78,12 @@ async def test_a_copier_killed_between_copy_and_cursor_repeats_nothing(
     program = [sys.executable, "-m", "tests.events.programs.die_before_the_cursor", place.url, place.audit_url or ""]
     died = subprocess.run(program, cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr
-    assert (await audit.count(), await stores.events.cursor(CURSOR)) == (3, 0)
+    assert (await audit.count(), (await stores.events.cursors()).get(CURSOR, 0)) == (3, 0)
 
     await happen(stores, 2)
     assert await copy_all(stores, audit) == 2
     assert (await checked(stores, audit))[-1] == (5, 5)
-    assert await stores.events.cursor(CURSOR) == 5
+    assert (await stores.events.cursors()).get(CURSOR, 0) == 5
 
 
 async def test_an_intact_chain_is_confirmed_with_progress(stores: Stores, audit: AuditCopy) -> None:

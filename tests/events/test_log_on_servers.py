@@ -57,7 +57,7 @@ async def test_every_event_is_copied_once_in_one_order_and_the_chain_holds(store
     seqs = [entry.seq for entry in await audit.entries(0, 100)]
     assert seqs == sorted(set(seqs))
     assert {event.task_id for event in await stores.events.read(0, 100)} == set(made)
-    assert await stores.events.cursor(CURSOR) == seqs[-1]
+    assert (await stores.events.cursors()).get(CURSOR, 0) == seqs[-1]
     assert [step async for step in verify(stores.events, audit)][-1] == (40, 40)
 
 
@@ -89,7 +89,7 @@ async def test_a_changed_entry_is_found(stores: Stores, audit: AuditCopy, place:
 async def test_the_log_is_trimmed_only_behind_the_copy(stores: Stores, audit: AuditCopy) -> None:
     await happen(stores, 6)
     await copy_events(stores.events, audit, limit=2)
-    reached = await stores.events.cursor(CURSOR)
+    reached = (await stores.events.cursors()).get(CURSOR, 0)
     # The tasks are still there, so nothing goes, however old it is.
     assert await stores.events.trim(stores.clock.now() + 60_000, 100) == 0
     assert reached > 0

@@ -16,9 +16,11 @@ from ade.app.ade import Ade
 from ade.approvals.digest import Preview
 from ade.composition.stores import open_stores
 from ade.logs import configure
+from ade.settings import Settings
+from ade.settings.sections import SweepSettings
 from ade.stores.ports import Stores, TaskStore
+from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context
-from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.worker import WorkerService
 from tests.faults.worker_program import note
@@ -103,7 +105,7 @@ async def main(signals: StopSignals) -> None:
         app.registry,
         # Nobody waits for the leases of those who live, and so they may be slow.
         WorkerOptions(lease_s=3.0 if program.die_at else 30.0, heartbeat_s=0.3, grace_s=5.0, poll_s=0.1),
-        sweeps=SweepOptions(interval_s=0.2),
+        settings=Settings(sweep=SweepSettings(interval_s=0.2)),
     )
     await runtime.run(signals.stop, signals.hurry)
     await stores.close()

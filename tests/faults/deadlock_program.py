@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 
 from ade import Ade, DeadlockVictim, Settings, read
+from ade.app.lock import Lock
 from ade.errors import UpgradeDeadlock
-from ade.locks.holders.app_lock import Lock
 from ade.settings.sections import RedisSettings, StoreSettings
+from tests.waiting import gate_opens
 
 SETTINGS = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))
 
@@ -41,8 +42,7 @@ async def go_through(app: Ade, part: Part, *, waits: bool) -> None:
         held = [await blocks.enter_async_context(lock(app, part, names)) for names in part.holds]
         if waits:
             say("holds")
-            while not Path(part.gates, part.name).exists():  # noqa: ASYNC110  # another process opens the gate
-                await asyncio.sleep(0.01)
+            await gate_opens(Path(part.gates, part.name))
             say("asks")
         if part.upgrades is None:
             await blocks.enter_async_context(lock(app, part, part.wants))

@@ -1,10 +1,10 @@
 """A worker with every setting at its default: `python -m tests.faults.default_worker`, with ADE_STORE__URL set."""
 
-import asyncio
 from pathlib import Path
 
 from ade import Ade, Context
 from tests.faults.worker_program import note
+from tests.waiting import gate_opens
 
 ade = Ade()
 
@@ -13,10 +13,8 @@ ade = Ade()
 async def build(ctx: Context, journal: str, go_on: str) -> str:
     """The first run waits for a file to appear, a second one does not."""
     note(journal, f"began-{ctx.attempt}")
-    while True:
-        if ctx.attempt > 1 or Path(go_on).exists():
-            break
-        await asyncio.sleep(0.01)
+    if ctx.attempt == 1:
+        await gate_opens(Path(go_on))
     note(journal, f"ended-{ctx.attempt}")
     return f"built by attempt {ctx.attempt}"
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ade.composition.stores import open_stores
-from ade.events.metrics_collector import MetricsCollector, MetricsOptions, load_totals
+from ade.events.metrics_collector import MetricsCollector, load_totals
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings, StoreSettings
+from ade.settings.sections import FigureSettings, RedisSettings, StoreSettings
 from ade.stores.resource_ports import DocumentStore, DocumentWrite
 from tests.worker.workshop import Replaced
 
@@ -36,7 +36,7 @@ async def count(url: str, die_at: int, before: bool) -> None:
             die()
 
     doomed = replace(stores, documents=cast(DocumentStore, Replaced(stores.documents, {"write": write})))
-    keeper = MetricsCollector(doomed, MetricsOptions(), page=PAGE, pages=1)
+    keeper = MetricsCollector(doomed, FigureSettings(), page=PAGE, pages=1)
     [newest] = await stores.events.newest(1)
     while (await load_totals(stores)).totals.seq < newest.seq:
         await keeper.keep()

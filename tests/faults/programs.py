@@ -1,25 +1,23 @@
 """Programs that tests start as processes of their own, treat badly, and always end."""
 
-import asyncio
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.faults.workers import PATIENCE_S, ROOT, until
+from tests.faults.workers import ROOT, ChildProcess, until
 
 
-class Program:
+class Program(ChildProcess):
     """A module run by Python; what it says goes to a file."""
 
     def __init__(self, folder: Path, name: str, module: str, arguments: list[str], settings: Mapping[str, str]) -> None:
         self.name = name
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
                 env={**os.environ, **settings},
@@ -27,27 +25,12 @@ class Program:
                 stderr=subprocess.STDOUT,
             )
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def log(self) -> str:
         return self._log.read_text()
 
     async def until_it_says(self, word: str) -> None:
-        await until(lambda: word in self.log() or self._process.poll() is not None, f"{self.name} says {word!r}")
-        assert word in self.log(), f"{self.name} ended with {self._process.returncode}:\n{self.log()}"
-
-    def send(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    async def exit_code(self) -> int:
-        return await asyncio.to_thread(self._process.wait, PATIENCE_S)
-
-    def end(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        await until(lambda: word in self.log() or self.process.poll() is not None, f"{self.name} says {word!r}")
+        assert word in self.log(), f"{self.name} ended with {self.process.returncode}:\n{self.log()}"
 
 
 class Stage:

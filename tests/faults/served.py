@@ -6,20 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ade.accounts.model import Role, User
-from ade.accounts.tokens import create_token
-from ade.accounts.users import add_user
+from ade.accounts.model import Role
 from ade.composition.stores import open_stores
-from ade.server.access import PROGRAMS
 from ade.settings import Settings
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores
+from tests.accounts import PLENTY, token_for
 from tests.faults.programs import Program, Stage, stage
 from tests.servers.pool import POOL
 from tests.servers.ports import HOST, ReservedPort
-
-_PLENTY = {f"ADE_HTTP__{kind}_RATE": "none" for kind in ("READ", "WRITE", "VOTE", "WORK", "LOCK", "STREAM")}
-_OWNER = "owner-of-programs"
 
 
 class Served:
@@ -42,7 +37,7 @@ class Served:
             "ADE_STORE__BALLAST_MB": "0",
             "ADE_EVENTS__AUDIT_URL": f"sqlite:///{self._programs.folder / 'audit.db'}",
             "ADE_REDIS__ALLOW_VOLATILE": "true",
-            **_PLENTY,
+            **PLENTY,
         }
         arguments = ("serve", "--host", HOST, "--port", str(self.port.number), "--json")
         self.server = self._programs.start(f"server-{self.starts}", "ade.cli", *arguments, **settings)
@@ -58,14 +53,7 @@ class Served:
 
     async def token(self, role: Role) -> str:
         """Of a new account that has this role."""
-        owner = ""
-        if role in PROGRAMS:
-            owner = _OWNER
-            await add_user(self.stores, User(id=_OWNER, roles=frozenset({Role.OPERATOR})))
-        user = User(id=f"the-{role}", roles=frozenset({role}), is_human=not owner, owner=owner)
-        made = await add_user(self.stores, user)
-        secret, _ = await create_token(self.stores, made.id, scopes=made.permissions, lasts_ms=3_600_000)
-        return secret
+        return await token_for(self.stores, role)
 
     def worker(self, name: str, app: str, token: str, **settings: str) -> Program:
         """`ade worker --url`, which knows of no store."""

@@ -14,7 +14,8 @@ from tests.agents.running.house import app as house
 from tests.agents.running.test_ends import hanging, is_alive
 from tests.agents.running.test_runs import transcripts_of
 from tests.faults.programs import Stage, stage
-from tests.faults.workers import time_until, until
+from tests.faults.workers import until
+from tests.waiting import time_until
 from tests.worker.workshop import eventually
 
 pytestmark = [pytest.mark.faults]

@@ -84,6 +84,7 @@ async def test_many_lost_answers_in_a_row_are_asked_for_again(
 
 
 @pytest.mark.parametrize("forget", [False, True], ids=["heals", "old-connections-stay-deaf"])
+@pytest.mark.long
 async def test_work_goes_on_soon_after_a_black_hole(
     site: ServerSite, path: Proxy, stores_on_path: Stores, forget: bool
 ) -> None:

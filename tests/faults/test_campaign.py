@@ -20,6 +20,7 @@ from tests.faults.campaign.trails import Acknowledgement, Run, Trail, acknowledg
 from tests.servers.plugin import binary_or_skip
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @pytest.mark.parametrize("store", [SQLITE, "valkey"])
 async def test_sixty_kills_among_fifteen_hundred_tasks_lose_nothing(tmp_path: Path, store: str) -> None:

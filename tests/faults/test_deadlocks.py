@@ -11,11 +11,9 @@ from ade import Ade
 from ade.stores.resource_ports import LockQuery
 from tests.faults.deadlock_program import SETTINGS, Part
 from tests.faults.programs import Program, Stage, stage
-from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
 from tests.worker.workshop import eventually
 
-__all__ = ["server_pool"]
 pytestmark = pytest.mark.faults
 
 FOUND_WITHIN_S = 30.0  # one that is not found is not opened at all

@@ -30,6 +30,7 @@ QUEUES = [f"queue-{number}" for number in range(8)]  # they lie in several parti
 BUSY_SLOT = key_slot(f"ade:{{p{key_slot(QUEUES[0].encode()) % PARTITIONS}}}:".encode())  # of one of them
 
 
+@pytest.mark.long
 async def test_a_cluster_goes_on_with_the_replica_of_a_dead_primary(tmp_path: Path) -> None:
     """What replicas had confirmed is there; the rest may be lost, by the servers' own rules."""
     with Cluster(binary_or_skip("valkey"), replicas=1, node_timeout_ms=1000) as cluster:
@@ -80,6 +81,7 @@ async def test_an_answer_that_a_node_of_the_cluster_gave_in_vain_changes_nothing
             assert [ran for ran in site.runs().values() if len(ran) > 1] == []
 
 
+@pytest.mark.long
 async def test_work_goes_on_soon_after_a_node_of_the_cluster_was_out_of_reach(tmp_path: Path) -> None:
     settings = structs.replace(STRONG, durability="normal")
     with Cluster(binary_or_skip("valkey"), proxied=True) as cluster:
@@ -97,6 +99,7 @@ async def test_work_goes_on_soon_after_a_node_of_the_cluster_was_out_of_reach(tm
             await site.judge(load.acknowledged)
 
 
+@pytest.mark.long
 async def test_sentinels_promote_a_replica_under_load(tmp_path: Path) -> None:
     with Sentinels(binary_or_skip("valkey")) as watched:
         async with site_on(watched.url, tmp_path, STRONG) as site:

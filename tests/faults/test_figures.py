@@ -17,10 +17,8 @@ from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.faults.figures_program import PAGE
 from tests.faults.programs import stage
-from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
 
-__all__ = ["server_pool"]
 pytestmark = pytest.mark.faults
 TASKS = 12
 

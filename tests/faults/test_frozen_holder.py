@@ -11,10 +11,8 @@ import pytest
 
 from ade import Ade, Fence, Settings, StaleToken
 from ade.settings.sections import RedisSettings, StoreSettings
-from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
 
-__all__ = ["server_pool"]
 pytestmark = pytest.mark.faults
 
 HOLDER = """

@@ -13,9 +13,10 @@ from ade import Ade, TaskHandle
 from ade.events.model import FINAL_EVENTS
 from tests.faults.default_worker import build
 from tests.faults.programs import Program, Stage, stage
-from tests.faults.workers import time_until, until
+from tests.faults.workers import until
+from tests.waiting import time_until
 
-pytestmark = [pytest.mark.faults, pytest.mark.realtime]
+pytestmark = [pytest.mark.long, pytest.mark.faults, pytest.mark.realtime]
 
 PROMISE_S = 35.0
 

@@ -13,15 +13,14 @@ from ade.tasks.lifecycle import Status
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.faults.workers import until
 from tests.servers.binaries import Binary
-from tests.servers.plugin import binary_or_skip, server_binary
+from tests.servers.plugin import binary_or_skip
 from tests.servers.server import Server
 from tests.worker.workshop import eventually
 
-__all__ = ["server_binary"]
 pytestmark = [pytest.mark.faults]
 
 CALM = 120  # calls or log lines in a second, of two workers that have nothing to do and look every 0.2 s
-LOOK_S = 3.0
+LOOK_S = 1.0
 
 
 @pytest.fixture
@@ -86,8 +85,11 @@ async def test_a_full_server_takes_no_new_work_while_running_tasks_end(server_bi
 
 @pytest.mark.parametrize(
     "keys",
-    [("ade:queue:leases", "ade:queue:levels"), ("ade:queue:tasks:default:5",), ("ade:events",)],
-    ids=["leases-and-levels", "stream", "log"],
+    [
+        pytest.param(("ade:queue:leases", "ade:queue:levels"), id="leases-and-levels", marks=pytest.mark.long),
+        pytest.param(("ade:queue:tasks:default:5",), id="stream", marks=pytest.mark.long),
+        pytest.param(("ade:events",), id="log"),
+    ],
 )
 async def test_keys_of_the_wrong_type_are_named_and_work_goes_on_once_they_are_gone(
     site: ServerSite, server: Server, keys: Sequence[str]
@@ -120,9 +122,10 @@ async def test_a_caller_is_told_which_key_is_spoiled(site: ServerSite, server: S
     "empty",
     [
         pytest.param(Server.flush, id="flushed"),
-        pytest.param(Server.restart, id="restarted-without-its-data", marks=pytest.mark.slow),
+        pytest.param(Server.restart, id="restarted-without-its-data"),
     ],
 )
+@pytest.mark.long
 async def test_a_server_that_was_emptied_is_noticed_and_new_work_is_done(
     site: ServerSite, server: Server, empty: Callable[[Server], object]
 ) -> None:

@@ -18,17 +18,16 @@ from ade.agents.conversations.batch_lease import CachedInbox
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import Inbox, InboxChange, joined
 from ade.agents.conversations.model import InboxLimits, ItemKind, NewItem
+from ade.agents.conversations.scheduler import NAMESPACE
 from ade.composition.stores import open_stores
-from ade.locks.holders.conversation_lock import NAMESPACE
 from ade.stores.ports import Stores
 from ade.stores.resource_ports import LockQuery
+from tests.depth import IS_DEEP
 from tests.faults.programs import Program, Stage, stage
 from tests.faults.pump_program import CONSUMER, ENDED, ENQUEUED, REMEMBERED, SETTINGS, Line, Part
-from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
 from tests.worker.workshop import Workshop, eventually
 
-__all__ = ["server_pool"]
 pytestmark = pytest.mark.faults
 
 PROCESSES = 4
@@ -56,9 +55,12 @@ class Size(Struct, frozen=True, kw_only=True):
 PLACES: Mapping[str, tuple[Callable[[Path], str], Size]] = {
     "file": (
         lambda folder: f"sqlite:///{folder / 'ade.db'}",
-        Size(conversations=200, rounds=10),  # 10,000 items
+        Size(conversations=200, rounds=10) if IS_DEEP else Size(conversations=40, rounds=3),  # 10,000 items, or 600
     ),
-    "server": (lambda _: POOL.standalone("valkey").url, Size(conversations=60, rounds=6)),
+    "server": (
+        lambda _: POOL.standalone("valkey").url,
+        Size(conversations=60, rounds=6) if IS_DEEP else Size(conversations=20, rounds=2),
+    ),
 }
 
 
@@ -144,11 +146,14 @@ async def put_in(stores: Stores, size: Size) -> None:
 
 
 async def kill_some(crew: Crew, journal: Journal, size: Size, dice: random.Random) -> None:
-    """At moments that depend on what was consumed so far, so that all kills of a round happen under its load."""
-    for _ in range(size.kills):
-        enough = journal.read() + dice.randrange(size.conversations // 2)
+    """At moments that depend on what was consumed in this round, so that all its kills happen under its load.
 
-        async def goes_on(enough: int = enough) -> bool:
+    A round has at least one batch for each conversation: there are always so many lines to wait for.
+    """
+    before = journal.read()
+    for count in sorted(dice.randrange(size.conversations // 2) for _ in range(size.kills)):
+
+        async def goes_on(enough: int = before + count) -> bool:
             return journal.read() >= enough
 
         await eventually(goes_on, WITHIN_S)
@@ -206,6 +211,7 @@ def _judge_order(talk: str, lines: list[Line]) -> None:
         head, expected, turn = first, last + 1, line.turn
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("place", PLACES)
 async def test_every_item_is_confirmed_once_and_in_order_whoever_is_killed(
     programs: Stage, place: str, record_property: Callable[[str, object], None]

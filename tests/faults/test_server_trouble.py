@@ -11,10 +11,9 @@ from ade.settings.sections import RedisSettings
 from ade.tasks.lifecycle import Status
 from tests.faults.on_servers import ServerSite, site_on, under_load
 from tests.servers.binaries import Binary
-from tests.servers.plugin import binary_or_skip, server_binary
+from tests.servers.plugin import binary_or_skip
 from tests.servers.server import Options, Server
 
-__all__ = ["server_binary"]
 pytestmark = [pytest.mark.faults]
 
 ALWAYS = Options(appendonly=True, appendfsync="always")
@@ -43,19 +42,23 @@ async def test_a_killed_server_that_comes_back_has_lost_nothing_it_acknowledged(
                     server.kill()
                     await asyncio.to_thread(server.start)
                     await load.more()
+            assert load.acknowledged
             await site.judge(load.acknowledged)
 
 
+@pytest.mark.long
+@pytest.mark.realtime
 async def test_a_server_that_stands_still_for_a_while_costs_nothing_but_time(site: ServerSite, server: Server) -> None:
     await site.crew(lease_s=30.0, heartbeat_s=2.0)
     async with under_load(site) as load:
         server.pause()
         threading.Timer(12.0, server.resume).start()
         await load.more(within_s=60.0)
+    assert load.acknowledged
     await site.judge(load.acknowledged)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.realtime
 async def test_a_server_that_stands_still_for_longer_than_the_leases(site: ServerSite, server: Server) -> None:
     await site.crew(lease_s=10.0, heartbeat_s=2.0)
@@ -63,6 +66,7 @@ async def test_a_server_that_stands_still_for_longer_than_the_leases(site: Serve
         server.pause()
         threading.Timer(30.0, server.resume).start()
         await load.more(within_s=90.0)
+    assert load.acknowledged
     await site.judge(load.acknowledged)
 
 
@@ -74,7 +78,7 @@ async def test_connections_that_are_killed_again_and_again(site: ServerSite, ser
             while len(load.acknowledged) < 400:
                 killed += int(str(client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")))
                 client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-                await asyncio.sleep(0.05)
+                await load.more(1)
     assert killed > 20
     assert load.troubles == []
     await site.judge(load.acknowledged)
@@ -86,11 +90,13 @@ async def test_scripts_that_are_forgotten_are_sent_again(site: ServerSite, serve
         with server.client() as client:
             while len(load.acknowledged) < 400:
                 client.execute_command("SCRIPT", "FLUSH")
-                await asyncio.sleep(0.02)
+                await load.more(1)
     assert load.troubles == []
     await site.judge(load.acknowledged)
 
 
+@pytest.mark.long
+@pytest.mark.realtime
 async def test_a_handler_that_holds_the_interpreter_for_longer_than_its_lease_runs_once(site: ServerSite) -> None:
     """The guardian renews on the server as it does in a file."""
     await site.crew(lease_s=8.0, heartbeat_s=0.6)

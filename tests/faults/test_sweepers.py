@@ -25,7 +25,7 @@ TASKS = 300
 async def keep_sweeping(stores: Stores) -> None:
     while True:
         await settle_due(stores)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
 
 async def test_three_sweepers_bury_each_lost_task_once(tmp_path: Path) -> None:

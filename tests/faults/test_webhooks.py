@@ -21,6 +21,7 @@ from ade.webhooks.delivery import list_deliveries, replay
 from ade.webhooks.destinations import NetworkPolicy, networks_of
 from ade.webhooks.model import Webhook
 from ade.webhooks.service import create, enable, find, list_webhooks, send_test
+from tests.depth import sampled
 from tests.faults.programs import Program, Stage, stage
 from tests.net.servers import Server, Visit, answer, serving
 from tests.servers.pool import POOL
@@ -111,7 +112,7 @@ async def scene_on(store: str, folder: Path) -> AsyncIterator[Scene]:
     await stores.close()
 
 
-@pytest.fixture(params=["sqlite", "valkey"])
+@pytest.fixture(params=sampled(["sqlite", "valkey"], quick=1))
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     async with scene_on(request.param, tmp_path) as made:
         yield made

@@ -61,6 +61,7 @@ async def test_a_worker_stopped_past_its_lease_is_refused_when_it_comes_back(sit
 
 
 @pytest.mark.parametrize("fault", ["hold_the_interpreter", "block_the_loop"])
+@pytest.mark.long
 async def test_a_handler_that_blocks_everything_for_longer_than_the_lease_runs_once(site: Site, fault: str) -> None:
     for _ in range(2):
         await site.worker(lease_s=8.0, heartbeat_s=0.8)
@@ -71,6 +72,7 @@ async def test_a_handler_that_blocks_everything_for_longer_than_the_lease_runs_o
     assert len(site.noted("began")) == 1
 
 
+@pytest.mark.long
 async def test_without_a_guardian_a_held_interpreter_costs_the_lease_but_never_a_second_final_event(site: Site) -> None:
     """What the guardian is there for; fencing holds either way."""
     for _ in range(2):
@@ -85,6 +87,7 @@ async def test_without_a_guardian_a_held_interpreter_costs_the_lease_but_never_a
     assert await final_events(site, task) == ["task.failed"]
 
 
+@pytest.mark.long
 async def test_a_run_past_its_time_out_is_not_guarded_for_ever(site: Site) -> None:
     for _ in range(2):
         await site.worker(lease_s=3.0)
@@ -207,6 +210,7 @@ async def test_a_supervisor_starts_a_killed_process_again_and_ends_all_of_them(s
 async def test_workers_do_not_outlive_a_killed_supervisor(site: Site) -> None:
     supervision = await site.supervised(count=2)
     workers = supervision.workers()
+    assert [is_alive(pid) for pid in workers] == [True, True]
     supervision.process.kill()
     await until(lambda: not any(is_alive(pid) for pid in workers), "the workers end")
 

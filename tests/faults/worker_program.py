@@ -19,16 +19,17 @@ from ade.composition.lease_renewer import RENEWER, StoreLocation
 from ade.composition.stores import open_stores
 from ade.logs import configure
 from ade.settings import Settings
-from ade.settings.sections import RedisSettings
+from ade.settings.sections import RedisSettings, SweepSettings
 from ade.tasks.arguments import Signature
 from ade.tasks.handlers import Handler, HandlerMode, Registry
 from ade.tasks.model import Definition
+from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context, SyncContext
 from ade.worker.instrumentation import WorkerProbe
-from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.watchdog import WatchdogSpec
 from ade.worker.worker import WorkerService
+from tests.waiting import gate_opens
 
 
 class Program(msgspec.Struct, kw_only=True):
@@ -95,10 +96,8 @@ async def first_time_hangs(journal: str, ctx: Context) -> str:
 async def slow_when_continued(journal: str, until: str, ctx: Context) -> str:
     """Ends once the file `until` exists."""
     note(journal, "began")
-    while True:
-        if Path(until).exists() or ctx.attempt > 1:
-            break
-        await asyncio.sleep(0.01)
+    if ctx.attempt == 1:
+        await gate_opens(Path(until))
     note(journal, "ended")
     return f"attempt {ctx.attempt}"
 
@@ -181,7 +180,7 @@ async def main(signals: StopSignals) -> None:
             grace_s=program.grace_s,
             poll_s=0.2,
         ),
-        sweeps=SweepOptions(interval_s=program.sweep_s),
+        settings=Settings(sweep=SweepSettings(interval_s=program.sweep_s)),
         guardian=WatchdogSpec(RENEWER, place) if program.guarded else None,
         probe=probe,
     )

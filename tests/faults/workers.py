@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,35 @@ from ade.tasks.enqueue import enqueue
 from ade.tasks.identifiers import uuid7
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
-from tests.worker.workshop import eventually
+from tests.waiting import eventually, time_until
 
 PATIENCE_S = 90.0
-_LOOK_EVERY_S = 0.02
 ROOT = Path(__file__).parents[2]
 
 
-class WorkerProcess:
-    """One worker program, in a process that the test may treat badly."""
+class ChildProcess:
+    """A process that a test starts and may treat badly."""
+
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def exit_code(self) -> int:
+        return await asyncio.to_thread(self.process.wait, PATIENCE_S)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class WorkerProcess(ChildProcess):
+    """One worker program."""
 
     def __init__(self, folder: Path, number: int, options: dict[str, Any]) -> None:
         self._log = folder / f"worker-{number}.log"
@@ -40,29 +59,14 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
             )
 
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
     def log(self) -> str:
         return self._log.read_text()
-
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
 
     def children(self) -> set[int]:
         return children_of(self.pid)
 
-    async def exit_code(self) -> int:
-        return await asyncio.to_thread(self.process.wait, PATIENCE_S)
 
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-
-class Supervision:
+class Supervision(ChildProcess):
     """A supervisor process and the processes it keeps."""
 
     def __init__(self, command: list[str], count: int) -> None:
@@ -71,14 +75,6 @@ class Supervision:
 
     def workers(self) -> set[int]:
         return {pid for pid in children_of(self.process.pid) if is_alive(pid)}
-
-    async def exit_code(self) -> int:
-        return await asyncio.to_thread(self.process.wait, PATIENCE_S)
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
 
 
 class Site:
@@ -174,17 +170,6 @@ class Site:
 async def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
     """Look until it is so. Only for things that other processes do."""
     await time_until(condition, what, within_s)
-
-
-async def time_until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> float:
-    """The same; answers how many seconds it took, without those for which the machine kept this process waiting."""
-    began, stood_still = time.monotonic(), 0.0
-    while not condition():
-        assert time.monotonic() - began < within_s, f"waited {within_s:g} s in vain: {what}"
-        asleep = time.monotonic()
-        await asyncio.sleep(_LOOK_EVERY_S)
-        stood_still += max(time.monotonic() - asleep - 2 * _LOOK_EVERY_S, 0.0)
-    return time.monotonic() - began - stood_still
 
 
 def state_of(pid: int) -> str:

@@ -8,12 +8,13 @@ from unittest.mock import patch
 
 from ade.approvals.repository import apply
 from ade.approvals.rulebook_document import read_rulebook
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.settings.sections import StoreSettings
+from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.wakeups import FileWakeups
 
 
 async def main(path: str) -> None:
-    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0))
     ring, rung = FileWakeups.ring, 0
 
     def ring_once(hints: FileWakeups, topic: str) -> None:

@@ -1,7 +1,5 @@
 """How long approvals stay open, as the store says while all goes on."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,6 @@ from ade.tasks.enqueue import enqueue_plan, fresh_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
-from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 
 HOUR = 3_600_000
@@ -28,21 +25,14 @@ RULE = {"rules": [{"needed": 1, "roles": ["reviewer"]}]}
 
 
 @pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
-async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
-    opened = await BACKENDS[request.param].open(tmp_path, clock)
-    await add_user(opened, User(id="bob", roles=frozenset({"reviewer"})))
+async def stores(stores: Stores) -> Stores:
+    await add_user(stores, User(id="bob", roles=frozenset({"reviewer"})))
     policies: list[dict[str, Any]] = [
         {"id": "silent", "names": ["mail"], **RULE},
         {"id": "long", "names": ["deploy"], "expires_after": "30d", **RULE},
     ]
-    await apply(opened, read_rulebook({"policy": policies}), actor="root")
-    yield opened
-    await opened.close()
+    await apply(stores, read_rulebook({"policy": policies}), actor="root")
+    return stores
 
 
 async def submitted(stores: Stores, name: str) -> Task:

@@ -13,30 +13,22 @@ from ade.accounts.sessions import end_all, end_session, sign_in
 from ade.accounts.tokens import create_token, revoke_token
 from ade.accounts.users import UserChanges, add_user, change_user
 from ade.errors import NotPermitted, StoreUnavailable, UnknownTask
-from ade.server.access import check_access
 from ade.server.credentials import Credentials
 from ade.server.routes import ROUTE_OF
+from ade.server.routing import check_access
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import RULES, Stores
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.store import open_redis
 from ade.stores.resource_ports import Document
 from ade.stores.wakeups import LocalWakeups
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.governance.directory.conftest import CHEAP, PASSWORD
-from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
 from tests.servers.server import PLAIN
 
-__all__ = ["server_pool"]
-
 Open = Callable[[], Awaitable[Stores]]
 SHARED = pytest.mark.parametrize("kind", [each for each in BACKENDS if each != "memory"], indirect=True)
-
-
-@pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
 
 
 @pytest.fixture(params=BACKENDS)
@@ -66,8 +58,8 @@ async def _once_more(kind: str, clock: StoryClock) -> Stores:
     """Without the pool, which would empty the server."""
     if kind == "cluster":
         url = POOL._clusters["valkey", PLAIN, 0].url
-        return await open_redis(url, RedisOptions(allow_volatile=True, partitions=6), clock)
-    return await open_redis(POOL._servers[kind, PLAIN].url, RedisOptions(allow_volatile=True), clock)
+        return await open_redis(url, RedisSettings(allow_volatile=True, partitions=6), clock)
+    return await open_redis(POOL._servers[kind, PLAIN].url, RedisSettings(allow_volatile=True), clock)
 
 
 @pytest.fixture
@@ -197,10 +189,10 @@ async def test_sessions_and_tokens_end_in_time_also_from_memory(
     clock.advance(59)
     await known(stores, token, cache)
     clock.advance(1)
-    await complaint(stores, token, cache)
+    assert await complaint(stores, token, cache)
     await known(stores, session, cache)
     clock.advance(3_600)
-    await complaint(stores, session, cache)
+    assert await complaint(stores, session, cache)
 
 
 class Counted:

@@ -1,8 +1,5 @@
 """Delegations: made by whose place it is, given to who may vote, and never twice or in a ring."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from ade.accounts.model import InvalidDelegation, UnknownAccount, UnknownDelegation, User
@@ -11,7 +8,6 @@ from ade.approvals.delegations import create, list_delegations, load_delegations
 from ade.approvals.model import Delegation
 from ade.errors import NotPermitted
 from ade.stores.ports import Stores
-from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import START, StoryClock
 from tests.governance.meanwhile import meanwhile
 
@@ -20,21 +16,14 @@ REVIEWERS = ("ada", "bob", "cyd")
 
 
 @pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
-async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
+async def stores(stores: Stores) -> Stores:
     """Three reviewers, an admin, a viewer and a program."""
-    opened = await BACKENDS[request.param].open(tmp_path, clock)
     for name in REVIEWERS:
-        await add_user(opened, User(id=name, roles=frozenset({"reviewer"})))
-    await add_user(opened, User(id="root", roles=frozenset({"admin"})))
-    await add_user(opened, User(id="eve", roles=frozenset({"viewer"})))
-    await add_user(opened, User(id="bot", roles=frozenset({"agent"}), is_human=False, owner="ada"))
-    yield opened
-    await opened.close()
+        await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
+    await add_user(stores, User(id="root", roles=frozenset({"admin"})))
+    await add_user(stores, User(id="eve", roles=frozenset({"viewer"})))
+    await add_user(stores, User(id="bot", roles=frozenset({"agent"}), is_human=False, owner="ada"))
+    return stores
 
 
 def to(delegator: str, delegate: str, **more: object) -> Delegation:

@@ -16,19 +16,16 @@ from ade.approvals.rulebook_document import read_rulebook
 from ade.approvals.service import vote
 from ade.approvals.submission import enqueue_guarded
 from ade.approvals.votes import VoteRequest
+from ade.settings import Settings
+from ade.settings.sections import TaskSettings
 from ade.stores.ports import Stores, TaskQuery
 from ade.tasks import schedules
-from ade.tasks.enqueue import TaskDefaults
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Queue, Schedule, Task, Worker
 from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
 from ade.worker.maintenance import standard_jobs
-from ade.worker.options import SweepOptions
-from tests.conformance.backends import BACKENDS
-from tests.servers.plugin import server_pool
-
-__all__ = ["server_pool"]
+from tests.conformance.backends import BACKENDS, sound
 
 HOUR = 3600
 WIPE = Schedule(name="hourly", cron="0 * * * *", task_name="wipe", args=Raw(b'{"what":"disk"}'))
@@ -43,7 +40,7 @@ class Night:
     def __init__(self, stores: Stores, clock: TestClock) -> None:
         self.stores, self.clock = stores, clock
         self.payloads = Payloads(stores.blobs, inline_limit=100, hard_limit=10_000)
-        made = standard_jobs(stores, self.payloads, TaskDefaults(), SweepOptions())
+        made = standard_jobs(stores, self.payloads, Settings())
         [self._duty] = [duty for duty in made if duty.name == "schedules"]
 
     async def rules(self, *rules: dict[str, Any]) -> None:
@@ -69,13 +66,10 @@ class Night:
 @pytest.fixture(params=["memory", "sqlite", "valkey"])
 async def night(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Night]:
     clock = TestClock()
-    stores = await BACKENDS[request.param].open(tmp_path, clock)
-    for name in ("ada", "bob"):
-        await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
-    yield Night(stores, clock)
-    broken = await stores.upkeep.check_invariants()
-    await stores.close()
-    assert broken == []
+    async with sound(await BACKENDS[request.param].open(tmp_path, clock)) as stores:
+        for name in ("ada", "bob"):
+            await add_user(stores, User(id=name, roles=frozenset({"reviewer"})))
+        yield Night(stores, clock)
 
 
 async def test_a_firing_that_is_denied_stores_nothing_and_the_next_has_its_turn(night: Night) -> None:
@@ -141,7 +135,7 @@ async def test_a_firing_by_hand_is_judged_too(night: Night) -> None:
     before = await schedules.put(night.stores, WIPE)
     with pytest.raises(Denied):
         await schedules.fire_now(
-            night.stores, night.payloads, TaskDefaults(), "hourly", keep=enqueue_guarded, actor="bob"
+            night.stores, night.payloads, TaskSettings(), "hourly", keep=enqueue_guarded, actor="bob"
         )
 
     assert await night.tasks() == []

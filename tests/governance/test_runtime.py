@@ -8,9 +8,9 @@ import pytest
 
 from ade.approvals.errors import InvalidSetting, UnknownSetting
 from ade.approvals.risk import Thresholds
-from ade.locks.client import LockClient
-from ade.locks.model import LockRequest
-from ade.locks.modes import LockMode
+from ade.locks.client import StoreLockClient
+from ade.locks.holder import LockHolder
+from ade.locks.model import LockMode, LockRequest
 from ade.locks.requests import validate_request
 from ade.settings.runtime import (
     FEATURES,
@@ -147,18 +147,18 @@ async def test_a_cache_knows_what_was_set(stores: Stores) -> None:
 
 @pytest.mark.parametrize("in_file", [True, False])
 async def test_a_file_says_whether_rings_are_found_until_the_store_does(stores: Stores, in_file: bool) -> None:
-    keeper = LockClient(stores, finds_rings=in_file)
+    holder = LockHolder(StoreLockClient(stores, finds_rings=in_file))
 
-    assert await keeper._looks_for_rings() is in_file
+    assert await holder.client._looks_for_rings() is in_file
     await switch(stores, "deadlock_detection", not in_file, actor="ada")
-    assert await keeper._looks_for_rings() is not in_file
-    await keeper.close()
+    assert await holder.client._looks_for_rings() is not in_file
+    await holder.close()
 
 
 async def test_rings_are_found_once_the_feature_is_on(stores: Stores) -> None:
     """Two agents wait for each other, and no file wants that to be noticed."""
     await switch(stores, "deadlock_detection", True, actor="ada")
-    keeper = LockClient(stores, finds_rings=False)
+    holder = LockHolder(StoreLockClient(stores, finds_rings=False))
 
     def wanting(scope: str, resource: str) -> LockRequest:
         return validate_request(
@@ -166,19 +166,19 @@ async def test_rings_are_found_once_the_feature_is_on(stores: Stores) -> None:
         )
 
     async def crosses(scope: str, first: str, then: str, other: asyncio.Event, own: asyncio.Event) -> None:
-        held = await keeper.acquire(wanting(scope, first), wait_ms=0)
+        held = await holder.acquire(wanting(scope, first), wait_ms=0)
         own.set()
         await other.wait()
         try:
-            await keeper.release(await keeper.acquire(wanting(scope, then), wait_ms=None))
+            await holder.release(await holder.acquire(wanting(scope, then), wait_ms=None))
         finally:
-            await keeper.release(held)
+            await holder.release(held)
 
     one, two = asyncio.Event(), asyncio.Event()
     async with asyncio.timeout(60):
         ends = await asyncio.gather(
             crosses("a", "db:x", "db:y", two, one), crosses("b", "db:y", "db:x", one, two), return_exceptions=True
         )
-    await keeper.close()
+    await holder.close()
 
     assert sorted(type(end).__name__ for end in ends) == ["DeadlockVictim", "NoneType"]

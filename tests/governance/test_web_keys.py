@@ -1,34 +1,17 @@
 """Requests with a key are carried out once, whoever sends them how often, and whoever dies on the way."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from ade.server.idempotency import MOST_BODY, RETENTION_MS, RUNS_MS, StoredResponse
-from ade.server.idempotency_keys import KIND, BegunRequest, begin, finish, forget, renew
+from ade.server.pipeline import KIND, BegunRequest, begin, finish, forget, renew
 from ade.server.problems import RequestRefused
 from ade.stores.ports import RULES, Stores
-from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 from tests.governance.meanwhile import meanwhile
 
 CREATED = StoredResponse(status=201, headers={"Location": "/api/v1/tasks/1", "Set-Cookie": "no"}, body=b'{"id":"1"}')
-
-
-@pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
-async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
-    opened = await BACKENDS[request.param].open(tmp_path, clock)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
 
 
 async def begun(stores: Stores, print_: str = "f", account: str = "ada") -> BegunRequest:

@@ -3,9 +3,6 @@
 import pytest
 
 from ade.testing import TestClock
-from tests.servers.plugin import server_pool
-
-__all__ = ["server_pool"]
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from ade.accounts.model import Role, User
-from ade.accounts.tokens import create_token
 from ade.accounts.users import add_user
 from ade.app.ade import Ade
 from ade.common.http.pool import HttpClient
 from ade.composition.server import serve_http
-from ade.server.access import PROGRAMS
 from ade.settings import load
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Worker
+from tests.accounts import token_for
 from tests.servers.pool import POOL
 
 PASSWORD = "correct horse battery staple"
@@ -65,15 +64,7 @@ class House:
     async def token(self, role: Role | str) -> str:
         """A token with all that the role allows, of an account of that name, made when first needed."""
         if role not in self.tokens:
-            is_human = role not in PROGRAMS
-            owner = "" if is_human else "owner-of-programs"
-            if owner and owner not in self.tokens:
-                await self.person(owner, Role.OPERATOR)
-                self.tokens[owner] = ""
-            user = User(id=f"the-{role}", roles=frozenset({role}), is_human=is_human, owner=owner)
-            made = await add_user(self.stores, user)
-            secret, _ = await create_token(self.stores, made.id, scopes=made.permissions, lasts_ms=3_600_000)
-            self.tokens[role] = secret
+            self.tokens[role] = await token_for(self.stores, role)
         return self.tokens[role]
 
     async def ask(

@@ -141,7 +141,7 @@ async def test_who_does_not_take_the_end_of_his_last_answer_is_hung_up_on(
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             client.connect(("127.0.0.1", int(house.url.rpartition(":")[2])))
             client.sendall(said.replace(b"\r\nhost", b"\r\nconnection: close\r\nhost"))
-            await asyncio.wait_for(lost.wait(), 60)
+            assert await asyncio.wait_for(lost.wait(), 60)
 
 
 async def test_what_is_no_http_does_not_get_into_an_answer(small_house: House) -> None:
@@ -169,4 +169,4 @@ async def test_a_stream_ends_with_its_connection_though_something_stands_behind_
         writer.write(await _said_by(house, "/api/v1/events", "text/event-stream") + LIVEZ + b"\r\n")
         await asyncio.wait_for(reader.readuntil(b"retry: "), 60)
         writer.transport.abort()
-        await asyncio.wait_for(given_back.wait(), 60)
+        assert await asyncio.wait_for(given_back.wait(), 60)

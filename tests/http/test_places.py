@@ -4,6 +4,8 @@ import json
 import resource
 from pathlib import Path
 
+import pytest
+
 from ade.accounts.model import Role
 from ade.accounts.users import UserChanges, change_user
 from ade.composition.server import ENOUGH, allow_many_files
@@ -81,8 +83,11 @@ async def test_who_operates_no_more_hears_no_more_of_it(tmp_path: Path) -> None:
         async with listening(house, EVENTS, token=token) as listener:
             await listener.block()
             await change_user(house.stores, "the-operator", UserChanges(roles=frozenset({"viewer"})))
-            while (await listener.event())["event"] != "end":
-                pass
+            heard = [await listener.event()]
+            while heard[-1]["event"] != "end":
+                heard.append(await listener.event())
+            with pytest.raises(StopAsyncIteration):
+                await listener.block()
 
 
 def test_a_server_may_have_many_files_open() -> None:

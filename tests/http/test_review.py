@@ -74,7 +74,7 @@ async def test_who_takes_nothing_of_his_answers_is_hung_up_on(
     writer.transport.pause_reading()  # type: ignore[attr-defined] # it is a transport that can
     openapi = b"GET /api/v1/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
     writer.write(openapi * 200)
-    await asyncio.wait_for(lost.wait(), 60)
+    assert await asyncio.wait_for(lost.wait(), 60)
     writer.transport.abort()
 
 

@@ -1,7 +1,7 @@
 """The description of the interface is true: whatever is made up from it is answered as it says, and never with a fault.
 
 A tool (schemathesis) makes up requests for every operation, fitting and unfitting ones, and looks at the answers. How
-many of each is small here; `ADE_TEST_EXAMPLES=200` asks for more.
+many of each is small here, and smallest in `make test`; `ADE_TEST_EXAMPLES=200` asks for more.
 """
 
 import asyncio
@@ -27,11 +27,12 @@ from ade.accounts.tokens import list_tokens
 from ade.server.openapi import document
 from ade.server.routes import ROUTES
 from ade.server.routing import AuthLevel
+from tests.depth import IS_DEEP
 from tests.http.conftest import House, open_house, store_url
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("ADE_TEST_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("ADE_TEST_EXAMPLES", "3" if IS_DEEP else "1"))
 REFUSED = [400, 401, 403, 404, 405, 406, 409, 412, 413, 414, 415, 422, 428, 429, 431]
 # What fits the description is never refused for its form. What it says may still be refused by a rule that no schema
 # can tell, such as a deadline before the start; each of those has a code of its own.
@@ -67,7 +68,8 @@ def test_every_check_is_on_or_has_a_reason() -> None:
     assert known == CHECKS | set(OFF)
 
 
-@pytest.mark.parametrize("store", ["sqlite", "valkey"])
+@pytest.mark.deep
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("valkey", marks=pytest.mark.long)])
 async def test_whatever_fits_or_does_not_is_answered_as_described(store: str, tmp_path: Any) -> None:
     flags = {"http.login_rate": "none"}
     async with open_house(store_url(store, tmp_path), tmp_path, **flags) as house:
@@ -84,6 +86,7 @@ async def test_whatever_fits_or_does_not_is_answered_as_described(store: str, tm
         assert (await house.ask("GET", "/api/v1/me", by=Role.ADMIN)).status == 200  # nobody was shut out on the way
 
 
+@pytest.mark.deep
 async def test_what_takes_a_session_is_answered_as_described(small_house: House) -> None:
     house, loop = small_house, asyncio.get_running_loop()
     user = await house.person("ada", Role.ADMIN)
@@ -123,7 +126,10 @@ class Run:
             "continue-on-failure": True,
             "checks": checks,
             "generation": {"max-examples": EXAMPLES, "database": "none", "allow-x00": False},  # no text has NUL
-            "phases": {"stateful": {"max-steps": 6, "generation": {"max-examples": 2 * EXAMPLES}}},
+            "phases": {
+                "coverage": {"enabled": IS_DEEP or only is not None},  # every bound and every header of every operation
+                "stateful": {"max-steps": 6, "generation": {"max-examples": 2 * EXAMPLES}},
+            },
         })  # fmt: skip
         schema = schemathesis.openapi.from_dict(json.loads(document()), config=config)
         self._schema = schema if only is None else schema.include(operation_id=only)

@@ -11,6 +11,8 @@ from ade.accounts.users import UserChanges, change_user
 from ade.settings import SettingsError
 from tests.http.conftest import PASSWORD, Answer, House, open_house, store_url
 
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
+
 TASKS, ME, SESSIONS = "/api/v1/tasks", "/api/v1/me", "/api/v1/sessions"
 
 

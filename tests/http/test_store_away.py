@@ -5,12 +5,9 @@ from pathlib import Path
 
 from ade.stores.ports import RULES
 from tests.http.conftest import Answer, House, open_house
-from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
 from tests.servers.proxy import Proxy
 from tests.worker.workshop import eventually
-
-__all__ = ["server_pool"]
 
 PATIENCE_S = 3.0
 MANY = 40

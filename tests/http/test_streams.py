@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from ade.accounts.authentication import authenticate
 from ade.accounts.model import Role
 from ade.accounts.users import UserChanges, change_user
@@ -104,6 +106,8 @@ async def test_who_may_not_listen_any_more_hears_no_more(tmp_path: Path) -> None
             await change_user(house.stores, "the-viewer", UserChanges(roles=frozenset()))
             while (await listener.event())["event"] != "end":
                 pass
+            with pytest.raises(StopAsyncIteration):
+                await listener.block()
 
 
 async def test_who_reads_lines_slowly_is_asked_on_the_way_whether_he_still_may(small_house: House) -> None:
@@ -199,6 +203,6 @@ async def test_who_waits_for_lines_does_not_look_whenever_some_other_task_ends(s
         counting = asyncio.create_task(count())
         for _ in range(200):
             small_house.stores.hints.ring(DONE)
-            await asyncio.sleep(0.002)
+            await small_house.ask("GET", "/api/v1/queues")  # the server has had its turn
         counting.cancel()
     assert looks < 20

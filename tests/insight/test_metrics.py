@@ -13,11 +13,11 @@ from ade.approvals import submission
 from ade.approvals.model import Review
 from ade.events.feed import events_after
 from ade.events.metrics import Metrics
-from ade.events.metrics_collector import MetricsCollector, MetricsOptions
+from ade.events.metrics_collector import MetricsCollector
 from ade.events.model import Event
-from ade.locks.model import LockItem, LockLimits, LockRequest
-from ade.locks.modes import LockMode
+from ade.locks.model import LockItem, LockLimits, LockMode, LockRequest
 from ade.locks.rules import DEADLOCK
+from ade.settings.sections import FigureSettings
 from ade.stores.ports import Stores
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Worker
@@ -40,7 +40,7 @@ def value(read: Read, metric: str, /, **labels: str) -> float | None:
 
 
 async def count(stores: Stores) -> None:
-    await MetricsCollector(stores, MetricsOptions()).keep()
+    await MetricsCollector(stores, FigureSettings()).keep()
 
 
 async def test_what_happened_is_counted_by_queue_and_name(desk: Desk, stores: Stores) -> None:

@@ -10,9 +10,9 @@ from ade.accounts.model import Caller, Role, User
 from ade.accounts.users import add_user
 from ade.app.ade import Ade
 from ade.composition.app_store import services_of_app
-from ade.server.access import PROGRAMS, check_access
 from ade.server.operations import RequestContext, Services
 from ade.server.routes import ROUTE_OF
+from ade.server.routing import PROGRAMS, check_access
 from ade.settings import load
 from ade.tasks.model import Definition, Worker
 from tests.conformance.clock import StoryClock

@@ -8,9 +8,9 @@ from ade.failures import FailureKind, TaskError
 from ade.server.operations import RequestContext
 from ade.stores.ports import ClaimRequest
 from ade.tasks.api import create
-from ade.tasks.api.requests import NewTask
 from ade.tasks.decisions import fail_run
 from ade.tasks.model import Task
+from ade.tasks.options import NewTask
 from ade.tasks.outcomes import Failed
 from tests.operations.conftest import LOCAL, Desk
 

@@ -12,7 +12,7 @@ from ade.agents.api import ListAgents, ListSubagents, RegisterAgent, SetCapacity
 from ade.agents.model import AgentStatus
 from ade.errors import InvalidAgent, NotPermitted, UnknownAgent, UnknownTask
 from ade.tasks.api.create import create_task
-from ade.tasks.api.requests import NewTask
+from ade.tasks.options import NewTask
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received
 

@@ -18,7 +18,7 @@ from ade.server.pagination import RawContent
 from ade.server.problems import RequestRefused
 from ade.server.request_types import Nothing
 from ade.tasks.api import create
-from ade.tasks.api.requests import NewTask
+from ade.tasks.options import NewTask
 from tests.operations.conftest import LOCAL, Desk
 
 

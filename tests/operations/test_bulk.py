@@ -12,13 +12,13 @@ from ade.tasks.api.requests import (
     DiscardDeadLetters,
     ListDeadLetterGroups,
     ListDeadLetters,
-    NewTask,
     RetryTask,
     TaskFilter,
 )
 from ade.tasks.bulk import BulkPreview, BulkReport
 from ade.tasks.decisions import UnknownFingerprint
 from ade.tasks.lifecycle import Status
+from ade.tasks.options import NewTask
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.running import failed
 

@@ -10,11 +10,12 @@ from ade.errors import InvalidTask, NotPermitted, UnknownName
 from ade.tasks.admission import is_own_step
 from ade.tasks.api import tasks
 from ade.tasks.api.create import create_task
-from ade.tasks.api.requests import ListNames, NewTask
+from ade.tasks.api.requests import ListNames
 from ade.tasks.identifiers import DELIVER, NOTIFY
 from ade.tasks.model import Definition
+from ade.tasks.options import NewDefinition, NewTask
 from ade.worker.api import workers
-from ade.worker.api.requests import NewDefinition, RegisterWorker
+from ade.worker.api.requests import RegisterWorker
 from tests.operations.conftest import LOCAL, Desk
 
 OWN_STEPS = ["greet:preview", "greet:rollback", NOTIFY, DELIVER]

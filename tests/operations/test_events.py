@@ -10,7 +10,7 @@ from ade.events.model import Event
 from ade.server.operations import RequestContext
 from ade.server.problems import RequestRefused
 from ade.tasks.api import create
-from ade.tasks.api.requests import NewTask
+from ade.tasks.options import NewTask
 from ade.tasks.service import cancel
 from tests.operations.conftest import LOCAL, Desk
 

@@ -12,15 +12,16 @@ from ade.errors import InvalidFilter, NotPermitted
 from ade.events import api as events_api
 from ade.events.api import StatsSeries
 from ade.events.metrics import Series
-from ade.events.metrics_collector import MetricsCollector, MetricsOptions
+from ade.events.metrics_collector import MetricsCollector
 from ade.server import api as server_api
 from ade.server.api import GetHealth
 from ade.server.health import FindingsVerdict
 from ade.server.problems import RequestRefused
 from ade.server.wire_format import from_wire, plan_of, to_wire
+from ade.settings.sections import FigureSettings
 from ade.tasks.api import create
-from ade.tasks.api.requests import NewTask
 from ade.tasks.lifecycle import Status
+from ade.tasks.options import NewTask
 from ade.tasks.overview import Overview
 from tests.operations.conftest import LOCAL, Desk
 
@@ -46,7 +47,7 @@ async def test_how_things_stand_goes_over_the_wire_whole(desk: Desk) -> None:
 async def test_figures_over_time_are_told_step_by_step(desk: Desk) -> None:
     for name in ("greet", "greet"):
         await create.create_task(desk.office, LOCAL, NewTask(name=name))
-    await MetricsCollector(desk.office.stores, MetricsOptions()).keep()
+    await MetricsCollector(desk.office.stores, FigureSettings()).keep()
 
     told = await events_api.get_stats_series(desk.office, LOCAL, StatsSeries())
     assert (told.step_s, sum(point.enqueued for point in told.points)) == (60, 2)

@@ -20,8 +20,7 @@ from ade.locks.api import (
     RenewLocks,
     UpgradeLock,
 )
-from ade.locks.model import LockState
-from ade.locks.modes import LockMode, read
+from ade.locks.model import LockMode, LockState, read
 from ade.locks.views import RequestView
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received, sent

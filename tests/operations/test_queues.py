@@ -7,8 +7,8 @@ from ade.errors import InvalidTask, NotPermitted, QueueFull, UnknownQueue
 from ade.tasks.api import queues
 from ade.tasks.api.create import create_task
 from ade.tasks.api.queues import LimitQueue, ListQueues, PauseQueue
-from ade.tasks.api.requests import NewTask
 from ade.tasks.lifecycle import Status
+from ade.tasks.options import NewTask
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received
 

@@ -10,11 +10,11 @@ from msgspec import NODEFAULT, Struct, structs
 from ade.accounts.model import Permission
 from ade.server.operations import RequestContext, Services
 from ade.server.pagination import RawContent
+from ade.server.redaction import private_fields_of, redaction_plan_of
 from ade.server.registry import OPERATIONS, Operation, operation, shape_of
 from ade.server.routes import MODULES, ROUTES
 from ade.server.routing import AuthLevel, Route, TrafficClass
-from ade.server.wire_direct import redaction_plan_of
-from ade.server.wire_format import is_moment, plan_of, private_fields_of
+from ade.server.wire_format import is_moment, plan_of
 from tests.architecture.repository import SOURCE
 
 

@@ -25,6 +25,8 @@ from ade.server.wire_format import from_wire, to_wire
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.people import PASSWORD, as_caller, by, person, through_token
 
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
+
 NEW = "a much better horse"
 
 

@@ -15,10 +15,11 @@ from ade.server.problems import RequestRefused
 from ade.server.request_types import Nothing
 from ade.stores.ports import ClaimRequest
 from ade.tasks.api import create, tasks
-from ade.tasks.api.requests import Cancel, EditTask, ListLines, ListNames, NewTask, RetryTask
+from ade.tasks.api.requests import Cancel, EditTask, ListLines, ListNames, RetryTask
 from ade.tasks.decisions import succeed
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import OutputLine, Task
+from ade.tasks.options import NewTask
 from ade.tasks.outcomes import Succeeded
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.running import approved, failed

@@ -7,8 +7,9 @@ import pytest
 from ade.accounts.model import Role
 from ade.errors import DependencyCycle, InvalidTask, UnknownDependency, UnknownName, UnknownTask
 from ade.tasks.api import create, tasks
-from ade.tasks.api.requests import BatchTask, Cancel, GetTask, ListTasks, NewTask, NewTasks
+from ade.tasks.api.requests import Cancel, GetTask, ListTasks
 from ade.tasks.lifecycle import Status
+from ade.tasks.options import BatchTask, NewTask, NewTasks
 from tests.operations.conftest import LOCAL, Desk
 
 

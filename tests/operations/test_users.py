@@ -18,6 +18,8 @@ from ade.server.wire_format import to_wire
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.people import PASSWORD, by, person
 
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
+
 OUTSIDE = RequestContext(actor="http:192.0.2.1", address="192.0.2.1")
 
 

@@ -29,12 +29,13 @@ from ade.approvals.api import (
 from ade.approvals.errors import ConflictOfInterest, GateClosed, NotEligible
 from ade.approvals.model import Decision, GateState
 from ade.errors import AdeError, NotPermitted
-from ade.server.access import RouteAccess
 from ade.server.operations import RequestContext
 from ade.server.problems import problem_of_error
+from ade.server.routing import RouteAccess
 from ade.tasks.api import create, tasks
-from ade.tasks.api.requests import GetTask, NewTask
+from ade.tasks.api.requests import GetTask
 from ade.tasks.model import Task
+from ade.tasks.options import NewTask
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.people import (
     PASSWORD,

@@ -15,20 +15,20 @@ from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict
 from ade.approvals.rulebook import Rulebook
 from ade.errors import InvalidTask, NotPermitted, PayloadTooLarge, StaleLease, UnknownTask, UnknownWorker
 from ade.failures import FailureKind
-from ade.locks.model import DEFAULT_NAMESPACE, LockLimits
-from ade.locks.modes import write
+from ade.locks.model import DEFAULT_NAMESPACE, LockLimits, write
 from ade.locks.requests import request_id, validate_request
 from ade.server.operations import RequestContext
 from ade.server.request_types import Nothing
 from ade.server.wire_format import from_wire, to_wire
 from ade.stores.resource_ports import LockQuery
 from ade.tasks.api import create, tasks
-from ade.tasks.api.requests import Cancel, ListLines, NewTask
+from ade.tasks.api.requests import Cancel, ListLines
 from ade.tasks.decisions import admit
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.identifiers import DELIVER, NOTIFY
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task
+from ade.tasks.options import NewDefinition, NewTask
 from ade.tasks.service import requeue_granted
 from ade.worker.api import runs as api_runs
 from ade.worker.api import workers
@@ -40,7 +40,6 @@ from ade.worker.api.requests import (
     FailRun,
     GoneRun,
     HoldRun,
-    NewDefinition,
     OutputText,
     Progress,
     RegisterWorker,

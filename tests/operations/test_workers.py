@@ -13,11 +13,11 @@ from ade.errors import InvalidArguments, InvalidTask, NotPermitted, UnknownWorke
 from ade.failures import Backoff
 from ade.server import api as server_api
 from ade.tasks.api.create import create_task
-from ade.tasks.api.requests import NewTask
 from ade.tasks.identifiers import owner_of, worker_id
 from ade.tasks.model import Definition, Worker
+from ade.tasks.options import NewDefinition, NewTask
 from ade.worker.api import workers
-from ade.worker.api.requests import ListWorkers, NewDefinition, RegisterWorker
+from ade.worker.api.requests import ListWorkers, RegisterWorker
 from ade.worker.views import WorkersLiveness
 from tests.operations.conftest import LOCAL, Desk
 from tests.operations.wired import received, sent

@@ -11,11 +11,9 @@ from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.ports import Stores
 from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
+from tests.conformance.backends import sound
 from tests.queue.desk import Desk
-from tests.servers.plugin import server_pool
 from tests.servers.pool import POOL
-
-__all__ = ["server_pool"]
 
 
 @pytest.fixture
@@ -33,11 +31,8 @@ PLACES: Mapping[str, Callable[[Path], str]] = {
 @pytest.fixture(params=PLACES)
 async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[Stores]:
     settings = Settings(store=StoreSettings(ballast_mb=0), redis=RedisSettings(allow_volatile=True))
-    opened = await open_stores(PLACES[request.param](tmp_path), settings, clock)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(await open_stores(PLACES[request.param](tmp_path), settings, clock)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -22,9 +22,10 @@ from ade.errors import (
     UnknownDependency,
 )
 from ade.failures import Backoff
+from ade.settings.sections import StoreSettings, TaskSettings
 from ade.stores.ports import WORK, Stores, TaskQuery, TaskStore
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
-from ade.tasks.enqueue import Invocation, TaskDefaults, TaskPlan, enqueue, make_tasks, template_of
+from ade.stores.sqlite.store import open_sqlite
+from ade.tasks.enqueue import Invocation, TaskPlan, enqueue, make_tasks, template_of
 from ade.tasks.identifiers import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import AfterFailure, Definition, Queue, Task
@@ -113,7 +114,7 @@ async def test_a_blob_that_is_not_what_was_stored_is_noticed(desk: Desk, stores:
 
 
 def test_a_definition_speaks_before_the_settings_and_none_is_a_choice() -> None:
-    defaults = TaskDefaults(max_attempts=7, timeout_ms=5_000, result_ttl_ms=60_000)
+    defaults = TaskSettings(max_attempts=7, timeout_s=5.0, result_ttl_s=60.0)
 
     plain = template_of(Definition(name="plain"), defaults)
     assert (plain.max_attempts, plain.timeout_ms, plain.result_ttl_ms) == (7, 5_000, 60_000)
@@ -127,7 +128,7 @@ def test_a_definition_speaks_before_the_settings_and_none_is_a_choice() -> None:
 
 
 async def test_calls_of_one_batch_may_wait_for_each_other(desk: Desk) -> None:
-    template = template_of(Definition(name="send"), TaskDefaults())
+    template = template_of(Definition(name="send"), TaskSettings())
     first: Invocation[None] = Invocation(TaskPlan(template=template), Raw(b"{}"))
     outside = desk.task().id
     after = structs.replace(template, after_failure=AfterFailure.RUN)
@@ -163,7 +164,7 @@ async def test_a_refused_or_repeated_call_leaves_no_large_arguments_behind(tmp_p
 
 
 async def test_a_full_disk_and_a_batch_with_one_call_too_large_leave_no_large_arguments_behind(tmp_path: Path) -> None:
-    scarce = StoreOptions(min_free_percent=100.1)  # more than any disk has
+    scarce = StoreSettings(min_free_percent=100.1)  # more than any disk has
     stores = await open_sqlite(f"sqlite:///{tmp_path / 'ade.db'}", scarce)
     payloads = Payloads(stores.blobs, inline_limit=100, hard_limit=10_000)
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec import Raw, structs
 
 from ade.errors import InvalidSchedule, UnknownSchedule
+from ade.settings.sections import TaskSettings
 from ade.stores.ports import Stores
 from ade.tasks import schedules
-from ade.tasks.enqueue import TaskDefaults
 from ade.tasks.model import Definition, Queue, Schedule, Task, Worker
 from ade.tasks.payloads import Payloads
 from ade.testing import TestClock
@@ -18,7 +18,7 @@ HOUR = 3600
 
 
 async def fire(stores: Stores, payloads: Payloads) -> list[Task]:
-    return await schedules.fire_due(stores, payloads, TaskDefaults(max_attempts=7))
+    return await schedules.fire_due(stores, payloads, TaskSettings(max_attempts=7))
 
 
 async def test_a_schedule_fires_when_its_hour_has_come(stores: Stores, payloads: Payloads, clock: TestClock) -> None:
@@ -122,7 +122,7 @@ async def test_who_wrote_a_schedule_is_the_author_of_what_it_makes(
     await schedules.resume(stores, "nightly", actor="bob")  # bob has not written what it says
     clock.advance(2 * HOUR)
     [first] = await fire(stores, payloads)
-    by_hand = await schedules.fire_now(stores, payloads, TaskDefaults(), "nightly", actor="bob")
+    by_hand = await schedules.fire_now(stores, payloads, TaskSettings(), "nightly", actor="bob")
     assert (first.author_id, by_hand.author_id) == ("ada", "ada")
 
     await schedules.put(stores, structs.replace(NIGHTLY, args=Raw(b'{"pages":2}')), actor="cy")
@@ -139,7 +139,7 @@ async def test_what_an_app_declares_has_an_author_only_if_somebody_is_named(
     await schedules.declare(stores, NIGHTLY)
     clock.advance(2 * HOUR)
     [task] = await fire(stores, payloads)
-    by_hand = await schedules.fire_now(stores, payloads, TaskDefaults(), "nightly", actor="bob")
+    by_hand = await schedules.fire_now(stores, payloads, TaskSettings(), "nightly", actor="bob")
     assert (task.author_id, by_hand.author_id) == (None, "bob")  # nobody but bob has asked for that
 
     changed = structs.replace(NIGHTLY, cron="0 4 * * *")

@@ -9,9 +9,9 @@ import pytest
 from ade.errors import StoreUnavailable, UnknownTask, WaitTimeout
 from ade.stores.ports import Stores
 from ade.tasks import service as tasks_service
-from ade.tasks.completion import CompletionWatcher
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
+from ade.tasks.service import CompletionWatcher
 from tests.queue.desk import Desk
 
 

@@ -1,12 +1,12 @@
 """A real cluster on loopback: three primaries, each with or without a replica."""
 
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import redis
 
 from tests.servers.binaries import Binary
+from tests.servers.blocks import Startable
 from tests.servers.migration import Migration
 from tests.servers.ports import BUS_OFFSET, HOST
 from tests.servers.proxy import Proxy
@@ -72,7 +72,7 @@ class Node(Server):
             self.proxy.close()
 
 
-class Cluster:
+class Cluster(Startable):
     """`with Cluster(binary, replicas=1) as cluster: ...`; the first of `nodes` start as primaries, by slots."""
 
     def __init__(
@@ -226,15 +226,3 @@ class Cluster:
             primary = self.nodes[number % self._primaries].id
             until(partial(replica.knows, primary), f"{replica} to meet its primary")
             replica.command("CLUSTER", "REPLICATE", primary)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

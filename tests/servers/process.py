@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import redis
@@ -18,6 +17,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from tests.servers.binaries import Binary
+from tests.servers.blocks import Startable
 from tests.servers.ports import HOST, ReservedPort
 from tests.servers.waiting import until
 
@@ -41,7 +41,7 @@ class ServerDidNotStart(AssertionError):
     """The process ended, or did not answer in time; the message ends with its log."""
 
 
-class ServerProcess:
+class ServerProcess(Startable):
     """One process with a port and a folder of its own. Both stay the same through every restart."""
 
     def __init__(self, binary: Binary, arguments: Iterable[str] = ()) -> None:
@@ -175,18 +175,6 @@ class ServerProcess:
 
     def __str__(self) -> str:
         return f"{self.binary} on {self.address}"
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:

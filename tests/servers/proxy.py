@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tests.servers.blocks import Startable
 from tests.servers.ports import HOST, ReservedPort
 from tests.servers.waiting import PATIENCE_S, until
 
@@ -27,7 +27,7 @@ class Link:
             end.transport.abort()
 
 
-class Proxy:
+class Proxy(Startable):
     """Stands in front of one server: `with Proxy(server.port) as proxy: ... proxy.blackhole()`
 
     Every verb may be called from any thread, and holds when it returns.
@@ -39,6 +39,7 @@ class Proxy:
         self.port = self._reserved.number
         self.connections = 0  # all that were ever accepted
         self.lost_replies = 0
+        self.requests = 0  # chunks that came from clients, whether or not they were passed on
         self.bytes_to_server = 0
         self.bytes_to_client = 0
         self._links: set[Link] = set()
@@ -187,6 +188,7 @@ class Proxy:
             await asyncio.Event().wait()
 
     async def _request(self, link: Link, chunk: bytes) -> bool:
+        self.requests += 1
         if self._replies_to_lose > 0 and self._lost_word in chunk.upper():
             self._replies_to_lose -= 1
             link.loses_reply = True
@@ -211,11 +213,3 @@ class Proxy:
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

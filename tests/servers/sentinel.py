@@ -1,11 +1,11 @@
 """A primary, its replica and three sentinels that promote the replica when the primary is gone."""
 
-from types import TracebackType
 from typing import Any, Self
 
 import redis
 
 from tests.servers.binaries import Binary
+from tests.servers.blocks import Startable
 from tests.servers.ports import HOST
 from tests.servers.process import ServerProcess
 from tests.servers.server import HARNESS, PLAIN, Options, Server
@@ -61,7 +61,7 @@ class Sentinel(ServerProcess):
         return int(watched["num-other-sentinels"]) == sentinels - 1 and len(fit) == len(replicas) > 0
 
 
-class Sentinels:
+class Sentinels(Startable):
     """`with Sentinels(binary) as watched: ...`"""
 
     def __init__(self, binary: Binary, options: Options = PLAIN, *, down_after_ms: int = 700) -> None:
@@ -165,18 +165,6 @@ class Sentinels:
             return bool(self._running()[0].command("SENTINEL", "FAILOVER", SERVICE))
         except redis.ResponseError:
             return False
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _fields(answer: Any) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def test_a_cluster_behind_proxies_is_reached_through_them_alone(server_binary: B
             assert node.command("DBSIZE") > 0
 
 
+@pytest.mark.long
 def test_a_replica_takes_over_and_the_old_primary_comes_back_as_its_replica(server_binary: Binary) -> None:
     with Cluster(server_binary, Options(password="secret"), replicas=1, node_timeout_ms=1000) as cluster:
         slot = cluster.slot_of("greeting")
@@ -110,6 +111,7 @@ def test_a_replica_takes_over_and_the_old_primary_comes_back_as_its_replica(serv
         assert cluster.replica_of(first) is second
 
 
+@pytest.mark.long
 def test_sentinels_promote_the_replica_of_a_dead_primary(server_binary: Binary) -> None:
     with Sentinels(server_binary) as watched:
         first, second = watched.servers

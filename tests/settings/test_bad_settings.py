@@ -199,3 +199,25 @@ def test_capabilities_are_words_and_not_very_many(tmp_path: Path, given: str) ->
 
     assert "worker.capabilities: " in said
     assert "ADE_WORKER__CAPABILITIES" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "rule"),
+    [
+        ("prefix = ''", "redis.prefix", "must not be empty"),
+        ("prefix = 'a{b}'", "redis.prefix", "nor have braces"),
+        ("task_stream = 'with space'", "redis.task_stream", "nor have braces, spaces"),
+        ('group = "a\\u0007"', "redis.group", "control characters"),
+        ("result_stream = 'one'\ndlq_stream = 'one'", "redis.dlq_stream", "must have different names"),
+        ("partitions = 0", "redis.partitions", ">= 1"),
+        ("patience_s = 0", "redis.patience_s", "> 0"),
+        ("durability = 'weak'", "redis.durability", "weak"),
+        ("replicas = 0", "redis.replicas", ">= 1"),
+        ("confirm_timeout_s = 6", "redis.confirm_timeout_s", "must be less than redis.command_timeout_s"),
+    ],
+)
+def test_what_cannot_work_with_redis_is_refused(tmp_path: Path, line: str, name: str, rule: str) -> None:
+    said = complaint(tmp_path, f"[redis]\n{line}\n")
+
+    assert name in said
+    assert rule in said

@@ -7,17 +7,14 @@ import pytest
 
 from ade.composition.stores import open_stores
 from ade.stores.ports import Stores
-from tests.conformance.backends import BACKENDS
+from tests.conformance.backends import BACKENDS, sound
 from tests.worker.workshop import Workshop
 
 
 @pytest.fixture
 async def stores() -> AsyncIterator[Stores]:
-    opened = await open_stores("memory://")
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(await open_stores("memory://")) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -28,8 +25,5 @@ def workshop(stores: Stores) -> Workshop:
 @pytest.fixture(params=["memory", "sqlite", "valkey", "cluster"])
 async def workshop_anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Workshop]:
     """On every kind of store, with real time: for what a worker does with more than one port of it."""
-    opened = await BACKENDS[request.param].open(tmp_path, None)
-    yield Workshop(opened)
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(await BACKENDS[request.param].open(tmp_path, None)) as opened:
+        yield Workshop(opened)

@@ -1,7 +1,6 @@
 """Somebody beside the workers."""
 
-from ade.locks.model import LockLimits, LockRequest
-from ade.locks.modes import LockSpec
+from ade.locks.model import LockLimits, LockRequest, LockSpec
 from ade.locks.requests import validate_request
 from ade.stores.ports import Stores
 

@@ -17,8 +17,8 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.service import cancel
 from ade.testing import TestClock
+from ade.worker.backend import WorkerOptions
 from ade.worker.capacity import AgentCapacity
-from ade.worker.options import WorkerOptions
 from ade.worker.worker import WorkerService
 from tests.worker.workshop import Gate, Replaced, Workshop, eventually, soon
 
@@ -68,8 +68,8 @@ async def test_two_workers_of_one_agent_share_what_it_may_do(workshop: Workshop)
     crowd = Crowd(workshop, full_at=3)
     tasks = await workshop.enqueue_many("work", 30)
     async with (
-        workshop.worker(agent=CODER, agent_max_tasks=3, concurrency=10),
-        workshop.worker(agent=CODER, agent_max_tasks=3, concurrency=10),
+        workshop.worker(agent=CODER, max_tasks=3, concurrency=10),
+        workshop.worker(agent=CODER, max_tasks=3, concurrency=10),
     ):
         await soon(crowd.is_full)
         assert await used(workshop.stores) == 3
@@ -92,7 +92,7 @@ async def test_its_own_runs_make_room_for_the_next_without_any_polling(workshop:
     workshop.handle(step)
     kinds = ["works", "fails"] * 6
     tasks = [await workshop.enqueue("step", {"kind": kind}, max_attempts=1) for kind in kinds]
-    async with workshop.worker(agent=CODER, agent_max_tasks=1, concurrency=10):
+    async with workshop.worker(agent=CODER, max_tasks=1, concurrency=10):
         for task in tasks:
             await workshop.final(task)
         await all_free(workshop)
@@ -180,7 +180,7 @@ async def test_a_full_agent_is_not_asked_again_and_again(workshop: Workshop) -> 
     crowd = Crowd(workshop, full_at=2)
     tasks = await workshop.enqueue_many("work", 4)
     stores = with_agents(workshop.stores, take=take)
-    async with workshop.worker(agent=CODER, agent_max_tasks=2, concurrency=10, stores=stores):
+    async with workshop.worker(agent=CODER, max_tasks=2, concurrency=10, stores=stores):
         await soon(crowd.is_full)
         for _ in range(20):
             await workshop.enqueue("work")
@@ -194,7 +194,7 @@ async def test_a_cancelled_run_gives_its_unit_back(workshop: Workshop) -> None:
     crowd = Crowd(workshop, full_at=1)
     first = await workshop.enqueue("work")
     second = await workshop.enqueue("work")
-    async with workshop.worker(agent=CODER, agent_max_tasks=1, concurrency=5):
+    async with workshop.worker(agent=CODER, max_tasks=1, concurrency=5):
         await soon(crowd.is_full)
         crowd.is_full.clear()
         crowd.running = 0
@@ -216,7 +216,7 @@ async def test_the_limit_is_the_one_given_the_one_known_or_the_workers_own(
     workshop.handle(nothing)
     if known is not None:
         await registry.register(workshop.stores, CODER, known)
-    async with workshop.worker(agent=CODER, agent_max_tasks=given, concurrency=7):
+    async with workshop.worker(agent=CODER, max_tasks=given, concurrency=7):
         await workshop.final(await workshop.enqueue("nothing"))
 
     [use] = await workshop.stores.agents.list_agents()
@@ -240,7 +240,7 @@ async def test_a_claim_whose_answer_was_lost_keeps_its_units_until_it_is_known(w
 
     workshop.handle(nothing)
     tasks = await workshop.enqueue_many("nothing", 5)
-    async with workshop.worker(agent=CODER, agent_max_tasks=2, stores=workshop.with_tasks(claim=claim)):
+    async with workshop.worker(agent=CODER, max_tasks=2, stores=workshop.with_tasks(claim=claim)):
         for task in tasks:
             assert (await workshop.final(task)).attempt == 1
         await all_free(workshop)
@@ -265,7 +265,7 @@ async def test_a_store_that_gives_no_units_for_a_while_is_asked_again(workshop: 
     workshop.handle(nothing)
     task = await workshop.enqueue("nothing")
     stores = with_agents(workshop.stores, take=failing(workshop.stores.agents.take))
-    async with workshop.worker(agent=CODER, agent_max_tasks=1, stores=stores):
+    async with workshop.worker(agent=CODER, max_tasks=1, stores=stores):
         assert (await workshop.final(task)).status is Status.COMPLETED
         await all_free(workshop)
 
@@ -273,7 +273,7 @@ async def test_a_store_that_gives_no_units_for_a_while_is_asked_again(workshop: 
 async def test_what_is_running_when_a_worker_stops_gives_its_units_back(workshop: Workshop) -> None:
     crowd = Crowd(workshop, full_at=2)
     await workshop.enqueue_many("work", 2)
-    async with workshop.worker(agent=CODER, agent_max_tasks=2, grace_s=0.0) as shift:
+    async with workshop.worker(agent=CODER, max_tasks=2, grace_s=0.0) as shift:
         await soon(crowd.is_full)
         await shift.end()
 
@@ -296,8 +296,8 @@ class Units:
     def __init__(self, stores: Stores) -> None:
         self.stores = stores
         self.held: dict[str, object] = {}
-        options = WorkerOptions(agent=CODER, agent_max_tasks=2)
-        self.capacity = AgentCapacity(stores.agents, stores.clock, options, "worker-1", self.held)
+        options = WorkerOptions(agent=CODER, max_tasks=2)
+        self.capacity = AgentCapacity(stores.agents, stores.clock, options, "worker-1", self.held, asyncio.Event())
 
     async def claim(self, *run_ids: str) -> None:
         given = await self.capacity.take(run_ids)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ade.errors import RunOver
-from ade.locks.modes import LockSpec, write
+from ade.locks.model import LockSpec, write
 from ade.stores.resource_ports import LockQuery, LockStore
 from ade.tasks.handlers import HandlerMode
 from ade.tasks.lifecycle import Status

@@ -74,7 +74,7 @@ async def test_a_worker_can_do_what_its_agent_can(workshop: Workshop) -> None:
 async def test_a_worker_changes_nothing_about_what_its_agent_is(workshop: Workshop, max_tasks: int | None) -> None:
     workshop.handle(nothing)
     await registry.register(workshop.stores, CODER, 2, kind="coder", capabilities=["gpu"])
-    async with workshop.worker(agent=CODER, agent_max_tasks=max_tasks, capabilities=("net",)):
+    async with workshop.worker(agent=CODER, max_tasks=max_tasks, capabilities=("net",)):
         await workshop.final(await workshop.enqueue("nothing"))
 
     [use] = await workshop.stores.agents.list_agents()

@@ -134,6 +134,7 @@ async def test_slots_are_filled_at_once_though_one_call_hands_out_only_a_few(wor
         gate.open()
         for task in tasks:
             await workshop.final(task)
+    assert started == 12
 
 
 async def test_work_that_comes_while_a_claim_is_under_way_is_not_overlooked(workshop: Workshop) -> None:
@@ -151,7 +152,7 @@ async def test_work_that_comes_while_a_claim_is_under_way_is_not_overlooked(work
     async with workshop.worker(stores=workshop.with_tasks(claim=claim)):
         early = await workshop.enqueue("nothing")
         await workshop.final(early)
-        await workshop.final(late[0])
+        assert (await workshop.final(late[0])).status is Status.COMPLETED
 
 
 async def test_a_delayed_task_starts_when_it_is_due(workshop: Workshop) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ade.app.ade import Ade
 from ade.errors import InvalidLock, LockTimeout
-from ade.locks.modes import read, write
+from ade.locks.model import read, write
 from ade.settings.runtime import set_value
 from ade.stores.resource_ports import LockQuery
 from ade.tasks.handlers import HandlerMode

@@ -379,8 +379,8 @@ async def test_a_worker_cut_off_from_its_store_gives_its_runs_up_before_the_leas
     async with workshop.worker(stores=stores, lease_s=100.0, heartbeat_s=25.0) as shift:
         await soon(ending.began)
         cut_off = True
-        assert shift.runtime._shift is not None
-        lease = shift.runtime._shift._lease
+        assert shift.runtime._worker is not None
+        lease = shift.runtime._worker._lease
         lease._clock = lambda: time.monotonic() + 80.0  # three quarters of the lease go by, and some more
         lease.kick()
         await soon(ending.ended)

@@ -12,19 +12,21 @@ from msgspec import Raw
 from ade.composition.stores import open_stores
 from ade.errors import StaleLease
 from ade.events.model import FINAL_EVENTS
+from ade.settings.sections import SweepSettings
 from ade.stores.ports import ClaimRequest, Stores
 from ade.tasks.decisions import settle
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task, Worker
 from ade.tasks.outcomes import Succeeded
 from ade.testing import TestClock
+from ade.worker.backend import WorkerOptions
 from ade.worker.context import Context
-from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.poller import fresh_ids
 from ade.worker.sweep import settle_due
+from tests.conformance.backends import sound
 from tests.worker.workshop import Workshop, plain
 
-DEFAULTS, SWEEPS = WorkerOptions(), SweepOptions()
+DEFAULTS, SWEEPS = WorkerOptions(), SweepSettings()
 PROMISE_S = 35.0
 VICTIM = Worker(id="victim", hostname="here", pid=1, started_at=0, version="0")
 
@@ -36,11 +38,8 @@ def clock() -> TestClock:
 
 @pytest.fixture
 async def stores(clock: TestClock) -> AsyncIterator[Stores]:
-    opened = await open_stores("memory://", clock=clock)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(await open_stores("memory://", clock=clock)) as opened:
+        yield opened
 
 
 async def taken_by_the_victim(stores: Stores) -> Task:

@@ -5,17 +5,18 @@ import threading
 
 import pytest
 
-from ade.locks.client import LockClient
-from ade.locks.modes import LockSpec, read, write
+from ade.locks.client import StoreLockClient
+from ade.locks.holder import LockHolder
+from ade.locks.model import LockSpec, read, write
 from ade.locks.requests import request_id, request_of
 from ade.settings.runtime import set_value
 from ade.stores.ports import ClaimRequest, Stores
 from ade.stores.resource_ports import LockQuery
 from ade.tasks import decisions
+from ade.tasks.api.queues import pause, resume
 from ade.tasks.explain import explain
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Queue, Task
-from ade.tasks.queues import pause, resume
 from ade.tasks.service import cancel
 from ade.worker.context import Context, SyncContext
 from ade.worker.sweep import serve_locks, stall_lost
@@ -205,12 +206,12 @@ async def test_whoever_takes_over_from_a_silent_worker_gets_a_higher_token(works
 
     workshop.handle(work)
     stores = workshop.stores
-    keeper = LockClient(stores)
+    holder = LockHolder(StoreLockClient(stores))
     task = await workshop.enqueue("work", locks=WRITE_REPO)
     [claimed] = await stores.tasks.claim(
         ClaimRequest(worker_id="silent", run_ids=["r" * 32], names=frozenset({"work"}), lease_ms=1)
     )
-    held = await keeper.take(request_of(claimed))
+    held = await holder.take(request_of(claimed))
     assert held is not None
     token = held.token(REPO)
 
@@ -223,7 +224,7 @@ async def test_whoever_takes_over_from_a_silent_worker_gets_a_higher_token(works
     await eventually(stalled)
     async with workshop.worker():
         done = await workshop.final(task)
-    await keeper.close()
+    await holder.close()
     assert plain(done.result) > token
 
 
@@ -303,12 +304,12 @@ async def test_a_loop_that_is_blocked_keeps_its_locks(workshop: Workshop) -> Non
 
     async def work(ctx: Context) -> int:
         before = ctx.token(REPO)
-        blocked.wait(7)  # no await: nothing else happens on this loop
+        blocked.wait(3)  # no await: nothing else happens on this loop
         assert ctx.token(REPO) == before
         return before
 
     workshop.handle(work)
-    async with workshop.worker(lease_s=5.0, heartbeat_s=0.2):
+    async with workshop.worker(lease_s=2.0, heartbeat_s=0.2):
         task = await workshop.enqueue("work", locks=WRITE_REPO)
         done = await workshop.final(task)
     assert done.status is Status.COMPLETED, done.error

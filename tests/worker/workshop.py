@@ -3,32 +3,34 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ade.failures import Backoff
+from ade.settings import Settings
+from ade.settings.sections import SweepSettings
 from ade.stores.ports import Stores, TaskStore
 from ade.tasks.arguments import Signature
-from ade.tasks.completion import CompletionWatcher
 from ade.tasks.enqueue import enqueue
 from ade.tasks.handlers import Handler, HandlerMode, Registry
 from ade.tasks.identifiers import uuid7
 from ade.tasks.model import Definition, Task
 from ade.tasks.payloads import Payloads
+from ade.tasks.service import CompletionWatcher
+from ade.worker.backend import WorkerOptions
 from ade.worker.instrumentation import WorkerProbe
-from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.supervisor import Handover
 from ade.worker.worker import WorkerService
+from tests.waiting import PATIENCE_S, eventually
 
-T = TypeVar("T")
+__all__ = ["PATIENCE_S", "eventually"]
 AT_ONCE = Backoff(base_ms=0, cap_ms=0, jitter=0.0)
 ONLY_WHEN_TOLD = 600.0  # a poll so slow that whatever happens was not found by polling
-PATIENCE_S = 60.0
 
 
 class Shift:
@@ -53,7 +55,7 @@ class Workshop:
         self.registry = Registry()
         self.payloads = Payloads(stores.blobs)
         self.options = WorkerOptions(poll_s=ONLY_WHEN_TOLD, lease_s=60.0, heartbeat_s=1.0, grace_s=30.0)
-        self.sweeps = SweepOptions(interval_s=ONLY_WHEN_TOLD)
+        self.settings = Settings(sweep=SweepSettings(interval_s=ONLY_WHEN_TOLD))
         self.probe = WorkerProbe()
         self._watch = CompletionWatcher(stores)
 
@@ -85,13 +87,13 @@ class Workshop:
 
     @asynccontextmanager
     async def worker(self, **changes: Any) -> AsyncIterator[Shift]:
-        options = {name: changes.pop(name) for name in list(changes) if name in WorkerOptions.__dataclass_fields__}
+        options = {name: changes.pop(name) for name in list(changes) if name in WorkerOptions.__struct_fields__}
         runtime = WorkerService(
             changes.pop("stores", self.stores),
             self.registry,
-            replace(self.options, **options),
+            structs.replace(self.options, **options),
             payloads=self.payloads,
-            sweeps=changes.pop("sweeps", self.sweeps),
+            settings=changes.pop("settings", self.settings),
             probe=self.probe,
             **changes,
         )
@@ -148,16 +150,6 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
-
-
-async def eventually(look: Callable[[], Awaitable[T | None]], within_s: float = PATIENCE_S) -> T:
-    """Look again and again until there is something to see. Only for what makes no event of its own."""
-    async with asyncio.timeout(within_s):
-        while True:
-            seen = await look()
-            if seen:
-                return seen
-            await asyncio.sleep(0.01)
 
 
 async def soon(event: asyncio.Event) -> None:

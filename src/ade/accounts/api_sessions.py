@@ -23,12 +23,11 @@ from ade.accounts.sessions import SignInConditions, check_password
 from ade.accounts.users import get_user, take
 from ade.accounts.views import CurrentAccount, EndedSessions, SessionView, SignedIn, view_me, view_session
 from ade.common.rate_limit import read_rate
-from ade.server.access import RouteAccess
 from ade.server.addresses import counted_address
 from ade.server.operations import RequestContext, Services, account_id, acting, check_own, cut
 from ade.server.pagination import Page
 from ade.server.registry import operation
-from ade.server.routing import AuthLevel, TrafficClass
+from ade.server.routing import AuthLevel, RouteAccess, TrafficClass
 
 # Signing in as the settings say: how often a password or link can be tried, how long a session lasts, and when a
 # caller last gave the password.

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ade.accounts.model import Permission, Token, normal_id
-from ade.cli.command import command, group, pass_session
-from ade.cli.identity import acting, as_option, me
+from ade.accounts.model import Permission, Token, link_address, normal_id
+from ade.accounts.views import CurrentAccount, UserView
+from ade.cli.command import command, group
+from ade.cli.identity import as_option, me
 from ade.cli.interaction import read_password
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, distance, local_with_distance, now_ms
-from ade.cli.session import Session
-from ade.tasks.reasons import moment
+from ade.server.addresses import base_url
 
 if TYPE_CHECKING:
-    from ade.accounts.views import CreatedToken, CurrentAccount, UserView
+    from ade.cli.session import Session
 
 
 USER_COLUMNS = ("account", "state", "roles", "kind", "password", "name")
@@ -27,25 +27,20 @@ def users() -> None:
     """Accounts of people and programs: list, add, change. `ade users` alone lists them."""
 
 
-@users.command("list")
-@pass_session
-def list_users(session: Session) -> None:
+@users.command("list", reads=True)
+async def list_users(session: "Session") -> None:
     """List all accounts, the deactivated ones too."""
-    session.look(_list(session))
-
-
-async def _list(session: Session) -> None:
     async with session.api() as api:
         known = await all_of(api, api.list_users)
     if session.out.as_json:
-        session.out.document({"users": [user_view(user) for user in known]})
+        session.out.items(known)
         return
-    session.out.table(USER_COLUMNS, [_row(user) for user in known], ("password", "kind"))
+    session.out.table(USER_COLUMNS, [_user_row(user) for user in known], ("password", "kind"))
     if not known:
         session.out.note("No accounts. `ade users add NAME --role admin` makes the first one.")
 
 
-def _row(user: "UserView") -> Row:
+def _user_row(user: UserView) -> Row:
     return (
         user.id,
         Cell("active", "green") if user.is_active else Cell("deactivated", "dim"),
@@ -66,25 +61,20 @@ def _row(user: "UserView") -> Row:
 @_PASSWORD_STDIN
 @click.option("--no-password", is_flag=True, help="Nobody can sign in with a password.")
 @as_option
-@pass_session
-def add(session: Session, /, name: str, **given: Any) -> None:
-    """Make an account. Its name is for good: it can be deactivated, and never belongs to anybody else.
-
-    Roles: viewer, operator, reviewer, admin, agent, worker; any other one is a mark that review rules can ask for.
-    """
-    session.run(_add(session, name, **given))
-
-
-async def _add(
-    session: Session,
+async def add(
+    session: "Session",
+    /,
     name: str,
-    *,
     roles: tuple[str, ...],
     is_program: bool,
     password_stdin: bool,
     no_password: bool,
     **fields: Any,
 ) -> None:
+    """Make an account. Its name is for good: it can be deactivated, and never belongs to anybody else.
+
+    Roles: viewer, operator, reviewer, admin, agent, worker; any other one is a mark that review rules can ask for.
+    """
     if no_password and password_stdin:
         raise click.UsageError("--no-password and --password-stdin exclude each other.")
     account, password = normal_id(name), None
@@ -92,7 +82,7 @@ async def _add(
         password = read_password(session, account, from_stdin=password_stdin)
     async with session.api(must_exist=False) as api:
         made = await api.create_user(id=account, roles=roles, is_human=not is_program, password=password, **fields)
-        _tell(session, made.record)
+        _print_user(session, made.record)
 
 
 @users.command("change")
@@ -104,24 +94,19 @@ async def _add(
 @click.option("--person", help="Another account of the same human; empty: none.")
 @click.option("--owner", metavar="NAME", help="Of a program: the person who answers for it.")
 @as_option
-@pass_session
-def change(session: Session, /, name: str, **given: Any) -> None:
-    """Change what is given, and nothing else. It holds from the next thing the account does."""
-    session.run(_change(session, name, **given))
-
-
-async def _change(
-    session: Session,
+async def change(
+    session: "Session",
+    /,
     name: str,
-    *,
     roles: tuple[str, ...],
     more: tuple[str, ...],
     less: tuple[str, ...],
     **fields: Any,
 ) -> None:
+    """Change what is given, and nothing else. It holds from the next thing the account does."""
     wanted = {"roles": list(roles) or None, "more_roles": more, "fewer_roles": less, **fields}
     async with session.api() as api:
-        _tell(session, (await api.change_user(normal_id(name), if_match=None, **wanted)).record)
+        _print_user(session, (await api.change_user(normal_id(name), if_match=None, **wanted)).record)
 
 
 @users.command("password")
@@ -129,33 +114,23 @@ async def _change(
 @_PASSWORD_STDIN
 @click.option("--no-password", is_flag=True, help="Take the password away.")
 @as_option
-@pass_session
-def password(session: Session, name: str, password_stdin: bool, no_password: bool) -> None:
+async def password(session: "Session", name: str, password_stdin: bool, no_password: bool) -> None:
     """Give an account another password. All its login sessions end; its tokens stay."""
-    session.run(_password(session, name, password_stdin, no_password))
-
-
-async def _password(session: Session, name: str, password_stdin: bool, no_password: bool) -> None:
     async with session.api() as api:
         account = (await api.get_user(normal_id(name))).record.id
         text = None if no_password else read_password(session, account, from_stdin=password_stdin)
-        _tell(session, await api.set_user_password(account, password=text, remove=no_password))
+        _print_user(session, await api.set_user_password(account, password=text, remove=no_password))
 
 
 @users.command("sign-out")
 @_NAME
 @as_option
-@pass_session
-def sign_out(session: Session, name: str) -> None:
+async def sign_out(session: "Session", name: str) -> None:
     """End all login sessions of an account."""
-    session.run(_sign_out(session, name))
-
-
-async def _sign_out(session: Session, name: str) -> None:
     async with session.api() as api:
         gone = await api.end_user_sessions(normal_id(name))
     if session.out.as_json:
-        session.out.document({"account": gone.account, "ended": gone.ended})
+        session.out.document(gone)
     else:
         session.out.line(f"{gone.account}: {gone.ended} sessions ended")
 
@@ -163,33 +138,25 @@ async def _sign_out(session: Session, name: str) -> None:
 @users.command("login-link")
 @_NAME
 @as_option
-@pass_session
-def login_link(session: Session, name: str) -> None:
+async def login_link(session: "Session", name: str) -> None:
     """Make a link that lets a person sign in once, within ten minutes. Whoever has it is let in: show it to nobody."""
-    session.run(_login_link(session, name))
-
-
-async def _login_link(session: Session, name: str) -> None:
-    from ade.accounts.model import link_address  # only here is an address made
-
     async with session.api() as api:
         made = await api.create_login_link(normal_id(name))
     address = link_address(_base(session), made.secret)
     if session.out.as_json:
-        shown = {"account": made.account, "url": address, "secret": made.secret}
-        session.out.document({**shown, "expires_at": moment(made.expires_at)})
+        from ade.server.wire_format import members_of  # only for a document that has more than a record
+
+        session.out.document({**members_of(made), "url": address})
         return
     elsewhere = "; for a server elsewhere change the host" if session.server is None else ""
     session.out.line(address)
     session.out.note(f"Good once, for {made.account}, within ten minutes{elsewhere}.")
 
 
-def _base(session: Session) -> str:
+def _base(session: "Session") -> str:
     """Where the server is that takes the link: the one that was named, or the one that the settings would start."""
     if session.server is not None:
         return session.server.url.rstrip("/")
-    from ade.server.addresses import base_url
-
     http = session.settings.http
     return base_url(http.host, http.port)
 
@@ -197,47 +164,30 @@ def _base(session: Session) -> str:
 @users.command("deactivate")
 @_NAME
 @as_option
-@pass_session
-def deactivate(session: Session, name: str) -> None:
+async def deactivate(session: "Session", name: str) -> None:
     """Switch an account off: it can do nothing, its sessions end, its tokens are revoked, its votes count no more."""
-    session.run(_activate(session, name, is_active=False))
+    await _activate(session, name, is_active=False)
 
 
 @users.command("activate")
 @_NAME
 @as_option
-@pass_session
-def activate(session: Session, name: str) -> None:
+async def activate(session: "Session", name: str) -> None:
     """Switch an account on again, with its roles and its password; revoked tokens stay revoked."""
-    session.run(_activate(session, name, is_active=True))
+    await _activate(session, name, is_active=True)
 
 
-async def _activate(session: Session, name: str, *, is_active: bool) -> None:
+async def _activate(session: "Session", name: str, *, is_active: bool) -> None:
     async with session.api() as api:
-        _tell(session, (await api.change_user(normal_id(name), is_active=is_active, if_match=None)).record)
+        _print_user(session, (await api.change_user(normal_id(name), is_active=is_active, if_match=None)).record)
 
 
-def _tell(session: Session, user: "UserView") -> None:
+def _print_user(session: "Session", user: UserView) -> None:
     if session.out.as_json:
-        session.out.document(user_view(user))
+        session.out.document(user)
         return
     state = "active" if user.is_active else "deactivated"
     session.out.line(f"{user.id}: {state}, {', '.join(sorted(user.roles)) or 'no roles'}")
-
-
-def user_view(user: "UserView") -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "id": user.id,
-        "display_name": user.display_name,
-        "roles": sorted(user.roles),
-        "permissions": sorted(user.permissions),
-        "is_active": user.is_active,
-        "is_human": user.is_human,
-        "has_password": user.has_password,
-        "created_at": moment(user.created_at),
-        "updated_at": moment(user.updated_at),
-    }
-    return shown | {name: value for name in ("person", "owner") if (value := getattr(user, name))}
 
 
 # `ade tokens`: how programs show whose they are.
@@ -251,27 +201,23 @@ def tokens() -> None:
     """Access tokens of accounts: list, create, revoke. `ade tokens` alone lists them."""
 
 
-@tokens.command("list")
+@tokens.command("list", reads=True)
 @click.option("--account", metavar="NAME", help="Only those of one account.")
-@pass_session
-def list_tokens(session: Session, account: str | None) -> None:
+async def list_tokens(session: "Session", account: str | None) -> None:
     """List tokens and when they were used last; those that were revoked are shown for 30 days."""
-    session.look(_list_tokens(session, None if account is None else normal_id(account)))
-
-
-async def _list_tokens(session: Session, account: str | None) -> None:
+    named = None if account is None else normal_id(account)
     async with session.api() as api:
-        known = await all_of(api, api.list_tokens, account=account)
-    now = now_ms()
+        known = await all_of(api, api.list_tokens, account=named)
     if session.out.as_json:
-        session.out.document({"tokens": [token_view(token) for token in known]})
+        session.out.items(known)
         return
-    session.out.table(TOKEN_COLUMNS, [_row_tokens(token, now) for token in known], ("last used", "scopes"))
+    now = now_ms()
+    session.out.table(TOKEN_COLUMNS, [_token_row(token, now) for token in known], ("last used", "scopes"))
     if not known:
         session.out.note("No tokens. `ade tokens create ACCOUNT` makes one.")
 
 
-def _row_tokens(token: Token, now: int) -> Row:
+def _token_row(token: Token, now: int) -> Row:
     return (
         token.id,
         token.account,
@@ -296,13 +242,8 @@ def _row_tokens(token: Token, now: int) -> Row:
 )
 @click.option("--label", default="", help="What it is for.")
 @as_option
-@pass_session
-def create(session: Session, account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
+async def create(session: "Session", account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
     """Make a token and print its secret, which is shown this once and kept nowhere."""
-    session.run(_create(session, account, scopes, expires, label))
-
-
-async def _create(session: Session, account: str, scopes: tuple[str, ...], expires: float, label: str) -> None:
     async with session.api() as api:
         token = await api.create_token(
             account=normal_id(account),
@@ -311,7 +252,7 @@ async def _create(session: Session, account: str, scopes: tuple[str, ...], expir
             label=label,
         )
     if session.out.as_json:
-        session.out.document({**token_view(token), "secret": token.secret})
+        session.out.document(token)
         return
     session.out.line(token.secret)
     session.out.note(f"This is token {token.id} of {token.account}. It is not shown again.")
@@ -320,59 +261,35 @@ async def _create(session: Session, account: str, scopes: tuple[str, ...], expir
 @tokens.command("revoke")
 @click.argument("token_id", metavar="ID")
 @as_option
-@pass_session
-def revoke(session: Session, token_id: str) -> None:
+async def revoke(session: "Session", token_id: str) -> None:
     """Take a token back: it is refused from now on."""
-    session.run(_revoke(session, token_id))
-
-
-async def _revoke(session: Session, token_id: str) -> None:
     async with session.api() as api:
         token = await api.revoke_token(token_id)
     if session.out.as_json:
-        session.out.document(token_view(token))
+        session.out.document(token)
     else:
         session.out.line(f"{token.id}: revoked, was for {token.account}")
-
-
-def token_view(token: "Token | CreatedToken") -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "id": token.id,
-        "account": token.account,
-        "label": token.label,
-        "scopes": sorted(token.scopes),
-        "created_at": moment(token.created_at),
-        "expires_at": moment(token.expires_at),
-    }
-    later = {name: getattr(token, name, None) for name in ("last_used_at", "revoked_at")}
-    return shown | {name: moment(at) for name, at in later.items() if at is not None}
 
 
 # `ade whoami`: the account that commands act for.
 
 
-@command("whoami")
+@command("whoami", reads=True)
 @as_option
-@pass_session
-def whoami(session: Session) -> None:
+async def whoami(session: "Session") -> None:
     """Show the account you act for and what it may do: at a server that of your token, else as --as says."""
-    session.look(_whoami(session))
-
-
-async def _whoami(session: Session) -> None:
     async with session.api() as api:
         found = await me(api)
-    where = session.server.url if session.server is not None else None
     if found is None:
-        _tell_nobody(session, acting(session))
+        _print_no_account(session, session.account)
     elif session.out.as_json:
-        session.out.document(_document(found, where))
+        session.out.document(found)
     else:
-        _tell_whoami(session, found, where)
+        _print_me(session, found, session.server.url if session.server is not None else "")
 
 
-def _tell_nobody(session: Session, name: str) -> None:
-    """Whoever can open a store may do all there, with an account or without one."""
+def _print_no_account(session: "Session", name: str) -> None:
+    """On a store of this machine no account is needed."""
     if session.out.as_json:
         session.out.document({"account": name, "user": None})
         return
@@ -380,14 +297,7 @@ def _tell_nobody(session: Session, name: str) -> None:
     session.out.note(f"There is no such account yet. `ade users add {name}` makes it; only accounts can vote.")
 
 
-def _document(found: "CurrentAccount", where: str | None) -> dict[str, Any]:
-    shown: dict[str, Any] = {"account": found.user.id, "user": user_view(found.user)}
-    shown["permissions"] = sorted(found.permissions)
-    shown |= {} if where is None else {"url": where}
-    return shown | ({} if found.token is None else {"token": token_view(found.token)})
-
-
-def _tell_whoami(session: Session, found: "CurrentAccount", where: str | None) -> None:
+def _print_me(session: "Session", found: CurrentAccount, where: str) -> None:
     user, token = found.user, found.token
     session.out.facts(
         [
@@ -397,7 +307,7 @@ def _tell_whoami(session: Session, found: "CurrentAccount", where: str | None) -
             ("roles", ", ".join(user.roles)),
             ("may", ", ".join(sorted(found.permissions))),
             ("program of", user.owner or ""),
-            ("server", where or ""),
+            ("server", where),
             ("token", "" if token is None else token.id),
             ("token ends", "" if token is None else local_with_distance(token.expires_at, now=now_ms())),
         ]

@@ -28,15 +28,17 @@ from ade.accounts.model import (
     User,
     normal_id,
 )
-from ade.accounts.passwords import USUAL, HashCost, matches
 from ade.accounts.users import (
     LINKS,
     SESSIONS,
     USERS,
+    USUAL,
+    HashCost,
     add_user,
     find,
     fingerprint,
     list_users,
+    matches,
     new_secret,
     of_account,
     of_sessions,

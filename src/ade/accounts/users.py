@@ -1,8 +1,10 @@
 """Accounts: made, changed and switched off. They are never removed, so that no name gets a second owner."""
 
+import asyncio
 import hashlib
+import hmac
 import os
-from base64 import urlsafe_b64encode
+from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,17 +29,71 @@ from ade.accounts.model import (
     TooManyRequests,
     UnknownAccount,
     User,
+    WeakPassword,
     check_user,
     directory_of,
     normal_id,
     normal_roles,
 )
-from ade.accounts.passwords import USUAL, HashCost, check_strength, hashed
 from ade.errors import NotPermitted, StaleWrite
 from ade.events.model import Event
 from ade.stores.ports import Stores
 from ade.stores.repository import Repository, StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite
+
+# Passwords: kept as scrypt hashes that name their own cost, and checked in a time that tells nothing.
+
+
+_SHORTEST, _LONGEST = 12, 1_000
+_MEMORY = 1 << 28
+
+
+class HashCost(Struct, frozen=True):
+    """What a guess costs: 32 MiB, and some tenths of a second."""
+
+    n: int = 1 << 15
+    r: int = 8
+    p: int = 3
+
+
+USUAL = HashCost()
+
+
+def check_strength(password: str) -> None:
+    """Raise WeakPassword. Length is what counts; nobody is made to use odd characters."""
+    if not _SHORTEST <= len(password) <= _LONGEST:
+        raise WeakPassword(f"a password has {_SHORTEST} to {_LONGEST:,} characters, not {len(password)}")
+
+
+async def hashed(password: str, cost: HashCost = USUAL) -> str:
+    """On another thread: the loop goes on meanwhile."""
+    salt = os.urandom(16)
+    return _text(cost, salt, await asyncio.to_thread(_scrypt, password, salt, cost))
+
+
+async def matches(password: str, known: str | None) -> bool:
+    """Without a hash to compare with, the same work is done all the same: the time tells nobody who exists."""
+    cost, salt, digest = _parts(known or _NOBODY)
+    found = await asyncio.to_thread(_scrypt, password, salt, cost)
+    return hmac.compare_digest(found, digest) and known is not None
+
+
+def _scrypt(password: str, salt: bytes, cost: HashCost) -> bytes:
+    secret = password.encode("utf-8", "surrogatepass")[: 4 * _LONGEST]  # nobody has to hash a whole book
+    return hashlib.scrypt(secret, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=_MEMORY)
+
+
+def _text(cost: HashCost, salt: bytes, digest: bytes) -> str:
+    return f"scrypt${cost.n}${cost.r}${cost.p}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+
+
+def _parts(text: str) -> tuple[HashCost, bytes, bytes]:
+    _, n, r, p, salt, digest = text.split("$")
+    return HashCost(int(n), int(r), int(p)), b64decode(salt), b64decode(digest)
+
+
+_NOBODY = _text(USUAL, bytes(16), bytes(64))
+
 
 # No account asks more often than it may.
 

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from ade.accounts.model import Caller, LoginSession, Permission, Token, User
-from ade.server.wire_format import mark_private
+from ade.server.redaction import mark_private
 
 
 class UserView(Struct, frozen=True, kw_only=True):

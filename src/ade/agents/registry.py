@@ -12,7 +12,7 @@ from ade.agents.model import (
     check_type,
     registration,
 )
-from ade.errors import UnknownAgent
+from ade.errors import UnknownAgent, close_names
 from ade.events.model import Event
 from ade.stores.ports import Stores
 
@@ -61,9 +61,7 @@ async def remove(stores: Stores, agent_id: str, *, actor: str | None = None) -> 
 
 def unknown(agent_id: str, known: Iterable[str] = ()) -> UnknownAgent:
     """With the one that may have been meant, if there is such a one."""
-    from difflib import get_close_matches  # slow to load, and only needed here
-
-    nearest = get_close_matches(agent_id, list(known), n=1)
+    nearest = close_names(agent_id, known)
     meant = f"; did you mean {nearest[0]}?" if nearest else ""
     advice = "" if meant else UnknownAgent.usual_advice
     return UnknownAgent(f"no agent {agent_id[:100]!r} exists{meant}", advice=advice)

@@ -16,11 +16,11 @@ from ade.errors import AdeError, IllegalTransition, InvalidArguments, UnknownTas
 from ade.logs import Log
 from ade.stores.ports import Stores
 from ade.tasks import service as tasks_service
-from ade.tasks.completion import CompletionWatcher
 from ade.tasks.identifiers import is_run, is_task_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
+from ade.tasks.service import CompletionWatcher
 
 # Runs of agents that are in the store: waited for and stopped from any process. No other tasks are: what an agent may
 # look at and end is agents' work.

@@ -1,44 +1,98 @@
 """The app: where its store is, which tasks it has, and how to enqueue and to work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
-from ade.app.decorators import TaskDecorator
-from ade.app.functions import TaskFunction
+from ade.app.functions import AsyncTask, PlainTask, TaskFunction, make_handler
 from ade.app.handle import TaskHandle
 from ade.common.calls import BlockingCall, Call, ClosingCall, Portal
 from ade.common.text import without_password
 from ade.composition.app_store import OpenStore, StoreOpener
-from ade.composition.stores import open_stores, task_defaults
+from ade.composition.stores import open_stores
 from ade.errors import InvalidSchedule, InvalidTask
+from ade.logs import configure
 from ade.settings import Settings, load
 from ade.stores.ports import Clock
 from ade.tasks.arguments import Signature
 from ade.tasks.cron import next_fire_ms
 from ade.tasks.decisions import admit
 from ade.tasks.definitions import arguments_by_name
-from ade.tasks.enqueue import Invocation, TaskDefaults, make_tasks, template_of
-from ade.tasks.handlers import Registry, refuse_while_imported
+from ade.tasks.enqueue import Invocation, make_plan, make_tasks, template_of
+from ade.tasks.handlers import HandlerMode, Registry, refuse_while_imported
 from ade.tasks.identifiers import is_run
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Schedule, Task
-from ade.tasks.options import TaskOptions, make_plan
+from ade.tasks.options import DeclaredOptions, TaskOptions
 from ade.tasks.payloads import Payloads
+from ade.worker.context import Context, SyncContext
+from ade.worker.instrumentation import open_spans
 
 if TYPE_CHECKING:  # a worker's parts are not loaded by programs that only enqueue
     from ade.app.agents import Agents
-    from ade.locks.holders.app_lock import Lock
-    from ade.locks.modes import LockSpec
+    from ade.app.lock import Lock
+    from ade.locks.model import LockSpec
     from ade.worker.handler_call import Middleware
     from ade.worker.supervisor import Handover
 
+
+# `@ade.task` and `@ade.cron`, typed: the parameters and the result of the function carry over to the task.
+#
+# A context that comes first is filled in by the worker, so it is no parameter of the task. Elsewhere in the signature
+# give it a default for type checkers' sake: `ctx: Context | None = None`.
+
+
+P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class TaskDecorator:
+    """Makes a task of a function: `@ade.task`, or `@ade.task(timeout=60, max_attempts=5)`."""
+
+    def __init__(
+        self,
+        app: "Ade",
+        declared: DeclaredOptions | None = None,
+        then: Callable[[TaskFunction[..., Any]], None] | None = None,
+    ) -> None:
+        self._app = app
+        self._declared: DeclaredOptions = declared or {}
+        self._then = then
+
+    # A coroutine function is a function too: the first overload that fits wins, so the overlaps do no harm.
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # see above
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # see above
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> PlainTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+    @overload
+    def __call__(self, /, **declared: Unpack[DeclaredOptions]) -> "TaskDecorator": ...
+    def __call__(self, function: Any = None, /, **declared: Unpack[DeclaredOptions]) -> Any:
+        if function is None:
+            return TaskDecorator(self._app, {**self._declared, **declared}, self._then)
+        task = function if isinstance(function, TaskFunction) else self._task(function)
+        if self._then is not None:
+            self._then(task)
+        return task
+
+    def _task(self, function: Callable[..., Any]) -> TaskFunction[..., Any]:
+        handler = make_handler(function, self._declared)
+        self._app.registry.add(handler)
+        return (AsyncTask if handler.mode is HandlerMode.ASYNC else PlainTask)(self._app, handler)
+
+
 M = TypeVar("M", bound="Middleware")
 
 
@@ -69,11 +123,6 @@ class Ade:
         if self.url is None:
             return self._given_settings
         return structs.replace(self._given_settings, store=structs.replace(self._given_settings.store, url=self.url))
-
-    @cached_property
-    def defaults(self) -> TaskDefaults:
-        """What holds for tasks that do not say otherwise."""
-        return task_defaults(self.settings.task)
 
     @cached_property
     def agents(self) -> "Agents":
@@ -158,7 +207,7 @@ class Ade:
         given, fairly and by priority. The lease of `ttl` seconds (None: the store's default, usually 30) is renewed
         while the block lasts; when that fails, the block is cancelled and LockLost raised.
         """
-        from ade.locks.holders.app_lock import Lock
+        from ade.app.lock import Lock
 
         return Lock(
             self,
@@ -181,7 +230,6 @@ class Ade:
         For the main part of a program. `work` does the same inside a running event loop.
         """
         refuse_while_imported()
-        from ade.logs import configure
         from ade.worker.supervisor import serve
 
         configure(self.settings.log.format, self.settings.log.level)
@@ -238,7 +286,7 @@ class Ade:
         return self._opening.opened or await self._opening.open()
 
     def template_of(self, definition: Definition) -> Task:
-        return template_of(definition, self.defaults)
+        return template_of(definition, self.settings.task)
 
     def signature_of(self, name: str) -> Signature | None:
         handler = self.registry.by_name.get(name)
@@ -269,8 +317,6 @@ class Ade:
         store = self.settings.store
         spans = None
         if self.settings.traces.enabled:
-            from ade.worker.instrumentation import open_spans  # most programs make none
-
             spans = open_spans()
         stores = await open_stores(url or store.url, self.settings, clock)
         if spans is not None:
@@ -302,9 +348,7 @@ class Ade:
     ) -> TaskHandle[Any]:
         call = await self.call_by_name(name, arguments, allow_unknown, options)
         if is_run(name):  # who asked for it may want to be told of its end
-            from ade.app.agents import enqueue_run
-
-            return await enqueue_run(self, call, arguments)
+            return await self.agents.enqueue_run(call, arguments)
         [handle] = await self._enqueue_many([call])
         return handle
 

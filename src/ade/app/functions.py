@@ -3,44 +3,32 @@
 import dataclasses
 import functools
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from msgspec import structs
 
 from ade.app.handle import TaskHandle
 from ade.common.calls import BlockingCall, Call
 from ade.errors import InvalidTask
-from ade.locks.holders.inline_lock import StoreInlineLocks
+from ade.locks.requests import LeaveLock, TakeLock, TakenLock
 from ade.logs import Log
-from ade.tasks.admission import check_name, check_priority, check_queue_name
+from ade.tasks.admission import check_name
 from ade.tasks.arguments import Parameters, Signature
-from ade.tasks.enqueue import Invocation, TaskPlan, make_tasks
+from ade.tasks.enqueue import Invocation, TaskPlan, make_plan, make_tasks
 from ade.tasks.handlers import Handler, HandlerMode, Registry
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import DEFAULT_PRIORITY, DEFAULT_QUEUE, Definition, Effect, Task
-from ade.tasks.options import (
-    DeclaredOptions,
-    TaskOptions,
-    backoff,
-    check_known,
-    make_plan,
-    milliseconds_or_none,
-    needs,
-    parse_rate,
-    text,
-    whole,
-)
+from ade.tasks.model import Effect, Task
+from ade.tasks.option_values import read_text
+from ade.tasks.options import DeclaredOptions, TaskOptions, check_known, definition_of
 from ade.worker.context import Context, SyncContext
 from ade.worker.messages import (
-    AcquiredLock,
-    AcquireLock,
     BeginEffect,
     EffectState,
     EnqueueChildren,
-    ReleaseLock,
     Request,
     RequestStepApproval,
     RunInfo,
@@ -50,7 +38,72 @@ from ade.worker.messages import (
 if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.composition.app_store import OpenStore
-    from ade.locks.held_lock import HeldLock
+    from ade.locks.holder import HeldLock
+
+
+# The context of a task function that is called like any function: nothing is recorded, and locks are real.
+
+
+_INLINE = "inline"
+
+
+class DirectLocks:
+    """On the caller's event loop, or from a thread without one (`blocking`)."""
+
+    def __init__(self, app: "Ade", owner: str, *, blocking: bool) -> None:
+        self._app = app
+        self._owner = owner
+        self._blocking = blocking
+        self.scope = os.urandom(16).hex()
+        self.held: dict[str, HeldLock] = {}
+
+    async def take(self, wanted: TakeLock) -> TakenLock:
+        held = self._app.portal.run(self._take(wanted)) if self._blocking else await self._take(wanted)
+        self.held[held.id] = held
+        return TakenLock(held.id, held.grant.namespace, held.grant.items)
+
+    async def leave(self, lock_id: str) -> None:
+        held = self.held.pop(lock_id)
+        if self._blocking:
+            self._app.portal.run(self._release(held))
+        else:
+            await self._release(held)
+
+    async def _take(self, wanted: TakeLock) -> "HeldLock":
+        request = wanted.request(id=os.urandom(16).hex(), owner=self._owner)
+        return await (await self._app.open()).side.locks.acquire(request, wait_ms=wanted.wait_ms)
+
+    async def _release(self, held: "HeldLock") -> None:
+        await (await self._app.open()).side.locks.release(held)
+
+
+def inline_context(
+    name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]], locks: DirectLocks
+) -> Context:
+    """Effects are performed, lines are logged, children are enqueued without a parent."""
+
+    async def answer(request: Request) -> Any:
+        match request:
+            case WriteOutput(text):
+                _log(name, text)
+            case BeginEffect(key):
+                return EffectState(Effect(key=key, run_id=_INLINE), live=False)
+            case EnqueueChildren(tasks):
+                return await enqueue(tasks)
+            case TakeLock():
+                return await locks.take(request)
+            case LeaveLock(lock_id):
+                await locks.leave(lock_id)
+            case RequestStepApproval():
+                raise InvalidTask("a function that is called directly cannot wait for approval; enqueue it instead")
+        return None
+
+    facts = RunInfo(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE, scope=locks.scope)
+    return Context(facts, answer, lambda: False, lambda: locks.held)
+
+
+def _log(name: str, line: str) -> None:
+    Log("ade.inline").info("task.says", name=name, line=line)
 
 
 # From a function and what was declared about it to a handler.
@@ -58,10 +111,12 @@ if TYPE_CHECKING:
 
 def make_handler(function: Callable[..., Any], declared: DeclaredOptions) -> Handler:
     """Raises InvalidTask when the function or a declaration cannot be used."""
-    given: Mapping[str, Any] = declared
+    given: dict[str, Any] = {**declared}
     check_known(given, DeclaredOptions)
+    if "concurrency_key" in given:
+        given.setdefault("concurrency_per_key", 1)
     signature = Signature.of(function)
-    name = text("name", given.get("name", signature.parameters.function_name))
+    name = read_text("name", given.get("name", signature.parameters.function_name))
     check_name(name)
     key_of = given.get("concurrency_key")
     return Handler(
@@ -69,7 +124,7 @@ def make_handler(function: Callable[..., Any], declared: DeclaredOptions) -> Han
         function=function,
         signature=signature,
         mode=_mode(function, name, cpu=given.get("cpu", False)),
-        definition=_definition(name, given, signature),
+        definition=definition_of(name, given, signature.schema()),
         concurrency_key=None if key_of is None else _key_maker(name, key_of, signature.parameters),
     )
 
@@ -82,42 +137,6 @@ def _mode(function: Callable[..., Any], name: str, *, cpu: bool) -> HandlerMode:
     if cpu:
         raise InvalidTask(f"task {name!r} is async, so cpu=True cannot be used; make it a plain function")
     return HandlerMode.ASYNC
-
-
-def _definition(name: str, given: Mapping[str, Any], signature: Signature) -> Definition:
-    queue, priority = text("queue", given.get("queue", DEFAULT_QUEUE)), given.get("priority", DEFAULT_PRIORITY)
-    check_queue_name(queue)
-    check_priority(priority)
-    rate_count, rate_period_ms = parse_rate(given["rate"]) if "rate" in given else (None, None)
-    return Definition(
-        name=name,
-        queue=queue,
-        priority=priority,
-        concurrency=_limit("concurrency", given),
-        concurrency_per_key=_limit("concurrency_per_key", given) or (1 if "concurrency_key" in given else None),
-        rate_count=rate_count,
-        rate_period_ms=rate_period_ms,
-        schema=signature.schema(),
-        timeout_ms=_time("timeout", given),
-        max_attempts=whole("max_attempts", given["max_attempts"]) if "max_attempts" in given else None,
-        backoff=backoff("backoff", given["backoff"]) if "backoff" in given else None,
-        result_ttl_ms=_time("result_ttl", given),
-        needs=needs("needs", given["needs"]) if "needs" in given else (),
-    )
-
-
-def _limit(name: str, given: Mapping[str, Any]) -> int | None:
-    if name not in given:
-        return None
-    limit = whole(name, given[name])
-    if limit < 1:
-        raise InvalidTask(f"{name} must be at least 1, not {limit}")
-    return limit
-
-
-def _time(name: str, given: Mapping[str, Any]) -> int | None:
-    """None when nothing was declared, 0 when no limit was."""
-    return (milliseconds_or_none(name, given[name]) or 0) if name in given else None
 
 
 def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) -> Callable[[Mapping[str, Any]], str]:
@@ -134,52 +153,6 @@ def _key_maker(name: str, key_of: Callable[..., str], parameters: Parameters) ->
         return made
 
     return key
-
-
-# The context of a task function that is called like any function: nothing is recorded, and locks are real.
-
-
-_INLINE = "inline"
-
-
-class InlineLockBackend(Protocol):
-    """Where a function that is called directly takes its locks."""
-
-    scope: str
-    held: "dict[str, HeldLock]"
-
-    async def take(self, wanted: AcquireLock) -> AcquiredLock: ...
-
-    async def leave(self, lock_id: str) -> None: ...
-
-
-def inline_context(
-    name: str, enqueue: Callable[[Sequence[Task]], Awaitable[list[Task]]], locks: InlineLockBackend
-) -> Context:
-    """Effects are performed, lines are logged, children are enqueued without a parent."""
-
-    async def answer(request: Request) -> Any:
-        match request:
-            case WriteOutput(text):
-                _log(name, text)
-            case BeginEffect(key):
-                return EffectState(Effect(key=key, run_id=_INLINE), live=False)
-            case EnqueueChildren(tasks):
-                return await enqueue(tasks)
-            case AcquireLock():
-                return await locks.take(request)
-            case ReleaseLock(lock_id):
-                await locks.leave(lock_id)
-            case RequestStepApproval():
-                raise InvalidTask("a function that is called directly cannot wait for approval; enqueue it instead")
-        return None
-
-    facts = RunInfo(task_id="", name=name, attempt=1, worker=_INLINE, run_id=_INLINE, scope=locks.scope)
-    return Context(facts, answer, lambda: False, lambda: locks.held)
-
-
-def _log(name: str, line: str) -> None:
-    Log("ade.inline").info("task.says", name=name, line=line)
 
 
 # Tasks in three parts: what a call would do, the call itself, and how it is undone.
@@ -341,7 +314,7 @@ class TaskFunction(Generic[P, R]):
 
     def _inline(self, *, blocking: bool) -> Context:
         app = self._app
-        locks = StoreInlineLocks(app, self.name, blocking=blocking)
+        locks = DirectLocks(app, self.name, blocking=blocking)
         return inline_context(self.name, app.store_tasks_blocking if blocking else app.store_tasks, locks)
 
     def _wants_context(self, kwargs: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from ade.approvals.errors import InvalidSubject
 from ade.approvals.model import Gate, Policy, Review, Subject
 from ade.approvals.risk import RiskLevel
-from ade.locks.modes import LockSpec
+from ade.locks.model import LockSpec
 from ade.tasks.model import Task
 
 MOST_EXACT = 2**53 - 1  # beyond it two whole numbers are one floating point number, and would be one text

@@ -171,6 +171,13 @@ MOST_STEPS = 9
 _MOST_RULES, _MOST_NEEDED = 20, 20
 
 
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """How long approvals stay open: where the rulebook does not say, and at the most."""
+
+    usual_ms: int = 86_400_000
+    longest_ms: int = MAX_POLICY_MS
+
+
 class PolicyRule(Struct, frozen=True, kw_only=True):
     """So many different people out of these users, and of those who have one of these roles."""
 

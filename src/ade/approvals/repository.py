@@ -49,15 +49,13 @@ async def apply(stores: Stores, rulebook: Rulebook, *, actor: str | None, seen: 
 
     One that says the same as the newest makes no new version. Raises StaleWrite when another one was applied since.
     """
-    from ade.approvals.digest import digest_of  # whoever only reads does without these
-    from ade.approvals.rulebook_document import as_document
+    from ade.approvals.rulebook_document import digested  # 5 ms, which readers do without
 
     kept = await NEWEST.get(stores, CURRENT)
     newest = 0 if kept is None else kept.record.version
     if seen is not None and seen != newest:
         raise StaleWrite(f"the rulebook is at version {newest} by now, not {seen}; look at it and apply yours again")
-    rules = as_document(rulebook)
-    digest = digest_of(rules)
+    rules, digest = digested(rulebook)
     if kept is not None and kept.record.digest == digest:
         return structs.replace(rulebook, version=newest)
     edition = RulebookVersion(version=newest + 1, rules=rules, digest=digest, at=stores.clock.now(), by=actor)

@@ -7,16 +7,7 @@ from msgspec import Struct, structs
 from ade.accounts.model import SYSTEM
 from ade.approvals.errors import InvalidPolicy
 from ade.approvals.guard import GuardOccasion, GuardRule
-from ade.approvals.model import (
-    MAX_POLICY_MS,
-    MOST_STEPS,
-    Policy,
-    PolicyRule,
-    PolicyStep,
-    Recheck,
-    Subject,
-    check_policy,
-)
+from ade.approvals.model import MOST_STEPS, Policy, PolicyRule, PolicyStep, Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import Risk, RiskLevel, usual_quorum
 from ade.common.patterns import folded, matches_any, text_pattern
 from ade.tasks.lifecycle import Status
@@ -76,14 +67,7 @@ _FOUR_HOURS_MS = 14_400_000
 _LONGEST_ID = 100
 
 
-class ApprovalTimeouts(Struct, frozen=True, kw_only=True):
-    """How long approvals stay open: where the rulebook does not say, and at the most."""
-
-    usual_ms: int = 86_400_000
-    longest_ms: int = MAX_POLICY_MS
-
-
-_TIMEOUTS = ApprovalTimeouts()
+_TIMEOUTS = Timeouts()
 
 
 class SelectedPolicy(Struct, frozen=True, kw_only=True):
@@ -97,7 +81,7 @@ class SelectedPolicy(Struct, frozen=True, kw_only=True):
 
 
 def policy_for(
-    rulebook: Rulebook, subject: Subject, risk: Risk, named: Sequence[str] = (), timeouts: ApprovalTimeouts = _TIMEOUTS
+    rulebook: Rulebook, subject: Subject, risk: Risk, named: Sequence[str] = (), timeouts: Timeouts = _TIMEOUTS
 ) -> SelectedPolicy:
     """The policy for a task that needs people. Raises InvalidPolicy if a named one does not exist, or all of them
     together demand more than any policy may."""
@@ -121,7 +105,7 @@ def policy_for(
     )
 
 
-def _usual(rulebook: Rulebook, risk: Risk, timeouts: ApprovalTimeouts) -> SelectedPolicy:
+def _usual(rulebook: Rulebook, risk: Risk, timeouts: Timeouts) -> SelectedPolicy:
     """So many of the reviewers as the score asks for."""
     needed = usual_quorum(risk.score)
     rule = PolicyRule(needed=needed, roles=frozenset({"reviewer", "admin"}), name="reviewers")
@@ -168,7 +152,7 @@ def _at_level(entry: PolicyEntry, level: RiskLevel) -> Policy:
     return policy
 
 
-def _in_time(policy: Policy, entry: PolicyEntry, timeouts: ApprovalTimeouts) -> Policy:
+def _in_time(policy: Policy, entry: PolicyEntry, timeouts: Timeouts) -> Policy:
     """It expires when the rulebook says, else after the usual time, and never too late; then nobody is asked more."""
     wanted_ms = policy.expires_after_ms if "expires_after" in entry.said else timeouts.usual_ms
     expires_after_ms = min(wanted_ms, timeouts.longest_ms)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from ade.accounts.model import InvalidAccount, normal_id, normal_roles
-from ade.approvals.digest import MOST_EXACT
+from ade.approvals.digest import MOST_EXACT, digest_of
 from ade.approvals.errors import InvalidPolicy, InvalidRulebook
 from ade.approvals.guard import GuardOccasion, GuardRule, GuardRulesVerdict, Scalar
 from ade.approvals.model import MAX_POLICY_MS, Policy, PolicyRule, PolicyStep, Recheck, check_policy
@@ -341,6 +341,12 @@ def as_document(rulebook: Rulebook) -> dict[str, Any]:
         "guard": [_guard_rule_rulebook_writing(rule) for rule in rulebook.guard],
         "policy": [_entry_rulebook_writing(entry) for entry in rulebook.policies],
     }
+
+
+def digested(rulebook: Rulebook) -> tuple[dict[str, Any], str]:
+    """Return the document of a rulebook and the digest by which two documents are compared."""
+    document = as_document(rulebook)
+    return document, digest_of(document)
 
 
 def _guard_rule_rulebook_writing(rule: GuardRule) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from ade.approvals.decisions import (
 from ade.approvals.digest import resources_of
 from ade.approvals.errors import Denied, InvalidPolicy, InvalidSubject
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict
-from ade.approvals.guard_service import apply_guard, log_denied, ruled
 from ade.approvals.model import AFTER_THE_FACT, MAX_STEP_REQUESTS
 from ade.approvals.repository import ApprovalInputs, demanded, load_situation
+from ade.approvals.submission import apply_guard, log_denied, ruled
 from ade.errors import InvalidTask
 from ade.failures import FailureKind, TaskError
 from ade.logs import Log

@@ -152,10 +152,10 @@ def _ended(gates: Sequence[Gate]) -> EndedApprovals:
     for gate in gates:
         outcomes[outcome_of(gate) or ApprovalOutcome.APPROVED] += 1
     times = sorted(_ended_at(gate) - gate.opened_at for gate in gates if outcome_of(gate) in ANSWERED)
-    return EndedApprovals(outcomes=outcomes, median_ms=_percentile(times, _MEDIAN), p95_ms=_percentile(times, _SLOW))
+    return EndedApprovals(outcomes=outcomes, median_ms=percentile(times, _MEDIAN), p95_ms=percentile(times, _SLOW))
 
 
-def _percentile(ordered: Sequence[int], share: float) -> int | None:
+def percentile(ordered: Sequence[int], share: float) -> int | None:
     """The smallest value that so large a share of all does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, structs
 
-from ade.accounts.model import FRESH_MS, Account
+from ade.accounts.model import FRESH_MS, SYSTEM, Account
 from ade.approvals.errors import (
     ConflictOfInterest,
     DigestMismatch,
@@ -14,10 +14,18 @@ from ade.approvals.errors import (
 )
 from ade.approvals.gates import admitting_chain
 from ade.approvals.model import Chain, Decision, Gate, GateState, StartMode, Vote
-from ade.approvals.review_requests import ReviewerDirectory, event_payload, names_of, review_of, vote_payload
+from ade.approvals.review_requests import (
+    ReviewerDirectory,
+    escalated,
+    event_payload,
+    names_of,
+    requested,
+    review_of,
+    vote_payload,
+)
 from ade.approvals.risk import RiskLevel
 from ade.errors import AdeError
-from ade.events.model import APPROVAL_APPROVED, APPROVAL_REJECTED, APPROVAL_UNBLOCKED, Event
+from ade.events.model import APPROVAL_APPROVED, APPROVAL_BLOCKED, APPROVAL_REJECTED, APPROVAL_UNBLOCKED, Event
 from ade.tasks.changes import CHANGES_REQUESTED, QUEUED, Change, change
 from ade.tasks.lifecycle import Status, Verb
 from ade.tasks.model import Task
@@ -267,3 +275,17 @@ def approved(
 def queued(task: Task, gate: Gate, *, now: int, actor: str | None) -> Event:
     """The task joins its queue under this gate."""
     return event_payload(gate, QUEUED, now=now, actor=actor)
+
+
+def gate_events(task: Task, gate: Gate) -> tuple[Event, ...]:
+    """Return the events of a task that is stored together with its gate."""
+    now = task.created_at
+    asked = requested(gate, now=now)
+    if gate.state is GateState.APPROVED:
+        return asked, queued(task, gate, now=now, actor=SYSTEM)
+    steps = tuple(escalated(gate, number, now=now) for number in gate.fired)
+    return (
+        asked,
+        *steps,
+        *((event_payload(gate, APPROVAL_BLOCKED, now=now),) if gate.state is GateState.BLOCKED else ()),
+    )

@@ -1,5 +1,6 @@
 """The command line. `main` is the entry point of the program `ade`."""
 
+import gc
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -27,8 +28,6 @@ def defer(name: str) -> None:
 
 def main() -> None:
     """Run the command given by the arguments and exit with its code."""
-    import gc
-
     gc.disable()  # modules that a command loads are not garbage; long-running commands turn it on again
     defer("asyncio")
 

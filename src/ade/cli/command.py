@@ -1,16 +1,28 @@
-"""What all commands share: the options that every one takes, and the classes that add them."""
+"""The classes of all commands: they add the shared options and run the function of a command on a session."""
 
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
 
 import click
 from click import Context, HelpFormatter, Option, Parameter
 
-from ade.cli.session import Session
-
-F = TypeVar("F", bound=Callable[..., Any])
 _SHARED = ("url", "profile", "store", "allow_volatile", "app", "config", "json", "quiet")
+
+
+class SharedOptions:
+    """The values of the options that every command takes."""
+
+    url: str | None = None
+    profile: str | None = None
+    store: str | None = None
+    allow_volatile: bool = False
+    app: str | None = None
+    config: str | None = None
+    json: bool = False
+    quiet: bool = False
+    acting_as: str | None = None
 
 
 def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
@@ -18,7 +30,7 @@ def _note(name: str) -> Callable[[Context, Parameter, Any], None]:
 
     def keep(context: Context, parameter: Parameter, value: Any) -> None:
         if value is not None and value is not False:
-            setattr(context.ensure_object(Session).choices, name, value)
+            setattr(context.ensure_object(SharedOptions), name, value)
 
     return keep
 
@@ -65,11 +77,39 @@ def _format_shared(command: click.Command, context: Context, formatter: HelpForm
                 formatter.write_dl(records)
 
 
-class AdeCommand(click.Command):
-    """A command with the shared options."""
+def _on_session(function: Callable[..., Any], reads: bool | Callable[..., bool]) -> Callable[..., Any]:
+    """The callback of a command: makes the session, and runs the coroutine if the function returns one."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    @wraps(function)
+    def carry_out(**parameters: Any) -> Any:
+        from ade.cli.session import Session  # not for `--help`
+
+        session = Session(click.get_current_context().ensure_object(SharedOptions))
+        work = function(session, **parameters)
+        if not isinstance(work, Coroutine):
+            return work
+        only_reads = reads(**parameters) if callable(reads) else reads
+        return session.look(work) if only_reads else session.run(work)
+
+    return carry_out
+
+
+class AdeCommand(click.Command):
+    """A command with the shared options. Its function, usually async, takes the session before its own parameters.
+
+    `reads` declares that the command changes nothing: a store in a file is then read without an event loop, whose
+    loading would take half of the time. Where that depends on parameters, it is a function of them.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        *,
+        callback: Callable[..., Any],
+        reads: bool | Callable[..., bool] = False,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(name, callback=_on_session(callback, reads), **attributes)
         self.params += shared_options()
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -98,16 +138,13 @@ class AdeGroup(click.Group):
         self.format_commands(ctx, formatter)
 
 
-def command(name: str) -> Callable[[F], AdeCommand]:
-    """Make a function a command of its own; its docstring is the help."""
-    return click.command(name, cls=AdeCommand)
+def command(name: str, *, reads: bool | Callable[..., bool] = False) -> Callable[[Callable[..., Any]], AdeCommand]:
+    """Make a function a command of its own; its docstring is the help. For `reads`, see AdeCommand."""
+    return click.command(name, cls=AdeCommand, reads=reads)
 
 
-def group(name: str, *, bare: str | None = None) -> Callable[[F], AdeGroup]:
+def group(name: str, *, bare: str | None = None) -> Callable[[Callable[..., Any]], AdeGroup]:
     return click.group(name, cls=AdeGroup, bare=bare)
-
-
-pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
 def is_debugging() -> bool:

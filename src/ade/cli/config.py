@@ -1,20 +1,23 @@
 """`ade config`: the settings in force, and those that are changed while all goes on."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ade.accounts.model import NotAuthenticated
-from ade.cli.command import group, pass_session
+from ade.cli.command import group
 from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row, all_of, compact
-from ade.cli.session import Session
 from ade.common.text import without_password
 from ade.errors import NotPermitted, ServerUnreachable, StoreError
 from ade.settings import DEFAULT
 from ade.settings.api import FeatureView, SettingOrigin, SettingView
 from ade.settings.runtime import IN_FILES, SETTINGS, check_feature, check_setting
+
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
 
 STORE = str(SettingOrigin.STORE)
 _Known = list[tuple[str, object, str]]  # name, value, origin
@@ -25,17 +28,16 @@ def config() -> None:
     """Show the settings in force and where they come from; change those that are kept in the store."""
 
 
-@config.command("show")
+@config.command("show", reads=True)
 @click.option("--origin", is_flag=True, help="Tell where each value comes from.")
 @click.option("--changed", is_flag=True, help="Leave out what has its default.")
-@pass_session
-def show(session: Session, origin: bool, changed: bool) -> None:
+async def show(session: "Session", origin: bool, changed: bool) -> None:
     """Show every setting, as all layers together have it: defaults, files, environment, options, the app, the store.
 
     Those of this machine; where a server was named, what is set at run time is the server's. Passwords in URLs are
     left out.
     """
-    known = [one for one in _all(session) if not changed or one[2] != DEFAULT]
+    known = [one for one in _all(session, await _in_store(session)) if not changed or one[2] != DEFAULT]
     if session.out.as_json:
         session.out.document(
             {name: {"value": value, "origin": place} if origin else value for name, value, place in known}
@@ -48,102 +50,91 @@ def show(session: Session, origin: bool, changed: bool) -> None:
     session.out.table(("setting", "value", "origin") if origin else ("setting", "value"), rows)
 
 
-def _all(session: Session) -> _Known:
-    """What the store says goes before all layers."""
-    stored, loaded = _in_store(session), session.loaded
+def _all(session: "Session", stored: "_StoredSettings") -> _Known:
+    """Every setting; the store goes before all layers."""
+    loaded = session.loaded
     known: _Known = [
         (name, without_password(value) if isinstance(value, str) else value, loaded.origins[name])
         for name, value in loaded.settings.items()
     ]
     switched = {IN_FILES[feature]: is_on for feature, is_on in stored.switches.items() if feature in IN_FILES}
     known = [(name, switched[name], STORE) if name in switched else (name, value, at) for name, value, at in known]
-    return known + stored.values
-
-
-class _StoredSettings(NamedTuple):
-    values: _Known  # of every run-time setting
-    switches: Mapping[str, bool]  # of features that somebody has switched
-
-
-def _in_store(session: Session) -> _StoredSettings:
-    """A store or a server that is not there, or away, says nothing."""
-    is_local = session.server is None
-    if not is_local or (session.settings.store.url != "memory://" and session.has_store()):
-        try:
-            return session.look(_load(session))
-        except (StoreError, ServerUnreachable, NotAuthenticated, NotPermitted) as error:
-            session.out.note(f"What is set at run time is not known: {error.detail}")
-    return _StoredSettings([(name, float(known.default), DEFAULT) for name, known in SETTINGS.items()], {})
-
-
-async def _load(session: Session) -> _StoredSettings:
-    async with session.api() as api:
-        values = await all_of(api, api.list_settings)
-        features = await all_of(api, api.list_features)
-    return _StoredSettings(
-        [(one.name, one.value, str(one.origin)) for one in values],
-        {one.name: one.is_on for one in features if one.origin is SettingOrigin.STORE},
+    known += [(name, one.value, str(one.origin)) for name, one in stored.values.items()]
+    return (
+        known if stored.values else [*known, *((name, float(one.default), DEFAULT) for name, one in SETTINGS.items())]
     )
 
 
-@config.command("get")
+class _StoredSettings(NamedTuple):
+    values: Mapping[str, SettingView]  # of every run-time setting; empty where there is nothing to read them from
+    switches: Mapping[str, bool]  # of features that an account has switched
+
+
+async def _in_store(session: "Session") -> _StoredSettings:
+    """What a store or a server contains; nothing if it does not exist or is unavailable."""
+    is_local = session.server is None
+    if not is_local or (session.settings.store.url != "memory://" and session.has_store()):
+        try:
+            async with session.api() as api:
+                values = await all_of(api, api.list_settings)
+                features = await all_of(api, api.list_features)
+            return _StoredSettings(
+                {one.name: one for one in values},
+                {one.name: one.is_on for one in features if one.origin is SettingOrigin.STORE},
+            )
+        except (StoreError, ServerUnreachable, NotAuthenticated, NotPermitted) as error:
+            session.out.note(f"What is set at run time is not known: {error.detail}")
+    return _StoredSettings({}, {})
+
+
+@config.command("get", reads=True)
 @click.argument("name")
-@pass_session
-def get(session: Session, name: str) -> None:
+async def get(session: "Session", name: str) -> None:
     """Print one setting, of any layer or of the store."""
     if session.server is not None and name not in session.loaded.origins:
-        seen = session.look(_get(session, name))
-        _tell(session, name, seen.value, str(seen.origin), bare=True)
+        async with session.api() as api:
+            found = await api.get_setting(name)
+        _print_setting(session, found, _shown(found.value))
         return
-    known = {each: (value, place) for each, value, place in _all(session)}
+    stored = await _in_store(session)
+    if name in stored.values:
+        _print_setting(session, stored.values[name], _shown(stored.values[name].value))
+        return
+    known = {each: (value, place) for each, value, place in _all(session, stored)}
     if name not in known:
         check_setting(name)
-    _tell(session, name, *known[name], bare=True)
-
-
-async def _get(session: Session, name: str) -> SettingView:
-    async with session.api() as api:
-        return await api.get_setting(name)
+    value, place = known[name]
+    _print_setting(session, {"name": name, "value": value, "origin": place}, _shown(value))
 
 
 @config.command("set")
 @click.argument("name")
 @click.argument("value", type=float)
 @as_option
-@pass_session
-def set_value(session: Session, name: str, value: float) -> None:
+async def set_value(session: "Session", name: str, value: float) -> None:
     """Keep a run-time setting in the store, for all processes, from now on. Others belong in a settings file."""
-    session.run(_set(session, name, value))
-
-
-async def _set(session: Session, name: str, value: float) -> None:
     if session.server is None:
         check_setting(name)  # a mistake makes no store
     async with session.api(must_exist=False) as api:
         after = await api.set_setting(name, value=value)
-    _tell(session, name, after.value, str(after.origin))
+    _print_setting(session, after, f"{name} = {_shown(after.value)} ({after.origin})")
 
 
 @config.command("unset")
 @click.argument("name")
 @as_option
-@pass_session
-def unset(session: Session, name: str) -> None:
+async def unset(session: "Session", name: str) -> None:
     """Remove a run-time setting from the store, so that files and defaults count again."""
-    session.run(_unset(session, name))
-
-
-async def _unset(session: Session, name: str) -> None:
     async with session.api() as api:
         after = await api.unset_setting(name)
-    _tell(session, name, after.value, str(after.origin))
+    _print_setting(session, after, f"{name} = {_shown(after.value)} ({after.origin})")
 
 
-def _tell(session: Session, name: str, value: object, place: str, *, bare: bool = False) -> None:
+def _print_setting(session: "Session", setting: SettingView | dict[str, object], text: str) -> None:
     if session.out.as_json:
-        session.out.document({"name": name, "value": value, "origin": place})
+        session.out.document(setting)
     else:
-        session.out.line(_shown(value) if bare else f"{name} = {_shown(value)} ({place})")
+        session.out.line(text)
 
 
 def _shown(value: object) -> str:
@@ -158,18 +149,13 @@ def features() -> None:
     """Features that are switched at run time. `ade features` alone lists them."""
 
 
-@features.command("list")
-@pass_session
-def list_features(session: Session) -> None:
+@features.command("list", reads=True)
+async def list_features(session: "Session") -> None:
     """List all features, whether they are on, and whether somebody has said so."""
-    session.look(_list(session))
-
-
-async def _list(session: Session) -> None:
     async with session.api() as api:
         known = await all_of(api, api.list_features)
     if session.out.as_json:
-        session.out.document({one.name: {"is_on": one.is_on, "origin": _origin(session, one)} for one in known})
+        session.out.items(known)
         return
     rows: list[Row] = [
         (one.name, Cell("on", "green") if one.is_on else Cell("off", "yellow"), _origin(session, one), one.about)
@@ -178,7 +164,7 @@ async def _list(session: Session) -> None:
     session.out.table(("feature", "state", "origin", "meaning"), rows)
 
 
-def _origin(session: Session, seen: FeatureView) -> str:
+def _origin(session: "Session", seen: FeatureView) -> str:
     """Who says so: the store, else a layer of the settings. Those of a server are not known here."""
     if seen.origin is SettingOrigin.STORE or session.server is not None or seen.name not in IN_FILES:
         return str(seen.origin)
@@ -188,28 +174,26 @@ def _origin(session: Session, seen: FeatureView) -> str:
 @features.command("enable")
 @click.argument("name")
 @as_option
-@pass_session
-def enable(session: Session, name: str) -> None:
+async def enable(session: "Session", name: str) -> None:
     """Switch a feature on, for all processes of the store."""
-    session.run(_switch(session, name, True))
+    await _switch(session, name, True)
 
 
 @features.command("disable")
 @click.argument("name")
 @as_option
-@pass_session
-def disable(session: Session, name: str) -> None:
+async def disable(session: "Session", name: str) -> None:
     """Switch a feature off, for all processes of the store."""
-    session.run(_switch(session, name, False))
+    await _switch(session, name, False)
 
 
-async def _switch(session: Session, name: str, is_on: bool) -> None:
+async def _switch(session: "Session", name: str, is_on: bool) -> None:
     if session.server is None:
         check_feature(name)  # a mistake makes no store
     async with session.api(must_exist=False) as api:
-        await api.switch_feature(name, is_on=is_on)
+        switched = await api.switch_feature(name, is_on=is_on)
     if session.out.as_json:
-        session.out.document({"feature": name, "is_on": is_on})
+        session.out.document(switched)
     else:
         session.out.line(f"{name}: {'on' if is_on else 'off'}")
 
@@ -217,16 +201,11 @@ async def _switch(session: Session, name: str, is_on: bool) -> None:
 @features.command("unset")
 @click.argument("name")
 @as_option
-@pass_session
-def unset_feature_command(session: Session, name: str) -> None:
+async def unset_feature_command(session: "Session", name: str) -> None:
     """Take back what was said of a feature, so that files and defaults count again."""
-    session.run(_unset_features(session, name))
-
-
-async def _unset_features(session: Session, name: str) -> None:
     async with session.api() as api:
         seen = await api.unset_feature(name)
     if session.out.as_json:
-        session.out.document({"feature": name, "is_on": seen.is_on})
+        session.out.document(seen)
     else:
         session.out.line(f"{name}: {'on' if seen.is_on else 'off'} ({_origin(session, seen)})")

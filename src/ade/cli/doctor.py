@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ade.cli.command import command, pass_session
+from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
 from ade.cli.output import Cell, Row
-from ade.cli.session import Session
 from ade.composition.stores import audit_place
 from ade.errors import with_advice
 from ade.events.feed import events_after
@@ -21,36 +21,34 @@ from ade.server.health import (
     of_workers,
     ok,
 )
-from ade.server.wire_cli import view
 from ade.settings import DEFAULT
 from ade.stores.ports import Stores
+
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
 
 _LONGEST_S = 600.0  # for all invariants of a large store
 
 
 @command("doctor")
-@pass_session
-def doctor(session: Session) -> int:
+async def doctor(session: "Session") -> int:
     """Check settings, store, workers, readers of the event log, the end of the audit copy, and every invariant.
 
     Exit code 0 when there is no problem, 1 when there is one. A store that cannot be opened is an error of its own.
     Through a server it is the server's store that is checked.
     """
-    return session.run(_doctor(session))
-
-
-async def _doctor(session: Session) -> ExitCode:
     found = await (_of_store(session) if session.server is None else _of_server(session, session.server.url))
     findings = [_settings(session), *found]
     problems = [finding for finding in findings if finding.verdict is FindingsVerdict.PROBLEM]
     if session.out.as_json:
-        session.out.document({"ok": not problems, "findings": [view(finding) for finding in findings]})
+        session.out.document({"ok": not problems, "findings": findings})
     else:
         _print(session, findings)
     return ExitCode.PROBLEM if problems else ExitCode.OK
 
 
-def _print(session: Session, findings: list[Finding]) -> None:
+def _print(session: "Session", findings: list[Finding]) -> None:
     styles = {"ok": "green", "warning": "bold yellow", "problem": "bold red"}
     rows: list[Row] = [
         (Cell(each.verdict, styles[each.verdict]), each.check, with_advice(each.sentence, each.advice))
@@ -59,21 +57,21 @@ def _print(session: Session, findings: list[Finding]) -> None:
     session.out.table(("verdict", "check", "finding"), rows)
 
 
-def _settings(session: Session) -> Finding:
+def _settings(session: "Session") -> Finding:
     loaded = session.loaded
     changed = [name for name, origin in loaded.origins.items() if origin != DEFAULT]
     told = f"; not default: {', '.join(changed)}" if changed else ", all default"
     return ok("settings", f"valid{told}")
 
 
-async def _of_store(session: Session) -> list[Finding]:
+async def _of_store(session: "Session") -> list[Finding]:
     async with session.stores() as stores:
         findings = [finding async for finding in _examine(stores)]
         findings.append(await of_audit(stores.events, audit_place(session.settings)))
     return findings
 
 
-async def _of_server(session: Session, url: str) -> list[Finding]:
+async def _of_server(session: "Session", url: str) -> list[Finding]:
     """What it finds on its own store; the settings are those of this machine."""
     async with session.api(timeout_s=_LONGEST_S) as api:
         report = await api.get_health(thorough=True)

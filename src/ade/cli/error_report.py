@@ -1,5 +1,7 @@
 """What a user sees when something goes wrong: a code, a sentence, an exit code."""
 
+import os
+import sys
 import traceback
 from pathlib import PurePath
 
@@ -35,7 +37,10 @@ class CommandInterrupted(AdeError):
 
 
 def report(error: BaseException, *, as_json: bool) -> ExitCode:
-    """Tell what happened on stderr and answer the exit code."""
+    """Describe on stderr what happened, and return the exit code."""
+    if isinstance(error, BrokenPipeError):
+        _silence_stdout()
+        return ExitCode.BROKEN_PIPE
     if is_debugging():
         traceback.print_exception(error)
     if isinstance(error, NoArgsIsHelpError):
@@ -44,6 +49,12 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
     shown = _as_ade_error(error)
     click.echo(_as_json(shown) if as_json else _as_text(shown), err=True)
     return exit_code_for(shown)
+
+
+def _silence_stdout() -> None:
+    """What is still buffered has no reader; without this Python would complain at its end."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
 
 
 def _as_ade_error(error: BaseException) -> AdeError:

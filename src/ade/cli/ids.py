@@ -10,6 +10,7 @@ from ade.tasks.identifiers import is_task_id
 if TYPE_CHECKING:
     from ade.client.client import Client
 
+
 LEAST = 6  # characters; the end of an id is random, its beginning is the time
 _MOST_SHOWN = 5
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ade.errors import InvalidFilter
+from ade.events.model import Event, with_moments
 from ade.tasks.reasons import short_span
 
 _UNITS_S = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -51,6 +52,12 @@ def moment_ms(text: str, *, now: int) -> int:
 def local(at_ms: int | None) -> str:
     """Local date and time, to the second."""
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local_payload(event: Event) -> dict[str, object]:
+    """The facts of an event for a line of text: moments in local time, without empty values."""
+    payload = with_moments(event.type, event.payload, lambda value: local(value) if isinstance(value, int) else value)
+    return {name: value for name, value in payload.items() if value}
 
 
 def clock_time(at_ms: int) -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click import Context, HelpFormatter
+from click.shell_completion import get_completion_class
 
 from ade import VERSION
-from ade.cli.command import AdeGroup, command, pass_session
-from ade.cli.session import Session
+from ade.cli.command import AdeGroup, command
 
 if TYPE_CHECKING:
     from ade.cli.exit_codes import ExitCode
+    from ade.cli.session import Session
 
 
 class CommandEntry(NamedTuple):
@@ -46,9 +47,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
             "ade.tasks.commands.tasks:show", "Show all about one task: record, attempts, timeline, outcome."
         ),
         "logs": CommandEntry("ade.tasks.commands.lifecycle:logs", "Print the lines a task has written."),
-        "wait": CommandEntry(
-            "ade.tasks.commands.lifecycle:wait", "Wait until tasks are final and print their results."
-        ),
+        "wait": CommandEntry("ade.tasks.commands.wait:wait", "Wait until tasks are final and print their results."),
         "explain": CommandEntry("ade.tasks.commands.tasks:explain", "Say why a task is not running."),
         "cancel": CommandEntry("ade.tasks.commands.lifecycle:cancel", "Stop tasks, by id or by filter."),
         "retry": CommandEntry("ade.tasks.commands.dead_letters:retry", "Run failed tasks again with fresh attempts."),
@@ -72,7 +71,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "workers": CommandEntry("ade.worker.commands.workers:workers", "List workers and how they are doing."),
         "events": CommandEntry("ade.events.commands:events", "Read the event log."),
         "stats": CommandEntry("ade.tasks.commands.queues:stats", "Show depths, ages, throughput and workers once."),
-        "top": CommandEntry("ade.tasks.commands.top:top", "Watch depths, throughput and running tasks live."),
+        "top": CommandEntry("ade.tasks.commands.queues:top", "Watch depths, throughput and running tasks live."),
     },
     "People": {
         "approvals": CommandEntry(
@@ -156,11 +155,6 @@ def run(arguments: Sequence[str] | None = None) -> "int | ExitCode":
         _check_words(given)
         code = _invoke(given)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _silence_stdout()
-        from ade.cli.exit_codes import ExitCode
-
-        return ExitCode.BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
         from ade.cli.error_report import report
 
@@ -189,12 +183,6 @@ def _invoke(arguments: list[str]) -> int:
     return answer if isinstance(answer, int) else 0
 
 
-def _silence_stdout() -> None:
-    """What is still buffered has no reader; without this Python would complain at its end."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
-
-
 # `ade completion`: let a shell complete commands and options.
 
 
@@ -208,8 +196,7 @@ _HOW = {
 
 @command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS), required=False)
-@pass_session
-def completion(session: Session, shell: str | None) -> None:
+def completion(session: "Session", shell: str | None) -> None:
     """Print the completion script for a shell; without an argument that of the shell you use.
 
     \b
@@ -217,8 +204,6 @@ def completion(session: Session, shell: str | None) -> None:
       eval "$(ade completion zsh)"                                in ~/.zshrc
       ade completion fish > ~/.config/fish/completions/ade.fish   once
     """
-    from click.shell_completion import get_completion_class
-
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(chosen) if chosen in _SHELLS else None
     if kind is None:

@@ -10,31 +10,33 @@ from msgspec import structs
 
 from ade.app.ade import Ade
 from ade.cli.app_loader import BadApp
-from ade.cli.command import command, pass_session
+from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
+from ade.cli.identity import ServerTarget
 from ade.cli.parameters import DURATION
-from ade.cli.session import Session
 from ade.common.text import without_password
 from ade.composition.app_store import OpenStore
+from ade.composition.server import allow_many_files
 from ade.composition.worker import add_agents
 from ade.errors import NeedsStore
 from ade.logs import configure
+from ade.server.addresses import is_loopback
 from ade.settings import Settings
+from ade.settings.sections import HttpSettings
 from ade.tasks.identifiers import QUEUE as WEBHOOKS
 from ade.worker.supervisor import Handover, StopSignals
 from ade.worker.supervisor import serve as supervisor_serve
 
-if TYPE_CHECKING:  # `--help` comes without them
-    from ade.cli.identity import ServerTarget
+if TYPE_CHECKING:  # it is loaded by what starts the server
+    from ade.cli.session import Session
     from ade.composition.server import RunningServer
-    from ade.settings.sections import HttpSettings
 
 
 _OPTIONS = {"agents.types": "agents", "worker.capabilities": "capability"}  # that are not called like their setting
 Greeting = Callable[[Ade, OpenStore, "RunningServer"], Awaitable[None]]
 
 
-def serve_app(session: Session) -> ExitCode:
+def serve_app(session: "Session") -> ExitCode:
     """Work until told to stop; tell what had to be handed back."""
     app = _app_with_tasks(session)
 
@@ -45,7 +47,7 @@ def serve_app(session: Session) -> ExitCode:
     return _served(session, work)
 
 
-def serve_server(session: Session, server: "ServerTarget") -> ExitCode:
+def serve_server(session: "Session", server: ServerTarget) -> ExitCode:
     """The same behind HTTP: work for a server, without a store."""
     from ade.composition.remote_worker import work_over_http
 
@@ -61,9 +63,9 @@ def serve_server(session: Session, server: "ServerTarget") -> ExitCode:
     return _served(session, work)
 
 
-def serve_over_http(session: Session, greet: Greeting, *, has_tasks: bool) -> ExitCode:
+def serve_over_http(session: "Session", greet: Greeting, *, has_tasks: bool) -> ExitCode:
     """The same, and answer over HTTP meanwhile. Without tasks of an app it does what belongs to ADE itself alone."""
-    from ade.composition.server import allow_many_files, open_socket, serve_http, spare_collections
+    from ade.composition.server import open_socket, serve_http, spare_collections
 
     allow_many_files()
     app = _app_with_tasks(session) if has_tasks else _app_of_ade_itself(session)
@@ -78,7 +80,7 @@ def serve_over_http(session: Session, greet: Greeting, *, has_tasks: bool) -> Ex
     return _served(session, work)
 
 
-def _app_of_ade_itself(session: Session) -> Ade:
+def _app_of_ade_itself(session: "Session") -> Ade:
     """Without tasks and without agents: those are for workers elsewhere, whose queues it must not touch."""
     settings = session.settings
     return Ade(
@@ -86,22 +88,22 @@ def _app_of_ade_itself(session: Session) -> Ade:
     )
 
 
-def _served(session: Session, work: Callable[[StopSignals], Coroutine[Any, Any, Handover]]) -> ExitCode:
+def _served(session: "Session", work: Callable[[StopSignals], Coroutine[Any, Any, Handover]]) -> ExitCode:
     configure(session.settings.log.format, session.settings.log.level)
     gc.enable()
     handover = supervisor_serve(work)
-    _tell(session, handover)
+    _print_handover(session, handover)
     return ExitCode.PROBLEM if handover.left_behind else ExitCode.OK
 
 
-def _app_with_tasks(session: Session) -> Ade:
+def _app_with_tasks(session: "Session") -> Ade:
     """The app and its agents; agents alone need no app. Raises BadApp."""
     app = session.any_app
     add_agents(app)
     return app if app.registry.names() else _app_alone(session)
 
 
-def _app_alone(session: Session) -> Ade:
+def _app_alone(session: "Session") -> Ade:
     """Raises BadApp if none was named, or it has no tasks."""
     app = session.app
     if app.registry.names():
@@ -109,7 +111,7 @@ def _app_alone(session: Session) -> Ade:
     raise BadApp(f"app {session.app_spec!r} has no tasks; is the module imported that defines them?")
 
 
-def _tell(session: Session, handover: Handover) -> None:
+def _print_handover(session: "Session", handover: Handover) -> None:
     out = session.out
     if out.as_json:
         out.record({"stopped": True, "handed_back": handover.handed_back, "left_behind": handover.left_behind})
@@ -123,7 +125,7 @@ def _tell(session: Session, handover: Handover) -> None:
         )
 
 
-def supervise_app(session: Session, command: Sequence[str]) -> ExitCode:
+def supervise_app(session: "Session", command: Sequence[str]) -> ExitCode:
     """Several processes of the same command, each with one worker. A wrong app is told of once, here."""
     from ade.worker.supervisor import supervise
 
@@ -135,15 +137,15 @@ def supervise_app(session: Session, command: Sequence[str]) -> ExitCode:
     return ExitCode.PROBLEM if supervise(arguments, count) else ExitCode.OK
 
 
-def _as_arguments(session: Session) -> list[str]:
-    choices = session.choices
-    named = {"--app": session.app_spec, "--store": choices.store, "--config": choices.config}
-    named |= {"--url": choices.url, "--profile": choices.profile}
+def _as_arguments(session: "Session") -> list[str]:
+    options = session.options
+    named = {"--app": session.app_spec, "--store": options.store, "--config": options.config}
+    named |= {"--url": options.url, "--profile": options.profile}
     for name, value in session.flags.items():
         option = _OPTIONS.get(name) or name.removeprefix("worker.").removesuffix("_s").replace("_", "-")
         named[f"--{option}"] = None if value is None or option == "processes" else str(value)
     pairs = [text for option, value in named.items() if value is not None for text in (option, value)]
-    return [*pairs, *(["--json"] if choices.json else []), *(["--quiet"] if choices.quiet else [])]
+    return [*pairs, *(["--json"] if options.json else []), *(["--quiet"] if options.quiet else [])]
 
 
 # `ade serve`: the HTTP interface by itself, for workers and people elsewhere.
@@ -159,8 +161,8 @@ def http_options(function: Any) -> Any:
     return function
 
 
-def store_http_options(session: Session, given: dict[str, Any]) -> None:
-    if session.choices.url or session.choices.profile:
+def store_http_options(session: "Session", given: dict[str, Any]) -> None:
+    if session.options.url or session.options.profile:
         raise click.UsageError(
             "--url and --profile name a server to talk to; --host and --port say where this one listens."
         )
@@ -169,17 +171,15 @@ def store_http_options(session: Session, given: dict[str, Any]) -> None:
 
 @command("serve")
 @http_options
-@pass_session
-def serve(session: Session, /, **given: Any) -> int:
+def serve(session: "Session", /, **given: Any) -> int:
     """Answer over HTTP until told to stop, and do the duties on a timer. Tasks are run by workers elsewhere.
 
     The interface is at /api/v1, its description at /api/v1/openapi.json. Everybody shows who he is, by a token (`ade
     tokens create`) or by signing in; the first start shows a link to sign in with, once.
     """
-
     store_http_options(session, given)
 
-    async def greet(_app: "Ade", _opened: "OpenStore", served: "RunningServer") -> None:
+    async def greet(_app: Ade, _opened: OpenStore, served: "RunningServer") -> None:
         store = without_password(session.settings.store.url)
         if session.out.as_json:
             session.out.record({"serving": True, "store": store, **address_view(served)})
@@ -196,10 +196,8 @@ def address_view(served: "RunningServer") -> dict[str, Any]:
     return {"url": served.url, **({} if served.login_url is None else {"login_url": served.login_url})}
 
 
-def cautions(http: "HttpSettings") -> list[str]:
+def cautions(http: HttpSettings) -> list[str]:
     """What whoever starts it should know about who else gets to it."""
-    from ade.server.addresses import is_loopback
-
     found = []
     if http.auth == "off":
         found.append("  open       whoever reaches it is let in, as `local` (http.auth = off)")
@@ -208,7 +206,7 @@ def cautions(http: "HttpSettings") -> list[str]:
     return found
 
 
-def print_address(session: Session, served: "RunningServer") -> None:
+def print_address(session: "Session", served: "RunningServer") -> None:
     out = session.out
     out.note(f"  HTTP       {served.url}/api/v1, described at {served.url}/api/v1/openapi.json")
     for line in cautions(session.settings.http):
@@ -245,7 +243,7 @@ def worker_options(function: Any) -> Any:
     return function
 
 
-def store_worker_options(session: Session, given: dict[str, Any]) -> None:
+def store_worker_options(session: "Session", given: dict[str, Any]) -> None:
     """As settings, where the rules between them are checked."""
     names = {"grace": "grace_s"}
     given["capabilities"] = ",".join(given["capabilities"]) or None
@@ -256,8 +254,7 @@ def store_worker_options(session: Session, given: dict[str, Any]) -> None:
 @command("worker")
 @worker_options
 @click.option("--processes", type=int, help="Worker processes to start; one that dies is started again.")
-@pass_session
-def worker(session: Session, /, **given: Any) -> int:
+def worker(session: "Session", /, **given: Any) -> int:
     """Run the tasks of an app until told to stop.
 
     SIGTERM or Ctrl-C lets it finish what is running, for the time of grace, and hand back the rest; a second one makes
@@ -275,8 +272,7 @@ def worker(session: Session, /, **given: Any) -> int:
 @command("up")
 @worker_options
 @http_options
-@pass_session
-def up(session: Session, /, **given: Any) -> int:
+def up(session: "Session", /, **given: Any) -> int:
     """Start everything an app needs in one process: a worker, the duties on a timer, and the HTTP interface.
 
     Ctrl-C or SIGTERM ends it cleanly. With the demo app (`--app ade.demo:ade`) a new store gets a few tasks to begin
@@ -301,7 +297,7 @@ async def _seed_demo(app: Ade, opened: OpenStore) -> int:
     return count
 
 
-def _say_hello(session: Session, app: Ade, seeded: int, served: "RunningServer") -> None:
+def _say_hello(session: "Session", app: Ade, seeded: int, served: "RunningServer") -> None:
     settings, names = session.settings, sorted(app.registry.names())
     store = without_password(settings.store.url)
     if session.out.as_json:

@@ -1,66 +1,58 @@
-"""One run of `ade`: what was asked for on the command line, and what follows from it, made when first needed."""
+"""One run of `ade`: the options of the command line and everything made from them, each part when first needed."""
 
 import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-if TYPE_CHECKING:
-    from pathlib import Path
+import click
 
+from ade.accounts.model import normal_id
+from ade.cli.command import SharedOptions
+from ade.cli.identity import ServerTarget, server_of
+from ade.cli.output import CommandOutput
+from ade.client.client import Client
+from ade.client.store_transport import StoreTransport
+from ade.composition.read_only import read_only_services
+from ade.composition.stores import open_read_only, open_stores, store_exists
+from ade.errors import NeedsStore
+from ade.server.operations import RequestContext, Services
+from ade.settings import DEFAULT, LoadedSettings, Settings, load, standard_files
+from ade.stores.ports import Stores
+from ade.tasks.payloads import Payloads
+
+if TYPE_CHECKING:  # most commands need no app
     from ade.app.ade import Ade
-    from ade.cli.identity import ServerTarget
-    from ade.cli.output import CommandOutput
-    from ade.client.client import Client
-    from ade.server.operations import RequestContext, Services
-    from ade.settings import LoadedSettings, Settings
-    from ade.stores.ports import Stores
-    from ade.tasks.payloads import Payloads
 
 T = TypeVar("T")
-
-
-@dataclass
-class SharedOptions:
-    """The shared options as given."""
-
-    url: str | None = None
-    profile: str | None = None
-    store: str | None = None
-    allow_volatile: bool = False
-    app: str | None = None
-    config: str | None = None
-    json: bool = False
-    quiet: bool = False
-    acting_as: str | None = None
+_ACCOUNT_VARIABLE = "ADE_USER"
+_LOGIN_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 
 class Session:
-    def __init__(self) -> None:
-        self.choices = SharedOptions()
+    """What a command works with: settings, output, and the operations on a server or a store."""
+
+    def __init__(self, options: SharedOptions) -> None:
+        self.options = options
         self.flags: dict[str, object] = {}  # settings given as options of the command, by dotted name
         self._looked_at: Stores | None = None  # opened for reading alone
         self.is_here = False  # the command is about this machine, whatever server the settings name
 
     @cached_property
-    def out(self) -> "CommandOutput":
-        from ade.cli.output import CommandOutput
-
-        return CommandOutput(as_json=self.choices.json, quiet=self.choices.quiet)
+    def out(self) -> CommandOutput:
+        return CommandOutput(as_json=self.options.json, quiet=self.options.quiet)
 
     @cached_property
-    def loaded(self) -> "LoadedSettings":
-        """The settings of all layers, and where each comes from. What an app says counts where no layer does."""
-        from ade.settings import DEFAULT, LoadedSettings, load
-
+    def loaded(self) -> LoadedSettings:
+        """The settings of all layers, and where each comes from. Those of an app apply where no layer has a value."""
         files = self._files()
-        flags = {**self.flags, "store.url": self.choices.store}
-        flags |= {"client.url": self.choices.url, "client.profile": self.choices.profile}
-        if self.choices.allow_volatile:
+        flags = {**self.flags, "store.url": self.options.store}
+        flags |= {"client.url": self.options.url, "client.profile": self.options.profile}
+        if self.options.allow_volatile:
             flags["redis.allow_volatile"] = True
         loaded = load(flags=flags, files=files)
         if self.app_spec is None:
@@ -71,28 +63,23 @@ class Session:
             for name, value in self._bare_app.settings.items()
             if loaded.origins[name] == DEFAULT and value != known[name]
         }
-        if self._bare_app.url is not None and self.choices.store is None:
+        if self._bare_app.url is not None and self.options.store is None:
             own["store.url"] = self._bare_app.url  # programs that use the app go there too
         settings = load(flags={**flags, **own}, files=files).settings
         return LoadedSettings(settings, {**loaded.origins, **dict.fromkeys(own, f"app {self.app_spec}")})
 
-    def _files(self) -> "list[Path] | None":
-        if self.choices.config is None:
-            return None
-        from pathlib import Path
-
-        from ade.settings import standard_files
-
-        return [*standard_files(os.environ), Path(self.choices.config)]
+    def _files(self) -> list[Path] | None:
+        config = self.options.config
+        return None if config is None else [*standard_files(os.environ), Path(config)]
 
     @property
-    def settings(self) -> "Settings":
+    def settings(self) -> Settings:
         return self.loaded.settings
 
     @property
     def app_spec(self) -> str | None:
         """Which app was named, by option or environment."""
-        return self.choices.app or os.environ.get("ADE_APP") or None
+        return self.options.app or os.environ.get("ADE_APP") or None
 
     @cached_property
     def _bare_app(self) -> "Ade":
@@ -102,7 +89,7 @@ class Session:
 
     @cached_property
     def app(self) -> "Ade":
-        """The app, with the settings that hold for this command. Raises BadApp."""
+        """The app, with the settings that apply to this command. Raises BadApp."""
         app = self._bare_app
         app.settings = self.settings
         return app
@@ -110,45 +97,40 @@ class Session:
     @cached_property
     def any_app(self) -> "Ade":
         """The app that was named or, where none was, one without tasks."""
+        return self.app if self.app_spec is not None else self._empty_app()
+
+    def _empty_app(self) -> "Ade":
         from ade.app.ade import Ade
 
-        return self.app if self.app_spec is not None else Ade(settings=self.settings)
+        return Ade(settings=self.settings)
 
     @cached_property
-    def server(self) -> "ServerTarget | None":
+    def server(self) -> ServerTarget | None:
         """Which server to talk to; None: the store of this machine. Raises SettingsError."""
-        named = [f"--{name}" for name in ("url", "profile", "store") if getattr(self.choices, name) is not None]
+        named = [f"--{name}" for name in ("url", "profile", "store") if getattr(self.options, name) is not None]
         if len(named) > 1:
-            import click
-
             raise click.UsageError(f"{' and '.join(named)} do not go together: name one place.")
         if self.is_here or named == ["--store"]:
-            return None  # who names a store means it
+            return None  # a named store goes before the server of the settings
         client = self.settings.client
         if not client.url and not client.profile:
             return None
-        from ade.cli.identity import server_of
-
-        return server_of(client, prefers_url=self.choices.url is not None)
+        return server_of(client, prefers_url=self.options.url is not None)
 
     def check_local(self) -> None:
         """Raises NeedsStore if a server was named."""
         if self.server is not None:
-            from ade.errors import NeedsStore
-
             raise NeedsStore(
                 f"this is done on the store itself, not through {self.server.url}; run it where the store is, without"
                 " --url and --profile"
             )
 
     @asynccontextmanager
-    async def api(self, *, must_exist: bool = True, timeout_s: float = 30.0) -> "AsyncIterator[Client]":
+    async def api(self, *, must_exist: bool = True, timeout_s: float = 30.0) -> AsyncIterator[Client]:
         """All operations, on the server that was named or else on the store of this machine.
 
-        `timeout_s` is for one answer of a server.
+        `timeout_s` is for one response of a server.
         """
-        from ade.client.client import Client
-
         if self.server is not None:
             self._check_nobody_else(self.server)
             from ade.client.http_transport import HttpTransport
@@ -163,8 +145,6 @@ class Session:
                 gc.enable()
                 yield client
             return
-        from ade.client.store_transport import StoreTransport
-
         asked = self._asked()
         async with self.stores(must_exist=must_exist) as stores:
             yield Client(StoreTransport(self._office(stores), asked))
@@ -179,32 +159,23 @@ class Session:
         async with self.open_app() as app:
             yield app, await self.api_of(app)
 
-    async def api_of(self, app: "Ade") -> "Client":
+    async def api_of(self, app: "Ade") -> Client:
         """All operations on the store of an open app."""
-        from ade.client.client import Client
-        from ade.client.store_transport import StoreTransport
         from ade.composition.app_store import services_of_app
 
         return Client(StoreTransport(services_of_app(app, await app.open()), self._asked()))
 
-    def _check_nobody_else(self, server: "ServerTarget") -> None:
+    def _check_nobody_else(self, server: ServerTarget) -> None:
         """Raises NeedsStore: a server knows by the token who acts."""
-        if self.choices.acting_as is not None:
-            from ade.errors import NeedsStore
-
+        if self.options.acting_as is not None:
             raise NeedsStore(f"--as is for a store of this machine; {server.url} knows by the token who you are")
 
-    def _asked(self) -> "RequestContext":
-        """Who acts on a local store, where whoever can open it may do all."""
-        from ade.cli.identity import acting
-        from ade.server.operations import RequestContext
+    def _asked(self) -> RequestContext:
+        """The caller on a local store, where anyone who can open it has every permission."""
+        return RequestContext(actor=self.actor if self.options.acting_as is None else self.account, author=self.account)
 
-        return RequestContext(actor=self.actor if self.choices.acting_as is None else acting(self), author=acting(self))
-
-    def _office(self, stores: "Stores") -> "Services":
+    def _office(self, stores: Stores) -> Services:
         if self._looked_at is not None:
-            from ade.composition.read_only import read_only_services
-
             return read_only_services(stores, self.settings)
         from ade.composition.app_store import services_on_store
 
@@ -222,67 +193,70 @@ class Session:
     async def open_bare_app(self) -> "AsyncIterator[Ade]":
         """An app without tasks on the same store, whatever app was named."""
         self.check_local()
-        from ade.app.ade import Ade
-
-        async with Ade(settings=self.settings) as app:
+        async with self._empty_app() as app:
             gc.enable()
             yield app
 
     def has_store(self) -> bool:
-        from ade.composition.stores import store_exists
-
         return store_exists(self.settings.store.url)
 
     @asynccontextmanager
-    async def stores(self, *, must_exist: bool = True) -> "AsyncIterator[Stores]":
-        """Whoever looks at a store or changes what is in it makes none: an empty one would hide a wrong URL."""
+    async def stores(self, *, must_exist: bool = True) -> AsyncIterator[Stores]:
+        """A command that reads or changes a store creates none: an empty one would hide a wrong URL."""
         self.check_local()
-        from ade.composition.stores import open_stores
-
-        url = self.settings.store.url
-        stores = self._looked_at or await open_stores(url, self.settings, must_exist=must_exist)
-        gc.enable()  # all is loaded; from here on there may be garbage
+        gc.enable()  # everything is loaded; from here on there may be garbage
+        if self._looked_at is not None:
+            yield self._looked_at
+            return
+        stores = await open_stores(self.settings.store.url, self.settings, must_exist=must_exist)
         try:
             yield stores
         finally:
             await stores.close()
 
     def look(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry out work that only reads. On a file it needs no event loop, whose loading would be half the time."""
-        from ade.composition.stores import open_read_only
-
+        """Run a command that only reads. On a file it needs no event loop, whose loading would take half the time."""
         try:
             if self.server is None:
                 self._looked_at = open_read_only(self.settings.store.url, self.settings)
         except BaseException:
             work.close()  # it never began
             raise
-        return self.run(work) if self._looked_at is None else _without_loop(work)
+        if self._looked_at is None:
+            return self.run(work)
+        try:
+            return _without_loop(work)
+        finally:
+            _without_loop(self._looked_at.close())
 
-    def payloads(self, stores: "Stores") -> "Payloads":
-        from ade.tasks.payloads import Payloads
-
+    def payloads(self, stores: Stores) -> Payloads:
         store = self.settings.store
         return Payloads(stores.blobs, store.inline_limit_kb << 10, store.payload_limit_mb << 20)
 
     @property
     def actor(self) -> str:
-        """Who to name in the event log."""
-        from ade.cli.identity import login_name
-
+        """The name for the event log."""
         return f"cli:{login_name()}"
+
+    @property
+    def account(self) -> str:
+        """The ID of the account to act as: by --as, else by the environment, else by the system.
+
+        Raises InvalidAccount.
+        """
+        return normal_id(self.options.acting_as or os.environ.get(_ACCOUNT_VARIABLE) or login_name())
 
     @staticmethod
     def run(work: Coroutine[Any, Any, T]) -> T:
-        """Carry a command's work out; Ctrl-C cancels it and closes what is open."""
+        """Run a command on an event loop; Ctrl-C cancels it and closes what is open."""
         import asyncio
 
         return asyncio.run(work)
 
     @property
     def is_interactive(self) -> bool:
-        """Whether somebody can answer a question."""
-        return not self.choices.json and sys.stdin.isatty() and sys.stderr.isatty()
+        """Whether a person can answer a question."""
+        return not self.options.json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _without_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -294,3 +268,15 @@ def _without_loop(work: Coroutine[Any, Any, T]) -> T:
         return result
     work.close()
     raise RuntimeError("a store opened to be looked at made its caller wait")
+
+
+def login_name() -> str:
+    """As the system knows the user. What `getpass` looks at first is looked at without it: it is slow to load."""
+    if name := next((os.environ[variable] for variable in _LOGIN_VARIABLES if os.environ.get(variable)), None):
+        return name
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return str(os.getuid())

@@ -1,16 +1,18 @@
 """Streams of a server: read as they come, taken up again where they broke off."""
 
+import asyncio
+import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import cache
-from typing import Any, Protocol, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
 import msgspec
 
 from ade.client.transport import RetryLimits, backoff_s, pause_after_problem
 from ade.common.http.pool import ClientResponse, HttpClient, StreamedResponse
-from ade.errors import AdeError, ServerUnreachable
+from ade.errors import AdeError, ServerUnreachable, WaitTimeout
 from ade.events.feed_items import TASK_IS_FINAL, FeedEnd, Gap
 from ade.events.model import Event
 from ade.events.sse import MEDIA_TYPE, SseBlock, SseParser
@@ -18,6 +20,11 @@ from ade.server.pagination import RawContent, VersionedRecord
 from ade.server.problems import Problem, ServerProblem, error_of, read_problem
 from ade.server.wire_format import plan_of
 from ade.tasks.model import OutputLine
+
+if TYPE_CHECKING:
+    from ade.client.client import Client
+    from ade.tasks.model import Task
+
 
 # Answers of a server as records again, and its refusals as problems.
 
@@ -215,3 +222,42 @@ def _read(kind: type[Any], block: SseBlock) -> Any:
         return msgspec.json.decode(block.data, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ServerProblem(f"the server's stream cannot be read ({error})") from None
+
+
+# Wait for a task over a client, also while its server restarts.
+
+
+_LONGEST_WAIT_S = 60  # of one request
+_BREAKS = 8  # in a row, about fifteen seconds
+
+
+class TaskWait:
+    """One caller that waits for one task. `closings` counts how often the client was closed."""
+
+    def __init__(self, client: "Client", task_id: str, closings: Callable[[], int]) -> None:
+        self._client = client
+        self._task_id = task_id
+        self._closings = closings
+
+    async def final(self, timeout: float | None) -> "Task":
+        """Return the task once it is final. Raises WaitTimeout after `timeout` seconds."""
+        task = await self._client.get_task(self._task_id)  # also for callers that do not want to wait at all
+        try:
+            async with asyncio.timeout(timeout):
+                while not task.is_final:
+                    task = await self._after_a_while()
+        except TimeoutError:
+            raise WaitTimeout(f"task {self._task_id} was {task.status} after {timeout:g} seconds; it goes on") from None
+        return task
+
+    async def _after_a_while(self) -> "Task":
+        """Return the task when it is final or a minute has passed. A server that restarts meanwhile is waited for."""
+        before = self._closings()
+        for times in range(_BREAKS):
+            try:
+                return await self._client.get_task(self._task_id, wait=_LONGEST_WAIT_S)
+            except ServerUnreachable:
+                if self._closings() != before:
+                    raise
+                await asyncio.sleep(backoff_s(times, random.random()))
+        return await self._client.get_task(self._task_id, wait=_LONGEST_WAIT_S)

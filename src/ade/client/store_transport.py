@@ -11,9 +11,10 @@ from ade.client.transport import EventSubscriptionRequest, OperationCall
 from ade.errors import AdeError
 from ade.server.operations import RequestContext, Services
 from ade.server.pagination import VersionedRecord
+from ade.server.redaction import redacted
 from ade.server.registry import OPERATIONS, Operation
-from ade.server.wire_direct import redacted
 from ade.stores.ports import DONE
+from ade.tasks.service import get
 
 if TYPE_CHECKING:
     from ade.events.feed_items import Gap
@@ -47,12 +48,12 @@ class StoreTransport:
         except AdeError:
             raise
         except Exception as error:
-            raise _as_client_sees(error) from None
+            from ade.server.problems import client_error  # 3 ms, only after an error
+
+            raise client_error(error) from None
         return _as_seen(answer)
 
     async def follow_events(self, wish: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
-        import asyncio
-
         from ade.events.filters import compile_filter, parse_filter
 
         is_wanted = compile_filter(parse_filter(wish.pairs()))
@@ -67,13 +68,9 @@ class StoreTransport:
                 for event in page:
                     if is_wanted(event):
                         yield event
-            await asyncio.sleep(_LOOK_S)
+            await _pause(_LOOK_S)
 
     async def follow_output(self, task_id: str, after: int) -> "AsyncGenerator[OutputLine, None]":
-        import asyncio
-
-        from ade.tasks.service import get
-
         stores = self._office.stores
         while True:
             seen = stores.hints.generation(DONE)
@@ -85,7 +82,7 @@ class StoreTransport:
             if is_final:
                 return
             await stores.hints.wait(DONE, seen, _LOOK_S)
-            await asyncio.sleep(_BREATH_S)
+            await _pause(_BREATH_S)
 
     async def close(self) -> None:
         """The store is closed by who has opened it."""
@@ -97,7 +94,7 @@ class StoreTransport:
             return who  # somebody who only looks, and may
         access, route = who.access, operation.route
         if who.caller is not None:
-            from ade.server.access import check_access
+            from ade.server.routing import check_access
 
             access = check_access(route, who.caller)
         key = ask.checked_key()
@@ -115,15 +112,10 @@ def _loaded(name: str) -> Operation:
     return OPERATIONS[name]
 
 
-def _as_client_sees(error: Exception) -> Exception:
-    """What breaks the conventions, as the error that a client of a server has; a fault as it is."""
-    from ade.server.problems import RequestRefused
+async def _pause(seconds: float) -> None:
+    import asyncio  # 13 ms and 2.7 MiB, which commands that only look do without
 
-    if not isinstance(error, RequestRefused):
-        return error
-    from ade.server.problems import error_of_refusal
-
-    return error_of_refusal(error)
+    await asyncio.sleep(seconds)
 
 
 def _wait_s(ask: OperationCall) -> float:

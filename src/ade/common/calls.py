@@ -1,6 +1,6 @@
 """What the methods of app and client answer: something to await, or to `.wait()` for where there is no event loop."""
 
-import os
+import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ade.errors import WouldBlock
 
 if TYPE_CHECKING:
-    import asyncio
+    from ade.common.loop_thread import PortalThread
 
 
 # An event loop in a thread of its own, for callers that have none.
@@ -27,19 +27,15 @@ class Portal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._pid = 0
+        self._loop_thread: PortalThread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine to its end and return its result."""
         if is_loop_running():
             coroutine.close()
             raise WouldBlock
-        import asyncio
-
         with self._lock:  # what was begun before the thread is told to end is ended by it
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+            future = self._started().submit(coroutine)
         try:
             return future.result()
         except BaseException:
@@ -49,36 +45,18 @@ class Portal:
     def stop(self) -> None:
         """End the thread, unless it is the one that asks; it can be started again."""
         with self._lock:
-            loop, thread = self._loop, self._thread
-            if loop is None or thread is None or thread is threading.current_thread():
+            loop_thread = self._loop_thread
+            if loop_thread is None or loop_thread.is_current:
                 return
-            self._loop = self._thread = None
-        if self._pid == os.getpid():
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
+            self._loop_thread = None
+        loop_thread.stop()
 
-    def _started(self) -> "asyncio.AbstractEventLoop":
-        if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
-            import asyncio
+    def _started(self) -> "PortalThread":
+        if self._loop_thread is None or not self._loop_thread.is_usable:
+            from ade.common.loop_thread import PortalThread  # asyncio: 13 ms and 3 MiB, which many commands do without
 
-            self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-            self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ade-portal", daemon=True)
-            self._thread.start()
-        return self._loop
-
-
-def _serve(loop: "asyncio.AbstractEventLoop") -> None:
-    import asyncio
-
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        leftovers = asyncio.all_tasks(loop)
-        for task in leftovers:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
-    finally:
-        loop.close()
+            self._loop_thread = PortalThread()
+        return self._loop_thread
 
 
 def is_loop_running() -> bool:
@@ -167,3 +145,12 @@ async def _next(items: AsyncIterator[T_co]) -> tuple[T_co] | None:
     async for item in items:
         return (item,)
     return None
+
+
+async def either(event: "asyncio.Event", seconds: float) -> None:
+    """Return when the event is set, or after these seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -12,8 +12,8 @@ from ade.agents.handlers import places_of
 from ade.agents.processes.process_tree import end_abandoned
 from ade.agents.runs.files import RunFiles, StaleRunDirectory
 from ade.agents.runs.hooks import remove_abandoned
+from ade.common.calls import either
 from ade.errors import AdeError, InvalidInbox
-from ade.locks.held_lock import either
 from ade.logs import Log
 from ade.settings import Settings
 from ade.stores.ports import Stores
@@ -73,7 +73,7 @@ async def _clear(stores: Stores, settings: Settings) -> None:
     """Remove files of tasks that are gone, if nobody has touched them since. Trouble is logged, and tried again."""
     while True:
         try:
-            removed = await _remove_old(stores, places_of(settings.agents), settings.sweep.retention_s)
+            removed = await remove_old_files(stores, places_of(settings.agents), settings.sweep.retention_s)
             if removed:
                 log.info("agents.files_removed", folders=removed)
         except (AdeError, OSError) as error:
@@ -81,7 +81,7 @@ async def _clear(stores: Stores, settings: Settings) -> None:
         await asyncio.sleep(_CLEARING_S)
 
 
-async def _remove_old(stores: Stores, places: RunFiles, older_than_s: float) -> int:
+async def remove_old_files(stores: Stores, places: RunFiles, older_than_s: float) -> int:
     old = await asyncio.to_thread(places.old_folders, older_than_s)
     removed = 0
     for one in old:

@@ -12,24 +12,26 @@ from weakref import WeakKeyDictionary
 
 from ade.approvals.repository import RulebookCache
 from ade.approvals.rulebook import Rulebook, passes
+from ade.approvals.submission import store_held
 from ade.common.calls import Portal
-from ade.composition.stores import audit_place, lock_limits, task_defaults
+from ade.composition.stores import audit_place, lock_limits
 from ade.server.operations import Services
 from ade.settings import Settings
 from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
 from ade.stores.ports import Stores
-from ade.tasks.completion import CompletionWatcher
 from ade.tasks.definitions import DefinitionCache
 from ade.tasks.enqueue import check_cycles, store, store_blocking
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
+from ade.tasks.service import CompletionWatcher
 
 if TYPE_CHECKING:
     from ade.agents.background import BackgroundTasks
     from ade.app.ade import Ade
     from ade.events.feed import EventFeed
     from ade.events.metrics import Metrics
-    from ade.locks.client import LockClient
+    from ade.locks.client import StoreLockClient
+    from ade.locks.holder import LockHolder
 
 
 class LoopServices:
@@ -40,19 +42,20 @@ class LoopServices:
         self.names = DefinitionCache(stores)
         self._stores = stores
         self._settings = settings
-        self._locks: LockClient | None = None
+        self._locks: LockHolder[StoreLockClient] | None = None
         self.agents: BackgroundTasks | None = None  # that run here and now; made with the first Task tool
         self.rules = RulebookCache(stores)
         self.runtime = RuntimeSettingsCache(stores)
 
     @property
-    def locks(self) -> "LockClient":
+    def locks(self) -> "LockHolder[StoreLockClient]":
         """Made when the first lock is wanted; for code that runs on this loop."""
         if self._locks is None:
-            from ade.locks.client import LockClient
+            from ade.locks.client import StoreLockClient
+            from ade.locks.holder import LockHolder
 
             limits, finds_rings = lock_limits(self._settings), self._settings.locks.deadlock_detection
-            self._locks = LockClient(self._stores, limits=limits, finds_rings=finds_rings)
+            self._locks = LockHolder(StoreLockClient(self._stores, limits=limits, finds_rings=finds_rings))
         return self._locks
 
     def fresh_rules(self) -> tuple[Rulebook, RuntimeSettings] | None:
@@ -77,7 +80,7 @@ class OpenStore:
         self.payloads = payloads
         self._sides: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopServices] = WeakKeyDictionary()
         self._rules_side: LoopServices | None = None  # where the rules were read last, for threads
-        self.blocking_locks: LockClient | None = None  # of the portal's loop, for threads without one
+        self.blocking_locks: LockHolder[StoreLockClient] | None = None  # of the portal's loop, for threads without one
 
     async def store(self, tasks: Sequence[Task]) -> list[Task]:
         """Store admitted tasks that the guard lets through, or holds; the store wakes a worker. Raises Denied."""
@@ -85,23 +88,13 @@ class OpenStore:
         tasks = runtime.limited(tasks)
         for task in tasks:
             if not passes(task, rulebook):
-                return await self._store_guarded(tasks, rulebook)
+                return await store_held(self.stores, self.payloads, tasks, rulebook)
         return await store(self.stores, self.payloads, tasks)
 
     async def keep(self, tasks: Sequence[Task]) -> list[Task]:
         """The same, checked for rings first."""
         check_cycles(tasks)
         return await self.store(tasks)
-
-    async def _store_guarded(self, tasks: Sequence[Task], rulebook: Rulebook) -> list[Task]:
-        # Most programs have no such tasks, and do without all that these load.
-        from ade.approvals.guard_service import admitted
-        from ade.approvals.submission import follow_up
-
-        held = await admitted(self.stores, self.payloads, tasks, rulebook)
-        stored = await store(self.stores, self.payloads, held)
-        await follow_up(self.stores, self.payloads, stored)
-        return stored
 
     async def current_rules(self) -> tuple[Rulebook, RuntimeSettings]:
         """Noted for threads, which may store plain tasks by themselves while these are fresh."""
@@ -216,12 +209,12 @@ def _office(
         stores=opened.stores,
         payloads=opened.payloads,
         settings=settings,
-        defaults=task_defaults(settings.task),
+        defaults=settings.task,
         keep=opened.keep,
         rules=opened.current_rules,
         names=lambda names: opened.side.names.including(names),
         watch=lambda: opened.side.watch,
-        locks=lambda: opened.side.locks,
+        locks=lambda: opened.side.locks.client,
         audit=None if is_volatile else audit_place(settings),
         feed=feed,
         metrics=metrics,

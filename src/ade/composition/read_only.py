@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ade.errors import StoreReadOnly
 from ade.server.operations import Services
-from ade.tasks.enqueue import TaskDefaults
+from ade.settings.sections import TaskSettings
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 
@@ -35,7 +35,7 @@ def read_only_services(stores: "Stores", settings: "Settings") -> Services:
         stores=stores,
         payloads=Payloads(stores.blobs, settings.store.inline_limit_kb << 10, settings.store.payload_limit_mb << 20),
         settings=settings,
-        defaults=TaskDefaults(),
+        defaults=TaskSettings(),
         keep=_keep,
         rules=rules,
         names=names,

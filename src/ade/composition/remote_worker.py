@@ -11,11 +11,12 @@ from ade.errors import InvalidTask, NeedsStore
 from ade.logs import Log
 from ade.settings import Settings, SettingsError
 from ade.tasks.handlers import HandlerMode, Registry
+from ade.worker.backend import WorkerOptions
 from ade.worker.child_pool import check_importable
-from ade.worker.options import WorkerOptions
+from ade.worker.remote.backend import HttpBackend, servable
 from ade.worker.remote.connection import ServerConnection
-from ade.worker.remote.worker import HttpWorker, servable
 from ade.worker.supervisor import Handover
+from ade.worker.worker import TaskWorker
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
@@ -43,34 +44,10 @@ async def work_over_http(
     middleware = (*tracing(app.settings), *app.middlewares)
     try:
         with _without_store(app, url):
-            shift = HttpWorker(reach, registry, options, hurry or asyncio.Event(), middleware)
-            if not await _registered(reach, shift, stop):
-                return Handover()
-            try:
-                await shift.work(stop)
-            finally:
-                handover = await shift.end()
-                known = {"handed_back": list(handover.handed_back), "left_behind": list(handover.left_behind)}
-                log.info("worker.stopped", worker=shift.name, **known)
-            return handover
+            worker = TaskWorker(HttpBackend(reach, registry, options), registry, options, middleware=middleware)
+            return await worker.run(stop, hurry or asyncio.Event())
     finally:
         await reach.close()
-
-
-async def _registered(reach: ServerConnection, shift: HttpWorker, stop: asyncio.Event) -> bool:
-    """A server that is not there yet is waited for; False if the worker is told to stop before. Raises AdeError."""
-    asking = asyncio.ensure_future(reach.persist(shift.register, "registration", lambda: not stop.is_set()))
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if asking.done():
-            asking.result()
-            return True
-        return False
-    finally:
-        for job in (asking, stopping):
-            job.cancel()
-        await asyncio.gather(asking, stopping, return_exceptions=True)
 
 
 def _options(settings: Settings) -> WorkerOptions:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
@@ -123,10 +124,6 @@ ENOUGH = 65_536  # for all streams and requests of a server; some programs grow 
 
 def allow_many_files() -> None:
     """As many as the machine lets us, up to what is enough. Where that is not allowed, all stays as it is."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < most:

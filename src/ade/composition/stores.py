@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 from ade.common.rate_limit import read_rate
 from ade.common.text import without_password
 from ade.errors import InvalidUrl, StoreMissing
-from ade.failures import Backoff
-from ade.settings import Settings, SettingsError
-from ade.settings.sections import TaskSettings
+from ade.locks.model import LockLimits
+from ade.settings import Settings
 from ade.stores.ports import Clock, Stores
-from ade.tasks.enqueue import TaskDefaults
+from ade.stores.sqlite.files import audit_file, place_of
 
 _REDIS = ("redis://", "rediss://", "redis+sentinel://", "redis+cluster://")
 
 if TYPE_CHECKING:
     from ade.events.audit_copy import AuditCopy, AuditLocation
-    from ade.locks.model import LockLimits
     from ade.stores.postgres.audit import PostgresAudit
     from ade.stores.sqlite.audit import SqliteAudit
 
@@ -51,8 +49,6 @@ def _audit_file(url: str, audit_url: str | None) -> Path | None:
         return _file_of(audit_url)
     if url != "memory://" and not url.startswith("sqlite:"):
         return AUDIT_FILE.absolute()
-    from ade.stores.sqlite.audit import audit_file
-
     return audit_file(url)
 
 
@@ -61,8 +57,6 @@ def _is_postgres(audit_url: str | None) -> bool:
 
 
 def _file_of(url: str) -> Path | None:
-    from ade.stores.sqlite.files import place_of
-
     place = place_of(url)
     return None if place is None else place.path
 
@@ -93,57 +87,21 @@ async def open_stores(
         raise StoreMissing(f"there is no store at {_file_of(url)}", advice=StoreMissing.usual_advice)
     settings = settings or Settings()
     if url.startswith(_REDIS):
-        return await _open_redis(url, settings, clock)
-    if url == "memory://" or url.startswith("sqlite:"):
-        from ade.stores.sqlite.store import StoreOptions, open_sqlite  # only the store that is used is loaded
+        from ade.stores.redis.store import open_redis
 
-        store = settings.store
-        options = StoreOptions(
-            synchronous=store.synchronous,
-            allow_network_fs=store.allow_network_fs,
-            ballast_mb=store.ballast_mb,
-            min_free_percent=store.min_free_percent,
-            wal_alarm_mb=store.wal_alarm_mb,
-            blob_dir=None if store.blob_dir is None else Path(store.blob_dir),
-            queue_depth=settings.limits.queue_depth,
-        )
-        return await open_sqlite(url, options, clock)
+        return await open_redis(url, settings.redis, clock, limits=settings.limits)
+    if url == "memory://" or url.startswith("sqlite:"):
+        from ade.stores.sqlite.store import open_sqlite  # only the store that is used is loaded
+
+        return await open_sqlite(url, settings.store, clock, limits=settings.limits)
     raise InvalidUrl(
         f"store URL {without_password(url)!r} is not known: use sqlite:///path/to/file.db, memory://, redis://host:port,"
         " rediss://, redis+sentinel:// or redis+cluster://"
     )
 
 
-async def _open_redis(url: str, settings: Settings, clock: Clock | None) -> Stores:
-    from ade.stores.redis.client.options import RedisOptions
-    from ade.stores.redis.store import open_redis
-
-    redis = settings.redis
-    try:
-        options = RedisOptions(
-            prefix=redis.prefix,
-            partitions=redis.partitions,
-            tasks=redis.task_stream,
-            group=redis.group,
-            results=redis.result_stream,
-            dlq=redis.dlq_stream,
-            patience_s=redis.patience_s,
-            command_timeout_s=redis.command_timeout_s,
-            connections=redis.connections,
-            durability=redis.durability,
-            replicas=redis.replicas,
-            confirm_timeout_ms=round(redis.confirm_timeout_s * 1000),
-            allow_volatile=redis.allow_volatile,
-        )
-    except ValueError as error:
-        raise SettingsError(f"section [redis]: {error}") from None
-    return await open_redis(url, options, clock, queue_depth=settings.limits.queue_depth)
-
-
-def lock_limits(settings: Settings) -> "LockLimits":
+def lock_limits(settings: Settings) -> LockLimits:
     """How many locks an owner may ask for, and how often."""
-    from ade.locks.model import LockLimits  # most programs lock nothing
-
     locks = settings.locks
     acquires, per_ms = read_rate(locks.acquire_rate) or (None, None)
     return LockLimits(
@@ -188,18 +146,3 @@ def audit_place(settings: Settings) -> "AuditLocation":
 
     url, audit_url = settings.store.url, settings.events.audit_url
     return AuditLocation(exists=lambda: audit_exists(url, audit_url), open=lambda: open_audit(url, audit_url))
-
-
-def task_defaults(task: TaskSettings) -> TaskDefaults:
-    """What holds for tasks that do not say otherwise."""
-    return TaskDefaults(
-        max_attempts=task.max_attempts,
-        timeout_ms=round(task.timeout_s * 1000) or None,
-        backoff=Backoff(
-            base_ms=round(task.backoff_base_s * 1000),
-            multiplier=task.backoff_multiplier,
-            cap_ms=round(task.backoff_cap_s * 1000),
-            jitter=task.backoff_jitter,
-        ),
-        result_ttl_ms=round(task.result_ttl_s * 1000),
-    )

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from ade.composition.lease_renewer import RENEWER, StoreLocation
 from ade.composition.stores import lock_limits, open_audit
 from ade.errors import AdeError
 from ade.events.audit_copy import AuditCopy, copy_events
-from ade.events.metrics_collector import MetricsOptions
 from ade.settings import Settings
 from ade.stores.ports import EventLog, Stores
+from ade.tasks.identifiers import DELIVER, QUEUE
 from ade.tasks.schedules import declare
-from ade.webhooks.handlers import register_webhooks
+from ade.worker.backend import WorkerOptions
+from ade.worker.context import Context
 from ade.worker.instrumentation import WorkerProbe
 from ade.worker.maintenance import MaintenanceJob
-from ade.worker.options import SweepOptions, WorkerOptions
 from ade.worker.supervisor import Handover
 from ade.worker.watchdog import WatchdogSpec
 from ade.worker.worker import WorkerService
@@ -28,7 +29,31 @@ from ade.worker.worker import WorkerService
 if TYPE_CHECKING:
     from ade.app.ade import Ade
     from ade.composition.app_store import OpenStore
+    from ade.webhooks.sender import Deliverer
     from ade.worker.handler_call import Middleware
+
+
+# Webhooks as tasks: every worker can send what the follower of the event log has ordered.
+
+
+AT_ONCE = 4  # messages on their way to one webhook, from all workers
+
+
+def register_webhooks(app: "Ade") -> None:
+    """Let this app's workers deliver messages. What sends them is loaded with the first one."""
+    if DELIVER in app.registry.by_name:
+        return
+    deliverer: Deliverer | None = None
+
+    async def deliver_message(ctx: Context, webhook_id: str, seq: int, replay: int = 0) -> str:
+        nonlocal deliverer
+        if deliverer is None:
+            from ade.webhooks.sender import Deliverer  # 28 ms and 600 KiB, which most workers do without
+
+            deliverer = Deliverer(app)
+        return await deliverer.deliver(webhook_id, seq, replay, attempt=ctx.attempt)
+
+    app.task(name=DELIVER, queue=QUEUE, concurrency_per_key=AT_ONCE)(deliver_message)
 
 
 # Events become audit entries, beside the work and in no hurry.
@@ -76,45 +101,8 @@ class AuditCopyJob:
 
 
 def worker_options(settings: Settings) -> WorkerOptions:
-    worker = settings.worker
-    return WorkerOptions(
-        concurrency=worker.concurrency,
-        queues=worker.queues,
-        batch=worker.batch,
-        threads=worker.threads,
-        cpu_processes=worker.cpu_processes,
-        lease_s=worker.lease_s,
-        heartbeat_s=worker.heartbeat_s,
-        poll_s=worker.poll_s,
-        grace_s=worker.grace_s,
-        lock_limits=lock_limits(settings),
-        deadlock_detection=settings.locks.deadlock_detection,
-        agent=worker.agent,
-        agent_max_tasks=worker.max_tasks,
-        capabilities=worker.capabilities,
-    )
-
-
-def figure_options(settings: Settings) -> MetricsOptions | None:
-    kept = settings.figures
-    if not kept.enabled:
-        return None
-    return MetricsOptions(minutes_kept_s=kept.minutes_kept_s, hours_kept_s=kept.hours_kept_s, groups=kept.groups)
-
-
-def sweep_options(settings: Settings) -> SweepOptions:
-    sweep = settings.sweep
-    return SweepOptions(
-        interval_s=sweep.interval_s,
-        retention_s=sweep.retention_s,
-        event_retention_s=settings.events.retention_s,
-        dead_letter_retention_s=sweep.dead_letter_retention_s,
-        effect_retention_s=sweep.effect_retention_s,
-        inbox_retention_s=sweep.inbox_retention_s,
-        archive_dir=None if sweep.archive_dir is None else Path(sweep.archive_dir),
-        prune_batch=sweep.prune_batch,
-        figures=figure_options(settings),
-    )
+    limits, finds_rings = lock_limits(settings), settings.locks.deadlock_detection
+    return WorkerOptions(**structs.asdict(settings.worker), lock_limits=limits, deadlock_detection=finds_rings)
 
 
 def guardian_spec(settings: Settings) -> WatchdogSpec | None:
@@ -179,8 +167,7 @@ async def work(
             worker_options(settings),
             payloads=opened.payloads,
             middleware=(*tracing(settings), *app.middlewares),
-            sweeps=sweep_options(settings),
-            defaults=app.defaults,
+            settings=settings,
             duties=duties,
             guardian=guardian_spec(settings),
             probe=probe,

@@ -56,7 +56,7 @@ async def current_copy(log: EventLog, place: AuditLocation) -> AsyncIterator[Aud
 
     Raises AuditBroken.
     """
-    reached = await log.cursor(CURSOR)
+    reached = (await log.cursors()).get(CURSOR, 0)
     if reached and not place.exists():
         raise cut_off(0, reached)
     async with place.open() as copy:
@@ -91,7 +91,7 @@ async def begin(log: EventLog, copy: AuditCopy) -> AuditHead:
             f"the audit copy goes up to entry {head.seq}; a new one is begun only where there is none. Keep this one as"
             " evidence and move it away"
         )
-    reached = await log.cursor(CURSOR)
+    reached = (await log.cursors()).get(CURSOR, 0)
     if reached and not await log.read(reached - 1, 1):
         raise AuditBroken("the event log has nothing that a new chain could begin with; try again after some work")
     while events := await log.read(head.seq, _PAGE):
@@ -172,7 +172,7 @@ def _is_same(event: Event, body: bytes) -> bool:
 
 async def _checked_head(log: EventLog, copy: AuditCopy) -> AuditHead:
     """The cursor in the main store remembers how far the copy once was; a shorter copy has lost its end."""
-    reached = await log.cursor(CURSOR)
+    reached = (await log.cursors()).get(CURSOR, 0)
     head = await copy.head()
     if head.seq < reached:
         raise cut_off(head.seq, reached)

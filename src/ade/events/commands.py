@@ -7,20 +7,19 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from ade.approvals.proof import ApprovalProof
-from ade.cli.command import group, pass_session
+from ade.cli.command import group
 from ade.cli.ids import find_id
 from ade.cli.interaction import confirm, progress
-from ade.cli.parameters import PLACE, local
-from ade.cli.session import Session
+from ade.cli.parameters import PLACE, local, local_payload
 from ade.composition.stores import audit_place, open_audit
 from ade.errors import AuditBroken, UnknownTask
 from ade.events.audit_chain import AuditReport
 from ade.events.audit_copy import begin, current_copy, verify
 from ade.events.filters import compile_filter, parse_filter
 from ade.events.model import Event
-from ade.server.wire_cli import event_view, payload_view
 
 if TYPE_CHECKING:
+    from ade.cli.session import Session
     from ade.client.client import Client
 
 
@@ -33,23 +32,16 @@ def audit() -> None:
 
 
 @audit.command("verify")
-@pass_session
-def verify_chain(session: Session) -> None:
+async def verify_chain(session: "Session") -> None:
     """Walk the whole chain of hashes, and compute again that every run that needed an approval had it.
 
     Exit code 1 and the first wrong entry if it does not hold.
     """
-    session.run(_verify(session))
-
-
-async def _verify(session: Session) -> None:
     report = await (_verified_here(session) if session.server is None else _verified_there(session))
     if not report.holds:
         raise AuditBroken(report.broken or "", advice=report.advice or "")
     if session.out.as_json:
-        approvals = {"starts": report.approved_starts, "unknown": report.unknown_starts}
-        told = {"holds": True, "entries": report.entries, "seq": report.seq, "hash": report.hash}
-        session.out.document({**told, "approvals": approvals})
+        session.out.document(report)
         return
     session.out.line(f"The chain holds: {_entries(report.entries)} up to seq {report.seq}, hash {report.hash}")
     if report.approved_starts:
@@ -58,7 +50,7 @@ async def _verify(session: Session) -> None:
         session.out.line(f"Approvals that are older than this copy, and not computed again: {report.unknown_starts}")
 
 
-async def _verified_here(session: Session) -> AuditReport:
+async def _verified_here(session: "Session") -> AuditReport:
     """With a bar that shows how far it is. Raises AuditBroken."""
     checked, proof, place = 0, ApprovalProof(), audit_place(session.settings)
     async with session.stores() as stores, current_copy(stores.events, place) as copy:
@@ -76,7 +68,7 @@ async def _verified_here(session: Session) -> AuditReport:
     )
 
 
-async def _verified_there(session: Session) -> AuditReport:
+async def _verified_there(session: "Session") -> AuditReport:
     async with session.api(timeout_s=_LONGEST_S) as api:
         return await api.verify_audit()
 
@@ -84,13 +76,8 @@ async def _verified_there(session: Session) -> AuditReport:
 @audit.command("export")
 @click.option("--to", "file", type=click.File("wb"), default="-", help="Where to write; stdout otherwise.")
 @click.option("--after", type=PLACE, default=0, help="Only entries behind this seq.")
-@pass_session
-def export(session: Session, file: IO[bytes], after: int) -> None:
+async def export(session: "Session", file: IO[bytes], after: int) -> None:
     """Write all entries as JSON lines, each with its hash, for keeping elsewhere."""
-    session.run(_export(session, file, after))
-
-
-async def _export(session: Session, file: IO[bytes], after: int) -> None:
     async with session.api() as api:
         content = await api.export_audit(after=after)
         with progress(session, "Exporting") as bar:
@@ -102,16 +89,11 @@ async def _export(session: Session, file: IO[bytes], after: int) -> None:
 
 @audit.command("begin")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@pass_session
-def restart_chain(session: Session, yes: bool) -> None:
+async def restart_chain(session: "Session", yes: bool) -> None:
     """Begin a new audit copy after the old one was lost, or moved away because an older backup was restored.
 
     It has what is still in the event log. Stop the workers first. Where there is a copy already, this is refused.
     """
-    session.run(_begin(session, yes))
-
-
-async def _begin(session: Session, yes: bool) -> None:
     async with session.stores() as stores:
         confirm(session, "A new audit copy would begin; what was trimmed from the event log is not in it.", yes=yes)
         async with open_audit(session.settings.store.url, session.settings.events.audit_url) as copy:
@@ -139,36 +121,27 @@ def events() -> None:
     """Read the event log: what happened, in the order of its seq."""
 
 
-@events.command("tail")
+@events.command("tail", reads=lambda follow, **_: not follow)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
 @click.option("--task", "task_id", metavar="ID", help="Only of this task, from its beginning.")
 @click.option("--after", type=PLACE, metavar="SEQ", help="Begin behind this seq; 0 is the beginning.")
 @click.option("--type", "types", multiple=True, help="Only this type, such as task.failed or task.*; may be repeated.")
-@pass_session
-def tail(session: Session, follow: bool, task_id: str | None, after: int | None, types: tuple[str, ...]) -> None:
+async def tail(
+    session: "Session", follow: bool, task_id: str | None, after: int | None, types: tuple[str, ...]
+) -> None:
     """Print the last events, or those behind a seq."""
-    if follow:
-        session.run(_follow(session, task_id, after, types))
-    else:
-        session.look(_tail(session, task_id, after, types))
-
-
-async def _tail(session: Session, text: str | None, after: int | None, types: tuple[str, ...]) -> None:
     async with session.api() as api:
-        task_id = None if text is None else await find_id(api, text)
-        await _print_past(session, api, task_id, await _start(api, after, task_id), types)
-
-
-async def _follow(session: Session, text: str | None, after: int | None, types: tuple[str, ...]) -> None:
-    async with session.api() as api:
-        task_id = None if text is None else await find_id(api, text)
-        begin, newest = await _start(api, after, task_id), (await api.list_events(limit=1)).items
+        task_id = None if task_id is None else await find_id(api, task_id)
+        begin = await _start(api, after, task_id)
+        newest = (await api.list_events(limit=1)).items if follow else ()  # before the past is read
         last = await _print_past(session, api, task_id, begin, types)
+        if not follow:
+            return
         seen = max(last, newest[-1].seq if newest else 0)  # there is nothing more up to there
         tasks = () if task_id is None else (task_id,)
         async for item in api.follow_events(after=seen, types=types, tasks=tasks):
             if isinstance(item, Event):
-                _print(session, item)
+                _print_event(session, item)
             else:
                 session.out.note(f"Events behind {item.after} and up to {item.until} may be missing: they are gone.")
 
@@ -180,18 +153,18 @@ async def _start(api: "Client", after: int | None, task_id: str | None) -> int:
     return newest[0].seq - 1 if newest else 0
 
 
-async def _print_past(session: Session, api: "Client", task_id: str | None, after: int, types: tuple[str, ...]) -> int:
+async def _print_past(
+    session: "Session", api: "Client", task_id: str | None, after: int, types: tuple[str, ...]
+) -> int:
     """What is there already; the seq of the last one."""
     last = after
     async for event in _past(api, task_id, after, types):
-        _print(session, event)
+        _print_event(session, event)
         last = event.seq
     return last
 
 
-async def _past(
-    api: "Client", task_id: str | None, after: int, types: tuple[str, ...]
-) -> "AsyncGenerator[Event, None]":
+async def _past(api: "Client", task_id: str | None, after: int, types: tuple[str, ...]) -> AsyncGenerator[Event, None]:
     if task_id is not None and await _is_kept(api, task_id):
         is_wanted = compile_filter(parse_filter(("type", each) for each in types))
         async for event in api.every(partial(api.list_task_events, task_id), after=after, limit=_PAGE):
@@ -212,10 +185,10 @@ async def _is_kept(api: "Client", task_id: str) -> bool:
     return True
 
 
-def _print(session: Session, event: Event) -> None:
+def _print_event(session: "Session", event: Event) -> None:
     if session.out.as_json:
-        session.out.record(event_view(event))
+        session.out.record(event)
         return
-    told = " ".join(f"{name}={value}" for name, value in payload_view(event).items() if name != "run_id")
+    facts = " ".join(f"{name}={value}" for name, value in local_payload(event).items() if name != "run_id")
     by = f" by {event.actor}" if event.actor else ""
-    session.out.line(f"{event.seq:>8}  {local(event.at)}  {event.type:<21}  {event.task_id or '-':<36}  {told}{by}")
+    session.out.line(f"{event.seq:>8}  {local(event.at)}  {event.type:<21}  {event.task_id or '-':<36}  {facts}{by}")

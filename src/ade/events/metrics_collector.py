@@ -6,13 +6,13 @@ none twice. Where nothing happened, nothing is written.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from ade.errors import StaleWrite
 from ade.events.rollups import MINUTE_MS, CounterDelta, EventCounter, Rollup, RollupEntry, hour_of
+from ade.settings.sections import FigureSettings
 from ade.stores.ports import Stores
 from ade.stores.resource_ports import Document, DocumentWrite
 
@@ -88,27 +88,12 @@ _LATE_MS = 2 * MINUTE_MS  # an hour is made from its minutes when the last event
 _TELL_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsOptions:
-    minutes_kept_s: float = 86_400.0
-    hours_kept_s: float = 7_776_000.0
-    groups: int = 50  # of a minute or an hour; all others are counted together
-
-    @property
-    def minutes_kept_ms(self) -> int:
-        return round(self.minutes_kept_s * 1000)
-
-    @property
-    def hours_kept_ms(self) -> int:
-        return round(self.hours_kept_s * 1000)
-
-
 class MetricsCollector:
     """Remembers between two rounds what it has written. That is a guess, which the guard of the next write tests."""
 
-    def __init__(self, stores: Stores, options: MetricsOptions, *, page: int = PAGE, pages: int = PAGES) -> None:
+    def __init__(self, stores: Stores, settings: FigureSettings, *, page: int = PAGE, pages: int = PAGES) -> None:
         self._stores = stores
-        self._options = options
+        self._settings = settings
         self._page = page
         self._pages = pages
         self._counting = EventCounter()
@@ -182,8 +167,8 @@ class MetricsCollector:
         totals = _total(kept.totals, seq, counted, rolled)
         writes = [
             put_totals(totals, kept.version),
-            *put(MINUTES, minutes.items(), self._options.minutes_kept_ms),
-            *put(HOURS, hours.items(), self._options.hours_kept_ms),
+            *put(MINUTES, minutes.items(), self._settings.minutes_kept_ms),
+            *put(HOURS, hours.items(), self._settings.hours_kept_ms),
         ]
         await self._stores.documents.write(writes)
         # The number of a first version is the store's choice; it is read when it is needed.
@@ -194,15 +179,16 @@ class MetricsCollector:
         self, counted: CounterDelta, totals: MetricTotals, now: int
     ) -> tuple[dict[int, Rollup], dict[int, Rollup]]:
         """The minutes with what was counted, and the hours that had been made from theirs already."""
-        groups, options = self._options.groups, self._options
-        fresh = {m: new for m, new in counted.minutes.items() if m + options.minutes_kept_ms > now}
+        settings = self._settings
+        groups = settings.groups
+        fresh = {m: new for m, new in counted.minutes.items() if m + settings.minutes_kept_ms > now}
         missing = [moment for moment in fresh if moment not in self._minutes]
         if missing:
             self._minutes |= await load(self._stores, MINUTES, missing, groups)
         for moment, new in fresh.items():
             self._minutes.setdefault(moment, Rollup(groups)).add(new)
         late = {m: new for m, new in counted.minutes.items() if hour_of(m) < totals.rolled or m not in fresh}
-        wanted = sorted({hour for m in late if (hour := hour_of(m)) + options.hours_kept_ms > now})
+        wanted = sorted({hour for m in late if (hour := hour_of(m)) + settings.hours_kept_ms > now})
         hours = await load(self._stores, HOURS, wanted, groups) if wanted else {}
         for moment, new in late.items():
             if hour_of(moment) in wanted:
@@ -218,15 +204,15 @@ class MetricsCollector:
         first = totals.rolled or min((hour_of(moment) for moment in minutes), default=end)
         if end <= first:
             return first
-        oldest = max(first, hour_of(now - self._options.minutes_kept_ms))
+        oldest = max(first, hour_of(now - self._settings.minutes_kept_ms))
         last = max(totals.newest, *minutes, 0)
         moments = list(range(oldest, min(end, last + MINUTE_MS), MINUTE_MS))
-        known = await load(self._stores, MINUTES, moments, self._options.groups) | minutes
+        known = await load(self._stores, MINUTES, moments, self._settings.groups) | minutes
         begun = sorted({hour_of(moment) for moment in moments if moment in known} - hours.keys())
-        hours |= await load(self._stores, HOURS, begun, self._options.groups)
+        hours |= await load(self._stores, HOURS, begun, self._settings.groups)
         for moment in moments:
             if moment in known:
-                hours.setdefault(hour_of(moment), Rollup(self._options.groups)).add(known[moment])
+                hours.setdefault(hour_of(moment), Rollup(self._settings.groups)).add(known[moment])
         return end
 
     async def _tell(self, seq: int) -> None:
@@ -241,7 +227,7 @@ class MetricsCollector:
 
 async def stand_aside(stores: Stores) -> int:
     """Where nothing is counted any more, nobody must wait for it to be."""
-    if await stores.events.cursor(READER):
+    if (await stores.events.cursors()).get(READER, 0):
         await stores.events.advance(READER, await stores.events.last_seq())
     return 0
 

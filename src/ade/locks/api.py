@@ -4,6 +4,7 @@ Over HTTP a request belongs to an account: its id and its owner begin with that,
 was seen somewhere, as in the event log, is of no use to others: to them it is one that does not exist.
 """
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,9 +12,21 @@ from typing import Annotated
 from msgspec import Meta
 
 from ade.accounts.model import Permission
-from ade.errors import DeadlockVictim, InvalidLock, LockLost
-from ade.locks.model import DEFAULT_NAMESPACE, LockItem, LockRequest, LockState
-from ade.locks.modes import MAX_LOCK_SPECS, LockSpec, check_lock_name, is_lock_name, lock_specs_of
+from ade.errors import DeadlockVictim, InvalidLock, LockLost, LockTimeout
+from ade.locks.client import LockWaiter, StoreLockClient
+from ade.locks.model import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_PRIORITY,
+    MAX_LOCK_SPECS,
+    LockItem,
+    LockMode,
+    LockRequest,
+    LockSpec,
+    LockState,
+    check_lock_name,
+    is_lock_name,
+    lock_specs_of,
+)
 from ade.locks.requests import check_namespace, ttl_ms_of, validate_request
 from ade.locks.views import (
     ForceReleased,
@@ -32,8 +45,111 @@ from ade.server.pagination import Page
 from ade.server.registry import operation
 from ade.server.request_types import Form, LockName, PageSize, described
 from ade.server.routing import TrafficClass
-from ade.server.wire_format import mark_private
-from ade.tasks.model import DEFAULT_PRIORITY
+
+# Locks of programs elsewhere: they renew what they hold themselves, and ask again and again how they stand in line.
+
+
+Standing = LockRequest | None  # how a request stands; None: it is gone
+
+
+class LockLeases:
+    """What a server does with the lock client of its store. Holds nothing itself."""
+
+    def __init__(self, client: StoreLockClient) -> None:
+        self._client = client
+        self._store = client.store
+        self._waiting = client.waiting
+        self._leaving = client.leaving
+
+    async def lend(self, request: LockRequest, *, wait_ms: int, stays: bool) -> LockRequest:
+        """Granted within this time, or else how it stands in line; one that does not stay leaves it then.
+
+        The same request again tells how it stands. A caller that stops waiting has left the queue. Raises LockTimeout,
+        DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock.
+        """
+        request = await self._client.leased(request)
+        waiter = self._waiting.expect(request)
+        try:
+            in_line_ms = None if stays else wait_ms
+            asking = self._store.acquire(request, wait_ms=in_line_ms, limits=self._client.limits)
+            answer = await self._leaving.or_leave(request, asking)
+            if answer is not None and not answer.is_granted:
+                answer = await self._leaving.or_leave(request, self._stand(waiter, answer, wait_ms, stays=stays))
+        finally:
+            self._waiting.forget(waiter)
+        if answer is None:
+            raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
+        return answer
+
+    async def _stand(self, waiter: LockWaiter, known: LockRequest, wait_ms: int, *, stays: bool) -> Standing:
+        """Its whole lease, should it be granted meanwhile. Raises DeadlockVictim."""
+        if known.is_waiting and stays and wait_ms <= 0:
+            return known
+        is_heard = known.is_waiting and await self._hears(waiter, wait_ms)
+        if known.is_waiting and not is_heard and not stays:
+            await self._leaving.leave(waiter.request)
+            return None
+        [answer] = await self.renew(known.namespace, [known.id])
+        if answer is not None and answer.state is LockState.VICTIM:
+            raise DeadlockVictim(f"the wait for {', '.join(answer.resources)} was part of a ring", answer.seq)
+        return answer
+
+    async def _hears(self, waiter: LockWaiter, wait_ms: int, *, look_at_once: bool = False) -> bool:
+        """Whether it is in line no more. Raises LockTimeout, DeadlockVictim."""
+        if wait_ms <= 0:
+            return False
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._waiting.wait(waiter, look_at_once=look_at_once)
+        except TimeoutError:
+            return False
+        return True
+
+    async def renew(self, namespace: str, ids: Sequence[str]) -> list[Standing]:
+        """Renew the leases of grants and of places in the queue; None for those that are gone."""
+        standing = dict(zip(ids, await self._store.renew(namespace, ids), strict=True))
+        others = [request_id for request_id, grant in standing.items() if grant is None]
+        if others:
+            standing |= zip(others, await self._store.poll(namespace, others), strict=True)
+        return [standing[request_id] for request_id in ids]
+
+    async def renew_in_line(self, namespace: str, ids: Sequence[str], *, wait_ms: int) -> list[Standing]:
+        """The same; where all of them wait in line, it waits for so long with them, until one does not any more."""
+        standing = await self.renew(namespace, ids)
+        in_line = [one for one in standing if one is not None and one.is_waiting]
+        if wait_ms <= 0 or len(in_line) < len(ids):
+            return standing
+        waiters = [self._waiting.expect(one) for one in in_line]
+        jobs = [asyncio.ensure_future(self._waiting.wait(waiter, look_at_once=True)) for waiter in waiters]
+        try:
+            await asyncio.wait(jobs, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for job, waiter in zip(jobs, waiters, strict=True):
+                job.cancel()
+                self._waiting.forget(waiter)
+            await asyncio.gather(*jobs, return_exceptions=True)
+        return await self.renew(namespace, ids)
+
+    async def upgrade(self, grant: LockRequest, resource: str, *, wait_ms: int) -> LockRequest:
+        """From reading to writing, before all others who wait. Raises LockTimeout, LockLost, UpgradeDeadlock."""
+        upgrade_id = os.urandom(16).hex()
+        answer = await self._store.upgrade(
+            grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=max(wait_ms, 0)
+        )
+        if answer is not None and answer.id != grant.id:
+            waiter = self._waiting.expect(answer)
+            try:
+                await self._leaving.or_leave(answer, self._hears(waiter, wait_ms, look_at_once=True))
+            finally:
+                self._waiting.forget(waiter)
+            await self._leaving.leave(answer)
+            [answer] = await self._store.renew(grant.namespace, [grant.id])
+            if answer is None:
+                raise LockLost(f"the lock on {resource} ran out while it waited to be widened")
+        if answer is None or answer.mode_of(resource) is not LockMode.EXCLUSIVE:
+            raise LockTimeout(f"others read {resource} too")
+        return answer
+
 
 # What is said about locks. The id of a request is known to who asked for it, and goes in bodies alone.
 
@@ -109,9 +225,6 @@ class ForceRelease(OneLock, kw_only=True):
     reason: Annotated[str, Meta(min_length=1, max_length=500)]
 
 
-mark_private(LockRequest, "wait_until", "rank", "unattended")
-
-
 @operation("GET /locks", permission=Permission.READ)
 async def list_locks(office: Services, asked: RequestContext, query: ListLocks) -> Page[LockView]:
     """Who holds and waits for what."""
@@ -148,7 +261,7 @@ async def acquire_locks(office: Services, asked: RequestContext, body: AcquireLo
         purpose=body.purpose,
         ttl_ms=ttl_ms_of(body.ttl),
     )
-    answer = await office.locks().lender.lend(request, wait_ms=_wait_ms(asked, body.wait), stays=body.stay)
+    answer = await LockLeases(office.locks()).lend(request, wait_ms=_wait_ms(asked, body.wait), stays=body.stay)
     if _wishes(answer.items) != _wishes(request.items):
         raise InvalidLock(f"the id {key!r} was used for other resources before; use a new one")
     return await view_request(office.stores, answer)
@@ -182,7 +295,7 @@ async def renew_locks(office: Services, asked: RequestContext, body: RenewLocks)
     """Keep locks, or a place in line. Raises LockLost or DeadlockVictim when none of them is left."""
     check_namespace(body.namespace)
     own = _own(asked, body.ids)
-    lender, wait_ms = office.locks().lender, _wait_ms(asked, body.wait)
+    lender, wait_ms = LockLeases(office.locks()), _wait_ms(asked, body.wait)
     standing = await lender.renew_in_line(body.namespace, own, wait_ms=wait_ms) if own else []
     known = {one.id: one for one in standing if one is not None}
     gave_way = [one.id for one in known.values() if one.state is LockState.VICTIM]
@@ -218,7 +331,7 @@ async def upgrade_lock(office: Services, asked: RequestContext, body: UpgradeLoc
     """Make a share exclusive."""
     grant = await _held(office, asked, body)
     wait_ms = _wait_ms(asked, body.wait)
-    widened = await office.locks().lender.upgrade(grant, _named(grant, body.resource), wait_ms=wait_ms)
+    widened = await LockLeases(office.locks()).upgrade(grant, _named(grant, body.resource), wait_ms=wait_ms)
     return await view_request(office.stores, widened)
 
 

@@ -1,43 +1,243 @@
-"""The locks of one event loop: asked for, waited for, kept, widened, narrowed and let go."""
+"""The lock client of a program that has the store itself: locks are acquired, waited for, renewed, and released."""
 
 import asyncio
-import os
-from collections.abc import Awaitable, Sequence
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import structs
 
-from ade.errors import DeadlockVictim, InvalidLock, LockLost, LockRateLimited, LockTimeout, StoreError, TooManyLocks
-from ade.locks.held_lock import HeldLock, LockRenewer
-from ade.locks.model import LockLimits, LockRequest, LockState
-from ade.locks.modes import LockMode
+from ade.common.calls import either
+from ade.errors import (
+    AdeError,
+    DeadlockVictim,
+    LockLost,
+    LockRateLimited,
+    LockTimeout,
+    StoreError,
+    StoreUnavailable,
+    TooManyLocks,
+)
+from ade.locks.deadlocks import Cycle, Resolution, WaitGraph, resolution_of
+from ade.locks.holder import Granted
+from ade.locks.model import LockLimits, LockRequest, LockState, by_namespace
 from ade.locks.requests import leased
-from ade.locks.waiters import LockWaiter, LockWaiters
 from ade.logs import Log
 from ade.settings.runtime import RuntimeSettings, RuntimeSettingsCache
 from ade.stores.ports import Stores
-from ade.stores.resource_ports import LockStore
+from ade.stores.resource_ports import LockQuery, LockStore, LockUpdates
 
-# Giving back what a request may have brought, when nobody waits for it any more.
+# Looks for rings of waiters, twice before anything is done about one: a book is read while others write in it.
 
 
-Answer = TypeVar("Answer")
+MOST_REQUESTS = 10_000  # of a namespace that are looked at
 log = Log("ade.locks")
 
 
-class LockCancellation:
-    """For one event loop."""
+class DeadlockDetector:
+    """For one namespace. `look` is called now and then while requests wait in it."""
 
-    def __init__(self, store: LockStore) -> None:
+    def __init__(self, store: LockStore, namespace: str) -> None:
         self._store = store
+        self._namespace = namespace
+        self._suspected: dict[str, frozenset[tuple[str, str]]] = {}  # scope -> the ring it was in at the last look
+
+    async def look(self, scopes: Iterable[str]) -> bool:
+        """Open rings that were there at the last look too; True if some are seen for the first time, or were opened and
+        others may be behind them: look again soon."""
+        requests = {
+            one.id: one for one in await self._store.find(LockQuery(namespace=self._namespace, limit=MOST_REQUESTS))
+        }
+        waits = WaitGraph(requests.values())
+        suspected, opened = dict[str, frozenset[tuple[str, str]]](), set[str]()
+        for scope in scopes:
+            ring = waits.ring_of(scope)
+            if ring is None or not opened.isdisjoint(edge.scope for edge in ring):  # who was in an opened one has moved
+                continue
+            seen = frozenset((edge.waiter, edge.blocker) for edge in ring)
+            if self._suspected.get(scope) == seen:
+                await self._open(ring, resolution_of(ring, requests))
+                opened.update(edge.scope for edge in ring)
+            else:
+                suspected[scope] = seen
+        self._suspected = suspected
+        return bool(suspected or opened)
+
+    async def _open(self, ring: Cycle, cure: Resolution) -> None:
+        scopes = tuple(edge.scope for edge in ring)
+        log.warning("lock.deadlock", namespace=self._namespace, scopes=scopes, cure=str(cure))
+        await self._store.cure(self._namespace, cure, scopes)
+
+
+# The waiters of one event loop: one job polls for all of them, and detects deadlocks among them.
+
+
+_LOOK_S = 1.0  # at the latest: the wake-up may have been lost, or the holder may have died
+_BEAT_S = 5.0
+_FIRST_RING_S, _RING_S, _CONFIRM_S = 1.0, 5.0, 0.25
+_MOST_BURIED = 100
+
+
+class LockWaiter:
+    """A request on its way into a line, or in it."""
+
+    def __init__(self, request: LockRequest, now: float) -> None:
+        self.request = request
+        self.answer: asyncio.Future[LockRequest] = asyncio.get_running_loop().create_future()
+        self.is_in_line = False
+        self.ring_at = now + _FIRST_RING_S
+        self.waited_at = now  # it was not granted before this moment: then a call began that found it waiting
+
+
+class LockWaiters:
+    def __init__(
+        self,
+        store: LockStore,
+        *,
+        finds_rings: Callable[[], Awaitable[bool]],
+        dice: Callable[[], float] = random.random,
+        time: Callable[[], float] | None = None,
+        rest: Callable[[asyncio.Event, float], Awaitable[None]] = either,
+    ) -> None:
+        self._store = store
+        self._rest = rest
+        self._finds_rings = finds_rings
+        self._dice = dice
+        self._loop = asyncio.get_running_loop()
+        self._time = time or self._loop.time
+        self._waiting: dict[str, LockWaiter] = {}
+        self._watches: dict[str, DeadlockDetector] = {}
+        self._job: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()  # something has happened, it is not known to which
+        self._beat_at = self._look_at = 0.0
+
+    def expect(self, request: LockRequest, asked_at: float | None = None) -> LockWaiter:
+        """Before it is asked for: it may be let in before the caller knows that it has to wait."""
+        waiter = self._waiting[request.id] = LockWaiter(request, self._time() if asked_at is None else asked_at)
+        return waiter
+
+    def forget(self, waiter: LockWaiter) -> None:
+        self._waiting.pop(waiter.request.id, None)
+
+    async def wait(self, waiter: LockWaiter, *, look_at_once: bool = False) -> LockRequest:
+        """Until it is granted; an upgrade, until it is in no line any more. Raises LockTimeout, DeadlockVictim.
+
+        One that was not expected before it was asked for must be looked at, lest it was let in unheard.
+        """
+        if look_at_once:
+            self._news.set()
+        waiter.is_in_line = True
+        if self._job is None or self._job.done():
+            self._job = self._loop.create_task(self._work(), name="ade-lock-waiters")
+        return await waiter.answer
+
+    async def close(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
+            await asyncio.gather(self._job, return_exceptions=True)
+        for waiter in list(self._waiting.values()):
+            if waiter.is_in_line and not waiter.answer.done():
+                waiter.answer.set_exception(StoreUnavailable("the store was closed while this waited for a lock"))
+
+    async def _work(self) -> None:
+        """The store tells which were granted. Now and then all of them are looked at all the same."""
+        self._beat_at = self._time() + _BEAT_S
+        unfollow = self._store.follow(self._hear)
+        try:
+            while self._waiting:
+                self._news.clear()
+                try:
+                    await self._look()
+                except StoreError as error:
+                    log.warning("lock.store_away", waiting=len(self._waiting), error=str(error))
+                if self._waiting:
+                    await self._rest(self._news, self._pause())
+        finally:
+            unfollow()
+
+    def _hear(self, news: LockUpdates | None) -> None:
+        if news is None:
+            self._news.set()
+            return
+        self._tell((request.id, request) for request in news.settled if request.id in self._waiting)
+        self._tell((request_id, None) for request_id in news.gone if request_id in self._waiting)
+
+    def _pause(self) -> float:
+        pause = _LOOK_S * (0.5 + 0.5 * self._dice())
+        soonest = min(waiter.ring_at for waiter in self._waiting.values()) - self._time()
+        return max(min(pause, soonest), 0.01)
+
+    async def _look(self) -> None:
+        now = self._time()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S / 2
+            await self._store.bury(_MOST_BURIED)
+        ask = self._store.look
+        if now >= self._beat_at:
+            self._beat_at = now + _BEAT_S * (0.8 + 0.2 * self._dice())
+            ask = self._store.poll
+        for namespace, ids in self._ids():
+            began = self._time()
+            self._tell(zip(ids, await ask(namespace, ids), strict=True), began)
+        if any(now >= waiter.ring_at for waiter in self._waiting.values()):
+            await self._find_rings(now)
+
+    def _ids(self) -> Iterable[tuple[str, Sequence[str]]]:
+        in_line = (waiter.request for waiter in self._waiting.values() if waiter.is_in_line)
+        requests: Mapping[str, Sequence[str]] = by_namespace(in_line)
+        return list(requests.items())
+
+    def _tell(self, answers: Iterable[tuple[str, LockRequest | None]], began: float = 0.0) -> None:
+        for request_id, answer in answers:
+            waiter = self._waiting.get(request_id)
+            if waiter is None or waiter.answer.done():
+                continue
+            if answer is not None and answer.is_waiting:
+                waiter.waited_at = max(waiter.waited_at, began)
+                continue
+            resources = ", ".join(waiter.request.resources)
+            if answer is not None and answer.state is LockState.VICTIM:
+                waiter.answer.set_exception(DeadlockVictim(f"the wait for {resources} was part of a ring", answer.seq))
+            elif answer is not None:
+                waiter.answer.set_result(answer)
+            elif waiter.request.upgrades is not None:  # widened, or its share is gone: that is the caller's to find out
+                waiter.answer.set_result(waiter.request)
+            else:
+                waiter.answer.set_exception(LockTimeout(f"{resources} was locked by others for too long"))
+
+    async def _find_rings(self, now: float) -> None:
+        """Once a request has waited for long, for all of its namespace: a ring must be seen twice as it is."""
+        if not await self._finds_rings():  # it may be switched while they wait
+            for waiter in self._waiting.values():
+                waiter.ring_at = max(waiter.ring_at, now + _RING_S)
+            return
+        for namespace in {waiter.request.namespace for waiter in self._waiting.values() if now >= waiter.ring_at}:
+            watch = self._watches.setdefault(namespace, DeadlockDetector(self._store, namespace))
+            waiters = [waiter for waiter in self._waiting.values() if waiter.request.namespace == namespace]
+            is_news = await watch.look({waiter.request.scope for waiter in waiters})
+            for waiter in waiters:
+                waiter.ring_at = now + (_CONFIRM_S if is_news else _RING_S)
+
+
+# Cancellation: what a request may have brought is released when its caller waits for it no more.
+
+
+Answer = TypeVar("Answer")
+
+
+class LockCancellation:
+    """For one event loop. `release` releases these requests of a namespace, or takes them out of the queue."""
+
+    def __init__(self, release: Callable[[str, Sequence[str]], Awaitable[object]]) -> None:
+        self._release = release
         self._loop = asyncio.get_running_loop()
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def or_leave(self, request: LockRequest, waiting: Awaitable[Answer]) -> Answer:
-        """The answer; if it is an error, or nobody waits for it any more, what it may have brought is given back."""
+        """The answer; if it is an error, or the caller is cancelled, what it may have brought is released."""
         try:
             return await waiting
-        except (TooManyLocks, LockRateLimited):  # it stands nowhere; whoever asks too often is not written for
+        except (TooManyLocks, LockRateLimited):  # it is not stored, so there is nothing to release
             raise
         except BaseException:
             await self.leave(request)
@@ -46,10 +246,10 @@ class LockCancellation:
     async def leave(self, request: LockRequest) -> None:
         """Let go of it, or leave the line."""
         try:
-            await self._store.release(request.namespace, [request.id])
-        except StoreError as error:  # its lease runs out by itself
+            await self._release(request.namespace, [request.id])
+        except (AdeError, TimeoutError) as error:  # its lease runs out by itself
             log.warning("lock.not_released", request_id=request.id, error=str(error))
-        except asyncio.CancelledError:  # nobody waits for that any more, but others wait for the lock
+        except asyncio.CancelledError:  # the caller is gone, but others wait for the lock
             self.leave_later(request)
             raise
 
@@ -62,292 +262,179 @@ class LockCancellation:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
 
-# Locks of programs elsewhere: they renew what they hold themselves, and ask again and again how they stand in line.
-
-
-Standing = LockRequest | None  # how a request stands; None: it is gone
-
-
-class LockLeases:
-    def __init__(
-        self,
-        store: LockStore,
-        waiting: LockWaiters,
-        leaving: LockCancellation,
-        *,
-        limits: LockLimits,
-        runtime: RuntimeSettingsCache,
-    ) -> None:
-        self._store = store
-        self._waiting = waiting
-        self._leaving = leaving
-        self._limits = limits
-        self._runtime = runtime
-
-    async def lend(self, request: LockRequest, *, wait_ms: int, stays: bool) -> LockRequest:
-        """Granted within this time, or else how it stands in line; one that does not stay leaves it then.
-
-        The same request again tells how it stands. Whoever stops waiting has left the line. Raises LockTimeout,
-        DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock.
-        """
-        request = leased_by(request, self._runtime.fresh() or await self._runtime.current())
-        waiter = self._waiting.expect(request)
-        try:
-            in_line_ms = None if stays else wait_ms
-            asking = self._store.acquire(request, wait_ms=in_line_ms, limits=self._limits)
-            answer = await self._leaving.or_leave(request, asking)
-            if answer is not None and not answer.is_granted:
-                answer = await self._leaving.or_leave(request, self._stand(waiter, answer, wait_ms, stays=stays))
-        finally:
-            self._waiting.forget(waiter)
-        if answer is None:
-            raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
-        return answer
-
-    async def _stand(self, waiter: LockWaiter, known: LockRequest, wait_ms: int, *, stays: bool) -> Standing:
-        """Its whole lease, should it be granted meanwhile. Raises DeadlockVictim."""
-        if known.is_waiting and stays and wait_ms <= 0:
-            return known
-        is_heard = known.is_waiting and await self._hears(waiter, wait_ms)
-        if known.is_waiting and not is_heard and not stays:
-            await self._leaving.leave(waiter.request)
-            return None
-        [answer] = await self.renew(known.namespace, [known.id])
-        if answer is not None and answer.state is LockState.VICTIM:
-            raise DeadlockVictim(f"the wait for {', '.join(answer.resources)} was part of a ring", answer.seq)
-        return answer
-
-    async def _hears(self, waiter: LockWaiter, wait_ms: int, *, look_at_once: bool = False) -> bool:
-        """Whether it is in line no more. Raises LockTimeout, DeadlockVictim."""
-        if wait_ms <= 0:
-            return False
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._waiting.wait(waiter, look_at_once=look_at_once)
-        except TimeoutError:
-            return False
-        return True
-
-    async def renew(self, namespace: str, ids: Sequence[str]) -> list[Standing]:
-        """Set leases anew, of grants and of places in line; None for those that are gone."""
-        standing = dict(zip(ids, await self._store.renew(namespace, ids), strict=True))
-        others = [request_id for request_id, grant in standing.items() if grant is None]
-        if others:
-            standing |= zip(others, await self._store.poll(namespace, others), strict=True)
-        return [standing[request_id] for request_id in ids]
-
-    async def renew_in_line(self, namespace: str, ids: Sequence[str], *, wait_ms: int) -> list[Standing]:
-        """The same; where all of them wait in line, it waits for so long with them, until one does not any more."""
-        standing = await self.renew(namespace, ids)
-        in_line = [one for one in standing if one is not None and one.is_waiting]
-        if wait_ms <= 0 or len(in_line) < len(ids):
-            return standing
-        waiters = [self._waiting.expect(one) for one in in_line]
-        jobs = [asyncio.ensure_future(self._waiting.wait(waiter, look_at_once=True)) for waiter in waiters]
-        try:
-            await asyncio.wait(jobs, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for job, waiter in zip(jobs, waiters, strict=True):
-                job.cancel()
-                self._waiting.forget(waiter)
-            await asyncio.gather(*jobs, return_exceptions=True)
-        return await self.renew(namespace, ids)
-
-    async def upgrade(self, grant: LockRequest, resource: str, *, wait_ms: int) -> LockRequest:
-        """From reading to writing, before all others who wait. Raises LockTimeout, LockLost, UpgradeDeadlock."""
-        upgrade_id = os.urandom(16).hex()
-        answer = await self._store.upgrade(
-            grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=max(wait_ms, 0)
-        )
-        if answer is not None and answer.id != grant.id:
-            waiter = self._waiting.expect(answer)
-            try:
-                await self._leaving.or_leave(answer, self._hears(waiter, wait_ms, look_at_once=True))
-            finally:
-                self._waiting.forget(waiter)
-            await self._leaving.leave(answer)
-            [answer] = await self._store.renew(grant.namespace, [grant.id])
-            if answer is None:
-                raise LockLost(f"the lock on {resource} ran out while it waited to be widened")
-        if answer is None or answer.mode_of(resource) is not LockMode.EXCLUSIVE:
-            raise LockTimeout(f"others read {resource} too")
-        return answer
-
-
-def leased_by(request: LockRequest, runtime: RuntimeSettings) -> LockRequest:
-    """With the usual lease if it names none. Raises InvalidLock."""
-    usual_ms = round(runtime.get("lock.default_ttl_s") * 1000)
-    return leased(request, usual_ms=usual_ms, longest_ms=longest_ms(runtime))
-
-
-def longest_ms(runtime: RuntimeSettings) -> int:
-    return round(runtime.get("lock.max_ttl_s") * 1000)
-
-
 _FRESH = 3  # a lease of which at most this part may be over needs no renewal before it is used
 
 
-class LockClient:
+class StoreLockClient:
+    """A LockClient on a store, with what only a store can do. Belongs to one event loop."""
+
     def __init__(self, stores: Stores, *, limits: LockLimits | None = None, finds_rings: bool = True) -> None:
-        self._store = stores.locks
-        self._limits = limits or LockLimits()
+        self.store = stores.locks
+        self.limits = limits or LockLimits()
         self._loop = asyncio.get_running_loop()
         self._runtime = RuntimeSettingsCache(stores)
-        self._renewals = LockRenewer(self._store, self._runtime)
-        self._leaving = LockCancellation(self._store)
+        self._leases = _Leases(RuntimeSettings())
+        self.leaving = LockCancellation(self.store.release)
         self._finds_rings = finds_rings  # unless the store says otherwise
-        self._waiting = LockWaiters(self._store, finds_rings=self._looks_for_rings)
-        self.lender = LockLeases(self._store, self._waiting, self._leaving, limits=self._limits, runtime=self._runtime)
+        self.waiting = LockWaiters(self.store, finds_rings=self._looks_for_rings)
 
-    async def acquire(self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0) -> HeldLock:
-        """Wait until it is granted. Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock."""
-        request = leased_by(request, self._runtime.fresh() or await self._runtime.current())
-        waiter = self._waiting.expect(request)
+    async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
+        """See LockClient. A store answers or fails at once, so there is nothing to retry."""
+        request = await self.leased(request)
+        waiter = self.waiting.expect(request)
         try:
-            asking = self._store.acquire(request, wait_ms=wait_ms, first_seq=first_seq, limits=self._limits)
-            answer = await self._leaving.or_leave(request, asking)
+            asking = self.store.acquire(request, wait_ms=wait_ms, limits=self.limits)
+            answer = await self.leaving.or_leave(request, asking)
             if answer is None:
-                raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
+                raise _is_taken(request)
             if not answer.is_granted:
-                answer = await self._leaving.or_leave(request, self._waiting.wait(waiter))
+                answer = await self.leaving.or_leave(request, self.waiting.wait(waiter))
         finally:
-            self._waiting.forget(waiter)
-        return await self._held(answer, waiter.waited_at)
+            self.waiting.forget(waiter)
+        if self._is_old(answer, waiter):
+            return await self._renewed(answer)
+        return answer, waiter.waited_at
 
-    async def _held(self, grant: LockRequest, since: float) -> HeldLock:
-        """It was granted after this moment, so its lease is good for so long from then on, or longer."""
-        if self._loop.time() - since > grant.ttl_ms / 1000 / _FRESH:
-            since = self._loop.time()
-            [renewed] = await self._leaving.or_leave(grant, self._store.renew(grant.namespace, [grant.id]))
-            if renewed is None:
-                raise LockLost(f"{', '.join(grant.resources)} was granted, but ran out before anybody noticed")
-            grant = renewed
-        held = HeldLock(grant, since, self._loop)
-        self._renewals.add(held)
-        return held
+    def _is_old(self, grant: LockRequest, waiter: LockWaiter) -> bool:
+        """Whether much of the lease may be over: it was granted at some moment since the waiter was last seen."""
+        return self._loop.time() - waiter.waited_at > grant.ttl_ms / 1000 / _FRESH
+
+    async def _renewed(self, grant: LockRequest) -> Granted:
+        since = self._loop.time()
+        [renewed] = await self.leaving.or_leave(grant, self.store.renew(grant.namespace, [grant.id]))
+        if renewed is None:
+            raise LockLost(f"{', '.join(grant.resources)} was granted, but ran out before anybody noticed")
+        return renewed, since
+
+    async def grant(self, request: LockRequest) -> LockRequest | None:
+        """Granted at once, or None: then it waits in the queue unattended. One that gave way in a ring keeps its age.
+
+        Nothing renews the grant, unless a holder takes it.
+        """
+        request = await self.capped(request)
+        answer = await self.store.acquire(request, wait_ms=None, limits=self.limits)
+        if answer is not None and answer.state is LockState.VICTIM:
+            await self.store.release(request.namespace, [request.id])
+            answer = await self.store.acquire(request, wait_ms=None, first_seq=answer.seq, limits=self.limits)
+        return answer if answer is not None and answer.is_granted else None
+
+    async def leased(self, request: LockRequest) -> LockRequest:
+        """With the usual lease if it names none. Raises InvalidLock."""
+        leases = self._leases_of(self._runtime.fresh() or await self._runtime.current())
+        return leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
+
+    def _leases_of(self, runtime: RuntimeSettings) -> "_Leases":
+        """For any thread. Computed once for as long as the settings stay the same."""
+        leases = self._leases
+        if leases.runtime is not runtime:
+            leases = self._leases = _Leases(runtime)
+        return leases
+
+    async def capped(self, request: LockRequest) -> LockRequest:
+        """For a lease that no user has chosen, such as that of a worker: at most as long as the store allows."""
+        most_ms = self._leases_of(self._runtime.fresh() or await self._runtime.current()).longest_ms
+        return structs.replace(request, ttl_ms=most_ms) if request.ttl_ms > most_ms else request
+
+    async def renew(
+        self, namespace: str, request_ids: Sequence[str], *, within_s: float
+    ) -> Sequence[LockRequest | None]:
+        """See LockClient. A store has time-outs of its own."""
+        return await self.store.renew(namespace, request_ids)
+
+    async def release(self, request: LockRequest) -> None:
+        await self.leaving.leave(request)
+
+    @property
+    def heartbeat_s(self) -> float:
+        return (self._runtime.peek() or RuntimeSettings()).get("lock.heartbeat_interval_s")
+
+    async def refresh(self) -> None:
+        await self._runtime.current()
+
+    async def upgrade(
+        self, grant: LockRequest, resource: str, *, upgrade_id: str, wait_ms: int | None
+    ) -> tuple[LockRequest | None, float]:
+        """From shared to exclusive, before all who wait. None when the grant ran out meanwhile; one with the mode it
+        had when others read for too long. Raises LockTimeout, LockLost, UpgradeDeadlock."""
+        asked_at = self._loop.time()
+        waiter = self.waiting.expect(structs.replace(grant, id=upgrade_id, upgrades=grant.id))
+        try:
+            answer = await self.store.upgrade(
+                grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms
+            )
+            if answer is None:
+                raise LockTimeout(f"others read {resource} too")
+            if answer.id == grant.id:
+                return answer, asked_at
+            await self.leaving.or_leave(waiter.request, self.waiting.wait(waiter))
+        finally:
+            self.waiting.forget(waiter)
+        asked_at = self._loop.time()
+        [standing] = await self.store.renew(grant.namespace, [grant.id])
+        return standing, asked_at
+
+    async def downgrade(self, grant: LockRequest, resource: str) -> Granted:
+        """From exclusive to shared, at once. Raises LockLost."""
+        asked_at = self._loop.time()
+        return await self.store.downgrade(grant.namespace, grant.id, resource), asked_at
+
+    async def close(self) -> None:
+        await self.leaving.close()
+        await self.waiting.close()
+
+    # for threads that run no event loop
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether it knows the settings in the store; for any thread, which else waits for `learn` first."""
+        """Whether it knows the settings in the store; for any thread, which else waits for `refresh` first."""
         return self._runtime.fresh() is not None
 
-    async def learn(self) -> None:
-        await self._runtime.current()
-
-    def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> HeldLock | LockRequest:
-        """By another thread: held, or how it stands in line; then `wait_in_line` is next. Raises as acquire does."""
-        request, asked_at = leased_by(request, self._runtime.peek() or RuntimeSettings()), self._loop.time()
+    def acquire_blocking(self, request: LockRequest, *, wait_ms: int | None) -> Granted:
+        """Granted, or waiting in the queue; then `wait_in_line` is next. Raises as acquire does."""
+        leases, asked_at = self._leases_of(self._runtime.peek() or RuntimeSettings()), self._loop.time()
+        request = leased(request, usual_ms=leases.usual_ms, longest_ms=leases.longest_ms)
         try:
-            answer = self._store.acquire_blocking(request, wait_ms=wait_ms, limits=self._limits)
+            answer = self.store.acquire_blocking(request, wait_ms=wait_ms, limits=self.limits)
         except (TooManyLocks, LockRateLimited):
             raise
         except BaseException:
-            self._loop.call_soon_threadsafe(self._leaving.leave_later, request)
+            self._loop.call_soon_threadsafe(self.leaving.leave_later, request)
             raise
         if answer is None:
-            raise LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")
-        if not answer.is_granted:
-            return answer
-        held = HeldLock(answer, asked_at, self._loop, is_told=False)
-        self._renewals.add_from_thread(held)
-        return held
+            raise _is_taken(request)
+        return answer, asked_at
 
-    async def wait_in_line(self, request: LockRequest, asked_at: float) -> HeldLock:
-        """For one that another thread has asked for at this moment, and that stands in line."""
-        waiter = self._waiting.expect(request, asked_at)
+    async def wait_in_line(self, request: LockRequest, asked_at: float) -> Granted:
+        """On the event loop, for a request that a thread has made at this moment, and that has to wait."""
+        waiter = self.waiting.expect(request, asked_at)
         try:
-            answer = await self._leaving.or_leave(request, self._waiting.wait(waiter, look_at_once=True))
+            answer = await self.leaving.or_leave(request, self.waiting.wait(waiter, look_at_once=True))
         finally:
-            self._waiting.forget(waiter)
-        return await self._held(answer, waiter.waited_at)
+            self.waiting.forget(waiter)
+        return await self._renewed(answer) if self._is_old(answer, waiter) else (answer, waiter.waited_at)
 
-    def release_blocking(self, held: HeldLock) -> None:
-        """By another thread."""
-        self._renewals.remove(held)
+    def renew_blocking(self, namespace: str, request_ids: Sequence[str]) -> Sequence[LockRequest | None]:
+        """For a thread that goes on while this event loop is blocked. Raises StoreError."""
+        return self.store.renew_blocking(namespace, request_ids)
+
+    def release_blocking(self, request: LockRequest) -> None:
         try:
-            self._store.release_blocking(held.grant.namespace, [held.id])
+            self.store.release_blocking(request.namespace, [request.id])
         except StoreError as error:  # its lease runs out by itself
-            log.warning("lock.not_released", request_id=held.id, error=str(error))
-
-    async def take(self, request: LockRequest) -> HeldLock | None:
-        """Granted, and kept from now on; or None: then it stands in line unattended."""
-        asked_at = self._loop.time()
-        grant = await self.grant(request)
-        if grant is None:
-            return None
-        held = HeldLock(grant, asked_at, self._loop)
-        self._renewals.add(held)
-        return held
-
-    async def grant(self, request: LockRequest) -> LockRequest | None:
-        """The same for somebody who renews it himself. One that gave way in a ring keeps its age."""
-        most_ms = longest_ms(self._runtime.fresh() or await self._runtime.current())
-        if request.ttl_ms > most_ms:  # nobody asked for that: it is as long as the lease of the worker
-            request = structs.replace(request, ttl_ms=most_ms)
-        answer = await self._store.acquire(request, wait_ms=None, limits=self._limits)
-        if answer is not None and answer.state is LockState.VICTIM:
-            await self._store.release(request.namespace, [request.id])
-            answer = await self._store.acquire(request, wait_ms=None, first_seq=answer.seq, limits=self._limits)
-        return answer if answer is not None and answer.is_granted else None
-
-    def renew_late(self) -> None:
-        """By a thread that goes on while this event loop is blocked. Raises StoreError."""
-        self._renewals.renew_late()
-
-    async def leave(self, request: LockRequest) -> None:
-        """Let go of it, whether it is held here, waits in line, or is gone."""
-        held = self._renewals.held.get(request.id)
-        if held is not None:
-            self._renewals.remove(held)
-        await self._leaving.leave(request)
-
-    async def release(self, held: HeldLock) -> None:
-        """Let go. One that is lost already is nobody's concern any more."""
-        self._renewals.remove(held)
-        await self._leaving.leave(held.grant)
-
-    async def upgrade(self, held: HeldLock, resource: str, *, upgrade_id: str, wait_ms: int | None) -> None:
-        """From reading to writing, before everybody else who waits. Raises LockTimeout, LockLost, UpgradeDeadlock."""
-        self._check_is_here(held)
-        held.check()
-        grant, asked_at = held.grant, self._loop.time()
-        waiter = self._waiting.expect(structs.replace(grant, id=upgrade_id, upgrades=grant.id))
-        try:
-            asking = self._store.upgrade(grant.namespace, grant.id, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
-            answer: LockRequest | None = await asking
-            is_to_wait = answer is not None and answer.id != grant.id
-            if is_to_wait:
-                await self._leaving.or_leave(waiter.request, self._waiting.wait(waiter))
-        finally:
-            self._waiting.forget(waiter)
-        if is_to_wait:
-            asked_at = self._loop.time()
-            [answer] = await self._store.renew(grant.namespace, [grant.id])
-            if answer is None:
-                held.lose("it ran out while it waited to be widened")
-        held.check()
-        if answer is None or answer.mode_of(resource) is held.mode(resource):
-            raise LockTimeout(f"others read {resource} too")
-        held.extend(answer, asked_at)
-
-    async def downgrade(self, held: HeldLock, resource: str) -> None:
-        """From writing to reading, at once."""
-        self._check_is_here(held)
-        held.check()
-        asked_at = self._loop.time()
-        held.extend(await self._store.downgrade(held.grant.namespace, held.id, resource), asked_at)
-
-    async def close(self) -> None:
-        """Let go of everything."""
-        await self._leaving.close()
-        await self._waiting.close()
-        await self._renewals.close()
-        for held in list(self._renewals.held.values()):
-            await self.release(held)
+            log.warning("lock.not_released", request_id=request.id, error=str(error))
 
     async def _looks_for_rings(self) -> bool:
         return (await self._runtime.current()).is_on("deadlock_detection", otherwise=self._finds_rings)
 
-    def _check_is_here(self, held: HeldLock) -> None:
-        if held.loop is not self._loop:
-            raise InvalidLock("a lock of a task is widened or narrowed by naming it so; it is the worker's here")
+
+class _Leases:
+    """How long leases are, as these settings say."""
+
+    def __init__(self, runtime: RuntimeSettings) -> None:
+        self.runtime = runtime
+        self.usual_ms = round(runtime.get("lock.default_ttl_s") * 1000)
+        self.longest_ms = round(runtime.get("lock.max_ttl_s") * 1000)
+
+
+def _is_taken(request: LockRequest) -> LockTimeout:
+    return LockTimeout(f"{', '.join(request.resources)} is locked by somebody else")

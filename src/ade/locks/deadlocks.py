@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from ade.locks.model import LockRequest, conflict, place_in_line
-from ade.locks.modes import LockMode
+from ade.locks.model import LockMode, LockRequest, conflict, place_in_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,22 @@
 import re
 from collections.abc import Iterable
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ade.errors import InvalidLock
-from ade.locks.model import DEFAULT_NAMESPACE, LockItem, LockRequest
-from ade.locks.modes import LockMode, LockSpec, check_lock_name, merged
-from ade.tasks.admission import check_priority
+from ade.locks.model import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_PRIORITY,
+    LockItem,
+    LockMode,
+    LockRequest,
+    LockSpec,
+    check_lock_name,
+    check_priority,
+    merged,
+)
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import DEFAULT_PRIORITY, Task
+from ade.tasks.model import Task
 
 DEFAULT_TTL_MS = 30_000
 NO_TTL = 0  # of a request that names none
@@ -113,6 +121,53 @@ def _items(wanted: Iterable[LockSpec | tuple[str, LockMode]]) -> tuple[LockItem,
     if not wishes:
         raise InvalidLock("name at least one resource, such as 'database:prod-db-01'")
     return tuple(LockItem(wish.resource, wish.mode) for wish in wishes)
+
+
+class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
+    """A handler asks for a lock while it runs; answered by TakenLock when it is granted."""
+
+    wishes: list[LockSpec]
+    scope: str
+    namespace: str
+    ttl_ms: int | None  # None: the store's default
+    wait_ms: int | None = None
+    purpose: str | None = None
+
+    def request(
+        self,
+        *,
+        id: str,
+        owner: str,
+        priority: int = DEFAULT_PRIORITY,
+        purpose: str | None = None,
+        task_id: str | None = None,
+    ) -> LockRequest:
+        """The request as a lock client takes it. `purpose` is the default. Raises InvalidLock."""
+        return validate_request(
+            id=id,
+            owner=owner,
+            scope=self.scope,
+            wanted=self.wishes,
+            namespace=self.namespace,
+            priority=priority,
+            purpose=self.purpose or purpose,
+            task_id=task_id,
+            ttl_ms=self.ttl_ms,
+        )
+
+
+class TakenLock(Struct, frozen=True):
+    """A lock that is held: its id, and the token of each resource."""
+
+    id: str
+    namespace: str
+    items: tuple[LockItem, ...]
+
+
+class LeaveLock(Struct, frozen=True, tag=True):
+    """A handler releases a lock."""
+
+    id: str
 
 
 # The locks that tasks name: which request stands for a run of a task.

@@ -17,6 +17,7 @@ from ade.locks.model import (
     LockItem,
     LockLimits,
     LockLoad,
+    LockMode,
     LockRequest,
     LockState,
     conflict,
@@ -26,7 +27,6 @@ from ade.locks.model import (
     rate_after,
     too_many_wait,
 )
-from ade.locks.modes import LockMode
 from ade.locks.requests import UNATTENDED_LEASE_MS, WAITER_LEASE_MS
 
 ACQUIRED, QUEUED, PROMOTED, UPGRADED = "lock.acquired", "lock.queued", "lock.promoted", "lock.upgraded"

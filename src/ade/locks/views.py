@@ -5,13 +5,15 @@ from itertools import chain
 from msgspec import Struct
 
 from ade.locks.deadlocks import Cycle, Edge, WaitGraph, nearest_edges, scopes_in_cycles
-from ade.locks.model import LockItem, LockRequest, LockState, kind_of, place_in_line
-from ade.locks.modes import LockMode
+from ade.locks.model import LockItem, LockMode, LockRequest, LockState, kind_of, place_in_line
+from ade.server.redaction import mark_private
 from ade.stores.ports import Stores
 from ade.stores.resource_ports import LockQuery
 
 MOST_REQUESTS = 10_000
 _MOST_IN_RINGS = 100  # scopes whose rings are looked for
+
+mark_private(LockRequest, "wait_until", "rank", "unattended")  # here, before the wire form of a graph is compiled
 
 
 class LockStanding(Struct, frozen=True, kw_only=True):

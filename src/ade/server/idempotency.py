@@ -1,6 +1,6 @@
 """Idempotency-Key: a request that is sent twice is carried out once, and answered twice in the same way.
 
-The rules alone; `ade.server.idempotency_keys` keeps what they speak of, and says how to wire it.
+The rules alone; `ade.server.pipeline` keeps what they speak of, and says how to wire it.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from enum import StrEnum, auto
 
 from msgspec import Struct
 
-from ade.server.problems import HttpFault, RequestRefused
+from ade.server.problems import HttpFault, RequestRefused, error_of_refusal
 
 RETENTION_MS = 24 * 3_600_000
 RUNS_MS = 120_000  # who has not answered by then is presumed dead, unless he says that it still runs
@@ -135,3 +135,11 @@ def again(answer: StoredResponse) -> StoredResponse:
     return StoredResponse(
         status=answer.status, headers={**answer.headers, "idempotency-replayed": "true"}, body=answer.body
     )
+
+
+def read_checked_key(key: str) -> str:
+    """Return an idempotency key as it is stored. Raises the error that a client gets for an invalid key."""
+    try:
+        return read_key(key)
+    except RequestRefused as refused:
+        raise error_of_refusal(refused) from None

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -207,10 +208,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 def most_connections() -> int:
     """What is left of the files that this process may have open: strangers must not take all of them."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return LimitedConnection.most
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return LimitedConnection.most

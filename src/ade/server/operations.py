@@ -26,8 +26,8 @@ from msgspec import Struct, field, structs
 from ade.accounts.model import InvalidAccount, Permission, UnknownAccount, normal_id
 from ade.errors import AdeError, NotPermitted
 from ade.events.filters import EventFilter
-from ade.server.access import RouteAccess
 from ade.server.pagination import Page
+from ade.server.routing import RouteAccess
 from ade.stores.ports import Stores
 from ade.tasks.model import Definition, Task
 
@@ -37,13 +37,14 @@ if TYPE_CHECKING:  # commands that look at one task load none of these
     from ade.events.audit_copy import AuditLocation
     from ade.events.feed import EventFeed
     from ade.events.metrics import Metrics
-    from ade.locks.client import LockClient
+    from ade.locks.client import StoreLockClient
     from ade.server.pagination import Position
     from ade.settings import Settings
     from ade.settings.runtime import RuntimeSettings
-    from ade.tasks.completion import CompletionWatcher
-    from ade.tasks.enqueue import TaskDefaults, TaskPlan
+    from ade.settings.sections import TaskSettings
+    from ade.tasks.enqueue import TaskPlan
     from ade.tasks.payloads import Payloads
+    from ade.tasks.service import CompletionWatcher
 
 
 _LATER_S = 10
@@ -55,12 +56,12 @@ class Services(Struct, frozen=True, kw_only=True):
     stores: Stores
     payloads: "Payloads"
     settings: "Settings"
-    defaults: "TaskDefaults"
+    defaults: "TaskSettings"
     keep: Callable[[Sequence[Task]], Awaitable[list[Task]]]  # store admitted tasks, as the guard says
     rules: "Callable[[], Awaitable[tuple[Rulebook, RuntimeSettings]]]"  # those in force
     names: Callable[[Collection[str]], Awaitable[Mapping[str, Definition]]]  # what workers have told of them
     watch: "Callable[[], CompletionWatcher]"  # who waits for the end of tasks
-    locks: "Callable[[], LockClient]"
+    locks: "Callable[[], StoreLockClient]"
     audit: "AuditLocation | None" = None  # None: what is in memory leaves nothing to audit
     feed: "EventFeed | None" = None  # of a server: live events for many
     metrics: "Metrics | None" = None  # of a server

@@ -393,6 +393,11 @@ def error_of_refusal(refused: RequestRefused) -> AdeError:
     return error_of(refused.problem)
 
 
+def client_error(error: Exception) -> Exception:
+    """Return the error that a client of a server gets for a refused request; any other error as it is."""
+    return error_of_refusal(error) if isinstance(error, RequestRefused) else error
+
+
 def read_problem(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
     """What the body says; where it says nothing, as behind a proxy that answers by itself, the status."""
     try:

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from ade.accounts.model import Caller
 from ade.logs import Log
-from ade.server.access import RouteAccess, check_access
 from ade.server.addresses import (
     SAFE_METHODS,
     Network,
@@ -38,7 +37,7 @@ from ade.server.request_body import (
     check_size,
     check_target,
 )
-from ade.server.routing import AuthLevel, Route, TrafficClass
+from ade.server.routing import AuthLevel, Route, RouteAccess, TrafficClass, check_access
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+MOST_TOGETHER = 1_000
+
 
 def described(**schema: Any) -> Meta:
     return Meta(extra_json_schema=schema)

@@ -19,7 +19,7 @@ from ade.server import api as server_api
 from ade.server.registry import OPERATIONS
 from ade.server.routing import API, Route
 from ade.settings import api as settings_api
-from ade.tasks.api import create, dead_letters, queues, schedules, tasks
+from ade.tasks.api import create, dead_letters, queues, tasks
 from ade.webhooks import api as webhooks_api
 from ade.worker.api import runs, workers
 
@@ -36,7 +36,7 @@ MODULES = (
         agents_api,
         workers,
         queues,
-        schedules,
+        queues,
     ),
     *(conversations_api, webhooks_api, settings_api, accounts_api, api_sessions, events_api, server_api),
 )

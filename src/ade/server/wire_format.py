@@ -23,6 +23,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from ade.events.model import MOMENTS, Event, with_moments
+from ade.server.redaction import private_fields_of
 from ade.tasks.admission import LAST_MOMENT
 
 # Two functions for each type of record, that make its wire form and the record again: lists are long, forms have many
@@ -213,23 +214,6 @@ def payload_schema() -> dict[str, Any]:
     return {"properties": properties}
 
 
-# Fields of records that never leave: those that only a store understands, and secrets.
-
-
-PRIVATE_FIELDS = frozenset({"lease_until", "heartbeat_until", "args_digest", "runs_until", "seen_until"})
-_hidden: dict[type[Struct], frozenset[str]] = {}
-
-
-def mark_private(record: type[Struct], *fields: str) -> None:
-    """Never write these fields of a type; called where the type is defined or answered, before its first use."""
-    _hidden[record] = _hidden.get(record, frozenset()) | frozenset(fields)
-
-
-def private_fields_of(record: type[Struct]) -> frozenset[str]:
-    """The fields of a type that never leave."""
-    return PRIVATE_FIELDS | _hidden.get(record, frozenset())
-
-
 R = TypeVar("R", bound=Struct)
 Convert = Callable[[Any], Any]
 MomentText = Annotated[
@@ -283,6 +267,22 @@ def to_wire(record: Struct) -> Struct:
     """What to encode in place of a record."""
     wired: Struct = plan_of(type(record)).out(record)
     return wired
+
+
+def external(value: Any) -> Any:
+    """What to encode in place of a value that contains records: every interface writes a record in this one form."""
+    if isinstance(value, Struct):
+        return to_wire(value)
+    if isinstance(value, list | tuple):
+        return [external(each) for each in value]
+    if isinstance(value, dict):
+        return {name: external(each) for name, each in value.items()}
+    return value
+
+
+def members_of(record: Struct) -> dict[str, Raw]:
+    """The members of the JSON object that a record becomes, for a document that has more to report."""
+    return msgspec.json.decode(msgspec.json.encode(to_wire(record)), type=dict[str, Raw])
 
 
 def from_wire(wired: Struct, record: type[R]) -> R:
@@ -376,6 +376,8 @@ def _filled(kind: Any, given: Mapping[Any, Any]) -> Any:
 
 def _way(kind: Any, name: str, is_sent: bool) -> Codec:
     origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, TypeVar):  # of a generic type without its argument, such as a Page: by its value
+        return Codec(Any, external)
     if origin is Annotated:
         bare = _way(arguments[0], name, is_sent)
         return bare if bare.wire is Any else bare._replace(wire=Annotated[(bare.wire, *arguments[1:])])

@@ -16,7 +16,8 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from ade.common.rate_limit import read_rate
-from ade.errors import AdeError
+from ade.errors import AdeError, close_names
+from ade.server.addresses import is_loopback, read_networks
 from ade.settings.sections import (
     AgentSettings,
     ClientSettings,
@@ -43,8 +44,11 @@ _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?|\[[0-9a-f:.]
 _RATE_WRONG = "write a count and a period, such as 100/s, or none"
 
 
-def checked(locks: LockSettings, http: HttpSettings, webhooks: WebhookSettings) -> Iterator[tuple[str, str]]:
+def checked(
+    redis: RedisSettings, locks: LockSettings, http: HttpSettings, webhooks: WebhookSettings
+) -> Iterator[tuple[str, str]]:
     """The name of each setting that does not fit, and what would."""
+    yield from _checked_names(redis)
     rates = {"locks.acquire_rate": locks.acquire_rate}
     rates |= {f"http.{traffic}_rate": text for traffic, text in http.rates().items()}
     yield from ((name, _RATE_WRONG) for name, text in rates.items() if text != "none" and read_rate(text) is None)
@@ -59,16 +63,27 @@ def checked(locks: LockSettings, http: HttpSettings, webhooks: WebhookSettings) 
         yield from _checked_reach(webhooks)
 
 
+def _checked_names(redis: RedisSettings) -> Iterator[tuple[str, str]]:
+    """Braces would choose a slot of a cluster, and each stream needs a name of its own."""
+    streams = ("task_stream", "result_stream", "dlq_stream")
+    for key in ("prefix", "group", *streams):
+        name = getattr(redis, key)
+        if name is not None and (not name or not name.isprintable() or set(name) & set("{} ")):
+            yield f"redis.{key}", "it must not be empty, nor have braces, spaces or control characters in it"
+    taken: set[str] = set()
+    for key in streams:
+        name = getattr(redis, key)
+        if name in taken:
+            yield f"redis.{key}", "the streams of tasks, of results and of dead letters must have different names"
+        taken |= {name} - {None}
+
+
 def is_own_machine(host: str) -> bool:
     """Whether a server that listens there is reached from this machine alone."""
-    from ade.server.addresses import is_loopback  # loads much, and hardly anybody comes here
-
     return is_loopback(host)
 
 
 def _checked_networks(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    from ade.server.addresses import read_networks
-
     for text in texts:
         try:
             read_networks([text])
@@ -77,15 +92,12 @@ def _checked_networks(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _checked_reach(webhooks: WebhookSettings) -> Iterator[tuple[str, str]]:
-    if not webhooks.allowed_networks and not webhooks.refused_networks:
-        return
-    from ade.errors import InvalidWebhook
-    from ade.webhooks.destinations import networks_of
+    from ade.webhooks.destinations import networks_of  # 1 ms on the way of every command, and few set these
 
     for name in ("allowed_networks", "refused_networks"):
         try:
             networks_of(getattr(webhooks, name))
-        except InvalidWebhook as wrong:
+        except AdeError as wrong:
             yield f"webhooks.{name}", wrong.detail
 
 
@@ -126,7 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         values = dict(self.items())
-        for name, wrong in checked(self.locks, self.http, self.webhooks):
+        for name, wrong in checked(self.redis, self.locks, self.http, self.webhooks):
             raise SettingsError(f"{name} = {values[name]!r} does not fit: {wrong}.", names=(name,))
         can = self.worker.capabilities
         capabilities_of(can, "worker.capabilities", partial(SettingsError, names=("worker.capabilities",)))
@@ -304,9 +316,7 @@ def _parse(text: str, wanted: Any) -> object:
 
 
 def _unknown(name: str, origin: str) -> SettingsError:
-    from difflib import get_close_matches  # slow to import, and only needed here
-
     likely = {name.partition(".")[2]: name for name in KNOWN} | {name: name for name in (*_SECTIONS, *KNOWN)}
-    nearest = get_close_matches(name, likely, n=1, cutoff=0.5)
+    nearest = close_names(name, likely, cutoff=0.5)
     hint = f" Did you mean {likely[nearest[0]]}?" if nearest else f" Sections are {', '.join(_SECTIONS)}."
     return SettingsError(f"{origin}: there is no setting {name}.{hint}", names=(name,))

@@ -2,22 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from ade.approvals.errors import InvalidSetting, UnknownSetting
+from ade.approvals.model import Timeouts
 from ade.approvals.risk import Thresholds
+from ade.errors import close_names
 from ade.events.model import Event
 from ade.locks.requests import DEFAULT_TTL_MS, LEAST_TTL_MS, LONGEST_TTL_MS
 from ade.stores.ports import Stores
 from ade.stores.repository import CachedDocument, Repository, StoredRecord, decided
 from ade.stores.resource_ports import DocumentWrite, stale
 from ade.tasks.model import Task
-
-if TYPE_CHECKING:
-    from ade.approvals.rulebook import ApprovalTimeouts
-
 
 # Every setting and feature that is kept in the store, for all processes, and changed while all goes on.
 
@@ -138,12 +135,10 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         high = min(self.get("risk.high"), critical)
         return Thresholds(medium=min(self.get("risk.medium"), high), high=high, critical=critical)
 
-    def timeouts(self) -> "ApprovalTimeouts":
+    def timeouts(self) -> Timeouts:
         """Of approvals."""
         usual_s, longest_s = self.get("approval.default_timeout_s"), self.get("approval.max_timeout_s")
-        from ade.approvals.rulebook import ApprovalTimeouts  # with the rules of policies, which most do without
-
-        return ApprovalTimeouts(usual_ms=round(usual_s * 1000), longest_ms=round(longest_s * 1000))
+        return Timeouts(usual_ms=round(usual_s * 1000), longest_ms=round(longest_s * 1000))
 
     def limited(self, tasks: Sequence[Task]) -> Sequence[Task]:
         """New tasks, those without a limit of their own with the one that the store has, if any."""
@@ -242,9 +237,7 @@ def check_feature(name: str) -> None:
 
 
 def _unknown(told: str, name: str, known: Mapping[str, object], command: str) -> UnknownSetting:
-    from difflib import get_close_matches  # slow to load, and only needed here
-
-    near = get_close_matches(name, known, n=1)
+    near = close_names(name, known)
     if near:
         return UnknownSetting(f"{told}; did you mean {near[0]}?")
     return UnknownSetting(told, advice=f"`ade {command}` shows those there are")

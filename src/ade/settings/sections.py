@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from ade.failures import Backoff
+
 # The upper bounds catch `inf`, and durations that were meant as milliseconds.
 _TEN_YEARS_S = 315_360_000
 _Seconds = Annotated[float, Meta(gt=0, le=_TEN_YEARS_S)]
@@ -100,6 +102,23 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_jitter: Annotated[float, Meta(ge=0, le=1), _about("share by which a delay varies")] = 0.1
     result_ttl_s: Annotated[_Seconds, _about("how long results are kept")] = 604_800.0
 
+    @property
+    def timeout_ms(self) -> int | None:
+        return round(self.timeout_s * 1000) or None
+
+    @property
+    def backoff(self) -> Backoff:
+        return Backoff(
+            base_ms=round(self.backoff_base_s * 1000),
+            multiplier=self.backoff_multiplier,
+            cap_ms=round(self.backoff_cap_s * 1000),
+            jitter=self.backoff_jitter,
+        )
+
+    @property
+    def result_ttl_ms(self) -> int:
+        return round(self.result_ttl_s * 1000)
+
 
 class SweepSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Duties done on a timer."""
@@ -173,6 +192,14 @@ class FigureSettings(msgspec.Struct, frozen=True, kw_only=True):
     groups: Annotated[
         int, Meta(ge=1, le=500), _about("pairs of queue and task name counted apart; the rest is counted as other")
     ] = 50
+
+    @property
+    def minutes_kept_ms(self) -> int:
+        return round(self.minutes_kept_s * 1000)
+
+    @property
+    def hours_kept_ms(self) -> int:
+        return round(self.hours_kept_s * 1000)
 
 
 class TraceSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -219,14 +219,11 @@ class EventLog(Protocol):
     async def last_seq(self) -> int:
         """The newest seq, 0 when the log is empty."""
 
-    async def cursor(self, name: str) -> int:
-        """How far a named reader has come; 0 at first."""
-
     async def advance(self, name: str, seq: int) -> None:
         """Remember how far a named reader has come. Never moves back."""
 
     async def cursors(self) -> Mapping[str, int]:
-        """All named readers."""
+        """How far each named reader has come. A reader that never advanced is not in it."""
 
     async def trim(self, before_ms: int, limit: int) -> int:
         """Remove events older than this of tasks that are gone, never past any cursor. Answers how many."""
@@ -258,17 +255,15 @@ class OutputStore(Protocol):
 
 
 class ScheduleStore(Protocol):
-    async def put(self, schedule: Schedule, event: Event | None = None) -> None:
-        """Create or replace a schedule, and enter the event that tells of it."""
+    async def put(self, schedule: Schedule, event: Event | None = None, *, seen: Schedule | None = None) -> bool:
+        """Create or replace a schedule, and enter the event that records it.
 
-    async def list_schedules(self) -> list[Schedule]:
-        """All schedules by name."""
+        With `seen`, only if the stored schedule still has its next firing, pause and time of change. Returns False
+        otherwise, with nothing written.
+        """
 
-    async def due_schedules(self, now: int) -> list[Schedule]:
-        """Schedules that are not paused and whose next firing has come."""
-
-    async def advance_schedule(self, seen: Schedule, after: Schedule, event: Event | None = None) -> bool:
-        """Move a schedule on, or replace it, if nobody else has; False when somebody has. Then no event is entered."""
+    async def list_schedules(self, due_by: int | None = None) -> list[Schedule]:
+        """All schedules by name. With `due_by`, those that are not paused and due by then, the earliest first."""
 
     async def remove(self, name: str, event: Event | None = None) -> bool:
         """Delete a schedule, and enter the event that tells of it; False when there is none."""

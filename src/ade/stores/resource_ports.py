@@ -157,14 +157,12 @@ class InboxStore(Protocol):
     Leases of batches are judged by `Clock.steady()`.
     """
 
-    async def load(self, inbox_id: str) -> "Inbox":
+    async def load(self, inbox_id: str, *, outline: bool = False) -> "Inbox":
         """An inbox with all its items, in one read; an empty one of version 0 if it was never used.
 
-        Raises InvalidInbox when there can be none of this id, and StoreCorrupt when it cannot be read.
+        An outline leaves out the content of the items, so that items that cannot be read can be removed. Raises
+        InvalidInbox when there can be none of this id, and StoreCorrupt when it cannot be read.
         """
-
-    async def outline(self, inbox_id: str) -> "Inbox":
-        """As `load`, without what the items say: for those who want to be rid of items that cannot be read."""
 
     async def write(self, change: "InboxChange[Any]", write_id: str | None = None) -> None:
         """Write a decided change and the events of its notices as one, and ring INBOX.

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from ade.accounts.model import SYSTEM
 from ade.errors import DependencyCycle, IdempotencyConflict, InvalidTask, QueueFull, UnknownDependency
-from ade.locks.modes import merged
+from ade.locks.model import check_priority, merged
 from ade.tasks.identifiers import DELIVER, NOTIFY, is_task_id
 from ade.tasks.lifecycle import BIRTHS
 from ade.tasks.model import Task, capabilities_of
@@ -38,11 +38,6 @@ def check_name(name: str) -> None:
             f"task name {name[:120]!r} is not valid: start with a letter or '_', then letters, digits, '_', '.', ':'"
             " and '-', at most 200"
         )
-
-
-def check_priority(priority: int) -> None:
-    if type(priority) is not int or not 0 <= priority <= 9:
-        raise InvalidTask(f"priority {priority!r} is not valid: use 0 (first) to 9 (last); the default is 5")
 
 
 def check_task(task: Task) -> None:

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ade.errors import InvalidArguments, InvalidResult, InvalidTask
+from ade.errors import InvalidArguments, InvalidResult, InvalidTask, close_names
 
 # Python values to JSON and back. What JSON cannot carry faithfully is refused, never bent.
 
@@ -479,9 +479,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _with_hint(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # slow to load, and only needed for a mistake
-
-    nearest = get_close_matches(name, known, n=1)
+    nearest = close_names(name, known)
     return f"{name} (did you mean {nearest[0]}?)" if nearest else name
 
 

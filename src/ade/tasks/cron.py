@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from msgspec import structs
 
 from ade.errors import InvalidSchedule
-from ade.tasks.admission import check_name, check_priority, check_queue_name
+from ade.locks.model import check_priority
+from ade.tasks.admission import check_name, check_queue_name
 from ade.tasks.model import Schedule
 
 _ZONE = re.compile(r"[A-Za-z0-9_+-]{1,50}(?:/[A-Za-z0-9_+-]{1,50}){0,3}")

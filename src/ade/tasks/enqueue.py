@@ -1,21 +1,24 @@
 """From a definition and options to tasks. What all tasks of a plan share is checked once, not for every task."""
 
 import os
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from ade.approvals.model import Review
 from ade.errors import AdeError, DiskFull, InvalidTask, StoreError
-from ade.failures import Backoff
+from ade.settings.sections import TaskSettings
 from ade.stores.ports import Stores
 from ade.tasks.admission import check_no_cycle
 from ade.tasks.arguments import Signature
 from ade.tasks.decisions import admit
 from ade.tasks.identifiers import uuid7
 from ade.tasks.model import Definition, Task
+from ade.tasks.option_values import read_id, read_moment, read_ms
+from ade.tasks.options import TaskOptions, check_known, plain_fields, reviewed
 from ade.tasks.payloads import Payloads
 
 # Tasks come in: admit, check for rings, move large arguments out of the record, store, wake a worker.
@@ -119,24 +122,12 @@ def _draw() -> bytes:
     return drawn[:_EACH]
 
 
-# What holds for tasks of which nothing else is said.
-
-
-class TaskDefaults(Struct, frozen=True, kw_only=True):
-    """What holds for a task when neither its definition nor its options say otherwise."""
-
-    max_attempts: int = 3
-    timeout_ms: int | None = None
-    backoff: Backoff = Backoff()
-    result_ttl_ms: int | None = None
-
-
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 _UNUSED_ID = uuid7(0, bytes(10))  # stands for the id while a template is checked
 
 
-def template_of(definition: Definition, defaults: TaskDefaults) -> Task:
+def template_of(definition: Definition, defaults: TaskSettings) -> Task:
     """The task that a plain call of this definition makes, apart from its id and arguments."""
 
     def first(declared: T | None, default: T) -> T:
@@ -205,6 +196,40 @@ class Invocation(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<call of {self.plan.template.name}>"
+
+
+def make_plan(template: Task, options: TaskOptions) -> TaskPlan:
+    """Return how to make tasks with these options. Raises InvalidTask."""
+    given: Mapping[str, Any] = options
+    check_known(given, TaskOptions)
+    fields = plain_fields(given)
+    if "delay" in given and "run_at" in given:
+        raise InvalidTask("give either `delay` or `run_at`, not both")
+    deadline_in_ms = None
+    if isinstance(given.get("deadline"), datetime):
+        fields["deadline"] = read_moment("deadline", given["deadline"])
+    elif "deadline" in given:
+        deadline_in_ms = read_ms("deadline", given["deadline"])
+    review = reviewed(template.review, given)
+    if review is not None:
+        fields["review"] = review
+    after = tuple(other if isinstance(other, Invocation) else read_id("after", other) for other in _after(given))
+    in_batch = any(isinstance(other, Invocation) for other in after)
+    if not in_batch:
+        fields["depends_on"] = after
+    return TaskPlan(
+        template=structs.replace(template, **fields),
+        delay_ms=read_ms("delay", given["delay"], least=0) if "delay" in given else 0,
+        deadline_in_ms=deadline_in_ms,
+        after=after if in_batch else (),
+    )
+
+
+def _after(given: Mapping[str, Any]) -> Sequence[Any]:
+    after = given.get("after", ())
+    if isinstance(after, str) or not isinstance(after, Iterable):
+        raise InvalidTask("after must be a list of handles, ids or calls of the same batch")
+    return tuple(after)
 
 
 def make_tasks(invocations: Sequence[Invocation[Any]], *, now: int, parent_id: str | None = None) -> list[Task]:

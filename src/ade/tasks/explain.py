@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from ade.agents.views import blocking_agents
 from ade.common.rate_limit import RateState, next_allowed_ms
 from ade.errors import UnknownTask
-from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, conflict, place_in_line
-from ade.locks.modes import LockSpec
+from ade.locks.model import DEFAULT_NAMESPACE, LockRequest, LockSpec, conflict, place_in_line
 from ade.locks.requests import request_id
 from ade.stores.ports import Stores, TaskQuery
 from ade.stores.resource_ports import LockQuery

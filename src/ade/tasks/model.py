@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from ade.approvals.model import Review
 from ade.errors import AdeError
 from ade.failures import Backoff, TaskError
-from ade.locks.modes import LockSpec
+from ade.locks.model import DEFAULT_PRIORITY, LockSpec
 from ade.tasks.lifecycle import FINAL, Status
 
 # JSON as it was given, or nothing. msgspec cannot decode a union with Raw, but it leaves an absent field at None.
@@ -21,7 +21,6 @@ else:
     MaybeRaw = Raw
 
 DEFAULT_QUEUE = "default"
-DEFAULT_PRIORITY = 5
 
 
 class AfterFailure(StrEnum):

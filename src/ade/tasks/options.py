@@ -1,26 +1,330 @@
-"""What can be said about a task beside its arguments, and what it means for the record."""
+"""The options of a new task, declared once for the Python API, HTTP, the command line, and files of tasks.
 
-import math
+A field of `NewTask` that carries an `Option` is an option: its type is the JSON form, the `Option` names the field of
+the task record and the command-line flag. `TaskOptions` lists the same names with the types that Python
+callers use; a test compares the two.
+"""
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypedDict, get_args
 
-from msgspec import structs
+from msgspec import Meta, Struct, field, structs
 
 from ade.approvals.model import Review, StartMode
-from ade.common.rate_limit import read_rate
-from ade.common.trace_context import check_trace
 from ade.errors import InvalidTask
 from ade.failures import Backoff
-from ade.locks.modes import LockSpec, lock_specs_of, merged
-from ade.tasks.admission import needs_of
-from ade.tasks.enqueue import Invocation, TaskPlan
-from ade.tasks.identifiers import is_task_id
-from ade.tasks.model import AfterFailure, Task
+from ade.locks.model import DEFAULT_PRIORITY, LockSpec
+from ade.server.request_types import (
+    MOST_TOGETHER,
+    Attempts,
+    Capability,
+    Form,
+    Key,
+    Label,
+    LockName,
+    Priority,
+    QueueName,
+    RateText,
+    Span,
+    TaskId,
+    TaskName,
+    described,
+)
+from ade.tasks.model import DEFAULT_QUEUE, MOST_CAPABILITIES, AfterFailure, Definition, Task
+from ade.tasks.option_values import (
+    as_moment,
+    as_seconds,
+    parse_rate,
+    rate_text,
+    read_after_failure,
+    read_backoff,
+    read_count,
+    read_id,
+    read_limit_ms,
+    read_locks,
+    read_moment,
+    read_ms_or_none,
+    read_needs,
+    read_priority,
+    read_queue,
+    read_resources,
+    read_rollback,
+    read_start,
+    read_text,
+    read_texts,
+    read_trace_place,
+    read_whole,
+)
+
+if TYPE_CHECKING:
+    from ade.tasks.enqueue import Invocation
+
+
+_Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+_Limit = Annotated[float, Meta(ge=0, le=31_536_000)]
+
+
+def _as_json(value: Any) -> Any:
+    return (list(value) or None) if isinstance(value, tuple) else value
+
+
+class Option(Struct, frozen=True):
+    """One option of a task: its field of the record, how to convert it both ways, and its flag.
+
+    Without a `field`, `ade.tasks.enqueue.make_plan` and `new_task_of` convert the option. Without `help`, the command
+    line has no flag for it; `flags` (words, without dashes) is needed only where it is not named after the option.
+    """
+
+    field: str = ""
+    read: Callable[[str, object], object] = read_text
+    write: Callable[[Any], Any] = _as_json
+    help: str = ""
+    flags: str = ""
+    metavar: str | None = None
+
+
+class NewTask(Form, kw_only=True):
+    """A task to be stored. What is not said is as its name was defined by the workers, or else as usual."""
+
+    name: TaskName
+    args: dict[str, Any] = field(default_factory=dict)
+    draft: bool = False  # keep it as a draft, to be submitted later
+    queue: Annotated[QueueName, Option("queue", help="Another queue than the task's own.")] | None = None
+    priority: Annotated[Priority, Option("priority", read_whole, help="0 goes first, 9 last; 5 is usual.")] | None = (
+        None
+    )
+    delay: Annotated[float, described(minimum=0), Option(help="Not before so long from now (30s, 5m).")] | None = None
+    run_at: (
+        Annotated[datetime, Option("run_after", read_moment, as_moment, "Not before this date and time.", "at", "TIME")]
+        | None
+    ) = None
+    deadline: Annotated[Span, Option(help="Of no use if it has not begun so long from now.")] | datetime | None = None
+    key: (
+        Annotated[
+            Key,
+            Option(
+                "idempotency_key", help="Idempotency key: of all tasks with the same key, name and queue one is stored."
+            ),
+        ]
+        | None
+    ) = None
+    after: Annotated[list[str], Option(help="Wait for this task; may be repeated.", metavar="ID")] | None = None
+    after_failure: (
+        Annotated[AfterFailure, Option("after_failure", read_after_failure, help="If such a task does not complete.")]
+        | None
+    ) = None
+    tags: (
+        Annotated[
+            list[Label],
+            described(maxItems=50),
+            Option("tags", read_texts, help="A word to find it by; may be repeated, or use commas.", flags="tag tags"),
+        ]
+        | None
+    ) = None
+    description: Annotated[str, Option("description", help="A sentence for people.")] | None = None
+    max_attempts: (
+        Annotated[Attempts, Option("max_attempts", read_whole, help="How often it is run at most.")] | None
+    ) = None
+    timeout: (
+        Annotated[Span, Option("timeout_ms", read_ms_or_none, as_seconds, "The longest its first run may take.")] | None
+    ) = None
+    backoff: Annotated[Backoff, Option("backoff", read_backoff)] | None = None
+    result_ttl: Annotated[Span, Option("result_ttl_ms", read_ms_or_none, as_seconds)] | None = None
+    concurrency_key: Annotated[Key, Option("concurrency_key")] | None = None
+    locks: (
+        Annotated[
+            list[LockName | LockSpec],
+            described(maxItems=100),
+            Option("locks", read_locks, help="Run with this locked; may be repeated.", flags="lock", metavar="NAME"),
+        ]
+        | None
+    ) = None
+    needs: (
+        Annotated[
+            list[Capability],
+            described(maxItems=32),
+            Option(
+                "needs",
+                read_needs,
+                help="Only a worker that can do this; may be repeated, or use commas.",
+                metavar="WORD",
+            ),
+        ]
+        | None
+    ) = None
+    parent: Annotated[TaskId, Option("parent_id", read_id)] | None = None
+    team: Annotated[str, Option("team")] | None = None
+    ticket: Annotated[str, Option("ticket_ref")] | None = None
+    approval: (
+        Annotated[list[str], Option(help="People must approve it under this policy first.", metavar="POLICY")] | None
+    ) = None
+    resources: (
+        Annotated[
+            list[LockName],
+            Option(
+                "resources",
+                read_resources,
+                help="It changes this; may be repeated.",
+                flags="resource",
+                metavar="NAME",
+            ),
+        ]
+        | None
+    ) = None
+    rollback: (
+        Annotated[
+            Literal["automatic", "manual", "none"],
+            Option("rollback", read_rollback, help="How it is undone if it fails."),
+        ]
+        | None
+    ) = None
+    start: Annotated[Literal["at_once", "by_hand"], Option(help="What is next once it is approved.")] | None = None
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+    trace: Annotated[str, Option("trace", read_trace_place)] | None = (
+        None  # where it stands in a trace (W3C traceparent); that of the request otherwise
+    )
+    allow_unknown: bool = False  # take a name that no worker has told of
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that are set, by the names of the Python API. Raises InvalidTask."""
+        window = self.not_before, self.not_after
+        if (window[0] is None) != (window[1] is None):
+            raise InvalidTask("not_before and not_after go together: say from when and until when it may start")
+        options = {name: value for name in JSON_OPTIONS if (value := getattr(self, name)) is not None}
+        return options if window == (None, None) else {**options, "window": window}
+
+
+class BatchTask(NewTask, kw_only=True):
+    """One of many. Others of the same request may wait for it by its `ref`, which they name in `after`."""
+
+    ref: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class NewTasks(Form):
+    """Stored all or none."""
+
+    tasks: Annotated[list[BatchTask], Meta(min_length=1, max_length=MOST_TOGETHER)]
+
+
+class NewDefinition(Form):
+    """What holds for all tasks of a name. What is not said is left to the settings of whoever enqueues one."""
+
+    name: TaskName
+    queue: Annotated[QueueName, Option("queue", read_queue)] = DEFAULT_QUEUE
+    schema: dict[str, Any] | None = None  # of the arguments, as JSON Schema; names and plain types are checked
+    concurrency: Annotated[_Count, Option("concurrency", read_count)] | None = None  # running at once over all workers
+    concurrency_per_key: Annotated[_Count, Option("concurrency_per_key", read_count)] | None = None
+    rate: Annotated[RateText, Option()] | None = None  # starts, such as 100/m or 10/30s
+    priority: Annotated[int, Meta(ge=0, le=9), Option("priority", read_priority)] = DEFAULT_PRIORITY
+    timeout: Annotated[_Limit, Option("timeout_ms", read_limit_ms, as_seconds)] | None = None  # of one run; 0: no limit
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000), Option("max_attempts", read_whole)] | None = None
+    backoff: Annotated[Backoff, Option("backoff", read_backoff)] | None = None
+    result_ttl: Annotated[_Limit, Option("result_ttl_ms", read_limit_ms, as_seconds)] | None = None  # 0: for ever
+    needs: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES), Option("needs", read_needs, list)] = field(
+        default_factory=list
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that are set, by the names and with the values of the Python API."""
+        options = {name: value for name in DEFINITION_OPTIONS if (value := getattr(self, name)) is not None}
+        return {
+            name: None if name in ("timeout", "result_ttl") and not value else value for name, value in options.items()
+        }
+
+
+def _options_in(form: type[Form]) -> dict[str, Option]:
+    found: dict[str, Option] = {}
+    for name, annotation in form.__annotations__.items():
+        kinds = (annotation, *get_args(annotation))
+        options = [each for kind in kinds for each in getattr(kind, "__metadata__", ()) if isinstance(each, Option)]
+        if options:
+            [found[name]] = options
+    return found
+
+
+JSON_OPTIONS: Mapping[str, Option] = _options_in(NewTask)
+DEFINITION_OPTIONS: Mapping[str, Option] = _options_in(NewDefinition)
+# The server takes the author from the caller's account, and JSON splits the window into not_before and not_after.
+OPTIONS: Mapping[str, Option] = {**JSON_OPTIONS, "author": Option("author_id"), "window": Option()}
+_PLAIN: Mapping[str, Option] = {name: option for name, option in OPTIONS.items() if option.field}
+
+
+def plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record fields of the options that depend on nothing else. Raises InvalidTask."""
+    return {option.field: option.read(name, given[name]) for name, option in _PLAIN.items() if name in given}
+
+
+def reviewed(before: Review | None, given: Mapping[str, Any]) -> Review | None:
+    """Return what the options require of an approval; None if the task needs none."""
+    fields: dict[str, Any] = {}
+    if "approval" in given:
+        named = given["approval"]
+        fields["policies"] = tuple(
+            read_text("approval", each) for each in ((named,) if isinstance(named, str) else named)
+        )
+    if "start" in given:
+        fields["start"] = read_start("start", given["start"])
+    if "window" in given:
+        fields["not_before"], fields["not_after"] = _window(given["window"])
+    return structs.replace(before or Review(), **fields) if fields else before
+
+
+def _window(value: object) -> tuple[int, int]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InvalidTask(f"window must be two datetimes: from when and until when the task may start, not {value!r}")
+    begin, end = (read_moment("window", each) for each in value)
+    if begin >= end:
+        raise InvalidTask("window must end after it begins")
+    return begin, end
+
+
+def new_task_of(task: Task) -> BatchTask:
+    """Return the request that makes a server store the same task, under another ID."""
+    said: dict[str, Any] = {
+        name: option.write(getattr(task, option.field)) for name, option in _PLAIN.items() if name in JSON_OPTIONS
+    }
+    if task.run_after <= task.created_at:
+        said["run_at"] = None
+    said |= {"deadline": as_moment(task.deadline), "after": list(task.depends_on) or None}
+    if (review := task.review) is not None:
+        said["approval"] = list(review.policies) or None
+        said["start"] = None if review.start is StartMode.AT_ONCE else "by_hand"
+        said["not_before"], said["not_after"] = as_moment(review.not_before), as_moment(review.not_after)
+    return BatchTask(name=task.name, args=task.arguments(), **said)
+
+
+def definition_of(name: str, given: Mapping[str, Any], schema: dict[str, Any] | None) -> Definition:
+    """Return the definition of a task name with these options. Raises InvalidTask."""
+    fields: dict[str, Any] = {
+        option.field: option.read(each, given[each])
+        for each, option in DEFINITION_OPTIONS.items()
+        if option.field and each in given
+    }
+    if "rate" in given:
+        fields["rate_count"], fields["rate_period_ms"] = parse_rate(given["rate"])
+    return Definition(name=name, schema=schema, **fields)
+
+
+def new_definition_of(definition: Definition) -> NewDefinition:
+    """Return the request that registers the same definition with a server."""
+    said = {
+        name: option.write(getattr(definition, option.field))
+        for name, option in DEFINITION_OPTIONS.items()
+        if option.field
+    }
+    count, period_ms = definition.rate_count, definition.rate_period_ms
+    rate = None if count is None or period_ms is None else rate_text(count, period_ms)
+    return NewDefinition(name=definition.name, schema=definition.schema, rate=rate, **said)
+
+
+# The options of a task as Python callers write them: typed keyword arguments of decorators and calls.
+#
+# `ade.tasks.options` declares the same names once for every interface, and a test compares the two.
+
 
 Seconds = float | timedelta
-_LONGEST_S = 3_200_000_000  # a hundred years, and a little more
-ROLLBACKS = ("automatic", "manual", "none")
 
 
 class TaskReference(Protocol):
@@ -78,190 +382,7 @@ class TaskOptions(TypedDict, total=False):
     window: tuple[datetime, datetime]  # between which it may start
 
 
-def make_plan(template: Task, options: TaskOptions) -> TaskPlan:
-    """How to make tasks with these options. Raises InvalidTask."""
-    given: Mapping[str, Any] = options
-    check_known(given, TaskOptions)
-    fields = {field: read(name, given[name]) for name, (field, read) in _FIELDS.items() if name in given}
-    if "delay" in given and "run_at" in given:
-        raise InvalidTask("give either `delay` or `run_at`, not both")
-    deadline_in_ms = None
-    if isinstance(given.get("deadline"), datetime):
-        fields["deadline"] = _moment("deadline", given["deadline"])
-    elif "deadline" in given:
-        deadline_in_ms = milliseconds("deadline", given["deadline"])
-    review = reviewed(template.review, given)
-    if review is not None:
-        fields["review"] = review
-    after = tuple(other if isinstance(other, Invocation) else id_of("after", other) for other in _after(given))
-    in_batch = any(isinstance(other, Invocation) for other in after)
-    if not in_batch:
-        fields["depends_on"] = after
-    return TaskPlan(
-        template=structs.replace(template, **fields),
-        delay_ms=milliseconds("delay", given["delay"], least=0) if "delay" in given else 0,
-        deadline_in_ms=deadline_in_ms,
-        after=after if in_batch else (),
-    )
-
-
 def check_known(given: Mapping[str, Any], known: type[Any]) -> None:
     names = known.__annotations__
     if unknown := sorted(given.keys() - names.keys()):
         raise InvalidTask(f"unknown option {', '.join(unknown)}; known are {', '.join(names)}")
-
-
-def milliseconds(name: str, value: object, *, least: float = 0.001) -> int:
-    """Whole milliseconds from seconds or a timedelta."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        raise InvalidTask(f"{name} must be a number of seconds or a timedelta, not {value!r}")
-    if seconds < least:
-        raise InvalidTask(f"{name} must be at least {least:g} seconds, not {value!r}")
-    if seconds > _LONGEST_S:
-        raise InvalidTask(f"{name} must be at most {_LONGEST_S:,} seconds, not {value!r}")
-    return round(seconds * 1000)
-
-
-def milliseconds_or_none(name: str, value: object) -> int | None:
-    return None if value is None else milliseconds(name, value)
-
-
-def whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidTask(f"{name} must be a whole number, not {value!r}")
-    return value
-
-
-def text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidTask(f"{name} must be text, not {value!r}")
-    return value
-
-
-def id_of(name: str, value: object) -> str:
-    """The id of a task, given as such or by something that has one."""
-    task_id = getattr(value, "id", value)
-    if not isinstance(task_id, str) or not is_task_id(task_id):
-        raise InvalidTask(f"{name} must name tasks by handle or id, not {str(value)[:80]!r}")
-    return task_id
-
-
-def parse_rate(value: object) -> tuple[int, int]:
-    """ "100/m" as (100, 60000): starts and the milliseconds they may take place in."""
-    rate = read_rate(value) if isinstance(value, str) else None
-    if rate is None:
-        raise InvalidTask(f"rate {value!r} is not valid: write a count and a period, such as 100/m, 5/s or 10/30s")
-    return rate
-
-
-def _after(given: Mapping[str, Any]) -> Sequence[Any]:
-    after = given.get("after", ())
-    if isinstance(after, str) or not isinstance(after, Iterable):
-        raise InvalidTask("after must be a list of handles, ids or calls of the same batch")
-    return tuple(after)
-
-
-def reviewed(before: Review | None, given: Mapping[str, Any]) -> Review | None:
-    """What the options say about the approval of a task; None where nobody needs to approve it."""
-    fields: dict[str, Any] = {}
-    if "approval" in given:
-        named = given["approval"]
-        fields["policies"] = tuple(text("approval", each) for each in ((named,) if isinstance(named, str) else named))
-    if "start" in given:
-        fields["start"] = _start("start", given["start"])
-    if "window" in given:
-        fields["not_before"], fields["not_after"] = _window("window", given["window"])
-    return structs.replace(before or Review(), **fields) if fields else before
-
-
-def _start(name: str, value: object) -> StartMode:
-    try:
-        return StartMode(value)  # type: ignore[arg-type] # anything else is the error below
-    except ValueError:
-        raise InvalidTask(f"{name} must be one of {', '.join(StartMode)}, not {value!r}") from None
-
-
-def _window(name: str, value: object) -> tuple[int, int]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise InvalidTask(f"{name} must be two datetimes: from when and until when the task may start, not {value!r}")
-    begin, end = (_moment(name, each) for each in value)
-    if begin >= end:
-        raise InvalidTask(f"{name} must end after it begins")
-    return begin, end
-
-
-def _resources(name: str, value: object) -> tuple[str, ...]:
-    return tuple(wish.resource for wish in locks(name, value))
-
-
-def _rollback(name: str, value: object) -> str:
-    if value not in ROLLBACKS:
-        raise InvalidTask(f"{name} must be one of {', '.join(ROLLBACKS)}, not {value!r}")
-    return str(value)
-
-
-def _moment(name: str, value: object) -> int:
-    if not isinstance(value, datetime):
-        raise InvalidTask(f"{name} must be a datetime, not {value!r}")
-    if value.tzinfo is None:
-        raise InvalidTask(f"{name} {value.isoformat()} has no time zone; add one, for instance tzinfo=timezone.utc")
-    return round(value.timestamp() * 1000)
-
-
-def _tags(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidTask(f"{name} must be a list of texts, not {value!r}")
-    return tuple(text(name, tag) for tag in value)
-
-
-def _after_failure(name: str, value: object) -> AfterFailure:
-    try:
-        return AfterFailure(value)  # type: ignore[arg-type] # anything else is the error below
-    except ValueError:
-        raise InvalidTask(f"{name} must be one of {', '.join(AfterFailure)}, not {value!r}") from None
-
-
-def backoff(name: str, value: object) -> Backoff:
-    if not isinstance(value, Backoff):
-        raise InvalidTask(f"{name} must be a Backoff(...), not {value!r}")
-    return value
-
-
-def locks(name: str, value: object) -> tuple[LockSpec, ...]:
-    if isinstance(value, str | LockSpec) or not isinstance(value, Iterable):
-        raise InvalidTask(f'{name} must be a list such as [write("repo:app"), read("db:main")], not {value!r}')
-    wanted = tuple(value)
-    for one in wanted:
-        if not isinstance(one, str | LockSpec):
-            raise InvalidTask(f"{name} must name resources, by read(...), write(...) or as text, not {one!r}")
-    return merged(lock_specs_of(wanted))
-
-
-def needs(name: str, value: object) -> tuple[str, ...]:
-    return needs_of(_tags(name, value))
-
-
-_FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
-    "queue": ("queue", text),
-    "priority": ("priority", whole),
-    "run_at": ("run_after", _moment),
-    "key": ("idempotency_key", text),
-    "after_failure": ("after_failure", _after_failure),
-    "tags": ("tags", _tags),
-    "description": ("description", text),
-    "max_attempts": ("max_attempts", whole),
-    "timeout": ("timeout_ms", milliseconds_or_none),
-    "backoff": ("backoff", backoff),
-    "result_ttl": ("result_ttl_ms", milliseconds_or_none),
-    "concurrency_key": ("concurrency_key", text),
-    "locks": ("locks", locks),
-    "needs": ("needs", needs),
-    "parent": ("parent_id", id_of),
-    "author": ("author_id", text),
-    "team": ("team", text),
-    "ticket": ("ticket_ref", text),
-    "trace": ("trace", lambda _, value: check_trace(value)),
-    "resources": ("resources", _resources),
-    "rollback": ("rollback", _rollback),
-}

@@ -9,9 +9,10 @@ from ade.errors import AdeError, IdempotencyConflict, StaleWrite, UnknownSchedul
 from ade.events import model as events_model
 from ade.events.model import Event
 from ade.logs import Log
+from ade.settings.sections import TaskSettings
 from ade.stores.ports import Stores
 from ade.tasks.cron import fired, firing_key, plan
-from ade.tasks.enqueue import TaskDefaults, TaskPlan, enqueue_plan, template_of
+from ade.tasks.enqueue import TaskPlan, enqueue_plan, template_of
 from ade.tasks.model import Definition, Schedule, Task
 from ade.tasks.payloads import Payloads
 
@@ -43,7 +44,7 @@ async def put(stores: Stores, schedule: Schedule, *, actor: str | None = None) -
 async def replace(stores: Stores, seen: Schedule, schedule: Schedule, *, actor: str | None = None) -> Schedule:
     """The same if it is still as it was seen. Raises StaleWrite otherwise, with nothing stored."""
     planned = _planned(stores, schedule, actor)
-    if not await stores.schedules.advance_schedule(seen, planned, _change(stores, planned, actor)):
+    if not await stores.schedules.put(planned, _change(stores, planned, actor), seen=seen):
         raise StaleWrite(f"schedule {seen.name[:200]!r} has fired or changed since; read it again and decide again")
     return planned
 
@@ -99,14 +100,14 @@ async def no_limit() -> None:
 
 
 async def fire_due(
-    stores: Stores, payloads: Payloads, defaults: TaskDefaults, limit: Limit = no_limit, keep: StoreTasks = enqueue_plan
+    stores: Stores, payloads: Payloads, defaults: TaskSettings, limit: Limit = no_limit, keep: StoreTasks = enqueue_plan
 ) -> list[Task]:
     """Enqueue a task for every schedule that is due. Missed firings are made up for by one; what fails stays due.
 
     `limit` and `keep` are asked only when something is due; a firing that `keep` denies is left out for good. Safe to
     run anywhere at any time: a firing's idempotency key makes one task of however many attempts.
     """
-    due = await stores.schedules.due_schedules(stores.clock.now())
+    due = await stores.schedules.list_schedules(due_by=stores.clock.now())
     if not due:
         return []
     limit_ms = await limit()
@@ -127,7 +128,7 @@ async def fire_due(
 async def fire_now(
     stores: Stores,
     payloads: Payloads,
-    defaults: TaskDefaults,
+    defaults: TaskSettings,
     name: str,
     limit: Limit = no_limit,
     keep: StoreTasks = enqueue_plan,
@@ -154,17 +155,17 @@ async def _fire(
     try:
         [task] = await keep(stores, payloads, [TaskPlan(template=made).make(schedule.args, now=now)])
     except IdempotencyConflict:  # a clock was put back: this moment had its firing, before the schedule was changed
-        await stores.schedules.advance_schedule(schedule, plan(schedule, now=now))
+        await stores.schedules.put(plan(schedule, now=now), seen=schedule)
         return None
     except Denied as refusal:  # asking again at once would be denied again
         log.warning("schedule.denied", schedule=schedule.name, error=refusal.detail)
-        await stores.schedules.advance_schedule(schedule, plan(schedule, now=now))
+        await stores.schedules.put(plan(schedule, now=now), seen=schedule)
         return None
-    moved = await stores.schedules.advance_schedule(schedule, fired(schedule, task.id, now=now))
+    moved = await stores.schedules.put(fired(schedule, task.id, now=now), seen=schedule)
     return task if moved else None
 
 
-def _template(definition: Definition, defaults: TaskDefaults, limit_ms: int | None) -> Task:
+def _template(definition: Definition, defaults: TaskSettings, limit_ms: int | None) -> Task:
     template = template_of(definition, defaults)
     return structs.replace(template, timeout_ms=limit_ms) if template.timeout_ms is None else template
 

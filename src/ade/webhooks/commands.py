@@ -1,22 +1,24 @@
 """`ade webhooks`: other programs that are told what happens."""
 
-import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ade.cli.command import group, pass_session
+from ade.cli.command import group
 from ade.cli.identity import as_option
-from ade.cli.interaction import confirm
-from ade.cli.output import Cell, CommandOutput, Row, all_of, first_of
+from ade.cli.interaction import confirm, read_line
+from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page
 from ade.cli.parameters import DURATION, distance, local_with_distance, now_ms
-from ade.cli.session import Session
-from ade.tasks.reasons import moment
-from ade.webhooks.deliveries import Delivery, DeliveryAttempt, DeliveryState
-from ade.webhooks.views import WebhookView
+from ade.server.pagination import Page
+from ade.webhooks.deliveries import Delivery, DeliveryState
+from ade.webhooks.views import WebhookView, WebhookWithSecret
 
-# Webhooks and their deliveries as `ade webhooks` shows them. Secrets are never among it.
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
+
+# Webhooks and their deliveries as `ade webhooks` shows them to people.
 
 
 _HEAD = ("webhook", "state", "origin", "events", "last good", "failures", "description")
@@ -29,57 +31,9 @@ _STYLES = {
 }
 
 
-def webhook_view(webhook: WebhookView) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "id": webhook.id,
-        **({"origin": webhook.origin} if webhook.url is None else {"url": webhook.url}),
-        "events": list(webhook.events),
-        "description": webhook.description,
-        "is_active": webhook.is_active,
-        "created_by": webhook.created_by,
-        "created_at": moment(webhook.created_at),
-        "updated_at": moment(webhook.updated_at),
-    }
-    if webhook.disabled_at is not None:
-        shown |= {"disabled_at": moment(webhook.disabled_at), "disabled_why": webhook.disabled_why}
-    fared = webhook.health
-    times = {"succeeded_at": fared.succeeded_at, "failed_at": fared.failed_at, "failing_since": fared.failing_since}
-    return shown | {name: moment(at) for name, at in times.items() if at is not None} | {"failures": fared.failures}
-
-
-def delivery_view(delivery: Delivery, *, whole: bool = False) -> dict[str, Any]:
-    """The body of the message is only in the whole."""
-    shown: dict[str, Any] = {
-        "id": delivery.id,
-        "webhook": delivery.webhook,
-        "type": delivery.type,
-        "seq": delivery.seq,
-        "state": str(delivery.state),
-        "why": delivery.why,
-        "created_at": moment(delivery.created_at),
-        "updated_at": moment(delivery.updated_at),
-        "replays": delivery.replays,
-        "attempts": [_attempt_view(attempt) for attempt in delivery.attempts],
-    }
-    if delivery.next_at is not None:
-        shown["next_at"] = moment(delivery.next_at)
-    return shown | {"body": delivery.body} if whole else shown
-
-
-def _attempt_view(attempt: DeliveryAttempt) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "number": attempt.number,
-        "at": moment(attempt.at),
-        "duration_ms": attempt.duration_ms,
-        "status": attempt.status,
-    }
-    said = {"error": attempt.error, "excerpt": attempt.excerpt}
-    return shown | {name: text for name, text in said.items() if text}
-
-
 def show_webhooks(out: CommandOutput, known: Sequence[WebhookView], *, now: int) -> None:
     if out.as_json:
-        out.document({"webhooks": [webhook_view(webhook) for webhook in known]})
+        out.items(known)
         return
     out.table(_HEAD, [_row(each, now) for each in known], ("failures", "events"))
     if not known:
@@ -105,7 +59,7 @@ def _state(webhook: WebhookView) -> Cell:
 
 def show_webhook(out: CommandOutput, webhook: WebhookView, *, now: int) -> None:
     if out.as_json:
-        out.document(webhook_view(webhook))
+        out.document(webhook)
         return
     fared = webhook.health
     out.facts(
@@ -135,12 +89,12 @@ def _old_secrets(webhook: WebhookView, now: int) -> str:
     return f"{webhook.old_secrets}, sign until {local_with_distance(webhook.old_secrets_end_at, now=now)}"
 
 
-def show_deliveries(out: CommandOutput, found: Sequence[Delivery], *, now: int) -> None:
+def show_deliveries(out: CommandOutput, page: Page[Delivery], *, now: int) -> None:
     if out.as_json:
-        out.document({"deliveries": [delivery_view(delivery) for delivery in found]})
+        out.document(page)
         return
-    out.table(_DELIVERY_HEAD, [_delivery_row(delivery, now) for delivery in found], ("attempts",))
-    if not found:
+    out.table(_DELIVERY_HEAD, [_delivery_row(delivery, now) for delivery in page.items], ("attempts",))
+    if not page.items:
         out.note("Nothing was sent, or it is not kept any more: deliveries are kept for 14 days, the newest 500.")
 
 
@@ -158,7 +112,7 @@ def _delivery_row(delivery: Delivery, now: int) -> Row:
 
 def show_delivery(out: CommandOutput, delivery: Delivery, *, now: int) -> None:
     if out.as_json:
-        out.document(delivery_view(delivery, whole=True))
+        out.document(delivery)
         return
     out.facts(
         [
@@ -185,16 +139,22 @@ def show_delivery(out: CommandOutput, delivery: Delivery, *, now: int) -> None:
     out.table(("attempt", "when", "took", "status", "answer"), rows)
 
 
-def print_webhook(out: CommandOutput, webhook: WebhookView, *, secret: str | None = None) -> None:
-    """What became of it, and the secret that was just made, which nobody is shown again."""
+def print_webhook(out: CommandOutput, webhook: WebhookView, *, is_own_secret: bool = False) -> None:
+    """Print what became of it, and the secret that was just made, which is not shown again."""
+    secret = webhook.secret if isinstance(webhook, WebhookWithSecret) and not is_own_secret else None
     if out.as_json:
-        out.document(webhook_view(webhook) | ({} if secret is None else {"secret": secret}))
+        out.document(_without_secret(webhook) if is_own_secret else webhook)
         return
     state = "active" if webhook.is_active else "disabled"
     out.line(f"{webhook.id}: {state}, {', '.join(webhook.events)} to {webhook.origin}")
     if secret is not None:
         out.line(secret)
         out.note("Its receiver checks signatures with this secret. It is not shown again.")
+
+
+def _without_secret(webhook: WebhookView) -> WebhookView:
+    """A secret that its owner has given is not repeated: the output may end up in a log."""
+    return WebhookView(**{name: getattr(webhook, name) for name in WebhookView.__struct_fields__})
 
 
 _LARGEST_PAGE = 100  # deliveries have all their attempts with them
@@ -207,7 +167,7 @@ secret_option = click.option(
 
 def _given_secret(secret_stdin: bool) -> str | None:
     """Never an argument: arguments are seen by others on the machine."""
-    return sys.stdin.readline().strip() if secret_stdin else None
+    return read_line().strip() if secret_stdin else None
 
 
 @group("webhooks", bare="list")
@@ -215,28 +175,18 @@ def webhooks() -> None:
     """Other programs that are told over HTTP what happens. `ade webhooks` alone lists them."""
 
 
-@webhooks.command("list")
-@pass_session
-def list_webhooks(session: Session) -> None:
+@webhooks.command("list", reads=True)
+async def list_webhooks(session: "Session") -> None:
     """List webhooks and how they fare."""
-    session.look(_list(session))
-
-
-async def _list(session: Session) -> None:
     async with session.api() as api:
         known = await all_of(api, api.list_webhooks)
     show_webhooks(session.out, known, now=now_ms())
 
 
-@webhooks.command("show")
+@webhooks.command("show", reads=True)
 @click.argument("webhook_id", metavar="ID")
-@pass_session
-def show(session: Session, webhook_id: str) -> None:
+async def show(session: "Session", webhook_id: str) -> None:
     """Show one webhook, with its whole URL."""
-    session.look(_show(session, webhook_id))
-
-
-async def _show(session: Session, webhook_id: str) -> None:
     async with session.api() as api:
         webhook = await api.get_webhook(webhook_id)
     show_webhook(session.out, webhook, now=now_ms())
@@ -248,16 +198,14 @@ async def _show(session: Session, webhook_id: str) -> None:
 @click.option("--description", default="", help="What it is for.")
 @secret_option
 @as_option
-@pass_session
-def create(session: Session, address: str, events: tuple[str, ...], description: str, secret_stdin: bool) -> None:
+async def create(
+    session: "Session", address: str, events: tuple[str, ...], description: str, secret_stdin: bool
+) -> None:
     """Tell an address of events from now on, and print the secret that messages are signed with."""
-    session.run(_create(session, address, events, description, _given_secret(secret_stdin)))
-
-
-async def _create(session: Session, url: str, events: tuple[str, ...], description: str, secret: str | None) -> None:
+    secret = _given_secret(secret_stdin)
     async with session.api(must_exist=False) as api:
-        webhook = await api.create_webhook(url=url, events=list(events), description=description, secret=secret)
-    print_webhook(session.out, webhook, secret=webhook.secret if secret is None else None)
+        webhook = await api.create_webhook(url=address, events=list(events), description=description, secret=secret)
+    print_webhook(session.out, webhook, is_own_secret=secret is not None)
 
 
 @webhooks.command("change")
@@ -266,18 +214,17 @@ async def _create(session: Session, url: str, events: tuple[str, ...], descripti
 @event_option
 @click.option("--description", help="What it is for.")
 @as_option
-@pass_session
-def change(
-    session: Session, webhook_id: str, address: str | None, events: tuple[str, ...], description: str | None
+async def change(
+    session: "Session", webhook_id: str, address: str | None, events: tuple[str, ...], description: str | None
 ) -> None:
     """Say anew where a webhook is or what it wants; what is not given stays as it is."""
     if address is None and not events and description is None:
         raise click.UsageError("Say what shall be different: --address, --event or --description.")
     wanted = list(events) or None
-    session.run(_change(session, webhook_id, url=address, events=wanted, description=description))
+    await _change(session, webhook_id, url=address, events=wanted, description=description)
 
 
-async def _change(session: Session, webhook_id: str, **changes: Any) -> None:
+async def _change(session: "Session", webhook_id: str, **changes: Any) -> None:
     async with session.api() as api:
         print_webhook(session.out, await api.change_webhook(webhook_id, **changes, if_match=None))
 
@@ -286,14 +233,9 @@ async def _change(session: Session, webhook_id: str, **changes: Any) -> None:
 @click.argument("webhook_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_option
-@pass_session
-def remove(session: Session, webhook_id: str, yes: bool) -> None:
+async def remove(session: "Session", webhook_id: str, yes: bool) -> None:
     """Forget a webhook and its deliveries; what is on its way is not sent."""
     confirm(session, f"Remove the webhook {webhook_id} and all that is known of its deliveries?", yes=yes)
-    session.run(_remove(session, webhook_id))
-
-
-async def _remove(session: Session, webhook_id: str) -> None:
     async with session.api() as api:
         await api.remove_webhook(webhook_id)
     if session.out.as_json:
@@ -313,28 +255,19 @@ async def _remove(session: Session, webhook_id: str) -> None:
 )
 @secret_option
 @as_option
-@pass_session
-def rotate_secret(session: Session, webhook_id: str, overlap: float, secret_stdin: bool) -> None:
+async def rotate_secret(session: "Session", webhook_id: str, overlap: float, secret_stdin: bool) -> None:
     """Give a webhook a new secret and print it. Meanwhile messages are signed with both."""
-    session.run(_rotate(session, webhook_id, overlap, _given_secret(secret_stdin)))
-
-
-async def _rotate(session: Session, webhook_id: str, overlap: float, secret: str | None) -> None:
+    secret = _given_secret(secret_stdin)
     async with session.api() as api:
         webhook = await api.rotate_webhook_secret(webhook_id, overlap_s=overlap, secret=secret)
-    print_webhook(session.out, webhook, secret=webhook.secret if secret is None else None)
+    print_webhook(session.out, webhook, is_own_secret=secret is not None)
 
 
 @webhooks.command("test")
 @click.argument("webhook_id", metavar="ID")
 @as_option
-@pass_session
-def test(session: Session, webhook_id: str) -> None:
+async def test(session: "Session", webhook_id: str) -> None:
     """Let a worker send a test, an event of type webhook.tested, whatever the webhook wants otherwise."""
-    session.run(_test(session, webhook_id))
-
-
-async def _test(session: Session, webhook_id: str) -> None:
     async with session.api() as api:
         print_webhook(session.out, await api.test_webhook(webhook_id))
     session.out.note("A worker sends it in a moment. `ade webhooks deliveries ID` shows what came of it.")
@@ -343,48 +276,37 @@ async def _test(session: Session, webhook_id: str) -> None:
 @webhooks.command("enable")
 @click.argument("webhook_id", metavar="ID")
 @as_option
-@pass_session
-def enable(session: Session, webhook_id: str) -> None:
+async def enable(session: "Session", webhook_id: str) -> None:
     """Tell a disabled webhook again of what happens from now on."""
-    session.run(_change(session, webhook_id, is_active=True))
+    await _change(session, webhook_id, is_active=True)
 
 
 @webhooks.command("disable")
 @click.argument("webhook_id", metavar="ID")
 @click.option("--reason", default="somebody disabled it", show_default=True, help="Why; shown with the webhook.")
 @as_option
-@pass_session
-def disable(session: Session, webhook_id: str, reason: str) -> None:
+async def disable(session: "Session", webhook_id: str, reason: str) -> None:
     """Send a webhook nothing more, not even what is on its way."""
-    session.run(_change(session, webhook_id, is_active=False, reason=reason))
+    await _change(session, webhook_id, is_active=False, reason=reason)
 
 
-@webhooks.command("deliveries")
+@webhooks.command("deliveries", reads=True)
 @click.argument("webhook_id", metavar="ID")
 @click.option("--state", type=click.Choice([str(state) for state in DeliveryState]), help="Only those in this state.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Show at most so many.")
-@pass_session
-def deliveries(session: Session, webhook_id: str, state: str | None, limit: int) -> None:
+async def deliveries(session: "Session", webhook_id: str, state: str | None, limit: int) -> None:
     """List what was sent to a webhook and how it was answered, newest first."""
-    session.look(_deliveries(session, webhook_id, None if state is None else DeliveryState(state), limit))
-
-
-async def _deliveries(session: Session, webhook_id: str, state: DeliveryState | None, limit: int) -> None:
+    wanted = None if state is None else DeliveryState(state)
     async with session.api() as api:
-        found = await first_of(api.list_deliveries, webhook_id, limit=limit, largest=_LARGEST_PAGE, state=state)
-    show_deliveries(session.out, found, now=now_ms())
+        page = await first_page(api.list_deliveries, webhook_id, limit=limit, largest=_LARGEST_PAGE, state=wanted)
+    show_deliveries(session.out, page, now=now_ms())
 
 
-@webhooks.command("delivery")
+@webhooks.command("delivery", reads=True)
 @click.argument("webhook_id", metavar="ID")
 @click.argument("delivery_id", metavar="DELIVERY")
-@pass_session
-def delivery(session: Session, webhook_id: str, delivery_id: str) -> None:
+async def delivery(session: "Session", webhook_id: str, delivery_id: str) -> None:
     """Show one delivery: its body, and every attempt to send it."""
-    session.look(_delivery(session, webhook_id, delivery_id))
-
-
-async def _delivery(session: Session, webhook_id: str, delivery_id: str) -> None:
     async with session.api() as api:
         found = await api.get_delivery(webhook_id, delivery_id)
     show_delivery(session.out, found, now=now_ms())
@@ -394,16 +316,11 @@ async def _delivery(session: Session, webhook_id: str, delivery_id: str) -> None
 @click.argument("webhook_id", metavar="ID")
 @click.argument("delivery_id", metavar="DELIVERY")
 @as_option
-@pass_session
-def replay(session: Session, webhook_id: str, delivery_id: str) -> None:
+async def replay(session: "Session", webhook_id: str, delivery_id: str) -> None:
     """Send a message once more, under its old id."""
-    session.run(_replay(session, webhook_id, delivery_id))
-
-
-async def _replay(session: Session, webhook_id: str, delivery_id: str) -> None:
     async with session.api() as api:
         task = await api.replay_delivery(webhook_id, delivery_id)
     if session.out.as_json:
-        session.out.document({"delivery": delivery_id, "task": task.id})
+        session.out.document(task)
     else:
         session.out.line(f"{delivery_id}: is sent once more by task {task.id}")

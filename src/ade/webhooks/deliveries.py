@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum, auto
 
 import msgspec
@@ -13,7 +13,7 @@ from ade.accounts.model import SYSTEM
 from ade.agents.protocols.base import HIDDEN, without_secrets
 from ade.events.model import Event, is_of_access
 from ade.failures import Backoff
-from ade.server.wire_format import event_to_wire
+from ade.server.wire_format import event_to_wire, write_time
 from ade.tasks.identifiers import DELIVER, MARK, QUEUE, is_own
 from ade.tasks.model import Task
 from ade.webhooks.model import WEBHOOK_TESTED, Webhook, matches
@@ -154,7 +154,6 @@ def _what(answer: DeliveryResponse) -> str:
 
 LARGEST_BODY = 20_000  # bytes: what Standard Webhooks recommends
 _LONGEST_TEXT, _MOST_ITEMS = 200, 50
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ERROR_TYPE = re.compile(r"([A-Za-z_][A-Za-z0-9_.]{0,99}): ")
 
 # fmt: off
@@ -188,12 +187,8 @@ def body_of(event: Event) -> bytes:
     return body if len(body) <= LARGEST_BODY else _body(event, {**ids, "cut": True})
 
 
-def rfc3339(at_ms: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _body(event: Event, data: Mapping[str, object]) -> bytes:
-    return _encode({"type": event.type, "timestamp": rfc3339(event.at), "data": data})
+    return _encode({"type": event.type, "timestamp": write_time(event.at), "data": data})
 
 
 def _facts(event: Event) -> dict[str, object]:

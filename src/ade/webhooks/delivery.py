@@ -272,7 +272,7 @@ PAGE = 200  # events at once: each may become as many tasks as there are webhook
 async def follow(stores: Stores, payloads: Payloads, *, limit: int = PAGE) -> int:
     """Look at the next events. Answers how many; a crash anywhere leaves out none and delivers none twice."""
     end = await stores.events.last_seq()
-    reached, active = await stores.events.cursor(CURSOR), await _active(stores)
+    reached, active = (await stores.events.cursors()).get(CURSOR, 0), await _active(stores)
     if not active:
         if reached:  # whoever is told nothing must not keep the log from being trimmed
             await stores.events.advance(CURSOR, end)

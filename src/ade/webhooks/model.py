@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-from ade.errors import InvalidWebhook
+from ade.errors import InvalidWebhook, close_names
 from ade.webhooks.destinations import PUBLIC, NetworkPolicy, check_url
 from ade.webhooks.signatures import key_of
 
@@ -35,9 +35,7 @@ TYPES = frozenset({
 
 def nearest_types(name: str) -> str:
     """What was probably meant, as `task.failed or task.failed_over`; empty if nothing is near."""
-    from difflib import get_close_matches  # slow to load, and only needed here
-
-    return " or ".join(get_close_matches(name, sorted(TYPES), n=3, cutoff=0.5))
+    return " or ".join(close_names(name, sorted(TYPES), most=3, cutoff=0.5))
 
 
 # Which webhooks want which events. A pattern is a type of event, all below a word (`task.*`), or all (`*`).

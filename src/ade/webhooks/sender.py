@@ -1,18 +1,27 @@
 """The sender: a message to an address that was checked, and what came back. The contract is `Sender`."""
 
 import asyncio
+import random
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from ade.common.http.connection import ByteConnection, ClientRequest, HttpConnection, connect_to, why
 from ade.errors import AddressRefused, ServerUnreachable
-from ade.webhooks.deliveries import READ_BYTES, DeliveryResponse
-from ade.webhooks.delivery import WebhookMessage
+from ade.webhooks.deliveries import READ_BYTES, DeliveryResponse, DeliveryTaskArguments
+from ade.webhooks.delivery import WebhookMessage, deliver, settle
 from ade.webhooks.destinations import Address, NetworkPolicy, WebhookUrl, check_address
+from ade.webhooks.service import reach_of
+
+if TYPE_CHECKING:
+    from ade.app.ade import Ade
+    from ade.stores.ports import Stores
+    from ade.webhooks.delivery import WebhookSender
+
 
 # Names become addresses, once for each message, on threads that nobody waits for at the end.
 
@@ -185,3 +194,29 @@ def _share(end: float | None, others: int) -> float | None:
     if end is None:
         return None
     return (end - asyncio.get_running_loop().time()) / (others + 1)
+
+
+# Deliver the messages of webhooks: loaded with the first message, because most workers have none.
+
+
+class Deliverer:
+    """Keeps one sender for each opening of the store: an app can be opened again, on another event loop."""
+
+    def __init__(self, app: "Ade") -> None:
+        self._app = app
+        self._made: tuple[Stores, WebhookSender] | None = None
+
+    async def deliver(self, webhook_id: str, seq: int, replay: int, *, attempt: int) -> str:
+        """Send one message. Raises Retry or Unrecoverable if it was not accepted."""
+        stores = (await self._app.open()).stores
+        order = DeliveryTaskArguments(webhook_id=webhook_id, seq=seq, replay=replay)
+        reach = reach_of(self._app.settings.webhooks)
+        judgement = await deliver(
+            stores, self._sender(stores), order, attempt=attempt, dice=random.random(), reach=reach
+        )
+        return settle(judgement)
+
+    def _sender(self, stores: "Stores") -> "WebhookSender":
+        if self._made is None or self._made[0] is not stores:
+            self._made = stores, HttpSender()
+        return self._made[1]

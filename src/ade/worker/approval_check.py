@@ -1,22 +1,20 @@
 """The last look before a run: nothing that people must approve begins without their approval of exactly this."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw
 
 from ade.accounts.model import SYSTEM
-from ade.approvals.rollback import load_and_prepare_rollbacks
 from ade.stores.ports import Stores
 from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX
-from ade.tasks.changes import Change
 from ade.tasks.decisions import admit
 from ade.tasks.enqueue import enqueue_plan
 from ade.tasks.handlers import Handler, Registry
 from ade.tasks.model import Task
-from ade.tasks.outcomes import Leave, Outcome, Succeeded, Withheld
+from ade.tasks.outcomes import Leave, Outcome, Succeeded
 from ade.tasks.payloads import Payloads
 from ade.worker.messages import CheckToolCall, RequestStepApproval
 from ade.worker.run import Run
@@ -25,7 +23,11 @@ if TYPE_CHECKING:
     from ade.approvals.repository import RulebookCache
     from ade.settings.runtime import RuntimeSettingsCache
 
-Perform = Callable[[Run, Handler], Awaitable[Outcome]]
+
+class PreviewRunner(Protocol):
+    """What calls handlers: a preview is made again before its task runs."""
+
+    async def attempt(self, run: Run, handler: Handler) -> Outcome: ...
 
 
 class ApprovalChecker:
@@ -37,7 +39,6 @@ class ApprovalChecker:
         self._handlers = registry.by_name
         self._rules: RulebookCache | None = None
         self._runtime: RuntimeSettingsCache | None = None
-        self.perform: Perform = _nobody_performs
 
     async def open(self) -> None:
         """Before the first run: which rules there are must be known. Raises StoreUnavailable."""
@@ -49,8 +50,7 @@ class ApprovalChecker:
 
     async def enqueue(self, tasks: Sequence[Task]) -> list[Task]:
         """Store what a run enqueues; the guard is asked first."""
-        from ade.approvals.guard_service import admitted
-        from ade.approvals.submission import follow_up
+        from ade.approvals.submission import admitted, follow_up
 
         assert self._rules is not None  # it was opened before the first run
         assert self._runtime is not None
@@ -62,7 +62,7 @@ class ApprovalChecker:
         await follow_up(self._stores, self._payloads, stored)
         return stored
 
-    def check(self, run: Run) -> Awaitable[Outcome | None] | None:
+    def check(self, run: Run, previews: PreviewRunner) -> Awaitable[Outcome | None] | None:
         """None lets the run begin at once; else what to wait for, which answers None or how it ends before it began."""
         task, handler, rules = run.task, run.handler, self._rules
         if task.source == SYSTEM:
@@ -73,27 +73,26 @@ class ApprovalChecker:
             rulebook = rules.fresh()
             if rulebook is not None and not rulebook.guard:
                 return None
-        return self._check(run, handler, rules)
+        return self._check(run, handler, rules, previews)
 
     async def _serve(self, run: Run) -> Outcome | None:
         from ade.approvals.rollback import is_needless
 
         return Succeeded(Raw(b"null")) if await is_needless(self._stores, self._payloads, run.task) else None
 
-    async def prepare(self, changes: Sequence[Change]) -> None:
-        """Before runs end in failure: what undoes them is stored first."""
-        await load_and_prepare_rollbacks(self._stores, self._payloads, changes)
-
-    async def _check(self, run: Run, handler: Handler, rules: "RulebookCache") -> Outcome | None:
+    async def _check(
+        self, run: Run, handler: Handler, rules: "RulebookCache", previews: PreviewRunner
+    ) -> Outcome | None:
         rulebook = await rules.current()
         if run.task.review is None and not handler.definition.has_preview and not rulebook.guard:
             return None
         from ade.approvals.run_gates import check_before_run
 
-        is_as_previewed = partial(self._is_as_previewed, run, handler) if handler.definition.has_preview else None
+        has_preview = handler.definition.has_preview
+        is_as_previewed = partial(self._is_as_previewed, run, handler, previews) if has_preview else None
         return await check_before_run(self._stores, self._payloads, run.task, is_as_previewed)
 
-    async def _is_as_previewed(self, run: Run, handler: Handler) -> bool:
+    async def _is_as_previewed(self, run: Run, handler: Handler, previews: PreviewRunner) -> bool:
         """Whether a preview made now sees the same versions, where the first one named any."""
         from ade.approvals.decisions import has_begun, has_changed, is_bypassed, wants_versions, whole_gate
 
@@ -106,7 +105,7 @@ class ApprovalChecker:
             return False  # nobody has seen what it would do
         if previewer is None or not wants_versions(run.task.preview):
             return True
-        outcome = await self.perform(run, previewer)
+        outcome = await previews.attempt(run, previewer)
         if not isinstance(outcome, Succeeded):
             return False
         return not has_changed(run.task.preview, await self._payloads.load(outcome.result))
@@ -145,7 +144,3 @@ class ApprovalChecker:
         from ade.approvals.run_gates import check_tool_call
 
         return await check_tool_call(self._stores, run.task, asked.tool, asked.about, asked.judged)
-
-
-async def _nobody_performs(run: Run, handler: Handler) -> Outcome:
-    return Withheld(reason="nobody can preview it here")

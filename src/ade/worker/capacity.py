@@ -9,7 +9,7 @@ from ade.errors import AdeError
 from ade.logs import Log
 from ade.stores.ports import Clock
 from ade.stores.resource_ports import AgentStore
-from ade.worker.options import WorkerOptions
+from ade.worker.backend import WorkerOptions
 
 _LINGER_S = 0.002  # what is over may go with the next claim, which then is one call instead of two
 _PAUSE_S = 1.0  # after a release that failed
@@ -20,13 +20,19 @@ class AgentCapacity:
     """`held` are the runs of the worker by id; whoever is not among them and asks for no task has no use for a unit."""
 
     def __init__(
-        self, store: AgentStore, clock: Clock, options: WorkerOptions, worker_id: str, held: Mapping[str, object]
+        self,
+        store: AgentStore,
+        clock: Clock,
+        options: WorkerOptions,
+        worker_id: str,
+        held: Mapping[str, object],
+        changed: asyncio.Event,  # set when the agent can do something else than before
     ) -> None:
         assert options.agent is not None
-        max_tasks = options.agent_max_tasks
+        max_tasks = options.max_tasks
         wanted = options.concurrency if max_tasks is None else max_tasks
         check_agent(options.agent, wanted)
-        self.on_change: Callable[[], None] = lambda: None  # the agent can do something else than before
+        self._changed = changed
         self._store = store
         self._clock = clock
         self._lease_ms = options.lease_ms
@@ -102,7 +108,7 @@ class AgentCapacity:
         self._units.update(holder for holder in holders if holder not in self._held)
         self.look()
         if is_changed:
-            self.on_change()
+            self._changed.set()
 
     async def _release(self) -> bool:
         over = self._over()

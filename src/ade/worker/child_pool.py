@@ -152,11 +152,11 @@ class ChildProcessPool:
         self._all: set[ChildProcess] = set()
 
     async def run(
-        self, call: HandlerCall, respond: Respond, on_start: Callable[[Callable[[], None]], None]
+        self, call: HandlerCall, respond: Respond, on_start: Callable[[ChildProcess], None]
     ) -> Succeeded | Failed:
-        """Run one call in a process; `on_start` is given the way to kill it."""
+        """Run one call in a process; `on_start` is given the process, which it may kill."""
         child = self._idle.pop() if self._idle else await self._new()
-        on_start(child.kill)
+        on_start(child)
         try:
             outcome = await child.converse(call, respond)
         except BaseException:

@@ -25,6 +25,8 @@ from ade import errors as ade_errors
 from ade.common.trace_context import VARIABLE, environment_of_trace
 from ade.errors import AdeError, InvalidArguments, InvalidResult, InvalidTask, RunOver, UnguardedMain
 from ade.failures import FailureKind
+from ade.locks.holder import LockScope, current
+from ade.locks.requests import TakeLock, TakenLock
 from ade.tasks.arguments import Signature
 from ade.tasks.handlers import being_imported
 from ade.tasks.model import Task
@@ -33,8 +35,6 @@ from ade.worker import messages
 from ade.worker.context import Context, SyncContext
 from ade.worker.failures import failed, failure_of
 from ade.worker.messages import (
-    AcquiredLock,
-    AcquireLock,
     BeginEffect,
     ContextReply,
     ContextRequest,
@@ -56,7 +56,7 @@ SCRIPT = "__ade_main__"
 _ANSWERS: dict[type, Any] = {
     BeginEffect: EffectState,
     EnqueueChildren: list[Task],
-    AcquireLock: AcquiredLock,
+    TakeLock: TakenLock,
     RequestStepApproval: bool,
 }
 
@@ -191,8 +191,6 @@ def _outcome(call: HandlerCall, context: SyncContext) -> Raw | Failed:
 
 def _enter_scope(facts: RunInfo) -> None:
     """What the function locks in any other way is waited for by the run too: a ring with its own locks is found."""
-    from ade.locks.held_lock import LockScope, current
-
     current.set(LockScope(threading.get_ident(), facts.scope))
 
 

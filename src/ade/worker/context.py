@@ -16,16 +16,14 @@ from msgspec import Raw, structs
 
 from ade.common.text import storable
 from ade.errors import EffectInProgress, EffectUnknown, InvalidResult, InvalidTask
-from ade.locks.holders.run_lock import ContextLocks, Held, RunLock, SyncRunLock
-from ade.locks.model import DEFAULT_NAMESPACE
-from ade.locks.modes import LockSpec, lock_specs_of, merged
-from ade.locks.requests import ttl_ms_of, wait_ms_of
+from ade.locks.model import DEFAULT_NAMESPACE, LockSpec, lock_specs_of, merged
+from ade.locks.requests import TakeLock, ttl_ms_of, wait_ms_of
 from ade.locks.requests import validate_request as ask_for
+from ade.locks.run_locks import ContextLocks, Held, RunLock, SyncRunLock
 from ade.tasks.arguments import CODING_ERRORS, decode_foreign, to_json, to_plain
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Leave, RunHeld
 from ade.worker.messages import (
-    AcquireLock,
     BeginEffect,
     CheckToolCall,
     EffectState,
@@ -210,7 +208,7 @@ class Context:
         ttl_ms, wait_ms = ttl_ms_of(ttl), wait_ms_of(wait)
         # Its names are those of each entry; whatever else is wrong is told where it was written.
         ask_for(id="x", owner="x", scope="x", wanted=wishes, namespace=namespace, ttl_ms=ttl_ms, purpose=purpose)
-        taking = AcquireLock(
+        taking = TakeLock(
             wishes=list(wishes), scope="", namespace=namespace, ttl_ms=ttl_ms, wait_ms=wait_ms, purpose=purpose
         )
         return RunLock(self._locks, taking)
@@ -221,7 +219,7 @@ class Context:
 
     @cached_property
     def _locks(self) -> ContextLocks:
-        return ContextLocks(self._facts, self._ask, self._is_stopped, self._held)
+        return ContextLocks(self._facts.scope, self._facts.locks, self._ask, self._is_stopped, self._held)
 
     def _scoped(self, key: str) -> str:
         return f"{self.name}/{key}"

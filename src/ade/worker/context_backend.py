@@ -1,62 +1,110 @@
 """Answers what runs ask for through their context, on the store itself."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import structs
 
 from ade.errors import StaleLease
-from ade.locks.holders.run_locks import RunLocks
-from ade.locks.requests import request_id
+from ade.locks.requests import LeaveLock, TakeLock, request_id
+from ade.locks.run_locks import RunLocks
 from ade.logs import Log
 from ade.stores.ports import Stores
 from ade.tasks.model import Task
 from ade.worker.approval_check import ApprovalChecker
+from ade.worker.backend import WorkerBackend
 from ade.worker.context import Context, SyncContext
 from ade.worker.instrumentation import current_trace
 from ade.worker.messages import (
-    AcquireLock,
     BeginEffect,
     CheckToolCall,
     EffectState,
     EnqueueChildren,
     FinishEffect,
     ForgetEffect,
-    ReleaseLock,
     ReportProgress,
     Request,
     RequestStepApproval,
     RunInfo,
     WriteOutput,
 )
-from ade.worker.output_buffer import OutputBuffer
 from ade.worker.run import MUTE, Run, StopReason
 
-# What every desk has: contexts for its runs, a first look at what they ask, and the lines they write.
+
+class StoreContextBackend:
+    """What a worker on the store does for its runs, apart from the lines they write."""
+
+    def __init__(self, stores: Stores, locks: RunLocks[Run], gates: ApprovalChecker) -> None:
+        self._stores = stores
+        self._locks = locks
+        self._gates = gates
+
+    async def ask(self, run: Run, request: Request) -> Any:
+        match request:
+            case ReportProgress(value):
+                await self._keep_progress(run, value)
+            case BeginEffect(key):
+                return await self._begin(run, key)
+            case FinishEffect(key, answer):
+                await self._stores.effects.finish(key, run.id, answer)
+            case ForgetEffect(key):
+                await self._stores.effects.forget(key)
+            case EnqueueChildren(tasks):
+                return await self._gates.enqueue([_of_its_author(task, run.task) for task in tasks])
+            case TakeLock() | LeaveLock() | RequestStepApproval() | CheckToolCall():
+                return await self._govern(run, request)
+        return None
+
+    async def _govern(self, run: Run, request: TakeLock | LeaveLock | RequestStepApproval | CheckToolCall) -> Any:
+        """What is not the run's alone to decide."""
+        match request:
+            case TakeLock():
+                return await self._locks.take_more(run, request)
+            case LeaveLock(lock_id):
+                return await self._locks.leave(run, lock_id)
+            case RequestStepApproval():
+                return await self._gates.hold(run, request)
+            case CheckToolCall():
+                return await self._gates.look(run, request)
+
+    async def _keep_progress(self, run: Run, value: Any) -> None:
+        try:
+            await self._stores.tasks.report_progress(run.task.id, run.id, value)
+        except StaleLease:
+            run.abort(StopReason.LOST)
+            raise
+
+    async def _begin(self, run: Run, key: str) -> EffectState:
+        effect = await self._stores.effects.begin(key, run.id)
+        foreign = not effect.done and effect.run_id != run.id
+        return EffectState(effect, live=foreign and await self._stores.effects.is_live(effect.run_id))
+
+
+def _of_its_author(child: Task, parent: Task) -> Task:
+    """The author of a task is also the author of what it enqueues."""
+    return child if child.author_id is not None else structs.replace(child, author_id=parent.author_id)
+
+
+# Answers what runs ask for through their context: a first look, the lines they write, and the backend for the rest.
 
 
 log = Log("ade.worker")
 
 
 class ContextBackend:
-    """Answers what runs ask for through their context, on the event loop, whatever mode they run in."""
+    """Gives runs their contexts, and answers on the event loop, whatever mode they run in."""
 
-    def __init__(self, outputs: OutputBuffer) -> None:
-        self._outputs = outputs
-        self.on_lost: Callable[[Run], object] = lambda run: run.end(StopReason.LOST)
+    def __init__(self, backend: WorkerBackend) -> None:
+        self._backend = backend
+        self._outputs = backend.outputs
 
     async def answer(self, run: Run, request: Request) -> Any:
         """Do what a run asks. A run that has lost its lease gets StaleLease and changes nothing."""
-        if not isinstance(request, WriteOutput | ReleaseLock) and (run.detached or run.stop in MUTE):
+        if not isinstance(request, WriteOutput | LeaveLock) and (run.detached or run.stop in MUTE):
             raise StaleLease(f"run {run.id} no longer holds task {run.task.id}")
         if isinstance(request, WriteOutput):
             return await self._say(run, request)
-        return await self.carry_out(run, request)
-
-    async def carry_out(self, run: Run, request: Request) -> Any:
-        """Everything beside lines."""
-        raise NotImplementedError
+        return await self._backend.ask(run, request)
 
     def context(self, run: Run) -> Context:
         """For a handler on the loop."""
@@ -94,62 +142,3 @@ def facts_of(run: Run) -> RunInfo:
         scope=request_id(task),
         locks=tuple(item for held in run.locks.values() for item in held.grant.items),
     )
-
-
-Enqueue = Callable[[Sequence[Task]], Coroutine[Any, Any, list[Task]]]
-
-
-class StoreContextBackend(ContextBackend):
-    def __init__(
-        self, stores: Stores, enqueue: Enqueue, outputs: OutputBuffer, locks: RunLocks, gates: ApprovalChecker
-    ) -> None:
-        super().__init__(outputs)
-        self._stores = stores
-        self._enqueue = enqueue
-        self._locks = locks
-        self._gates = gates
-
-    async def carry_out(self, run: Run, request: Request) -> Any:
-        match request:
-            case ReportProgress(value):
-                await self._keep_progress(run, value)
-            case BeginEffect(key):
-                return await self._begin(run, key)
-            case FinishEffect(key, answer):
-                await self._stores.effects.finish(key, run.id, answer)
-            case ForgetEffect(key):
-                await self._stores.effects.forget(key)
-            case EnqueueChildren(tasks):
-                return await self._enqueue([_of_its_author(task, run.task) for task in tasks])
-            case AcquireLock() | ReleaseLock() | RequestStepApproval() | CheckToolCall():
-                return await self._govern(run, request)
-        return None
-
-    async def _govern(self, run: Run, request: AcquireLock | ReleaseLock | RequestStepApproval | CheckToolCall) -> Any:
-        """What is not the run's alone to decide."""
-        match request:
-            case AcquireLock():
-                return await self._locks.take_more(run, request)
-            case ReleaseLock(lock_id):
-                return await self._locks.leave(run, lock_id)
-            case RequestStepApproval():
-                return await self._gates.hold(run, request)
-            case CheckToolCall():
-                return await self._gates.look(run, request)
-
-    async def _keep_progress(self, run: Run, value: Any) -> None:
-        try:
-            await self._stores.tasks.report_progress(run.task.id, run.id, value)
-        except StaleLease:
-            self.on_lost(run)
-            raise
-
-    async def _begin(self, run: Run, key: str) -> EffectState:
-        effect = await self._stores.effects.begin(key, run.id)
-        foreign = not effect.done and effect.run_id != run.id
-        return EffectState(effect, live=foreign and await self._stores.effects.is_live(effect.run_id))
-
-
-def _of_its_author(child: Task, parent: Task) -> Task:
-    """Whoever is behind a task has a hand in what it enqueues."""
-    return child if child.author_id is not None else structs.replace(child, author_id=parent.author_id)

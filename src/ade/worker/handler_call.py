@@ -9,11 +9,11 @@ from msgspec import Raw
 
 from ade.errors import InvalidArguments, InvalidResult, PayloadTooLarge, UnknownName
 from ade.failures import FailureKind, TaskError
-from ade.locks.holders.run_locks import enter_scope
+from ade.locks.task_locks import enter_scope
 from ade.tasks.handlers import Handler, HandlerMode
 from ade.tasks.model import Task
 from ade.tasks.outcomes import Failed, Outcome, Succeeded
-from ade.worker.child_pool import ChildProcessPool, ProcessGroupRegistry, call_of
+from ade.worker.child_pool import ChildProcess, ChildProcessPool, ProcessGroupRegistry, call_of
 from ade.worker.context_backend import ContextBackend, facts_of
 from ade.worker.failures import failed, failure_of
 from ade.worker.run import Run
@@ -117,7 +117,7 @@ class HandlerInvoker:
         """A thread cannot be stopped; it reads from its context that it should end."""
         context = None if handler.signature.parameters.context is None else self._desk.sync_context(run)
         positional, named = handler.signature.place(arguments, context)
-        run.interrupt = _leave_it_to_the_handler
+        run.in_thread = True
         if not run.locks:
             return await self._threads.call(lambda: handler.function(*positional, **named))
 
@@ -128,16 +128,16 @@ class HandlerInvoker:
         return await self._threads.call(with_locks)
 
     async def _in_process(self, run: Run, handler: Handler, args: Raw) -> Succeeded | Failed:
-        def on_start(kill: Callable[[], None]) -> None:
-            run.interrupt = kill
+        def on_start(child: ChildProcess) -> None:
+            run.child = child
             if run.stop is not None:
-                kill()
+                child.kill()
 
         call = call_of(handler, args, facts_of(run))
         try:
             return await self._children.run(call, lambda request: self._desk.answer(run, request), on_start)
         finally:
-            run.interrupt = None
+            run.child = None
 
     async def _kept(self, run: Run, result: Raw) -> Outcome:
         """The result, or a reference to it where it is large."""
@@ -155,10 +155,6 @@ class HandlerInvoker:
 
 async def _unknown(name: str) -> Outcome:
     return failed(FailureKind.UNKNOWN_NAME, UnknownName(f"this worker has no task named {name!r}"))
-
-
-def _leave_it_to_the_handler() -> None:
-    """The flag in its context is all that can be done for a thread."""
 
 
 def own_cancellation() -> Failed:

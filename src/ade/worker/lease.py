@@ -1,42 +1,61 @@
 """Renews the leases of all runs from a thread of its own, so that a blocked event loop loses nothing."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from ade.errors import AdeError
 from ade.logs import Log
 from ade.stores.ports import Renewal
 from ade.tasks.lifecycle import Status
+from ade.worker.executor import RunExecutor
+from ade.worker.run import StopReason
+from ade.worker.state import WorkerState
 
 _BREATH_S = 0.05  # between two renewals, however often they are asked for
 log = Log("ade.worker")
 
 
+class LeaseBackend(Protocol):
+    """Where the lease thread renews."""
+
+    def renew(self, held: Mapping[str, str]) -> Renewal: ...
+
+    def guarded_at(self) -> float:
+        """When the guardian last renewed in place of the thread."""
+
+
+class LeasedRuns(Protocol):
+    """The runs whose leases are renewed. The lease thread calls all of this."""
+
+    def to_renew(self) -> Mapping[str, str]:
+        """Run id -> task id."""
+
+    def gone(self, lost: Mapping[str, Status | None]) -> None:
+        """These runs have lost their leases."""
+
+    def overdue(self) -> None:
+        """All runs must be treated as lost."""
+
+
 class LeaseThread:
-    """Beats until stopped. What it learns is handed to `on_gone` and `on_overdue`, on this thread."""
+    """Renews until stopped, and notifies the runs of what it learns."""
 
     def __init__(
         self,
+        backend: LeaseBackend,
+        runs: LeasedRuns,
         *,
-        renew: Callable[[Mapping[str, str]], Renewal],
-        held: Callable[[], Mapping[str, str]],  # run id -> task id
-        on_gone: Callable[[Mapping[str, Status | None]], None],
-        on_overdue: Callable[[], object],
-        on_beat: Callable[[], None],
         heartbeat_s: float,
         lease_s: float,
-        guarded_at: Callable[[], float] = lambda: 0.0,  # when a guardian last renewed in our place
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._renew = renew
-        self._held = held
-        self._on_gone = on_gone
-        self._on_overdue = on_overdue
-        self._on_beat = on_beat
+        self._backend = backend
+        self._runs = runs
         self._heartbeat_s = heartbeat_s
         self._patience_s = lease_s - min(heartbeat_s, lease_s / 4)  # then a run must be taken for lost
-        self._guarded_at = guarded_at
         self._clock = clock
         self._asked = threading.Event()
         self._stopping = False
@@ -62,26 +81,25 @@ class LeaseThread:
         return self._clock() - self.renewed_at > 2 * self._heartbeat_s
 
     def is_overdue(self) -> bool:
-        """Whether nobody has renewed for so long that the leases may be gone before the next chance."""
-        return self._clock() - max(self.renewed_at, self._guarded_at()) > self._patience_s
+        """Whether the last renewal is so long ago that the leases may end before the next one."""
+        return self._clock() - max(self.renewed_at, self._backend.guarded_at()) > self._patience_s
 
     def beat(self) -> None:
         """One renewal. The lease is counted from before the call, which is when the store may have done it."""
         began = self._clock()
         try:
-            gone = self._renew(self._held()).gone
+            gone = self._backend.renew(self._runs.to_renew()).gone
         except Exception as error:  # whatever it is, the lease runs out
             self._failures += 1
             is_fault = not isinstance(error, AdeError)
             log.warning("lease.not_renewed", error=str(error), failures=self._failures, exc_info=is_fault)
             if self.is_overdue():
-                self._on_overdue()
+                self._runs.overdue()
             return
         self._failures = 0
         self.renewed_at = began
-        self._on_beat()
         if gone:
-            self._on_gone(gone)
+            self._runs.gone(gone)
 
     def _run(self) -> None:
         while not self._stopping:
@@ -93,3 +111,43 @@ class LeaseThread:
             if self._asked.is_set():
                 self._asked.clear()
                 time.sleep(_BREATH_S)
+
+
+class RunsOnLoop:
+    """The event loop's side of the leases: what the thread learns is handled on the loop, and the thread sees whether
+    the loop is blocked."""
+
+    def __init__(self, runs: RunExecutor, state: WorkerState) -> None:
+        self._runs = runs
+        self._state = state
+        self._loop = asyncio.get_running_loop()
+        self._went_round_ms = _now_ms()
+
+    def to_renew(self) -> Mapping[str, str]:
+        now_ms = _now_ms()
+        return self._state.to_renew(now_ms=now_ms, silent_ms=now_ms - self._went_round_ms)
+
+    def gone(self, lost: Mapping[str, Status | None]) -> None:
+        self._loop.call_soon_threadsafe(self._runs.gone, lost)
+
+    def overdue(self) -> None:
+        self._loop.call_soon_threadsafe(self._runs.stop_all, StopReason.LOST)
+
+    async def watch(self, lease: LeaseThread, every_s: float) -> None:
+        """Note that the loop is not blocked, and detect renewals that hang instead of failing.
+
+        It takes two checks: after a block the lease thread runs first.
+        """
+        was_overdue = False
+        while True:
+            self._went_round_ms = _now_ms()
+            await asyncio.sleep(every_s)
+            is_overdue = lease.is_overdue()
+            if is_overdue and was_overdue and self._state.held:
+                log.error("lease.overdue", running=len(self._state.held))
+                self._runs.stop_all(StopReason.LOST)
+            was_overdue = is_overdue
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -5,19 +5,20 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from ade.approvals.submission import enqueue_guarded
 from ade.errors import AdeError
 from ade.events.metrics_collector import MetricsCollector, stand_aside
 from ade.logs import Log
+from ade.settings import Settings
 from ade.settings.runtime import default_timeout_ms
+from ade.settings.sections import FigureSettings
 from ade.stores.ports import Stores, SweepStore
-from ade.tasks.enqueue import TaskDefaults
 from ade.tasks.identifiers import CURSOR, KIND
 from ade.tasks.payloads import Payloads
 from ade.tasks.schedules import fire_due
 from ade.worker import sweep
-from ade.worker.options import SweepOptions
 from ade.worker.sweep import archive_and_prune
 
 
@@ -34,37 +35,37 @@ class MaintenanceJob:
 def standard_jobs(
     stores: Stores,
     payloads: Payloads,
-    defaults: TaskDefaults,
-    options: SweepOptions,
+    settings: Settings,
     may_judge_leases: Callable[[], bool] = lambda: True,
 ) -> list[MaintenanceJob]:
     """What every process with a worker does. Judging leases is left to others while our own renewals are late."""
 
     async def fire_schedules() -> int:
-        await fire_due(stores, payloads, defaults, partial(default_timeout_ms, stores), enqueue_guarded)
+        await fire_due(stores, payloads, settings.task, partial(default_timeout_ms, stores), enqueue_guarded)
         return 0  # what is due now has been fired: nothing to repeat
 
-    quick, slow, rare = options.interval_s, max(options.interval_s, 10.0), max(options.interval_s, 3_600.0)
+    kept = settings.sweep
+    quick, slow, rare = kept.interval_s, max(kept.interval_s, 10.0), max(kept.interval_s, 3_600.0)
     prune = partial(
         archive_and_prune,
         stores,
         payloads,
-        retention_s=options.retention_s,
-        dead_letter_retention_s=options.dead_letter_retention_s,
-        archive_dir=options.archive_dir,
-        batch=options.prune_batch,
+        retention_s=kept.retention_s,
+        dead_letter_retention_s=kept.dead_letter_retention_s,
+        archive_dir=None if kept.archive_dir is None else Path(kept.archive_dir),
+        batch=kept.prune_batch,
     )
     settle = partial(sweep.settle_due, stores, payloads=payloads)
-    trim = partial(sweep.trim_events, stores, retention_s=options.event_retention_s)
-    effects = partial(sweep.prune_effects, stores, retention_s=options.effect_retention_s)
-    inboxes = partial(sweep.forget_inboxes, stores, retention_s=options.inbox_retention_s)
+    trim = partial(sweep.trim_events, stores, retention_s=settings.events.retention_s)
+    effects = partial(sweep.prune_effects, stores, retention_s=kept.effect_retention_s)
+    inboxes = partial(sweep.forget_inboxes, stores, retention_s=kept.inbox_retention_s)
     return [
         MaintenanceJob(name="settle", every_s=quick, perform=settle, may_run=may_judge_leases),
         MaintenanceJob(name="locks", every_s=quick, perform=partial(sweep.serve_locks, stores)),
         MaintenanceJob(name="schedules", every_s=quick, perform=fire_schedules),
         MaintenanceJob(
             name="approvals",
-            every_s=max(options.interval_s, 5.0),
+            every_s=max(quick, 5.0),
             perform=partial(sweep.sweep_reviews_job, stores, payloads),
         ),
         MaintenanceJob(name="results", every_s=slow, perform=partial(sweep.expire_results, stores)),
@@ -75,30 +76,25 @@ def standard_jobs(
         MaintenanceJob(name="inboxes", every_s=slow, perform=inboxes),
         MaintenanceJob(name="workers", every_s=slow, perform=partial(sweep.forget_silent_workers, stores)),
         MaintenanceJob(name="orphans", every_s=rare, perform=partial(sweep.remove_orphans, stores)),
-        MaintenanceJob(
-            name="webhooks", every_s=max(options.interval_s, 1.0), perform=partial(_follow_webhooks, stores, payloads)
-        ),
-        _figures(stores, options),
+        MaintenanceJob(name="webhooks", every_s=max(quick, 1.0), perform=partial(_follow_webhooks, stores, payloads)),
+        _figures(stores, settings.figures, quick),
         MaintenanceJob(name="checkpoint", every_s=slow, perform=partial(sweep.checkpoint, stores)),
     ]
 
 
 async def _follow_webhooks(stores: Stores, payloads: Payloads) -> int:
     """Most have none, and do without all that belongs to them."""
-    if not await stores.documents.list_documents(KIND) and not await stores.events.cursor(CURSOR):
+    if not await stores.documents.list_documents(KIND) and not (await stores.events.cursors()).get(CURSOR, 0):
         return 0
     from ade.webhooks.delivery import follow
 
     return await follow(stores, payloads)
 
 
-def _figures(stores: Stores, options: SweepOptions) -> MaintenanceJob:
-    if options.figures is None:
-        return MaintenanceJob(
-            name="figures", every_s=max(options.interval_s, 3_600.0), perform=partial(stand_aside, stores)
-        )
-    keeper = MetricsCollector(stores, options.figures)
-    return MaintenanceJob(name="figures", every_s=max(options.interval_s, 1.0), perform=keeper.keep)
+def _figures(stores: Stores, kept: FigureSettings, quick: float) -> MaintenanceJob:
+    if not kept.enabled:
+        return MaintenanceJob(name="figures", every_s=max(quick, 3_600.0), perform=partial(stand_aside, stores))
+    return MaintenanceJob(name="figures", every_s=max(quick, 1.0), perform=MetricsCollector(stores, kept).keep)
 
 
 # Does the duties on a timer. Every process may; a short claim on each duty keeps it from being done N times.

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ade.locks.model import LockItem
-from ade.locks.modes import LockSpec
+from ade.locks.requests import LeaveLock, TakeLock
 from ade.tasks.model import Effect, MaybeRaw, Task
 from ade.tasks.outcomes import Failed
 
@@ -56,23 +56,6 @@ class EnqueueChildren(Struct, frozen=True, tag=True):
     tasks: list[Task]
 
 
-class AcquireLock(Struct, frozen=True, tag=True, kw_only=True):
-    """Take a lock for this run; answered by TakenLock when it is granted."""
-
-    wishes: list[LockSpec]
-    scope: str
-    namespace: str
-    ttl_ms: int | None  # None: the store's default
-    wait_ms: int | None = None
-    purpose: str | None = None
-
-
-class ReleaseLock(Struct, frozen=True, tag=True):
-    """Let go of a lock."""
-
-    id: str
-
-
 class RequestStepApproval(Struct, frozen=True, tag=True, kw_only=True):
     """Go on only if people have agreed to this step; answered by whether it may.
 
@@ -102,8 +85,8 @@ Request = (
     | FinishEffect
     | ForgetEffect
     | EnqueueChildren
-    | AcquireLock
-    | ReleaseLock
+    | TakeLock
+    | LeaveLock
     | RequestStepApproval
     | CheckToolCall
 )
@@ -122,14 +105,6 @@ class EffectState(Struct, frozen=True):
 
     effect: Effect
     live: bool
-
-
-class AcquiredLock(Struct, frozen=True):
-    """A lock that is held: its id, and the token of each resource."""
-
-    id: str
-    namespace: str
-    items: tuple[LockItem, ...]
 
 
 class RequestFailed(Struct, frozen=True, tag=True):

@@ -1,9 +1,8 @@
 """One run of a task in this worker: what it holds, and why it is being ended early, if it is."""
 
 import asyncio
-from collections.abc import Callable
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ade.tasks.handlers import Handler, HandlerMode
 from ade.tasks.model import Task
@@ -11,7 +10,7 @@ from ade.tasks.outcomes import Withheld
 from ade.worker.timer import TimerEntry
 
 if TYPE_CHECKING:
-    from ade.locks.held_lock import HeldLock
+    from ade.locks.holder import HeldLock
 
 
 class StopReason(StrEnum):
@@ -20,12 +19,24 @@ class StopReason(StrEnum):
     TIMED_OUT = auto()  # fails, and may be tried again
     LOCK_LOST = auto()  # what it does is not protected any more: fails, and may be tried again
     SHUTDOWN = auto()  # is handed back
-    CANCELLED = auto()  # somebody ended the task; nothing is written
+    CANCELLED = auto()  # the task was cancelled; nothing is written
     LOST = auto()  # the lease is gone; nothing is written
 
 
 _NO_LOCKS: "dict[str, HeldLock]" = {}  # of a run that has none; never written to
 MUTE = frozenset({StopReason.CANCELLED, StopReason.LOST})
+
+
+class Killable(Protocol):
+    """A process that runs the handler."""
+
+    def kill(self) -> None: ...
+
+
+class RunOwner(Protocol):
+    """What executes a run: it ends it early, and detaches it if it does not end."""
+
+    def stop(self, run: "Run", why: StopReason) -> None: ...
 
 
 class Run:
@@ -34,24 +45,27 @@ class Run:
     __slots__ = (
         "alarm",
         "began",
+        "child",
         "detached",
         "entry",
         "finishing",
         "handler",
         "id",
-        "interrupt",
+        "in_thread",
         "job",
         "locks",
         "mode",
         "owes_locks",
+        "owner",
         "stop",
         "task",
         "until_ms",
         "withheld",
     )
 
-    def __init__(self, task: Task, handler: Handler | None) -> None:
+    def __init__(self, task: Task, handler: Handler | None, owner: RunOwner | None = None) -> None:
         self.task = task
+        self.owner = owner  # None: nothing executes it
         self.id = task.run_id or ""
         self.handler = handler  # None: this worker does not know the name
         self.mode = HandlerMode.ASYNC if handler is None else handler.mode
@@ -66,7 +80,8 @@ class Run:
         self.owes_locks = bool(task.locks)  # what its task names must be let go of: it is held, or may be
         self.locks: dict[str, HeldLock] = _NO_LOCKS
         self.withheld: Withheld | None = None  # it met a gate, so that is how it ends
-        self.interrupt: Callable[[], object] | None = None  # how to end it, where cancelling its job is not the way
+        self.child: Killable | None = None  # while it runs there: killed instead of its job being cancelled
+        self.in_thread = False  # where it can only be told to end: its context says so
 
     @property
     def uses_locks(self) -> bool:
@@ -83,13 +98,23 @@ class Run:
         """Nothing that it asks for from now on is its own."""
         return self.finishing or self.detached or self.stop in MUTE
 
+    def abort(self, why: StopReason) -> None:
+        """Have the owner end this run early."""
+        if self.owner is not None:
+            self.owner.stop(self, why)
+
     def end(self, why: StopReason) -> bool:
-        """Tell the run to end. A reason that forbids writing replaces one that does not; True if it is news."""
+        """By its owner. A reason that forbids writing replaces one that does not; True if it is news."""
         if self.finishing or (self.stop is not None and (self.stop in MUTE or why not in MUTE)):
             return False
         self.stop = why
-        if self.interrupt is not None:
-            self.interrupt()
-        elif self.job is not None:
+        if self.child is not None:
+            self.child.kill()
+        elif self.job is not None and not self.in_thread:
             self.job.cancel()
         return True
+
+
+def lose_lock(run: Run) -> None:
+    """End a run that nothing protects any more."""
+    run.abort(StopReason.LOCK_LOST)

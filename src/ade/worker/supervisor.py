@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from ade.logs import Log
+from ade.worker.backend import WorkerOptions
 from ade.worker.executor import RunExecutor
-from ade.worker.options import WorkerOptions
 from ade.worker.run import StopReason
+from ade.worker.state import WorkerState
 from ade.worker.threads import DaemonThreadExecutor
 from ade.worker.watchdog import die_with_parent
 
@@ -147,22 +148,22 @@ class Handover(Struct, frozen=True, kw_only=True):
     left_behind: tuple[str, ...] = ()  # task ids: the store could not be told; their leases will run out
 
 
-async def drain(runs: RunExecutor, options: WorkerOptions, hurry: asyncio.Event) -> None:
+async def drain(runs: RunExecutor, state: WorkerState, options: WorkerOptions, hurry: asyncio.Event) -> None:
     """Nothing is held any more when this returns, or the store could not be reached."""
-    if runs.held:
-        log.info("worker.draining", running=len(runs.held), grace_s=options.grace_s)
-    await _emptied(runs, options.grace_s, hurry)
+    if state.held:
+        log.info("worker.draining", running=len(state.held), grace_s=options.grace_s)
+    await _emptied(state, options.grace_s, hurry)
     runs.stop_all(StopReason.SHUTDOWN)
-    await _emptied(runs, options.cancel_grace_s, hurry)
+    await _emptied(state, options.cancel_grace_s, hurry)
     runs.detach_all()
-    await _emptied(runs, _COMMIT_PATIENCE_S, None)
+    await _emptied(state, _COMMIT_PATIENCE_S, None)
 
 
-async def _emptied(runs: RunExecutor, seconds: float, hurry: asyncio.Event | None) -> None:
+async def _emptied(state: WorkerState, seconds: float, hurry: asyncio.Event | None) -> None:
     """Wait until nothing is held, for so long, or until there is a hurry."""
-    if not runs.held:
+    if not state.held:
         return
-    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(runs.emptied())]
+    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(state.emptied())]
     if hurry is not None:
         waiting.append(asyncio.ensure_future(hurry.wait()))
     await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -21,6 +21,11 @@ class TimerEntry:
         self.order = order
         self.callback: Callable[[], object] | None = callback
 
+    def take(self) -> Callable[[], object] | None:
+        """The callback, which is called once at most; None if the entry is dead."""
+        callback, self.callback = self.callback, None
+        return callback
+
     def __lt__(self, other: "TimerEntry") -> bool:
         return (self.moment, self.order) < (other.moment, other.order)
 
@@ -46,9 +51,8 @@ class SharedTimer:
         return entry
 
     def cancel(self, entry: TimerEntry) -> None:
-        if entry.callback is None:
+        if entry.take() is None:
             return
-        entry.callback = None
         self._dead += 1
         if self._dead > _WORTH_TIDYING and self._dead * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry.callback is not None]
@@ -70,7 +74,7 @@ class SharedTimer:
         now = self._loop.time()
         while self._heap and self._heap[0].moment <= now:
             entry = heapq.heappop(self._heap)
-            callback, entry.callback = entry.callback, None
+            callback = entry.take()
             if callback is None:
                 self._dead -= 1
             else:

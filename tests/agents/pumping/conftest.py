@@ -8,20 +8,14 @@ import pytest
 from ade.stores.ports import Stores
 from tests.agents.pumping.coding import Coder
 from tests.agents.pumping.waterworks import Waterworks
-from tests.conformance.backends import BACKENDS
-from tests.servers.plugin import server_pool
+from tests.conformance.backends import BACKENDS, sound
 from tests.worker.workshop import Workshop
-
-__all__ = ["server_pool"]
 
 
 @pytest.fixture(params=["sqlite", "valkey"])
 async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
-    opened = await BACKENDS[request.param].open(tmp_path, None)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(await BACKENDS[request.param].open(tmp_path, None)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from ade.agents.conversations.consumer_loop import ENDED, IDLE, LOOKED, REFUSED,
 from ade.agents.conversations.inbox import Inbox, ReturnReason
 from ade.agents.conversations.model import ItemBatch
 from ade.agents.conversations.rules import RestartLimits
+from ade.agents.conversations.scheduler import resource_of
 from ade.errors import StoreUnavailable
 from ade.events.model import ALERT
 from ade.failures import Backoff
-from ade.locks.holders.conversation_lock import resource_of
 from ade.stores.ports import Stores
 from ade.stores.resource_ports import InboxStore
 from tests.agents.pumping.waterworks import Listener, Points, Waterworks
@@ -253,6 +253,8 @@ async def test_a_house_without_work_ends_at_once(works: Waterworks) -> None:
         await points.until(LOOKED, "")
         running.stop.set()
         await asyncio.wait_for(running.job, 60)
+
+    assert listener.heard == {}
 
 
 def test_very_long_ids_have_a_lock_of_a_possible_name() -> None:

@@ -15,10 +15,9 @@ from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.inbox import Inbox
 from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem
 from ade.agents.conversations.rules import BatchClaimant, RestartLimits
-from ade.agents.conversations.scheduler import ConversationScheduler
+from ade.agents.conversations.scheduler import NAMESPACE, ConversationScheduler
 from ade.events.model import Event
 from ade.failures import Backoff
-from ade.locks.holders.conversation_lock import NAMESPACE
 from ade.stores.ports import Stores
 from ade.stores.resource_ports import LockQuery
 from tests.worker.workshop import eventually

@@ -191,7 +191,8 @@ async def test_what_lies_in_an_agents_folder_does_not_answer_for_ade(guarded: Ad
         arguments = {"prompt": "[[use-tool command=rm_-r_x]]", "cwd": str(folder)}
         handle = await guarded.enqueue("agent:claude", arguments, author="ann")
 
-        await until(handle, lambda task: task.status is Status.REVIEWING)
+        asked = await until(handle, lambda task: task.status is Status.REVIEWING)
+        assert asked.review is not None
 
 
 async def test_people_are_shown_a_call_without_secrets_and_it_is_the_call_they_agree_to(

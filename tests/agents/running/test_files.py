@@ -8,7 +8,7 @@ from pathlib import Path
 from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.model import ItemKind, NewItem
 from ade.agents.runs.files import MOST_RAW_BYTES, RunFiles, safe_name
-from ade.composition.agents import _remove_old
+from ade.composition.agents import remove_old_files
 from ade.composition.stores import open_stores
 from ade.tasks.decisions import admit
 from ade.tasks.enqueue import fresh_id
@@ -37,7 +37,11 @@ def test_what_a_program_prints_is_kept_up_to_a_bound_with_a_mark(tmp_path: Path)
 
 def test_trouble_with_a_file_is_not_the_runs(tmp_path: Path) -> None:
     (tmp_path / "t").touch()  # no folder can be made here
-    RunFiles(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run").start("a job", "coder")
+    transcript = RunFiles(tmp_path / "t", tmp_path / "w").transcript("task", 1, "run")
+
+    transcript.start("a job", "coder")
+
+    assert not transcript.path.exists()
 
 
 def test_names_stay_where_they_belong_and_apart() -> None:
@@ -73,7 +77,7 @@ async def test_folders_go_when_all_who_used_them_are_gone_and_nothing_in_them_is
     make_old(tmp_path / "work" / "not-of-ade")
     (tmp_path / "work" / in_use / "deep" / "er" / "file").touch()
 
-    removed = await _remove_old(stores, places, 7 * _DAY_S)
+    removed = await remove_old_files(stores, places, 7 * _DAY_S)
     await stores.close()
 
     left = {path.name for path in (tmp_path / "work").iterdir() if path.is_dir()}

@@ -11,14 +11,13 @@ from ade import Ade, Status
 from ade.accounts.model import Role
 from ade.composition.remote_worker import work_over_http
 from ade.settings import load
-from ade.tasks.completion import CompletionWatcher
 from ade.tasks.model import Task
+from ade.tasks.service import CompletionWatcher
 from ade.worker.supervisor import Handover
 from tests.http.conftest import House, house, small_house
-from tests.servers.plugin import server_pool
 from tests.worker.workshop import eventually
 
-__all__ = ["house", "server_pool", "small_house"]
+__all__ = ["house", "small_house"]
 
 PATIENCE_S = 60.0
 

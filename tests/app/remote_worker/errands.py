@@ -2,8 +2,10 @@
 
 import os
 import time
+from pathlib import Path
 
 from ade import Ade, SyncContext
+from tests import waiting
 
 app = Ade()
 
@@ -19,8 +21,8 @@ def note(journal: str, *words: object) -> None:
 def errand(journal: str, number: int, until: str = "") -> int:
     """Waits for the file `until`, if there is one to wait for."""
     note(journal, "began", number)
-    while until and not os.path.exists(until):  # noqa: PTH110 # quicker
-        os.sched_yield()
+    if until:
+        waiting.until(Path(until).exists, "the gate", 600.0)
     note(journal, "ended", number)
     return number * number
 

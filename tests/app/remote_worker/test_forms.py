@@ -7,18 +7,20 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from ade import Ade, Backoff, read
+from ade.tasks.enqueue import make_plan
 from ade.tasks.model import Definition, Task
-from ade.tasks.options import make_plan, parse_rate
-from ade.worker.remote import context_backend, worker
+from ade.tasks.option_values import parse_rate
+from ade.tasks.options import new_definition_of, new_task_of
+from tests.depth import examples
 
 _UNITS_MS = (1_000, 60_000, 3_600_000, 86_400_000)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(1, 10**6), st.integers(1, 999), st.sampled_from(_UNITS_MS))
 def test_a_rate_is_read_as_it_was_meant(count: int, times: int, unit_ms: int) -> None:
     definition = Definition(name="x", rate_count=count, rate_period_ms=times * unit_ms)
-    written = worker.definition_request_of(definition).rate
+    written = new_definition_of(definition).rate
     assert written is not None
     assert parse_rate(written) == (count, times * unit_ms)
 
@@ -51,7 +53,7 @@ async def test_a_child_is_the_same_wherever_it_is_enqueued() -> None:
         window=(soon, soon + timedelta(hours=2)),
     )
     made = chosen.make_task("ada")
-    form = context_backend.child_request_of(made)
+    form = new_task_of(made)
     template = app.template_of(Definition(name="send"))
     theirs = make_plan(template, form.options()).template  # type: ignore[arg-type] # as the server reads them
     known = ("id", "args", "created_at", "updated_at", "status", "args_digest", "version", "run_after", "review")

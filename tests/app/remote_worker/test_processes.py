@@ -14,6 +14,7 @@ from msgspec import Raw
 from ade.accounts.model import Role
 from ade.client.client import Client, connect
 from ade.tasks.lifecycle import Status
+from tests.depth import sampled
 from tests.faults.served import Served, served_on
 from tests.faults.workers import until
 
@@ -61,7 +62,7 @@ async def result_of(client: Client, task_id: str) -> Any:
     return msgspec.json.decode(answer.result)
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", sampled(STORES, quick=1))
 async def test_what_a_killed_worker_had_is_run_by_another(store: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with served_on(store, tmp_path) as served:
@@ -105,6 +106,8 @@ async def test_a_server_that_is_killed_costs_no_run_and_no_result(store: str, tm
             assert Counter(words[0] for words in crew.noted("began")) == Counter(map(str, ids.values()))
 
 
+@pytest.mark.long
+@pytest.mark.realtime
 async def test_a_function_that_blocks_the_worker_keeps_its_lease(tmp_path: Path) -> None:
     async with served_on("sqlite", tmp_path) as served:
         crew, client = await crew_on(served, tmp_path)

@@ -233,7 +233,7 @@ async def test_those_who_wait_for_a_lock_do_not_keep_it_from_being_given_back(
 ) -> None:
     """However many they are: each waits at the server, and there must still be a way for whoever has it."""
     monkeypatch.setattr("ade.worker.remote.connection._LEAST_CONNECTIONS", 2)
-    monkeypatch.setattr("ade.locks.holders.remote_run_locks._ROUND_S", 30.0)  # until a wait in line is asked for anew
+    monkeypatch.setattr("ade.locks.http_client.TURN_S", 30.0)  # until a wait in line is asked for anew
     app, count = far_app(**{"worker.concurrency": 8}), 8
     in_line, entered = asyncio.Barrier(count), []
 

@@ -10,16 +10,10 @@ import msgspec
 import pytest
 
 from ade.accounts.model import Role, User
-from ade.accounts.tokens import create_token
-from ade.accounts.users import add_user, list_users
-from ade.server.access import PROGRAMS
-from ade.stores.ports import Stores
+from tests.accounts import PLENTY, token_for, token_of
 from tests.cli.conftest import STORE, Answer, Call, with_stores
 from tests.cli.processes import started
 
-PLENTY = {f"ADE_HTTP__{kind}_RATE": "none" for kind in ("READ", "WRITE", "VOTE", "WORK", "LOCK", "STREAM")}
-OWNER = "owner-of-programs"
-_HOUR_MS = 3_600_000
 _MOST_LOOKS = 5
 
 
@@ -78,27 +72,12 @@ class Shop:
     def token(self, by: str) -> str:
         """A token with all that the role of this name allows, of the account `the-ROLE`, made when first needed."""
         if by not in self.tokens:
-            self.tokens[by] = with_stores(lambda stores: _token(stores, by))
+            self.tokens[by] = with_stores(lambda stores: token_for(stores, by))
         return self.tokens[by]
 
     def person(self, name: str, *roles: str) -> None:
         """An account of a person; `by=name` is whom it acts for from then on."""
-        self.tokens[name] = with_stores(lambda stores: _token_of(stores, User(id=name, roles=frozenset(roles))))
-
-
-async def _token(stores: Stores, role: str) -> str:
-    is_program = role in PROGRAMS
-    if is_program and OWNER not in {user.id for user in await list_users(stores)}:
-        await add_user(stores, User(id=OWNER, roles=frozenset({Role.OPERATOR})))
-    owner = OWNER if is_program else ""
-    user = User(id=f"the-{role}", roles=frozenset({role}), is_human=not is_program, owner=owner)
-    return await _token_of(stores, user)
-
-
-async def _token_of(stores: Stores, user: User) -> str:
-    made = await add_user(stores, user)
-    secret, _ = await create_token(stores, made.id, scopes=made.permissions, lasts_ms=_HOUR_MS)
-    return secret
+        self.tokens[name] = with_stores(lambda stores: token_of(stores, User(id=name, roles=frozenset(roles))))
 
 
 @pytest.fixture

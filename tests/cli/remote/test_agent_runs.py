@@ -16,8 +16,7 @@ from tests.cli.remote.conftest import Shop
 
 
 def workers(served: Shop) -> list[dict[str, Any]]:
-    known: list[dict[str, Any]] = served.local("workers", "--json").json["workers"]
-    return known
+    return [each["worker"] for each in served.local("workers", "--json").json["items"]]
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_ctrl_c_here_ends_the_agent_there(staffed: Shop) -> None:
 
     assert (code, out) == (130, "")
     assert re.search(r"Cancelled task [0-9a-f-]{36}\.", err)
-    [task] = staffed.local("tasks", "--json").json["tasks"]
+    [task] = staffed.local("tasks", "--json").json["items"]
     assert (task["status"], task["reason"]) == ("cancelled", "interrupted by Ctrl-C")
 
 
@@ -73,4 +72,4 @@ def test_what_cannot_be_is_told(staffed: Shop) -> None:
     nowhere = staffed.remote("run", "--agent", "coder", "--cwd", "here", "hello")
     assert (nowhere.code, "on the machine of the worker" in nowhere.err) == (2, True)
     assert staffed.remote("run", "--agent", "coder", "hello", by="viewer").code == 7
-    assert staffed.local("tasks", "--json").json["tasks"] == []
+    assert staffed.local("tasks", "--json").json["items"] == []

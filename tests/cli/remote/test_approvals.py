@@ -54,7 +54,7 @@ def team(served: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
 def asked(team: Shop, *more: str, policy: str = "one") -> tuple[str, str]:
     """A task that waits for people: its id and its digest."""
     task_id = team.local("enqueue", "pack", "item=lamp", "--approval", policy, *more).out.strip()
-    digest: str = team.remote("approvals", "show", task_id, "--json").json["gates"][-1]["digest"]
+    digest: str = team.remote("approvals", "show", task_id, "--json").json["review"]["gates"][-1]["digest"]
     return task_id, digest
 
 
@@ -68,7 +68,7 @@ def undated(answer: Answer) -> str:
 
 
 def waiting(team: Shop, by: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = team.remote("approvals", "--json", by=by).json["approvals"]
+    listed: list[dict[str, Any]] = team.remote("approvals", "--json", by=by).json["items"]
     return listed
 
 
@@ -85,7 +85,7 @@ def test_what_waits_is_seen_as_beside_the_store(team: Shop) -> None:
     assert undated(team.remote(*show)) == undated(team.local(*show))
     [item] = waiting(team, "rita")
     assert (item["task_id"], item["digest"]) == (task_id, digest)
-    assert team.remote("approvals", "list", "--json", by="otto").json == {"account": "otto", "approvals": []}
+    assert team.remote("approvals", "list", "--json", by="otto").json == {"items": []}
     plain = team.local("enqueue", "pack", "item=cup").out.strip()
     assert code_of(team.remote("approvals", "show", plain, "--json")) == (3, "unknown_approval")
 
@@ -98,8 +98,8 @@ def test_two_agree_from_elsewhere(team: Shop) -> None:
     assert team.remote("approvals", "approve", task_id, by="rita").code == 2
     first = team.remote(*approve, digest[:8], "--reason", "fine", by="rita")
     assert (first.out, first.err) == (f"{task_id}  reviewing\n", "Still missing: 1 of two reviewers.\n")
-    assert team.remote(*approve, digest, "--json", by="rob").json["status"] == "pending"
-    [gate] = team.same("approvals", "show", task_id, "--json").json["gates"]
+    assert team.remote(*approve, digest, "--json", by="rob").json["task"]["status"] == "pending"
+    [gate] = team.same("approvals", "show", task_id, "--json").json["review"]["gates"]
     assert [(vote["voter"], vote["reason"]) for vote in gate["votes"]] == [("rita", "fine"), ("rob", "")]
     work()
     assert team.remote("show", task_id, "--json").json["status"] == "completed"

@@ -13,22 +13,22 @@ def lost(served: Shop, count: int) -> list[str]:
 def test_groups_are_listed_and_looked_into_the_same(served: Shop) -> None:
     ids = lost(served, 3)
 
-    [group] = served.same("dlq", "--json").json["groups"]
+    [group] = served.same("dlq", "--json").json["items"]
     assert (group["count"], group["name"], set(group["newest"])) == (3, "send", set(ids))
     assert served.same("dlq", "list", "--name", "pack").err == "No dead letters.\n"
-    shown = served.same("dlq", "show", group["fingerprint"], "--limit", "2", "--json").json["tasks"]
+    shown = served.same("dlq", "show", group["fingerprint"], "--limit", "2", "--json").json["items"]
     assert [task["id"] for task in shown] == [ids[2], ids[1]]
     assert served.same("dlq", "show", "feed").code == 3
 
 
 def test_a_group_is_replayed_and_another_discarded(served: Shop) -> None:
     ids = lost(served, 3)
-    fingerprint = served.local("dlq", "--json").json["groups"][0]["fingerprint"]
+    fingerprint = served.local("dlq", "--json").json["items"][0]["fingerprint"]
 
     asked = served.same("dlq", "replay", "--fingerprint", fingerprint)
     assert (asked.code, "3 dead letters would be replayed." in asked.err) == (2, True)
     some = served.remote("dlq", "replay", "--fingerprint", fingerprint, "--limit", "1", "--yes", "--json")
-    assert some.json == {"changed": [ids[0]], "moved_on": []}
+    assert some.json == {"changed": [ids[0]], "is_more": False}
     work()
     assert served.remote("dlq", "replay", "--name", "send", "--yes").out == "Replayed 3 dead letters.\n"
     work()

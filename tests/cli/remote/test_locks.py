@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from ade.accounts.model import Role
-from ade.locks.modes import write
+from ade.locks.model import write
 from tests.cli.processes import call, eventually, started
 from tests.cli.remote.conftest import Shop
 from tests.cli.remote.test_resources import same
@@ -19,9 +19,9 @@ def test_what_is_locked_is_seen_and_taken_away(served: Shop) -> None:
         take(name, write(REPO))
     take("d", write(DB))
 
-    listed = {lock["resource"]: lock for lock in same(served, "locks")["locks"]}
+    listed = {lock["resource"]: lock for lock in same(served, "locks")["items"]}
     assert [one["owner"] for one in listed[REPO]["waiters"]] == ["agent-b"]
-    assert len(same(served, "locks", "list", "--type", "repo", "--owner", "agent-b")["locks"]) == 1
+    assert len(same(served, "locks", "list", "--type", "repo", "--owner", "agent-b")["items"]) == 1
     assert [one["owner"] for one in same(served, "locks", "show", REPO)["holders"]] == ["agent-a"]
     served.same("locks", "show", "repo:other")
     served.same("locks", "graph")
@@ -43,7 +43,7 @@ def test_a_command_has_the_token_and_its_exit_code_counts(served: Shop) -> None:
 
     assert (told.returncode, told.stderr, int(told.stdout) > 0) == (7, "", True)
     assert sorted(msgspec.json.decode(several.stdout)) == [DB, REPO]
-    assert served.local("locks", "--json").json == {"locks": []}
+    assert served.local("locks", "--json").json == {"items": []}
 
 
 def test_somebody_who_must_not_wait_hears_so(served: Shop) -> None:
@@ -71,6 +71,7 @@ def test_who_waits_is_let_in_when_the_lock_is_free(served: Shop) -> None:
     assert (waits.returncode, out, err) == (0, "mine\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.realtime
 def test_a_command_is_ended_with_all_it_started_when_the_lock_is_lost(served: Shop) -> None:
     script, child = "trap '' TERM; sleep 300 & echo $! > child; wait; sleep 300", served.elsewhere / "child"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ade.tasks.api.requests import MOST_TOGETHER
+from ade.server.request_types import MOST_TOGETHER
 from tests.cli.conftest import Answer, work
 from tests.cli.remote.conftest import Shop
 
@@ -57,7 +57,7 @@ def test_mistakes_are_told_as_they_are_beside_the_store(served: Shop, folder: Pa
     ):
         answer = served.same("enqueue", *mistake)
         assert (answer.code in (2, 3), answer.out) == (True, ""), mistake
-    assert served.same("tasks", "--json").json["tasks"] == []
+    assert served.same("tasks", "--json").json["items"] == []
     assert served.remote("enqueue", "later", "n=1", "--allow-unknown", "--json").json["args"] == {"n": 1}
 
 
@@ -93,9 +93,24 @@ def test_the_lines_of_a_file_are_checked_here_and_stored_there(served: Shop) -> 
         ("pack", False),
     ]
     ids = [each["id"] for each in told]
-    stored = served.same("tasks", "--oldest-first", "--json").json["tasks"]
+    stored = served.same("tasks", "--oldest-first", "--json").json["items"]
     assert [task.get("depends_on", []) for task in stored] == [[ids[1], ids[2]], [], [ids[1]]]
     assert stored[1]["run_after"] == "2031-01-01T00:00:00.000Z"
+
+
+def test_a_line_has_every_option_of_a_task_here_and_over_a_server(served: Shop) -> None:
+    work()
+    line = (
+        '{"name": "pack", "args": {"item": "cup"}, "draft": true, "team": "gifts", "ticket": "T-7", "approval": "two",'
+        ' "backoff": {"base_ms": 5, "cap_ms": 50}, "not_before": "2031-01-01T00:00:00Z",'
+        ' "not_after": "2031-01-02T00:00:00Z", "trace": "abc"}\n'
+    )
+    for way in (served.local, served.remote):
+        task_id = way("enqueue", "--file", "-", stdin=line).out.strip()
+        seen = way("show", task_id, "--json").json
+        assert (seen["status"], seen["team"], seen["ticket_ref"], seen["trace"]) == ("draft", "gifts", "T-7", "abc")
+        assert seen["backoff"]["base_ms"] == 5
+        assert seen["review"]["not_after"] == "2031-01-02T00:00:00.000Z"
 
 
 def test_one_bad_line_keeps_the_others_out(served: Shop) -> None:
@@ -114,7 +129,7 @@ def test_one_bad_line_keeps_the_others_out(served: Shop) -> None:
     too_many = good + '{"name": "pack", "args": {"item": "a"}, "after": ["box"]}\n' * MOST_TOGETHER
     refused = served.remote("enqueue", "--file", "-", stdin=too_many)
     assert (refused.code, "a server takes at most 1,000 at once" in refused.err) == (2, True)
-    assert served.same("tasks", "--json").json["tasks"] == []
+    assert served.same("tasks", "--json").json["items"] == []
 
 
 def test_a_large_file_goes_in_by_batches_and_tells_how_far_it_came(served: Shop) -> None:

@@ -90,7 +90,7 @@ def test_whoever_may_not_is_told_so(served: Shop) -> None:
         "not_permitted",
     )
     assert code_of(served.remote("tokens", "create", "the-reviewer", "--json", by="reviewer")) == (7, "not_permitted")
-    assert [token["account"] for token in served.remote("tokens", "--json", by="reviewer").json["tokens"]] == [
+    assert [token["account"] for token in served.remote("tokens", "--json", by="reviewer").json["items"]] == [
         "the-reviewer"
     ]
 
@@ -151,7 +151,7 @@ def test_somebody_lets_another_answer(served: Shop) -> None:
     served.token("reviewer")
     wanted = ("--name", "deploy*", "--tag", "web", "--to-level", "medium")
     made = served.remote("delegations", "create", "--to", "cyd", "--ends", "14d", *wanted, "--json", by="bob").json
-    assert (made["delegator"], made["delegate"], made["state"]) == ("bob", "cyd", "holds")
+    assert (made["delegator"], made["delegate"]) == ("bob", "cyd")
     assert (made["names"], made["tags"], made["to_level"]) == (["deploy*"], ["web"], "medium")
     by_date = ("--starts", "2000-01-01", "--ends", made["ends_at"])
     assert served.remote("delegations", "create", "--to", "the-reviewer", *by_date, by="cyd").code == 0
@@ -162,7 +162,7 @@ def test_somebody_lets_another_answer(served: Shop) -> None:
     assert code_of(served.remote(*others, by="cyd")) == (7, "not_permitted")
     assert code_of(served.remote("delegations", "revoke", made["id"], "--json", by="cyd")) == (3, "unknown_delegation")
     assert served.remote("delegations", "revoke", made["id"], by="bob").out == f"{made['id']}: revoked\n"
-    assert served.remote("delegations", "--json").json["delegations"][0]["state"] == "revoked"
+    assert served.remote("delegations", "--json").json["items"][0]["is_revoked"] is True
 
 
 def test_a_rulebook_is_applied_looked_at_and_asked(served: Shop) -> None:
@@ -181,7 +181,7 @@ def test_a_rulebook_is_applied_looked_at_and_asked(served: Shop) -> None:
     served.same("policies")
     served.same("policies", "show", "--json")
     served.same("policies", "history")
-    [edition] = served.same("policies", "history", "--json").json["versions"]
+    [edition] = served.same("policies", "history", "--json").json["items"]
     assert edition["by"] == "the-admin"
     ask = ("policies", "check", "send", "--args", '{"address": "here"}', "--resource", "db:main", "--tag", "web")
     served.same(*ask)
@@ -195,7 +195,7 @@ def test_a_rulebook_is_applied_looked_at_and_asked(served: Shop) -> None:
 def test_who_one_is(served: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     served.person("rita", "reviewer")
     told = served.remote("whoami", "--json", by="rita").json
-    assert (told["account"], told["user"]["roles"], told["url"]) == ("rita", ["reviewer"], served.url)
+    assert (told["user"]["id"], told["user"]["roles"]) == ("rita", ["reviewer"])
     assert told["permissions"] == ["read", "vote"]
     assert told["token"]["account"] == "rita"
     text = served.remote("whoami", by="rita").out
@@ -203,7 +203,7 @@ def test_who_one_is(served: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
         assert part in text
 
     here = served.local("whoami", "--as", "Rita", "--json").json
-    assert (here["account"], here["user"]) == ("rita", told["user"])
+    assert here["user"] == told["user"]
     monkeypatch.setenv("ADE_USER", "stranger")
     assert served.local("whoami", "--json").json == {"account": "stranger", "user": None}
     stranger = served.local("whoami")

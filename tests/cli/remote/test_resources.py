@@ -45,7 +45,7 @@ def test_a_schedule_is_made_fired_paused_and_removed(served: Shop) -> None:
     added = served.remote("schedules", "add", "lamps", "30 9 * * 1-5", "pack", "--args", '{"item": "lamp"}')
 
     assert added.out.startswith("lamps: enqueues pack next at ")
-    listed = same(served, "schedules")["schedules"]
+    listed = same(served, "schedules")["items"]
     assert [(each["name"], each["task_name"]) for each in listed] == [("lamps", "pack"), ("tidy", "tidy")]
     task_id = served.remote("schedules", "fire", "lamps").out.strip()
     assert served.local("show", task_id, "--json").json["author_id"] == "the-admin"
@@ -72,7 +72,7 @@ def test_workers_and_figures_are_the_same(served: Shop) -> None:
     served.local("enqueue", "send", "address=nowhere")
     work()
 
-    assert "test-worker" in {worker["id"] for worker in same(served, "workers")["workers"]}
+    assert "test-worker" in {worker["worker"]["id"] for worker in same(served, "workers")["items"]}
     assert same(served, "stats")["dead_letters"] == 1
     assert served.remote("stats").lines[0] == served.local("stats").lines[0]
     assert same(served, "top", "--once")["running"] == []
@@ -83,7 +83,7 @@ def test_agents_are_registered_drained_and_forgotten(served: Shop) -> None:
     made = served.remote("agents", "register", "coder", "--max-tasks", "3", "--type", "writer", "--capability", "gpu")
 
     assert made.out == "coder (writer): active, at most 3 tasks at once, can gpu\n"
-    assert [agent["id"] for agent in same(served, "agents")["agents"]] == ["coder"]
+    assert [agent["id"] for agent in same(served, "agents")["items"]] == ["coder"]
     same(served, "agents", "show", "coder")
     for verb, status in (("drain", "draining"), ("offline", "offline"), ("activate", "active")):
         assert served.remote("agents", verb, "coder", "--json").json["status"] == status
@@ -95,7 +95,7 @@ def test_agents_are_registered_drained_and_forgotten(served: Shop) -> None:
 def test_agents_at_work_are_listed_and_shown(served: Shop) -> None:
     task_id = served.local("enqueue", "agent:coder", "--args", '{"prompt": "write"}', "--allow-unknown").out.strip()
 
-    [seen] = same(served, "subagents")["subagents"]
+    [seen] = same(served, "subagents")["items"]
     assert (seen["id"], seen["type"], seen["status"]) == (task_id, "Coder", "pending")
     same(served, "subagents", "--status", "pending", "--limit", "1")
     served.same("subagents", "--status", "error")
@@ -109,11 +109,11 @@ def test_a_conversation_is_told_something_and_emptied(served: Shop) -> None:
     assert said.out.startswith("conv-1: ")
     assert said.err == served.local("inbox", "send", "conv-2", "hello", "--consumer", "agent:coder").err
     assert served.remote("inbox", "send", "conv-1", "hello", "--key", "k1").out == "conv-1: k1 was put in before\n"
-    assert [one["id"] for one in same(served, "inbox")["inboxes"]] == ["conv-1", "conv-2"]
-    assert served.same("inbox", "list", "--limit", "1", "--json").json["next"] == "conv-1"
+    assert [one["id"] for one in same(served, "inbox")["items"]] == ["conv-1", "conv-2"]
+    assert "next" in served.same("inbox", "list", "--limit", "1", "--json").json
     shown = same(served, "inbox", "show", "conv-1")
-    assert [(item["content"], item["author"], item["state"]) for item in shown["items"]] == [
-        ("hello", "the-admin", "waiting")
+    assert [(item["content"], item["author"], item["is_taken"]) for item in shown["items"]] == [
+        ("hello", "the-admin", False)
     ]
     item = shown["items"][0]["id"]
     assert served.remote("inbox", "remove", "conv-1", item).out == f"conv-1: {item} removed\n"

@@ -94,11 +94,11 @@ def test_what_a_webhook_was_sent_is_seen_and_sent_again(served: Shop) -> None:
 
     # The server tries to send the test too, at its own time.
     for call in (served.local, served.remote):
-        listed = call("webhooks", "deliveries", webhook, "--json").json["deliveries"]
+        listed = call("webhooks", "deliveries", webhook, "--json").json["items"]
         assert delivery in [each["id"] for each in listed]
         assert call("webhooks", "deliveries", webhook, "--state", "failed", "--limit", "500").code == 0
     served.same("webhooks", "delivery", webhook, delivery, "--json")
-    task = served.remote("webhooks", "replay", webhook, delivery, "--json").json["task"]
+    task = served.remote("webhooks", "replay", webhook, delivery, "--json").json["id"]
     assert served.local("show", task, "--json").json["name"] == "webhooks:deliver"
 
 

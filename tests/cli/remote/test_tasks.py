@@ -20,13 +20,13 @@ def packed(served: Shop) -> list[str]:
 def test_tasks_are_listed_and_shown_the_same(served: Shop) -> None:
     cup, lost, waits = packed(served)
 
-    listed = served.same("tasks", "--json").json["tasks"]
+    listed = served.same("tasks", "--json").json["items"]
     assert [task["id"] for task in listed] == [waits, lost, cup]
-    assert [task["id"] for task in served.same("tasks", "--tag", "gift", "--since", "1h", "--json").json["tasks"]] == [
+    assert [task["id"] for task in served.same("tasks", "--tag", "gift", "--since", "1h", "--json").json["items"]] == [
         waits,
         cup,
     ]
-    assert [task["id"] for task in served.same("tasks", "--resource", "shelf:1", "--json").json["tasks"]] == [cup]
+    assert [task["id"] for task in served.same("tasks", "--resource", "shelf:1", "--json").json["items"]] == [cup]
     for task_id in (cup, lost, waits):
         served.same("show", task_id, "--json")
         served.same("explain", task_id)
@@ -52,8 +52,8 @@ def test_pages_go_on_over_a_server_too(served: Shop) -> None:
     first = served.same("tasks", "--limit", "3", "--oldest-first", "--since", "1h", "--json").json
     more = ("--limit", "3", "--oldest-first", "--since", "1h", "--cursor", first["next"])
     second = served.same("tasks", *more, "--json").json
-    assert [task["id"] for page in (first, second) for task in page["tasks"]] == ids
-    assert second["next"] is None
+    assert [task["id"] for page in (first, second) for task in page["items"]] == ids
+    assert "next" not in second
     for wrong in ("no cursor", "7"):
         refused = served.same("tasks", "--cursor", wrong)
         assert (refused.code, refused.out) == (2, "")
@@ -87,7 +87,7 @@ def test_many_are_cancelled_after_a_look_at_how_many(served: Shop) -> None:
     asked = served.same("cancel", "--tag", "gift")
     assert (asked.code, asked.err[:41]) == (2, "error[usage]: 1 task would be cancelled. ")
     done = served.remote("cancel", "--tag", "gift", "--yes", "--reason", "sold out", "--json")
-    assert done.json == {"cancelled": [waits], "matched": 1}
+    assert done.json == {"changed": [waits], "is_more": False}
     assert served.same("show", waits, "--json").json["reason"] == "sold out"
     nothing = served.same("cancel", "--tag", "gift", "--yes")
     assert nothing == Answer(0, "", "No unfinished task fits.\n")

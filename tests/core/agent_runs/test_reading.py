@@ -14,6 +14,7 @@ from ade.agents.protocols.reader import LONGEST_STDERR, OutputReader
 from ade.agents.runs.failures import RunFailure
 from ade.agents.runs.outcome import LONGEST_ARGUMENTS, MOST_TOOL_CALLS, RunEnding
 from tests.core.agent_runs.streams import PROGRAMS, RECORDS, lines_of, plain, read, stream_of
+from tests.depth import examples
 
 PROTOCOLS = [*(BUILT_IN[program] for program in PROGRAMS), plain(ProtocolName.JSON), plain(ProtocolName.TEXT)]
 
@@ -192,7 +193,7 @@ def test_an_id_that_could_be_taken_for_a_flag_is_not_kept() -> None:
     assert report.session_id is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(lines=st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=20), max_size=20))
 def test_a_plain_command_answers_with_all_that_it_prints(lines: list[str]) -> None:
     _, report = read(plain(ProtocolName.TEXT), "\n".join(lines).encode())

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ade.approvals.errors import InvalidPolicy
-from ade.approvals.model import Recheck, Subject, check_policy
+from ade.approvals.model import Recheck, Subject, Timeouts, check_policy
 from ade.approvals.risk import Risk, RiskLevel, Thresholds, level_of, usual_quorum
-from ade.approvals.rulebook import USUAL, ApprovalTimeouts, Rulebook, SelectedPolicy, policy_for
+from ade.approvals.rulebook import USUAL, Rulebook, SelectedPolicy, policy_for
 from ade.approvals.rulebook_document import read_rulebook
 
 HOUR = 3_600_000
-USUAL_TIMES = ApprovalTimeouts()
+USUAL_TIMES = Timeouts()
 
 
 def risk(score: float) -> Risk:
@@ -33,7 +33,7 @@ def chosen(
     tags: str = "",
     types: str = "",
     score: float = 10,
-    timeouts: ApprovalTimeouts = USUAL_TIMES,
+    timeouts: Timeouts = USUAL_TIMES,
 ) -> SelectedPolicy:
     about = risk(score)
     subject = Subject(
@@ -215,7 +215,7 @@ def test_a_policy_that_names_no_time_expires_after_the_usual_one() -> None:
         {"id": "said", "expires_after": "24h"},  # as long as usual, but it says so
         {"id": "long", "expires_after": "30d"},
     )
-    quick = ApprovalTimeouts(usual_ms=2 * HOUR, longest_ms=72 * HOUR)
+    quick = Timeouts(usual_ms=2 * HOUR, longest_ms=72 * HOUR)
 
     silent = chosen(rulebook, "silent", timeouts=quick).policy
     assert (silent.expires_after_ms, [step.after_ms for step in silent.steps]) == (2 * HOUR, [HOUR])
@@ -224,7 +224,7 @@ def test_a_policy_that_names_no_time_expires_after_the_usual_one() -> None:
     assert chosen(rulebook, "long").policy.expires_after_ms == 720 * HOUR
     assert chosen(rulebook, "silent", "said", timeouts=quick).policy.expires_after_ms == 2 * HOUR
     assert chosen(book(), timeouts=quick).policy.expires_after_ms == 2 * HOUR
-    assert len(chosen(rulebook, "silent", timeouts=ApprovalTimeouts(usual_ms=48 * HOUR)).policy.steps) == 2
+    assert len(chosen(rulebook, "silent", timeouts=Timeouts(usual_ms=48 * HOUR)).policy.steps) == 2
 
 
 @given(
@@ -238,7 +238,7 @@ def test_no_policy_stays_open_for_longer_than_any_may(
 ) -> None:
     steps = [{"after": f"{minutes}m", "roles": ["admin"]} for minutes in moments]
     written = {} if said is None else {"expires_after": said}
-    timeouts = ApprovalTimeouts(usual_ms=usual_ms, longest_ms=longest_ms)
+    timeouts = Timeouts(usual_ms=usual_ms, longest_ms=longest_ms)
 
     policy = chosen(book({"id": "one", "steps": steps, **written}), "one", timeouts=timeouts).policy
 

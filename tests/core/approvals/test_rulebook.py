@@ -235,4 +235,5 @@ def test_any_other_data_is_read_or_refused_and_nothing_else_happens(part: str, d
 
     for given_data in (strange, {part: strange}, {part: [strange]}):
         with suppress(InvalidRulebook):
-            digest_of(as_document(read_rulebook(given_data)))
+            written = as_document(read_rulebook(given_data))
+            assert digest_of(as_document(read_rulebook(written))) == digest_of(written)

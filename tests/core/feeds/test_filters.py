@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ade.errors import InvalidFilter
 from ade.events.filters import EVERYTHING, MOST_VALUES, EventFilter, compile_filter, parse_filter
 from ade.events.model import Event
+from tests.depth import examples
 
 TASK = "01900000-0000-7000-8000-000000000001"
 OTHER = "01900000-0000-7000-8000-000000000002"
@@ -106,7 +107,7 @@ json = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.lists(words, min_size=1, max_size=3).map(".".join), max_size=3),
     st.lists(words, min_size=1, max_size=3).map(".".join),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ade.events.feed_items import EventBatch, EventBuffer, FeedEntry, FeedPosition, Gap, LogPage, portion
 from ade.events.model import Event
+from tests.depth import examples
 
 
 def entry(seq: int, at: int = 0) -> FeedEntry:
@@ -21,7 +22,7 @@ def page(*entries: FeedEntry, after: int, end: int = 0, trimmed_to: int = 0, kep
     return LogPage(after, entries, end or (entries[-1].seq if entries else after), trimmed_to, kept_since)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 5), st.lists(st.lists(st.integers(1, 3), max_size=4), max_size=8), st.integers(0, 60))
 def test_a_ring_holds_the_newest_and_knows_what_it_lost(size: int, portions: list[list[int]], place: int) -> None:
     ring, everything, last = EventBuffer(size), [0] * 0, 0

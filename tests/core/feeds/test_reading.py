@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ade.events.sse import SseBlock, SseParser, block, comment
+from tests.depth import examples
 
 BLOCKS = st.lists(st.tuples(st.text(), st.text(), st.none() | st.integers(0, 10**9)), max_size=5)
 CUTS = st.lists(st.integers(1, 7), min_size=1, max_size=30)
@@ -26,7 +27,7 @@ def read(data: bytes, sizes: Sequence[int] = (10**6,)) -> tuple[list[SseBlock], 
     return blocks, reader.last_id, reader.retry_ms
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(BLOCKS, CUTS)
 def test_what_was_written_is_read_in_whatever_pieces_it_comes(
     told: list[tuple[str, str, int | None]], sizes: list[int]
@@ -46,7 +47,7 @@ def test_what_was_written_is_read_in_whatever_pieces_it_comes(
     assert last_id == (ids[-1] if ids else "")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from([b"data", b"id", b"event", b"retry", b":", b" ", b"\r", b"\n", b"\xff", b"7"])), CUTS)
 def test_where_it_is_cut_makes_no_difference(parts: list[bytes], sizes: list[int]) -> None:
     data = b"".join(parts)

@@ -10,6 +10,7 @@ from ade.events.feed_items import EventBatch, FeedEnd, FeedEntry, FeedHeartbeat,
 from ade.events.model import Event
 from ade.events.sse import LARGEST_SEQ, block, comment, event_block, start_after
 from tests.core.feeds.browser import Browser
+from tests.depth import examples
 
 
 def test_an_event_has_its_seq_as_id_its_type_as_name_and_json_as_data() -> None:
@@ -32,7 +33,7 @@ def test_an_event_has_its_seq_as_id_its_type_as_name_and_json_as_data() -> None:
     assert browser.last_event_id == "7"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.text(), st.text(), st.integers(0, LARGEST_SEQ))
 def test_nothing_inside_a_block_can_end_it(data: str, name: str, seq: int) -> None:
     browser = Browser()
@@ -42,7 +43,7 @@ def test_nothing_inside_a_block_can_end_it(data: str, name: str, seq: int) -> No
     assert browser.last_event_id == str(seq)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.text())
 def test_a_comment_is_never_shown(text: str) -> None:
     browser = Browser()

@@ -25,6 +25,7 @@ from ade.agents.conversations.rules import BatchClaimant, confirm, expire, give_
 from ade.errors import StaleLease
 from tests.core.inbox.putting import NOW
 from tests.core.inbox.test_runtime_machine import items
+from tests.depth import examples
 
 LEASE_MS = 100
 pick = st.integers(0, 1_000_000)
@@ -244,4 +245,4 @@ class LeasingMachine(RuleBasedStateMachine):
 
 
 TestLeasingMachine = LeasingMachine.TestCase
-TestLeasingMachine.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestLeasingMachine.settings = settings(max_examples=examples(120), stateful_step_count=50, deadline=None)

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ade.agents.conversations.inbox import BlockedReason, ClearReason, DropReason
 from ade.agents.conversations.model import ItemBatch, ItemKind, NewItem, StoredItem
 from tests.core.inbox.putting import ToldQueue, message, of_kind
+from tests.depth import examples
 
 SCOPES: list[tuple[str | None, str | None]] = [(None, None), ("a", "1"), ("a", "2"), ("b", "1"), ("a", None)]
 LIMIT = DropReason.BUFFER_LIMIT
@@ -166,4 +167,4 @@ class RuntimeMachine(RuleBasedStateMachine):
 
 
 TestRuntimeMachine = RuntimeMachine.TestCase
-TestRuntimeMachine.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestRuntimeMachine.settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ade.events.model import Event
-from ade.locks.model import LockLoad, LockRequest, place_in_line
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLoad, LockMode, LockRequest, place_in_line
 from ade.locks.requests import validate_request
 from ade.locks.rules import LockTable
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from ade.errors import InvalidLock
-from ade.locks.model import LockRequest
-from ade.locks.modes import LockMode, LockSpec, lock_specs_of, merged, read, write
+from ade.locks.model import LockMode, LockRequest, LockSpec, lock_specs_of, merged, read, write
 from ade.locks.requests import NO_TTL, leased, ttl_ms_of, validate_request, wait_ms_of
 
 NO_SPANS: list[Any] = [-1, math.nan, math.inf, -math.inf, 10**400, "30", True, [1]]

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from ade.locks.deadlocks import DeadlockVictimChoice, QueueReorder, Resolution, WaitGraph, is_against, resolution_of
-from ade.locks.model import LockRequest
-from ade.locks.modes import LockMode
+from ade.locks.model import LockMode, LockRequest
 from ade.locks.rules import abort_victim, acquire, let_pass, release, upgrade
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 

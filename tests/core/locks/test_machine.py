@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ade.errors import LockLost, UpgradeDeadlock
-from ade.locks.model import FRONT, OVERTAKING, LockRequest, conflict, place_in_line
-from ade.locks.modes import LockMode
+from ade.locks.model import FRONT, OVERTAKING, LockMode, LockRequest, conflict, place_in_line
 from ade.locks.rules import abort_victim, acquire, downgrade, force_release, poll, reap, release, renew, upgrade
 from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
+from tests.depth import examples
 
 RESOURCES = ("db:a", "db:b", "repo:c")
 modes = st.sampled_from([READ, WRITE])
@@ -162,4 +162,4 @@ class LockMachine(RuleBasedStateMachine):
 
 
 TestLockMachine = LockMachine.TestCase
-TestLockMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLockMachine.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

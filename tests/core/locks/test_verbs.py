@@ -3,8 +3,7 @@
 import pytest
 
 from ade.errors import InvalidLock, LockLost, LockRateLimited, TooManyLocks, UpgradeDeadlock
-from ade.locks.model import LockLimits, LockLoad, LockState
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLimits, LockLoad, LockMode, LockState
 from ade.locks.requests import WAITER_LEASE_MS, validate_request
 from ade.locks.rules import (
     abort_victim,

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from ade.server.pagination import read_cursor, write_cursor
 from ade.server.problems import RequestRefused
+from tests.depth import examples
 
-FEW = settings(max_examples=50)
+FEW = settings(max_examples=examples(50))
 positions = st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"), max_size=200)
 filters = st.dictionaries(st.sampled_from(["status", "queue", "name"]), st.none() | st.text("abc", max_size=3))
 

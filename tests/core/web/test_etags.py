@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ade.server.etags import ANY, EntityTag, check_write, is_not_modified, read_tags, tag_of_content, tag_of_version
 from ade.server.problems import RequestRefused
 from tests.core.web.refusing import refused
+from tests.depth import examples
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_what_is_no_tag_is_refused(header: str) -> None:
     assert caught.value.problem.status == 400
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.builds(EntityTag, st.text("abc,W/*", max_size=5), st.booleans()), min_size=1, max_size=5))
 def test_tags_are_read_as_they_are_written(tags: list[EntityTag]) -> None:
     assert read_tags(", ".join(map(str, tags))) == tags

@@ -5,8 +5,8 @@ import pytest
 from msgspec import Raw, Struct, structs
 
 from ade.server.pagination import Page
-from ade.server.wire_direct import redacted, redaction_plan_of
-from ade.server.wire_format import mark_private, plan_of
+from ade.server.redaction import mark_private, redacted, redaction_plan_of
+from ade.server.wire_format import plan_of
 from ade.tasks.model import Task, Worker
 
 TASK = Task(id="t", name="greet", lease_until=7, waiting_on=3, args_digest="d", result=Raw(b"[1]"), created_at=5)

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from ade.server.wire_format import read_time, write_time
 from ade.tasks.admission import LAST_MOMENT
+from tests.depth import examples
 
-FEW = settings(max_examples=100)
+FEW = settings(max_examples=examples(100))
 
 
 @FEW

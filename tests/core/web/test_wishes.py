@@ -9,6 +9,7 @@ from ade.server.etags import Preference, read_prefer, read_wait
 from ade.server.problems import RequestRefused
 from ade.server.rate_limits import WEB_RATES, RateLimitRule, check_rate, limit_of, rate_headers
 from ade.server.routing import TrafficClass
+from tests.depth import examples
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_it_is_told_what_is_really_done() -> None:
     assert read_prefer("return=minimal").applied is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.text('wait=respond-async;," \t\\1', max_size=200))
 def test_no_header_is_a_trap(header: str) -> None:
     wait_s = read_prefer(header * 10).wait_s

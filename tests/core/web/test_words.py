@@ -14,13 +14,14 @@ from ade.agents.model import check_type
 from ade.common.rate_limit import read_rate
 from ade.errors import AdeError, InvalidTask
 from ade.events.filters import parse_filter
-from ade.locks.modes import is_lock_name
+from ade.locks.model import is_lock_name
 from ade.locks.requests import check_namespace
 from ade.server import request_types
 from ade.tasks.admission import check_name, check_queue_name
 from ade.tasks.identifiers import check_inbox_id, is_task_id
 from ade.tasks.model import capabilities_of
 from ade.webhooks.model import check_patterns
+from tests.depth import examples
 
 Check = Callable[[str], object]
 
@@ -67,7 +68,7 @@ ASCII = st.text(st.characters(max_codepoint=0x7E, min_codepoint=0x20), max_size=
 
 
 @pytest.mark.parametrize("name", CHECKS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_what_fits_is_taken(name: str, data: st.DataObject) -> None:
     kind, check = CHECKS[name]
@@ -77,7 +78,7 @@ def test_what_fits_is_taken(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(text=ASCII)
 def test_what_does_not_fit_is_refused(name: str, text: str) -> None:
     kind, check = CHECKS[name]

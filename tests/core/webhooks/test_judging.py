@@ -18,6 +18,7 @@ from ade.webhooks.deliveries import (
     decide_delivery,
     retry_after_ms,
 )
+from tests.depth import examples
 
 NOW = 1_760_000_000_000  # Thu, 09 Oct 2025 08:53:20 GMT
 WELL = WebhookHealth()
@@ -92,7 +93,7 @@ def test_a_week_of_nothing_but_failures_disables() -> None:
 
 
 @given(st.lists(st.tuples(STATUSES, st.integers(0, WEEK_MS // 4)), max_size=30))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_one_good_answer_in_a_week_keeps_a_webhook_alive(history: list[tuple[int | None, int]]) -> None:
     health, now, last_good = WebhookHealth(), NOW, NOW
     for status, pause in history:
@@ -113,7 +114,7 @@ def test_good_answers_are_written_down_once_a_minute() -> None:
 
 
 @given(STATUSES, st.integers(1, 12), st.floats(0, 1, exclude_max=True), st.text(max_size=10))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_delay_is_never_far_from_the_schedule(
     status: int | None, attempt: int, dice: float, retry_after: str
 ) -> None:

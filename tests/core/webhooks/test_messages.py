@@ -10,6 +10,7 @@ from ade.errors import InvalidWebhook
 from ade.events.model import Event
 from ade.webhooks.deliveries import FACTS, LARGEST_BODY, body_of
 from ade.webhooks.model import check_patterns, matches
+from tests.depth import examples
 
 TASK = "01900000-0000-7000-8000-000000000001"
 VALUES = st.recursive(
@@ -67,7 +68,7 @@ def test_a_fact_that_is_a_structure_is_not_told() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(sorted(FACTS)), VALUES), st.none() | st.text(max_size=500))
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_a_body_is_small_whatever_happened_and_always_the_same(payload: dict[str, object], actor: str | None) -> None:
     event = Event(type="x.y", at=0, actor=actor, payload=payload, seq=1)
     body = body_of(event)

@@ -26,6 +26,7 @@ from ade.webhooks.deliveries import (
 )
 from ade.webhooks.model import LONGEST_OVERLAP_MS, Secret, Webhook, check_webhook, disabled, enabled, rotated
 from ade.webhooks.signatures import secret_of
+from tests.depth import examples
 
 NOW = 1_760_000_000_000
 FIRST, SECOND, THIRD, FOURTH = (secret_of(bytes([number]) * 32) for number in range(4))
@@ -146,7 +147,7 @@ def test_what_is_kept_of_a_delivery_has_bounds() -> None:
 
 
 @given(st.integers(0, READ_BYTES + 100), st.sampled_from([FIRST, "v1," + "A" * 43 + "=", "Bearer " + "b" * 40]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_secret_comes_back_wherever_it_stands(place: int, secret: str) -> None:
     content = (b"." * place + secret.encode() + b"\r\n\x00" + b"." * READ_BYTES)[:READ_BYTES]
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ade.errors import InvalidSignature, InvalidWebhook
 from ade.webhooks.signatures import SIGNATURE, TIMESTAMP, key_of, secret_of, signed_headers, verify
+from tests.depth import examples
 
 OLD, NEW = secret_of(b"old key of at least 24 bytes"), secret_of(b"new key of at least 24 bytes")
 NOW = 1_674_087_231
@@ -47,7 +48,7 @@ def test_what_is_too_old_or_from_the_future_is_refused(late: int) -> None:
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_only_the_very_same_body_is_believed(body: bytes, other: bytes) -> None:
     headers = signed_headers("msg_1", NOW, body, [OLD])
 
@@ -94,7 +95,7 @@ def test_what_is_no_secret_is_refused_and_not_repeated(secret: str) -> None:
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_secrets_have_24_to_64_bytes(entropy: bytes) -> None:
     if 24 <= len(entropy) <= 64:
         assert key_of(secret_of(entropy)) == entropy

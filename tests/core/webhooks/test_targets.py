@@ -16,6 +16,7 @@ from ade.webhooks.destinations import (
     networks_of,
     secrets_in_url,
 )
+from tests.depth import examples
 
 AT_HOME = NetworkPolicy(allow_http=True, allowed=networks_of(["127.0.0.0/8", "::1/128", "10.1.0.0/16"]))
 
@@ -50,7 +51,7 @@ def test_all_the_world_may_be_reached(address: str) -> None:
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_what_may_be_reached_is_global_and_no_disguise(address: IPv4Address | IPv6Address) -> None:
     try:
         check_address(address)
@@ -63,7 +64,7 @@ def test_what_may_be_reached_is_global_and_no_disguise(address: IPv4Address | IP
 
 
 @given(st.ip_addresses(v=4))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_no_disguise_makes_an_address_better(address: IPv4Address) -> None:
     number = int(address)
     for prefix, shift in (("::ffff:0:0", 0), ("::", 0), ("64:ff9b::", 0), ("2002::", 80)):
@@ -138,7 +139,7 @@ def test_what_no_webhook_may_have_is_refused(url: str) -> None:
 
 
 @given(st.text(st.sampled_from("htps:/[]@#?%.0127af-\\ x"), max_size=30))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_whatever_is_written_leads_outside_or_nowhere(rest: str) -> None:
     try:
         target = check_url(f"https://{rest}")

@@ -10,11 +10,6 @@ from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
 
 
-@pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
     opened = await BACKENDS[request.param].open(tmp_path, clock)

@@ -14,6 +14,7 @@ from ade.events.hub import FeedOptions, Subscription
 from ade.events.model import Event
 from tests.conformance.backends import BACKENDS
 from tests.conformance.clock import StoryClock
+from tests.depth import examples
 from tests.events.feed.house import KEPT_S, House, seqs
 
 KINDS = ("task.created", "task.failed", "lock.acquired")
@@ -126,7 +127,8 @@ class Play:
             reader.check(self.everything, trimmed)
 
 
-async def play(backend: str, folder: Path, script: Sequence[tuple[str, object]], options: FeedOptions) -> None:
+async def play(backend: str, folder: Path, script: Sequence[tuple[str, object]], options: FeedOptions) -> int:
+    """How many events there were; each reader has been looked at."""
     clock = StoryClock()
     stores = await BACKENDS[backend].open(folder, clock)
     try:
@@ -142,12 +144,13 @@ async def play(backend: str, folder: Path, script: Sequence[tuple[str, object]],
             act: Callable[[object], Awaitable[None]] = getattr(a_play, name)
             await act(what)
         await a_play.finish()
+        return len(a_play.everything)
     finally:
         await stores.close()
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(script=steps, ring=st.integers(1, 6), pending=st.integers(1, 4), page=st.integers(1, 4))
 def test_nothing_is_lost_doubled_or_out_of_order(
     backend: str,
@@ -158,4 +161,6 @@ def test_nothing_is_lost_doubled_or_out_of_order(
     page: int,
 ) -> None:
     options = FeedOptions(ring=ring, pending=pending, page=page, heartbeat_s=15)
-    asyncio.run(play(backend, tmp_path_factory.mktemp("feed"), script, options))
+    happened = asyncio.run(play(backend, tmp_path_factory.mktemp("feed"), script, options))
+
+    assert happened == 1 + sum(len(what) for name, what in script if name == "happen" and isinstance(what, list))

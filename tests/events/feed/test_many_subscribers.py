@@ -35,9 +35,6 @@ class CountedReads:
     async def last_seq(self) -> int:
         return await self._events.last_seq()
 
-    async def cursor(self, name: str) -> int:
-        return await self._events.cursor(name)
-
     async def advance(self, name: str, seq: int) -> None:
         await self._events.advance(name, seq)
 

@@ -22,7 +22,7 @@ from ade.errors import (
 from ade.events.filters import compile_filter, parse_filter
 from ade.events.model import Event
 from ade.events.sse import parse_seq, start_after
-from ade.locks.modes import check_lock_name
+from ade.locks.model import check_lock_name
 from ade.server.rate_limits import read_rates
 from ade.server.wire_format import read_time, write_time
 from ade.stores.redis.client.options import parse_url
@@ -31,7 +31,7 @@ from ade.tasks.commands.options import parse_pairs
 from ade.tasks.cron import next_fire_ms
 from ade.tasks.identifiers import check_inbox_id, is_task_id
 from ade.tasks.model import are_met, as_text, capabilities_of
-from ade.tasks.options import parse_rate
+from ade.tasks.option_values import parse_rate
 from tests.fuzz.table import let, parts_of, passes, target, text_of
 
 NOW = 1_790_000_000_000
@@ -43,7 +43,7 @@ TASK_ID = "0190a6c4-7c1e-7d9b-8f2a-0123456789ab"
     "common.text",
     "common.rate_limit",
     "server.rate_limits",
-    "tasks.options",
+    "tasks.option_values",
     "cli.parameters",
     seeds=["2026-01-31T12:00:00Z", "2026-01-31t13:00:00.250+01:00", "1h30m", "90s", "100/m", "5 / 30 s", "2d", "1.5h"],
     words=["2026-", "T", "Z", "+23:59", "0001-01-01", "9999-12-31", "ms", "h", "d", "w", "/", "e308", "inf"],
@@ -100,7 +100,7 @@ def event_filters(data: bytes) -> None:
 
 @target(
     "accounts.model",
-    "locks.modes",
+    "locks.model",
     "tasks.identifiers",
     seeds=["ann", "Ännchen", "db:orders", TASK_ID, "mail.fast", "gpu", "ﬁx", "conv-1", "ade:deliver"],
     words=[":", "{", "}", "/", "..", "\u200b", "İ", "ß", "ǰ", "\u0345"],

@@ -6,10 +6,10 @@ import threading
 import pytest
 from msgspec import Raw, json
 
-from ade.approvals import guard_service
+from ade.approvals import submission
 from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
-from ade.approvals.guard_service import LARGE, apply_guard
 from ade.approvals.rulebook_document import read_rulebook
+from ade.approvals.submission import LARGE, apply_guard
 
 BOOK = read_rulebook({"guard": [{"do": "deny", "when": {"*": ["*rm -rf*"]}, "reason": "never"}]})
 
@@ -43,7 +43,7 @@ async def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         at_once -= 1
         return rule_on(*asked)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(guard_service, "rule_on", slow)
+    monkeypatch.setattr(submission, "rule_on", slow)
     jobs = [asyncio.ensure_future(apply_guard(BOOK, _case(2 * LARGE, "ls"), GuardOccasion.RUN)) for _ in range(3)]
     await asyncio.sleep(0)
     goes_round.set()

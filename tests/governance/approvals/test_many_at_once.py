@@ -24,7 +24,7 @@ from ade.tasks.identifiers import uuid7
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
-from tests.conformance.backends import BACKENDS
+from tests.conformance.backends import BACKENDS, sound
 from tests.governance.approvals.scene import APPROVE, REJECT
 
 VOTERS = [f"reviewer{number}" for number in range(20)]
@@ -48,13 +48,10 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture(params=["memory", "sqlite", "valkey", "cluster"])
 async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
-    opened = await BACKENDS[request.param].open(tmp_path, None)
-    for voter in VOTERS:
-        await add_user(opened, User(id=voter, roles=frozenset({"reviewer"})))
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
+    async with sound(await BACKENDS[request.param].open(tmp_path, None)) as opened:
+        for voter in VOTERS:
+            await add_user(opened, User(id=voter, roles=frozenset({"reviewer"})))
+        yield opened
 
 
 async def asked(stores: Stores, needed: int, **policy: object) -> Task:

@@ -1,35 +1,17 @@
 """People of a small company, on every kind of store, under a clock that moves only when a story says so."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from ade.accounts.model import User
-from ade.accounts.passwords import HashCost
-from ade.accounts.users import add_user
+from ade.accounts.users import HashCost, add_user
 from ade.stores.ports import Stores
-from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
 
 CHEAP = HashCost(n=2, r=1, p=1)  # these passwords protect nothing
 PASSWORD = "correct horse battery staple"
 
 Hire = Callable[..., Awaitable[User]]
-
-
-@pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
-async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
-    opened = await BACKENDS[request.param].open(tmp_path, clock)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ade.locks.client import LockClient
+from ade.locks.client import StoreLockClient
+from ade.locks.holder import LockHolder
 from ade.stores.ports import Stores
 from tests.conformance.backends import BACKENDS
 
@@ -18,8 +19,8 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-async def keeper(stores: Stores) -> AsyncIterator[LockClient]:
+async def holder(stores: Stores) -> AsyncIterator[LockHolder[StoreLockClient]]:
     """One for all agents of this process."""
-    made = LockClient(stores)
+    made = LockHolder(StoreLockClient(stores))
     yield made
     await made.close()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ade.errors import DeadlockVictim, LockTimeout
-from ade.locks.model import LockLimits, LockRequest
-from ade.locks.modes import LockMode
+from ade.locks.client import LockWaiters
+from ade.locks.model import LockLimits, LockMode, LockRequest
 from ade.locks.requests import validate_request
-from ade.locks.waiters import LockWaiters
+from ade.settings.sections import StoreSettings
 from ade.stores.resource_ports import LockQuery, LockStore
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 
 MANY = LockLimits(waiters_per_resource=100_000)
@@ -54,7 +54,7 @@ class Passing:
 @pytest.fixture
 async def looks() -> AsyncIterator[Looks]:
     clock = StoryClock()
-    stores = await open_sqlite("memory://", StoreOptions(), clock)
+    stores = await open_sqlite("memory://", StoreSettings(), clock)
     made = Looks(stores.locks)
     made.clock = clock
     yield made

@@ -1,7 +1,6 @@
 """A store with a webhook, and a network that answers what a story says."""
 
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,8 +13,6 @@ from ade.webhooks.delivery import WebhookMessage
 from ade.webhooks.destinations import NetworkPolicy
 from ade.webhooks.model import Webhook
 from ade.webhooks.service import create
-from tests.conformance.backends import BACKENDS
-from tests.conformance.clock import StoryClock
 
 URL = "https://hooks.example.org/s3cret-path"
 OK, BROKEN, GONE = (
@@ -23,20 +20,6 @@ OK, BROKEN, GONE = (
     DeliveryResponse(status=500, excerpt=b"no luck"),
     DeliveryResponse(status=410),
 )
-
-
-@pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
-async def stores(request: pytest.FixtureRequest, tmp_path: Path, clock: StoryClock) -> AsyncIterator[Stores]:
-    opened = await BACKENDS[request.param].open(tmp_path, clock)
-    yield opened
-    broken = await opened.upkeep.check_invariants()
-    await opened.close()
-    assert broken == []
 
 
 @pytest.fixture

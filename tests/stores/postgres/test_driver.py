@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ade.composition.stores import open_audit
-from ade.errors import DriverMissing, InvalidUrl
+from ade.errors import DriverMissing, InvalidUrl, StoreUnavailable
 from ade.stores.postgres.audit import address_of
 
 
@@ -36,14 +36,17 @@ async def test_a_url_of_another_kind_is_refused_without_repeating_it() -> None:
 
 async def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)  # as if it were not installed
+    for loaded in ("driver", "audit"):
+        monkeypatch.delitem(sys.modules, f"ade.stores.postgres.{loaded}", raising=False)
     with pytest.raises(DriverMissing, match=r"community-ade\[postgres\]"):
         async with open_audit("redis://localhost", "postgresql://host/db"):
             pass
 
 
 async def test_a_server_that_is_away_keeps_nobody_from_starting() -> None:
-    async with open_audit("redis://localhost", "postgresql://127.0.0.1:1/db"):
-        pass
+    async with open_audit("redis://localhost", "postgresql://127.0.0.1:1/db") as copy:
+        with pytest.raises(StoreUnavailable):  # it is asked when it is used, and not before
+            await copy.head()
 
 
 def test_an_address_is_shown_without_the_password() -> None:

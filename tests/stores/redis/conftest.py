@@ -1,5 +1,48 @@
-"""Real servers for the stories of this folder."""
+"""Real servers, of each kind in turn, and what stands on them. A module may name a `server` of its own."""
 
-from tests.servers.plugin import server_binary, server_pool
+from collections.abc import AsyncIterator, Iterator
 
-__all__ = ["server_binary", "server_pool"]
+import pytest
+
+from ade.settings.sections import RedisSettings
+from ade.stores.redis.store import open_redis
+from tests.conformance.backends import sound
+from tests.conformance.clock import StoryClock
+from tests.conformance.scene import Scene
+from tests.servers.binaries import Binary
+from tests.servers.pool import Pool
+from tests.servers.proxy import Proxy
+from tests.servers.server import Server
+from tests.stores.redis.ports import Ports, open_ports
+from tests.stores.redis.village import Village, village
+
+
+@pytest.fixture
+def server(server_binary: Binary, server_pool: Pool) -> Server:
+    return server_pool.standalone(server_binary.kind)
+
+
+@pytest.fixture
+def path(server: Server) -> Iterator[Proxy]:
+    """A line to the server that can break."""
+    with Proxy(server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def scene(server: Server, clock: StoryClock) -> AsyncIterator[Scene]:
+    async with sound(await open_redis(server.url, RedisSettings(allow_volatile=True), clock)) as stores:
+        yield Scene(stores, clock)
+
+
+@pytest.fixture
+async def settled(server: Server) -> AsyncIterator[Village]:
+    async with village(server) as built:
+        yield built
+
+
+@pytest.fixture
+async def ports(server: Server) -> AsyncIterator[Ports]:
+    """On one server."""
+    async with open_ports(server.url) as opened:
+        yield opened

@@ -5,8 +5,8 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.scripts import LuaScript
 
 COUNT = LuaScript(
@@ -24,14 +24,14 @@ return tonumber(redis.call('GET', prefix .. 'count'))
 )
 
 # Tries are short, so that a story with a silent server is too.
-QUICK = RedisOptions(command_timeout_s=0.4, connect_timeout_s=0.4, confirm_timeout_ms=200, allow_volatile=True)
+QUICK = RedisSettings(command_timeout_s=0.4, confirm_timeout_s=0.2, allow_volatile=True)
 
 # For answers that must come, however busy the machine is.
-PATIENT = RedisOptions(command_timeout_s=40, connect_timeout_s=40, confirm_timeout_ms=10_000, allow_volatile=True)
+PATIENT = RedisSettings(command_timeout_s=40, confirm_timeout_s=10, allow_volatile=True)
 
 
 @asynccontextmanager
-async def linked(url: str, options: RedisOptions = QUICK) -> AsyncIterator[RedisClient]:
+async def linked(url: str, options: RedisSettings = QUICK) -> AsyncIterator[RedisClient]:
     link = RedisClient.to(url, options)
     try:
         # As the start-up checks do: every partition has a key that is always there.
@@ -60,13 +60,18 @@ class Load:
         self._stopping = False
         self._numbers = itertools.count()
         self.answered = 0
+        self._more = asyncio.Event()
         self._tasks = [asyncio.create_task(self._call(caller)) for caller in range(callers)]
 
     async def _call(self, caller: int) -> None:
-        while not self._stopping:
-            number = next(self._numbers)
-            await count(self._link, f"{caller}-{number}", number % self._link.partitions)
-            self.answered += 1
+        try:
+            while not self._stopping:
+                number = next(self._numbers)
+                await count(self._link, f"{caller}-{number}", number % self._link.partitions)
+                self.answered += 1
+                self._more.set()
+        finally:
+            self._more.set()  # who waits for more learns why there is none
 
     async def go_on(self, requests: int, within_s: float = 60) -> None:
         """Wait until this many more were answered."""
@@ -75,7 +80,8 @@ class Load:
             while self.answered < wanted:
                 if any(task.done() for task in self._tasks):
                     await asyncio.gather(*self._tasks)  # raises what ended it
-                await asyncio.sleep(0.005)
+                self._more.clear()
+                await self._more.wait()
 
     async def breathe(self) -> None:
         """Let the callers have their turn."""

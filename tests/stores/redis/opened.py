@@ -3,15 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import Clock
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.store import open_redis
 from tests.servers.server import Server
 
 
 @asynccontextmanager
-async def upkeep_of(server: Server, options: RedisOptions, clock: Clock) -> AsyncIterator[RedisMaintenance]:
+async def upkeep_of(server: Server, options: RedisSettings, clock: Clock) -> AsyncIterator[RedisMaintenance]:
     """The upkeep of one more store object, as another process has it."""
     stores = await open_redis(server.url, options, clock)
     try:

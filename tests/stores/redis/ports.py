@@ -1,16 +1,22 @@
 """The ports of the store on one link, and what stories about them need: answers that get lost, tasks that run."""
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import ClaimRequest
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.client.client import RedisClient, Timing, timing_of
+from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.effects import RedisEffects, RedisOutputs
+from ade.stores.redis.event_log import RedisEvents
+from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
-from ade.stores.redis.queues import RedisQueues
-from ade.stores.redis.schedules import RedisSchedules
+from ade.stores.redis.queues import RedisQueues, RedisSchedules
 from ade.stores.redis.tasks import RedisTasks
+from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.redis.workers import RedisWorkers
 from ade.tasks.decisions import admit, settle
 from ade.tasks.identifiers import uuid7
@@ -54,9 +60,6 @@ class Ports:
         self.queues = RedisQueues(link, self.places, self.timing)
         self.workers = RedisWorkers(link, self.places, self.timing)
 
-    async def close(self) -> None:
-        await self.link.close()
-
     def task(self, **fields: Any) -> Task:
         now = self.clock.now()
         known = {"id": uuid7(now, os.urandom(10)), "name": "send", "queue": self.queue_in(0)}
@@ -96,6 +99,37 @@ class Ports:
             [keys] = await self.link.ask(partition, ("KEYS", f"{escaped}{pattern}"))
             found += keys
         return found
+
+
+@asynccontextmanager
+async def open_ports(url: str, partitions: int = 1, prefix: str = "ade:") -> AsyncIterator[Ports]:
+    link = RepeatingLink(parse_url(url), RedisSettings(partitions=partitions, prefix=prefix))
+    for partition, names in enumerate(link.names):
+        await link.ask(partition, ("HSET", f"{names.prefix}meta", "partitions", link.partitions))
+    yield Ports(link, StoryClock())
+    await link.close()
+
+
+class OnePort:
+    """A port of one store that tests of its own speak of, and a link to it whose calls can be repeated."""
+
+    def __init__(self, link: RepeatingLink) -> None:
+        self.link = link
+        self.clock = StoryClock()
+        self.hints = RedisWakeups(link)
+        self.timing = timing_of(self.clock)
+        self.log = RedisEvents(link, Partitions(link), self.timing)
+        self.prefix = link.names[0].prefix
+
+    async def told(self) -> list[str]:
+        return [event.type for event in await self.log.read(0, 1_000)]
+
+    async def broken(self) -> list[str]:
+        return await broken_invariants(self.link, Partitions(self.link))
+
+    async def close(self) -> None:
+        self.hints.close()
+        await self.link.close()
 
 
 def _fact(facts: Any, name: bytes) -> Any:

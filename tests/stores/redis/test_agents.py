@@ -8,49 +8,36 @@ import pytest
 from ade.agents.model import EVENT_OF_STATUS, Agent, AgentStatus, registration
 from ade.errors import StoreCorrupt
 from ade.events.model import Event
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import AGENT
 from ade.stores.redis.agents import RedisAgents
-from ade.stores.redis.client.client import RedisClient, Timing, timing_of
-from ade.stores.redis.client.options import RedisOptions, parse_url
-from ade.stores.redis.event_log import RedisEvents
+from ade.stores.redis.client.client import RedisClient, Timing
+from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.invariants import broken_invariants
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
-from tests.conformance.clock import StoryClock
-from tests.servers.binaries import Binary
-from tests.servers.pool import Pool
-from tests.stores.redis.ports import RepeatingLink
+from tests.servers.server import Server
+from tests.stores.redis.ports import OnePort, RepeatingLink
 
-OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
+OPTIONS = RedisSettings(allow_volatile=True, partitions=4)
 CODER = Agent(id="coder", max_tasks=2)
 
 
-class Office:
+class Office(OnePort):
     """The agents of one store, and a link to it whose calls can be repeated."""
 
     def __init__(self, link: RepeatingLink) -> None:
-        self.link = link
-        self.clock = StoryClock()
-        self.hints = RedisWakeups(link)
-        self.store = self.at(timing_of(self.clock))
-        self.log = RedisEvents(link, Partitions(link), timing_of(self.clock))
-        self.units = f"{link.names[0].prefix}agent:units:coder"
+        super().__init__(link)
+        self.store = self.at(self.timing)
+        self.units = f"{self.prefix}agent:units:coder"
 
     def at(self, timing: Timing) -> RedisAgents:
         return RedisAgents(self.link, timing, self.hints)
 
-    async def told(self) -> list[str]:
-        return [event.type for event in await self.log.read(0, 1_000)]
-
-    async def close(self) -> None:
-        self.hints.close()
-        await self.link.close()
-
 
 @pytest.fixture
-async def office(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Office]:
-    server = server_pool.standalone(server_binary.kind)
+async def office(server: Server) -> AsyncIterator[Office]:
     opened = Office(RepeatingLink(parse_url(server.url), OPTIONS))
     yield opened
     await opened.close()

@@ -31,13 +31,11 @@ from ade.settings.sections import RedisSettings, StoreSettings
 from ade.stores.ports import RULES
 from ade.stores.redis.client import sync_client
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.store import open_redis
 from ade.stores.redis.tasks import RedisTasks
 from ade.tasks.model import Queue
 from tests.servers.binaries import Binary
 from tests.servers.plugin import tls_or_skip
-from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
 from tests.servers.server import PLAIN, Options, Server, User
 from tests.servers.waiting import until
@@ -46,17 +44,6 @@ from tests.stores.redis.counting import QUICK
 HASTY = 0.4  # seconds for each try, where a story is about answers that do not come
 SOURCE = Path(__file__).parents[3] / "src"
 Work = TaskFunction[[str], None]
-
-
-@pytest.fixture
-def server(server_binary: Binary, server_pool: Pool) -> Server:
-    return server_pool.standalone(server_binary.kind)
-
-
-@pytest.fixture
-def path(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture(autouse=True)
@@ -283,7 +270,7 @@ def test_it_gets_in_as_the_url_says(server_binary: Binary, options: Options, mon
 
 
 def test_where_servers_change_places_or_replicas_confirm_it_is_not_offered() -> None:
-    strong = RedisOptions(durability="strong")
+    strong = RedisSettings(durability="strong")
 
     assert RedisClient.to("redis://localhost").direct is not None
     assert RedisClient.to("redis://localhost", strong).direct is None

@@ -3,20 +3,19 @@
 import pytest
 
 from ade.errors import StoreUnsupported
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import RedisOptions
-from ade.stores.redis.maintenance import ServerFacts, check_servers
-from ade.stores.redis.maintenance import _check_version as check_version
+from ade.stores.redis.maintenance import ServerFacts, check_server_version, check_servers
 from ade.stores.redis.store import open_redis
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import DURABLE, Options, Server, User
 
-STRICT = RedisOptions(patience_s=2, command_timeout_s=1, confirm_timeout_ms=100)
-VOLATILE = RedisOptions(patience_s=2, command_timeout_s=1, confirm_timeout_ms=100, allow_volatile=True)
+STRICT = RedisSettings(patience_s=2, command_timeout_s=1, confirm_timeout_s=0.1)
+VOLATILE = RedisSettings(patience_s=2, command_timeout_s=1, confirm_timeout_s=0.1, allow_volatile=True)
 
 
-async def checked(url: str, options: RedisOptions = STRICT) -> list[ServerFacts]:
+async def checked(url: str, options: RedisSettings = STRICT) -> list[ServerFacts]:
     link = RedisClient.to(url, options)
     try:
         return list(await check_servers(link))
@@ -71,7 +70,7 @@ async def test_a_server_that_says_nothing_is_accepted_with_a_warning(server_bina
 
 async def test_strong_durability_without_replicas_is_warned_about(server_binary: Binary, server_pool: Pool) -> None:
     server = server_pool.standalone(server_binary.kind)
-    strong = RedisOptions(durability="strong", replicas=2, allow_volatile=True)
+    strong = RedisSettings(durability="strong", replicas=2, allow_volatile=True)
 
     [facts] = await checked(server.url, strong)
 
@@ -93,9 +92,9 @@ def test_an_old_redis_is_refused_and_any_valkey_is_not() -> None:
         )
 
     with pytest.raises(StoreUnsupported, match=r"Redis 6\.2\.14"):
-        check_version(facts("Redis", "6.2.14"))
+        check_server_version(facts("Redis", "6.2.14"))
     for product, version in (("Redis", "7.0.0"), ("Redis", "8.2.1"), ("Valkey", "7.2.5"), ("Redis", "")):
-        check_version(facts(product, version))
+        check_server_version(facts(product, version))
 
 
 async def test_the_url_must_say_whether_it_is_a_cluster(server_binary: Binary, server_pool: Pool) -> None:
@@ -135,10 +134,10 @@ async def test_every_primary_of_a_cluster_is_checked_and_the_number_of_partition
     assert {each.address for each in facts} == {node.public_address for node in cluster.nodes}
     assert {each.mode for each in facts} == {"cluster"}
 
-    other = RedisOptions(partitions=8, allow_volatile=True)
+    other = RedisSettings(partitions=8, allow_volatile=True)
     with pytest.raises(StoreUnsupported, match="made with 16 partitions, but 8"):
         await checked(cluster.url, other)
-    more = RedisOptions(partitions=32, allow_volatile=True)
+    more = RedisSettings(partitions=32, allow_volatile=True)
     with pytest.raises(StoreUnsupported, match="made with 16 partitions, but 32"):
         await checked(cluster.url, more)
     await checked(cluster.url, VOLATILE)

@@ -6,23 +6,17 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ade.stores.ports import ClaimRequest
-from ade.stores.redis.client.options import RedisOptions, parse_url
 from ade.tasks.model import Definition
-from tests.conformance.clock import StoryClock
 from tests.servers.pool import Pool
-from tests.stores.redis.ports import Ports, RepeatingLink
+from tests.stores.redis.ports import Ports, open_ports
 
 LEASE_MS = 30_000
 
 
 @pytest.fixture
 async def spread(server_pool: Pool) -> AsyncIterator[Ports]:
-    link = RepeatingLink(parse_url(server_pool.cluster("valkey").url), RedisOptions(partitions=4))
-    for partition, names in enumerate(link.names):
-        await link.ask(partition, ("HSET", f"{names.prefix}meta", "partitions", link.partitions))
-    opened = Ports(link, StoryClock())
-    yield opened
-    await opened.close()
+    async with open_ports(server_pool.cluster("valkey").url, partitions=4) as opened:
+        yield opened
 
 
 def wanted(count: int, *names: str) -> ClaimRequest:

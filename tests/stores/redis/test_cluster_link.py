@@ -1,13 +1,14 @@
 """The line to a cluster: partitions on all nodes, found again wherever they go."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from redis.crc import key_slot
 
 from ade.errors import StoreUnavailable
-from ade.stores.redis.client.options import RedisOptions
+from ade.settings.sections import RedisSettings
+from ade.stores.redis.keys import names_of
 from tests.servers.binaries import Binary
 from tests.servers.cluster import Cluster, Node
 from tests.servers.plugin import binary_or_skip
@@ -43,7 +44,7 @@ async def test_one_node_that_answers_is_enough_to_find_the_others(cluster: Clust
 
 
 async def test_no_node_at_all_ends_with_patience_and_says_why() -> None:
-    options = RedisOptions(patience_s=0.5)
+    options = RedisSettings(patience_s=0.5)
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1 does not answer"):
         async with linked("redis+cluster://127.0.0.1:1", options):
             pass
@@ -102,7 +103,7 @@ async def test_slots_move_under_load_and_every_request_is_counted_once(cluster: 
 @pytest.mark.faults
 async def test_replicas_take_over_under_load(server_binary: Binary) -> None:
     with Cluster(server_binary, replicas=1, node_timeout_ms=1000) as cluster:
-        async with linked(cluster.url, RedisOptions(command_timeout_s=0.5, confirm_timeout_ms=400)) as link:
+        async with linked(cluster.url, RedisSettings(command_timeout_s=0.5, confirm_timeout_s=0.4)) as link:
             # Orderly: the old primary goes on as a replica.
             load = Load(link)
             await load.go_on(50)
@@ -146,7 +147,7 @@ async def test_a_node_behind_a_black_hole_holds_up_only_its_own_partitions() -> 
 
 
 async def test_names_that_are_set_stay_with_their_partition(cluster: Cluster) -> None:
-    options = RedisOptions(tasks="stream:task", partitions=4)
+    options = RedisSettings(task_stream="stream:task", partitions=4)
     async with linked(cluster.url, options) as link:
         assert [names.tasks for names in link.names] == [f"{{p{number}}}:stream:task" for number in range(4)]
         for partition, names in enumerate(link.names):
@@ -155,6 +156,6 @@ async def test_names_that_are_set_stay_with_their_partition(cluster: Cluster) ->
 
 
 def test_every_partition_of_the_usual_number_has_a_slot_of_its_own() -> None:
-    slots = {key_slot(QUICK.names(number).prefix.encode()) for number in range(QUICK.partitions)}
+    slots = {key_slot(names_of(QUICK, number).prefix.encode()) for number in range(QUICK.partitions)}
 
     assert len(slots) == QUICK.partitions

@@ -7,35 +7,28 @@ from msgspec import Raw
 
 from ade.errors import NotConfirmed, StaleWrite, StoreCorrupt
 from ade.events.model import Event
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import RULES
-from ade.stores.redis.client.client import RedisClient, timing_of
-from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.documents import RedisDocuments
-from ade.stores.redis.event_log import RedisEvents
-from ade.stores.redis.invariants import broken_invariants
-from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.resource_ports import Document, DocumentWrite
-from tests.conformance.clock import StoryClock
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
-from tests.stores.redis.ports import RepeatingLink
+from tests.servers.server import Server
+from tests.stores.redis.ports import OnePort, RepeatingLink
 
-OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
+OPTIONS = RedisSettings(allow_volatile=True, partitions=4)
 
 
-class Shelf:
+class Shelf(OnePort):
     """The documents of one store, and a link to it whose calls can be repeated."""
 
     def __init__(self, link: RepeatingLink) -> None:
-        self.link = link
-        self.clock = StoryClock()
-        self.hints = RedisWakeups(link)
-        timing = timing_of(self.clock)
-        self.store = RedisDocuments(link, timing, self.hints)
-        self.log = RedisEvents(link, Partitions(link), timing)
-        self.prefix = link.names[0].prefix
+        super().__init__(link)
+        self.store = RedisDocuments(link, self.timing, self.hints)
 
     async def put(self, number: int, *, seen: int | None = 0, ends_in_s: int | None = None) -> None:
         ends = None if ends_in_s is None else self.clock.now() + 1_000 * ends_in_s
@@ -46,20 +39,9 @@ class Shelf:
         [found] = await self.store.fetch("user", ["ada"])
         return found
 
-    async def told(self) -> list[str]:
-        return [event.type for event in await self.log.read(0, 1_000)]
-
-    async def broken(self) -> list[str]:
-        return await broken_invariants(self.link, Partitions(self.link))
-
-    async def close(self) -> None:
-        self.hints.close()
-        await self.link.close()
-
 
 @pytest.fixture
-async def shelf(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Shelf]:
-    server = server_pool.standalone(server_binary.kind)
+async def shelf(server: Server) -> AsyncIterator[Shelf]:
     opened = Shelf(RepeatingLink(parse_url(server.url), OPTIONS))
     yield opened
     await opened.close()
@@ -91,7 +73,7 @@ async def test_a_late_repetition_does_not_undo_what_was_written_since(shelf: She
 async def test_a_write_that_replicas_did_not_confirm_is_there_all_the_same(
     server_binary: Binary, server_pool: Pool
 ) -> None:
-    options = RedisOptions(allow_volatile=True, durability="strong", confirm_timeout_ms=10)
+    options = RedisSettings(allow_volatile=True, durability="strong", confirm_timeout_s=0.01)
     shelf = Shelf(RepeatingLink(parse_url(server_pool.standalone(server_binary.kind).url), options))
     with pytest.raises(NotConfirmed):
         await shelf.put(1)

@@ -8,10 +8,10 @@ import pytest
 from msgspec import Raw
 
 from ade.errors import StoreUnsupported
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import DONE, RULES, STOP, WORK
 from ade.stores.redis import wakeups
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.store import open_redis
 from ade.stores.redis.wakeups import RedisWakeups
 from ade.stores.resource_ports import DocumentWrite
@@ -25,11 +25,6 @@ from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stalls import undisturbed
 from tests.stores.redis.counting import QUICK
-
-
-@pytest.fixture
-def server(server_binary: Binary, server_pool: Pool) -> Server:
-    return server_pool.standalone(server_binary.kind)
 
 
 async def listening(url: str) -> RedisWakeups:
@@ -118,13 +113,14 @@ async def test_many_rings_become_few_messages(pair: list[RedisWakeups], server: 
 
 async def test_a_ring_after_new_tasks_is_other_news(server: Server) -> None:
     """As when a paused queue is resumed right after something was enqueued to it."""
-    stores = await open_redis(server.url, RedisOptions(allow_volatile=True))
+    stores = await open_redis(server.url, RedisSettings(allow_volatile=True))
     before = messages(server)
     await Scene(stores, StoryClock()).add()
     stores.hints.ring(WORK)
 
-    until(lambda: messages(server) == before + 2, "both were told")
+    until(lambda: messages(server) >= before + 2, "both were told")
     await stores.close()
+    assert messages(server) == before + 2
 
 
 async def test_the_ring_of_a_write_is_told_once_and_the_next_one_again(
@@ -147,7 +143,7 @@ async def test_who_follows_is_called_by_another_process(pair: list[RedisWakeups]
 
     server.command("PUBLISH", "ade:hints", "work")
 
-    await asyncio.wait_for(called.wait(), 60)
+    assert await asyncio.wait_for(called.wait(), 60)
     unfollow()
 
 
@@ -176,12 +172,12 @@ async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(server: S
     seen = hints.generation(WORK)
     server.command("PUBLISH", "ade:hints", "work")
 
-    await heard(hints, WORK, seen)
+    assert await heard(hints, WORK, seen) < 30
     await closed(hints)
 
 
 async def test_changed_rules_are_told_by_scripts_on_their_own_channel(server: Server) -> None:
-    stores = await open_redis(server.url, RedisOptions(allow_volatile=True))
+    stores = await open_redis(server.url, RedisSettings(allow_volatile=True))
     there, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
     there.follow(RULES, called.set)
     await asyncio.wait_for(called.wait(), 60)
@@ -189,7 +185,7 @@ async def test_changed_rules_are_told_by_scripts_on_their_own_channel(server: Se
 
     await stores.documents.write([DocumentWrite(kind="story", id="a", body=Raw(b"{}"))])
 
-    await asyncio.wait_for(called.wait(), 60)
+    assert await asyncio.wait_for(called.wait(), 60)
     await closed(there)
     await stores.close()
 
@@ -252,7 +248,7 @@ async def test_an_attending_loop_takes_over_from_the_thread(pair: list[RedisWake
     here, _ = pair
     attending = asyncio.create_task(here.attend())
     await heard(here, DONE, here.generation(DONE))
-    until(lambda: server.command("PUBSUB", "NUMSUB", "ade:hints")[1] == 2, "one subscription of each")
+    assert until(lambda: server.command("PUBSUB", "NUMSUB", "ade:hints")[1] == 2, "one subscription of each")
 
     attending.cancel()
     await asyncio.gather(attending, return_exceptions=True)
@@ -296,7 +292,7 @@ async def test_a_cut_connection_is_made_again_and_counts_as_a_ring(server: Serve
 
         seen = hints.generation(WORK)
         server.command("PUBLISH", "ade:hints", "work")
-        await heard(hints, WORK, seen)
+        assert await heard(hints, WORK, seen) < 30
         await closed(hints)
 
 
@@ -337,7 +333,7 @@ async def test_in_a_cluster_every_node_hears(server_binary: Binary, server_pool:
     for node in cluster.nodes:
         seen = hints.generation(WORK)
         node.command("PUBLISH", "ade:hints", "work")
-        await heard(hints, WORK, seen)
+        assert await heard(hints, WORK, seen) < 30
     await closed(hints)
 
 

@@ -10,36 +10,30 @@ from ade.agents.conversations.inbox import ClearReason, InboxChange
 from ade.agents.conversations.model import InboxLimits, NewItem
 from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import NotConfirmed, StaleWrite, StoreCorrupt, StoreFull
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import INBOX
-from ade.stores.redis.client.client import RedisClient, timing_of
-from ade.stores.redis.client.options import RedisOptions, parse_url
-from ade.stores.redis.event_log import RedisEvents
+from ade.stores.redis.client.client import RedisClient
+from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.inboxes import RedisInboxes
-from ade.stores.redis.invariants import broken_invariants
-from ade.stores.redis.partitions import Partitions, partition_of_key
+from ade.stores.redis.partitions import partition_of_key
 from ade.stores.redis.scan import PartitionScan
 from ade.stores.redis.wakeups import RedisWakeups
-from tests.conformance.clock import StoryClock
 from tests.core.inbox.putting import message, notification
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
-from tests.stores.redis.ports import RepeatingLink
+from tests.servers.server import Server
+from tests.stores.redis.ports import OnePort, RepeatingLink
 
-OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
+OPTIONS = RedisSettings(allow_volatile=True, partitions=4)
 CODER = "agent:coder"
 
 
-class Post:
+class Post(OnePort):
     """The inboxes of one store, and a link to it whose calls can be repeated."""
 
     def __init__(self, link: RepeatingLink) -> None:
-        self.link = link
-        self.clock = StoryClock()
-        self.hints = RedisWakeups(link)
-        timing = timing_of(self.clock)
-        self.store = RedisInboxes(link, timing, self.hints, self.clock)
-        self.log = RedisEvents(link, Partitions(link), timing)
-        self.prefix = link.names[0].prefix
+        super().__init__(link)
+        self.store = RedisInboxes(link, self.timing, self.hints, self.clock)
 
     async def putting(self, inbox_id: str, new: NewItem) -> InboxChange[Any]:
         return conversations_rules.enqueue(
@@ -59,20 +53,9 @@ class Post:
     async def ids(self, inbox_id: str = "c") -> list[str]:
         return [item.id for item in (await self.store.load(inbox_id)).items]
 
-    async def told(self) -> list[str]:
-        return [event.type for event in await self.log.read(0, 1_000)]
-
-    async def broken(self) -> list[str]:
-        return await broken_invariants(self.link, Partitions(self.link))
-
-    async def close(self) -> None:
-        self.hints.close()
-        await self.link.close()
-
 
 @pytest.fixture
-async def post(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Post]:
-    server = server_pool.standalone(server_binary.kind)
+async def post(server: Server) -> AsyncIterator[Post]:
     opened = Post(RepeatingLink(parse_url(server.url), OPTIONS))
     yield opened
     await opened.close()
@@ -110,7 +93,7 @@ async def test_a_late_repetition_does_not_undo_what_was_written_since(post: Post
 async def test_a_write_that_replicas_did_not_confirm_is_there_all_the_same(
     server_binary: Binary, server_pool: Pool
 ) -> None:
-    options = RedisOptions(allow_volatile=True, durability="strong", confirm_timeout_ms=10)
+    options = RedisSettings(allow_volatile=True, durability="strong", confirm_timeout_s=0.01)
     post = Post(RepeatingLink(parse_url(server_pool.standalone(server_binary.kind).url), options))
     change = await post.putting("c", message())
     with pytest.raises(NotConfirmed):
@@ -168,7 +151,7 @@ async def test_items_that_cannot_be_read_can_be_cleared_all_the_same(post: Post)
 
     with pytest.raises(StoreCorrupt, match="ade inbox clear c"):
         await post.store.load("c")
-    await post.store.write(conversations_rules.discard(await post.store.outline("c"), ClearReason.ERROR))
+    await post.store.write(conversations_rules.discard(await post.store.load("c", outline=True), ClearReason.ERROR))
     assert (await post.store.load("c")).items == ()
     assert await post.broken() == []
 

@@ -1,7 +1,7 @@
 """Each invariant notices when somebody has meddled with the keys."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,6 @@ from tests.stores.redis.village import Village, village
 
 STATUS, STAGE, LEASE, WAITING, RUN_ID, ATTEMPT, FINISHED, WHERE = 0, 1, 7, 10, 5, 4, 9, 2
 Meddling = Callable[[Village], object]
-
-
-@pytest.fixture
-async def settled(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Village]:
-    async with village(server_pool.standalone(server_binary.kind)) as built:
-        yield built
 
 
 def rewrite(at: Village, task_id: str, place: int, value: object) -> None:

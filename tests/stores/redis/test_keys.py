@@ -12,15 +12,14 @@ from ade.agents.conversations.durable_inbox import DurableInbox
 from ade.agents.conversations.model import ItemKind, NewItem
 from ade.agents.model import Agent
 from ade.errors import NotConfirmed, StoreUnavailable
-from ade.locks.model import LockLimits
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLimits, LockMode
 from ade.locks.requests import validate_request
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import Stores
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import LENGTH, NEEDS, STATE_FIELDS
-from ade.stores.redis.keys import ANY, KEYS, families_of
+from ade.stores.redis.keys import ANY, KEYS, families_of, names_of
 from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.scripts import LUA
 from ade.stores.redis.store import open_redis
@@ -33,7 +32,7 @@ from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene, raw
 from tests.servers.pool import POOL
 
-PLAIN = RedisOptions(allow_volatile=True)
+PLAIN = RedisSettings(allow_volatile=True)
 
 
 class Place(Scene):
@@ -74,7 +73,7 @@ class Place(Scene):
                 return [key for key in found if tag is None or tag.group() in key]
 
 
-async def opened(options: RedisOptions = PLAIN) -> Place:
+async def opened(options: RedisSettings = PLAIN) -> Place:
     clock = StoryClock()
     return Place(await open_redis(POOL.standalone("valkey").url, options, clock), clock)
 
@@ -188,7 +187,7 @@ STORIES: list[Callable[[Place], Coroutine[Any, Any, None]]] = [
 
 
 async def keys_of_strong_durability() -> set[str]:
-    scene = await opened(RedisOptions(allow_volatile=True, durability="strong", confirm_timeout_ms=10))
+    scene = await opened(RedisSettings(allow_volatile=True, durability="strong", confirm_timeout_s=0.01))
     with pytest.raises(NotConfirmed):
         await scene.add()
     seen = await scene.patterns()
@@ -208,7 +207,7 @@ class DumbLink(RedisClient):
 async def keys_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     clock = StoryClock()
     monkeypatch.setattr("ade.stores.redis.store.RedisClient", DumbLink)
-    options = RedisOptions(allow_volatile=True, partitions=4)
+    options = RedisSettings(allow_volatile=True, partitions=4)
     scene = Place(await open_redis(POOL.cluster("valkey").url, options, clock), clock)
     queues: dict[int, str] = {}
     assert isinstance(scene.stores.tasks, RedisTasks)
@@ -237,14 +236,18 @@ async def test_every_key_is_in_one_row_of_the_table_and_every_row_is_used(
 
 
 async def test_keys_with_names_of_their_own_are_in_the_table_too() -> None:
-    own = RedisOptions(
-        allow_volatile=True, tasks="stream:task", results="stream:result", dlq="stream:dlq", group="cg:workers"
+    own = RedisSettings(
+        allow_volatile=True,
+        task_stream="stream:task",
+        result_stream="stream:result",
+        dlq_stream="stream:dlq",
+        group="cg:workers",
     )
     scene = await opened(own)
     await work_of_every_kind(scene)
 
     assert {"queue:tasks:<queue>:<priority>", "queue:results", "queue:dlq"} <= await scene.patterns()
-    assert families_of("somebody:elses", own.names(None)) == []
+    assert families_of("somebody:elses", names_of(own, None)) == []
     await scene.stores.close()
 
 
@@ -255,7 +258,7 @@ def test_scripts_and_modules_name_no_key_that_is_not_in_the_table() -> None:
     named = [(file, key) for file, text in texts.items() for key in re.findall(r"\bP \.\. '([^']*)'", text)]
     modules = {path.name: path.read_text() for path in (SOURCE / "stores" / "redis").glob("*.py")}
     named += [(file, key) for file, text in modules.items() for key in re.findall(r'prefix\}([\w:]+)(?=["{])', text)]
-    channels = {("options.py", "hints"), ("options.py", "hints:rules")}
+    channels = {("wakeups.py", "hints"), ("wakeups.py", "hints:rules")}
 
     assert len(named) > 200
     assert [each for each in named if each[1] not in whole | begun and each not in channels] == []
@@ -270,7 +273,7 @@ def test_the_state_lies_where_the_scripts_look_for_it() -> None:
 
 
 def test_a_partition_knows_only_its_own_keys() -> None:
-    names, token = PLAIN.names(3), os.urandom(4).hex()
+    names, token = names_of(PLAIN, 3), os.urandom(4).hex()
 
     assert [family.pattern for family in families_of(f"{names.prefix}said:{token}", names)] == ["said:<token>"]
     assert families_of(f"ade:said:{token}", names) == []

@@ -5,34 +5,23 @@ import gc
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from ade.errors import NotConfirmed, StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnsupported
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.client.connection import RedisConnection
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.scripts import LuaScript
 from tests.servers.binaries import Binary
 from tests.servers.plugin import tls_or_skip
-from tests.servers.pool import Pool
 from tests.servers.proxy import Proxy
 from tests.servers.server import DURABLE, PLAIN, Options, Server, User
 from tests.stalls import undisturbed
 from tests.stores.redis.counting import COUNT, PATIENT, QUICK, Load, count, counted, linked
-
-
-@pytest.fixture
-def server(server_binary: Binary, server_pool: Pool) -> Server:
-    return server_pool.standalone(server_binary.kind)
-
-
-@pytest.fixture
-def path(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
-        yield proxy
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -131,8 +120,9 @@ async def test_many_calls_share_few_connections(server: Server, path: Proxy) -> 
 async def test_a_caller_that_gives_up_leaves_no_answer_behind_for_the_next(link: RedisClient, path: Proxy) -> None:
     await link.ask(0, ("SET", "a", "of a"), ("SET", "b", "of b"))
     path.delay(100)
+    before = path.requests
     hasty = asyncio.create_task(link.ask(0, ("GET", "a")))
-    await asyncio.sleep(0.02)  # it is on its way
+    await asyncio.to_thread(until, lambda: path.requests > before, "the request to be on its way")
     hasty.cancel()
     await asyncio.gather(hasty, return_exceptions=True)
     path.delay(0)
@@ -183,7 +173,7 @@ async def test_a_full_server_says_so(server_binary: Binary) -> None:
 
 async def test_a_crowded_server_is_waited_for(server_binary: Binary) -> None:
     with Server(server_binary, PLAIN.plus(maxclients="10")) as crowded:
-        link = RedisClient.to(crowded.url, RedisOptions(patience_s=60))
+        link = RedisClient.to(crowded.url, RedisSettings(patience_s=60))
         await link.ask(0, ("PING",))
         crowded.command("CLIENT", "KILL", "TYPE", "normal")
         crowd = [await RedisConnection.open("127.0.0.1", crowded.port, timeout_s=30) for _ in range(10)]

@@ -9,12 +9,12 @@ import pytest
 
 from ade.errors import StoreCorrupt
 from ade.locks.deadlocks import DeadlockVictimChoice
-from ade.locks.model import LockLimits, LockRequest
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLimits, LockMode, LockRequest
 from ade.locks.requests import validate_request
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import LOCK
 from ade.stores.redis.client.client import BLOCKING_PATIENCE_S, RedisClient, timing_of
-from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.stores.redis.client.options import parse_url
 from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.locks import RedisLocks
 from ade.stores.redis.partitions import Partitions, partition_of_key
@@ -29,7 +29,7 @@ from tests.stores.redis.ports import RepeatingLink
 
 READ, WRITE = LockMode.SHARED, LockMode.EXCLUSIVE
 DB = "db:main"
-OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
+OPTIONS = RedisSettings(allow_volatile=True, partitions=4)
 MANY = LockLimits(waiters_per_resource=10_000, requests_per_owner=10_000)
 
 

@@ -2,15 +2,11 @@
 
 import json
 import os
-from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.scripts import script
-from ade.stores.redis.store import open_redis
 from ade.tasks.model import Task
-from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.pool import Pool
 from tests.servers.server import Server
@@ -22,16 +18,6 @@ ASKING, PLAIN = "ade:queue:line:default:send+gpu", "ade:queue:line:default:send"
 @pytest.fixture
 def server(server_pool: Pool) -> Server:
     return server_pool.standalone("valkey")
-
-
-@pytest.fixture
-async def scene(server: Server) -> AsyncIterator[Scene]:
-    clock = StoryClock()
-    stores = await open_redis(server.url, RedisOptions(allow_volatile=True), clock)
-    yield Scene(stores, clock)
-    broken = await stores.upkeep.check_invariants()
-    await stores.close()
-    assert broken == []
 
 
 def ids(tasks: list[Task]) -> list[str]:

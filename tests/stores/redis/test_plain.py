@@ -1,6 +1,5 @@
 """Plain tasks take a short way through the scripts. It must lead where the usual way leads, and never further."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -8,13 +7,10 @@ import pytest
 
 from ade.errors import StaleLease
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.scripts import LuaScript, state_places
-from ade.stores.redis.store import open_redis
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
-from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.servers.pool import Pool
 from tests.servers.server import Server
@@ -26,16 +22,6 @@ OWN = {"SEQ", "RUN_ID", "LOGGED", "NEEDS"}  # what differs from task to task, or
 @pytest.fixture
 def server(server_pool: Pool) -> Server:
     return server_pool.standalone("valkey")
-
-
-@pytest.fixture
-async def scene(server: Server) -> AsyncIterator[Scene]:
-    clock = StoryClock()
-    stores = await open_redis(server.url, RedisOptions(allow_volatile=True), clock)
-    yield Scene(stores, clock)
-    broken = await stores.upkeep.check_invariants()
-    await stores.close()
-    assert broken == []
 
 
 def state_of(server: Server, task: Task) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from ade.errors import StoreCorrupt
-from ade.stores.redis.client.options import RedisOptions, parse_url
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.codec import SEQ
 from ade.stores.redis.inserts import RedisInserts
 from ade.stores.redis.store import open_redis
@@ -18,7 +17,7 @@ from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene, raw
 from tests.servers.pool import Pool
 from tests.servers.server import Server
-from tests.stores.redis.ports import Ports, RepeatingLink
+from tests.stores.redis.ports import Ports, open_ports
 
 _CONTENT = {"hash": "HGETALL", "string": "GET", "set": "SMEMBERS"}
 _RANGES = {"zset": ("ZRANGE", 0, -1, "WITHSCORES"), "stream": ("XRANGE", "-", "+")}
@@ -27,19 +26,6 @@ _RANGES = {"zset": ("ZRANGE", 0, -1, "WITHSCORES"), "stream": ("XRANGE", "-", "+
 @pytest.fixture
 def server(server_pool: Pool) -> Server:
     return server_pool.standalone("valkey")
-
-
-@pytest.fixture
-async def ports(server: Server) -> AsyncIterator[Ports]:
-    opened = await _opened(server, "ade:")
-    yield opened
-    await opened.close()
-
-
-async def _opened(server: Server, prefix: str) -> Ports:
-    link = RepeatingLink(parse_url(server.url), RedisOptions(prefix=prefix))
-    await link.ask(0, ("HSET", f"{prefix}meta", "partitions", 1))
-    return Ports(link, StoryClock())
 
 
 def calls(ports: Ports) -> list[str]:
@@ -71,29 +57,27 @@ async def _everything(ports: Ports, prefix: str, firsts: list[Task]) -> str:
 
 
 async def test_both_ways_leave_the_same_behind(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    short, long = await _opened(server, "short:"), await _opened(server, "long:")
-    tasks = [
-        short.task(
-            queue=f"q{number % 3}",
-            priority=number % 4,
-            name=f"send:{number % 2}",
-            concurrency_key="ann" if number % 5 == 0 else None,
-            tags=("a", "b"),
-        )
-        for number in range(20)
-    ]
-    for ports in (short, long):
-        for portion in (tasks[:12], tasks[12:], tasks[10:14]):  # the last ones are known already
-            await ports.tasks.add(portion)
-        if ports is short:
-            monkeypatch.setattr(RedisInserts, "_add_plain", _never)
+    async with open_ports(server.url, prefix="short:") as short, open_ports(server.url, prefix="long:") as long:
+        tasks = [
+            short.task(
+                queue=f"q{number % 3}",
+                priority=number % 4,
+                name=f"send:{number % 2}",
+                concurrency_key="ann" if number % 5 == 0 else None,
+                tags=("a", "b"),
+            )
+            for number in range(20)
+        ]
+        for ports in (short, long):
+            for portion in (tasks[:12], tasks[12:], tasks[10:14]):  # the last ones are known already
+                await ports.tasks.add(portion)
+            if ports is short:
+                monkeypatch.setattr(RedisInserts, "_add_plain", _never)
 
-    assert calls(short) == ["add_fast_path", "add_fast_path", "add_fast_path", "add"]
-    assert calls(long) == ["add", "add", "add"]
-    firsts = [tasks[0], tasks[12]]
-    assert await _everything(short, "short:", firsts) == await _everything(long, "long:", firsts)
-    await short.close()
-    await long.close()
+        assert calls(short) == ["add_fast_path", "add_fast_path", "add_fast_path", "add"]
+        assert calls(long) == ["add", "add", "add"]
+        firsts = [tasks[0], tasks[12]]
+        assert await _everything(short, "short:", firsts) == await _everything(long, "long:", firsts)
 
 
 async def _never(*_: object) -> bool:
@@ -114,7 +98,7 @@ async def test_when_the_stream_of_one_task_is_spoiled_none_of_the_call_is_stored
 
 @pytest.mark.parametrize("key", ["events", "task:all", "queue:levels", "tally"])
 async def test_a_refused_task_is_not_called_lost(server: Server, key: str, caplog: pytest.LogCaptureFixture) -> None:
-    stores = await open_redis(server.url, RedisOptions(allow_volatile=True), StoryClock())
+    stores = await open_redis(server.url, RedisSettings(allow_volatile=True), StoryClock())
     scene = Scene(stores, StoryClock())
     await scene.add()
     server.command("RENAME", f"ade:{key}", "aside")

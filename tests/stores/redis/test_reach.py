@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ade.errors import StoreCorrupt, StoreUnavailable
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.client import RedisClient
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.client.topology import key_slot
 from ade.stores.redis.partitions import Partitions, ReachablePartitions
 from ade.stores.redis.store import open_redis
@@ -18,7 +18,7 @@ from tests.servers.server import PLAIN
 
 
 def link() -> RedisClient:
-    return RedisClient.to("redis://127.0.0.1:1", RedisOptions())
+    return RedisClient.to("redis://127.0.0.1:1", RedisSettings())
 
 
 async def test_those_that_answer_are_heard_and_the_others_left_out_for_a_while() -> None:
@@ -57,9 +57,9 @@ async def test_an_answer_that_is_an_error_is_no_absence() -> None:
 async def test_tasks_of_other_nodes_are_claimed_and_finished_while_one_node_is_dead() -> None:
     options = PLAIN.plus(cluster_require_full_coverage="no", cluster_allow_reads_when_down="yes")
     with Cluster(binary_or_skip("valkey"), options) as cluster:
-        stores = await open_redis(cluster.url, RedisOptions(allow_volatile=True, patience_s=3), None)
+        stores = await open_redis(cluster.url, RedisSettings(allow_volatile=True, patience_s=3), None)
         scene = Scene(stores, StoryClock())
-        linked = RedisClient.to(cluster.url, RedisOptions())
+        linked = RedisClient.to(cluster.url, RedisSettings())
         places = Partitions(linked)
         tasks = [scene.task(queue=f"queue-{number}", created_at=0, run_after=0) for number in range(30)]
         await stores.tasks.add(tasks)
@@ -84,7 +84,7 @@ async def test_tasks_of_other_nodes_are_claimed_and_finished_while_one_node_is_d
 async def test_a_dead_node_holds_up_neither_ends_of_runs_nor_leases_nor_names_without_limits() -> None:
     options = PLAIN.plus(cluster_require_full_coverage="no", cluster_allow_reads_when_down="yes")
     with Cluster(binary_or_skip("valkey"), options) as cluster:
-        stores = await open_redis(cluster.url, RedisOptions(allow_volatile=True, patience_s=3, partitions=4), None)
+        stores = await open_redis(cluster.url, RedisSettings(allow_volatile=True, patience_s=3, partitions=4), None)
         scene = Scene(stores, StoryClock(0))
         here, there = await _queues_apart(cluster)
         first, second = await stores.tasks.add([scene.task(queue=queue) for queue in (here, there)])

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -57,17 +56,6 @@ MADE_ANEW = [
 LOST_FOR_GOOD = ["events", "claim:*", "said:*", "meta", "rates", "gone", "workers", "definitions", "lock:request:*"]
 
 
-@pytest.fixture
-def server(server_binary: Binary, server_pool: Pool) -> Server:
-    return server_pool.standalone(server_binary.kind)
-
-
-@pytest.fixture
-async def settled(server: Server) -> AsyncIterator[Village]:
-    async with village(server) as built:
-        yield built
-
-
 async def _comes_to_its_end(settled: Village) -> None:
     """No task is lost, run twice or stuck, and everything fits."""
     assert await settled.upkeep.check_invariants() == []
@@ -109,8 +97,9 @@ async def test_everything_but_the_records_may_go(settled: Village) -> None:
         if key not in records:
             settled.command("DEL", key)
 
-    await settled.upkeep.reconcile()
+    report = await settled.upkeep.reconcile()
 
+    assert report.mended
     await _comes_to_its_end(settled)
 
 
@@ -256,7 +245,7 @@ async def test_three_sweepers_mend_at_once(settled: Village, server: Server) -> 
 
         await asyncio.gather(*(each.reconcile() for each in (settled.upkeep, second, third)))
 
-    await settled.upkeep.reconcile()
+    assert (await settled.upkeep.reconcile()).gone == []
     await _comes_to_its_end(settled)
 
 

@@ -9,41 +9,19 @@ from ade.errors import StoreCorrupt, StoreFull
 from ade.events.model import Event
 from ade.stores.ports import StatusCount
 from ade.stores.redis.client.client import timing_of
-from ade.stores.redis.client.options import RedisOptions, parse_url
 from ade.stores.redis.partitions import Partitions
 from ade.stores.redis.sweeps import claim_job
 from ade.stores.redis.workers import FORGET_AFTER_MS, RedisWorkers
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import MOST_OUTPUT_LINES, Definition, Queue, Schedule
-from tests.conformance.clock import StoryClock
 from tests.conformance.scene import raw
 from tests.servers.binaries import Binary
 from tests.servers.pool import Pool
 from tests.servers.server import Server
-from tests.stores.redis.ports import Ports, RepeatingLink, line
+from tests.stores.redis.ports import Ports, line, open_ports
 
 NIGHTLY = Schedule(name="nightly", cron="0 3 * * *", task_name="report", next_at=1_000)
 LEASE_MS = 30_000
-
-
-async def _opened(url: str, partitions: int = 1) -> Ports:
-    link = RepeatingLink(parse_url(url), RedisOptions(partitions=partitions))
-    for partition, names in enumerate(link.names):
-        await link.ask(partition, ("HSET", f"{names.prefix}meta", "partitions", link.partitions))
-    return Ports(link, StoryClock())
-
-
-@pytest.fixture
-def server(server_binary: Binary, server_pool: Pool) -> Server:
-    return server_pool.standalone(server_binary.kind)
-
-
-@pytest.fixture
-async def ports(server: Server) -> AsyncIterator[Ports]:
-    """On one server."""
-    opened = await _opened(server.url)
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
@@ -56,9 +34,8 @@ async def forgetful(ports: Ports) -> Ports:
 @pytest.fixture
 async def spread(server_binary: Binary, server_pool: Pool) -> AsyncIterator[Ports]:
     """In four partitions on a cluster."""
-    opened = await _opened(server_pool.cluster(server_binary.kind).url, partitions=4)
-    yield opened
-    await opened.close()
+    async with open_ports(server_pool.cluster(server_binary.kind).url, partitions=4) as opened:
+        yield opened
 
 
 async def test_an_effect_that_was_forgotten_twice_over_leaves_the_next_run_its_entry(ports: Ports) -> None:
@@ -126,12 +103,12 @@ async def test_a_schedule_is_moved_and_removed_by_who_asked_even_if_the_answer_g
     schedules = forgetful.schedules
     await schedules.put(NIGHTLY)
 
-    assert await schedules.advance_schedule(NIGHTLY, structs.replace(NIGHTLY, next_at=5_000))
-    assert not await schedules.advance_schedule(NIGHTLY, structs.replace(NIGHTLY, next_at=9_000))
-    assert [schedule.next_at for schedule in await schedules.due_schedules(5_000)] == [5_000]
+    assert await schedules.put(structs.replace(NIGHTLY, next_at=5_000), seen=NIGHTLY)
+    assert not await schedules.put(structs.replace(NIGHTLY, next_at=9_000), seen=NIGHTLY)
+    assert [schedule.next_at for schedule in await schedules.list_schedules(due_by=5_000)] == [5_000]
     assert await schedules.remove("nightly")
     assert not await schedules.remove("nightly")
-    assert await schedules.due_schedules(9_000) == []
+    assert await schedules.list_schedules(due_by=9_000) == []
 
 
 async def test_a_removal_that_arrives_twice_spares_the_schedule_put_there_since(ports: Ports) -> None:
@@ -200,7 +177,7 @@ async def test_a_queue_configured_twice_by_one_request_is_told_of_once(ports: Po
 
 async def test_who_waits_for_work_hears_of_a_configured_queue_once(server: Server, ports: Ports) -> None:
     with server.client() as client, client.pubsub(ignore_subscribe_messages=True) as listener:
-        listener.subscribe(ports.link.options.channel)
+        listener.subscribe(f"{ports.link.settings.prefix}hints")
         assert listener.get_message(timeout=30) is None  # the subscription itself
 
         await ports.queues.configure(Queue(name="a"))

@@ -1,14 +1,13 @@
 """Health, housekeeping and what is said instead of a backup."""
 
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from ade.errors import StoreError
+from ade.settings.sections import RedisSettings
 from ade.stores.redis import maintenance
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.maintenance import IDLE_MS, RESULTS_KEPT_MS, RedisMaintenance
 from ade.stores.redis.store import open_redis
 from tests.conformance.clock import StoryClock
@@ -20,18 +19,7 @@ from tests.servers.waiting import until
 from tests.stores.redis.village import OPTIONS, Village, village
 
 
-@pytest.fixture
-def server(server_binary: Binary, server_pool: Pool) -> Server:
-    return server_pool.standalone(server_binary.kind)
-
-
-@pytest.fixture
-async def settled(server: Server) -> AsyncIterator[Village]:
-    async with village(server) as built:
-        yield built
-
-
-async def _health(server: Server, options: RedisOptions) -> tuple[dict[str, Any], list[str]]:
+async def _health(server: Server, options: RedisSettings) -> tuple[dict[str, Any], list[str]]:
     stores = await open_redis(server.url, options, StoryClock())
     try:
         await Scene(stores, StoryClock()).add()
@@ -53,7 +41,7 @@ async def test_health_tells_what_the_server_is_and_holds(settled: Village) -> No
 async def test_a_durable_server_with_a_worker_gives_no_reason_to_worry(
     server_binary: Binary, server_pool: Pool
 ) -> None:
-    facts, warnings = await _health(server_pool.standalone(server_binary.kind, DURABLE), RedisOptions())
+    facts, warnings = await _health(server_pool.standalone(server_binary.kind, DURABLE), RedisSettings())
 
     assert facts["aof"] is True
     assert warnings == ["1 tasks wait in queue default at priority 5; no worker has asked for them yet"]
@@ -74,7 +62,7 @@ async def test_what_was_switched_off_since_the_start_is_a_reason_to_worry(
     server = server_pool.standalone(server_binary.kind, DURABLE.plus(dbfilename="blocked.rdb"))
     server.command("CONFIG", "SET", "appendonly", "yes")
     server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    stores = await open_redis(server.url, RedisOptions(), StoryClock())
+    stores = await open_redis(server.url, RedisSettings(), StoryClock())
     try:
         server.command("CONFIG", "SET", "appendonly", "no")
         server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")

@@ -3,7 +3,9 @@
 import pytest
 
 from ade.errors import InvalidUrl
-from ade.stores.redis.client.options import RedisAddress, RedisLogin, RedisOptions, TlsOptions, TopologyKind, parse_url
+from ade.settings.sections import RedisSettings
+from ade.stores.redis.client.options import RedisAddress, RedisLogin, TlsOptions, TopologyKind, parse_url
+from ade.stores.redis.keys import names_of
 
 
 def test_one_server_needs_no_more_than_a_host() -> None:
@@ -106,29 +108,13 @@ def test_a_place_can_be_shown_to_anybody(url: str) -> None:
 
 
 def test_names_that_are_set_are_used_as_they_are_and_get_a_tag_in_a_cluster() -> None:
-    usual, chosen = RedisOptions(), RedisOptions(tasks="stream:task", group="cg:workers", results="stream:result")
+    usual, chosen = (
+        RedisSettings(),
+        RedisSettings(task_stream="stream:task", group="cg:workers", result_stream="stream:result"),
+    )
 
-    assert usual.names(None).tasks == "ade:queue:tasks"
-    assert usual.names(3).tasks == "ade:{p3}:queue:tasks"
-    assert (chosen.names(None).tasks, chosen.names(None).group) == ("stream:task", "cg:workers")
-    assert (chosen.names(3).tasks, chosen.names(3).results) == ("{p3}:stream:task", "{p3}:stream:result")
-    assert chosen.names(3).dlq == "ade:{p3}:queue:dlq"
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"prefix": ""},
-        {"prefix": "a{b}"},
-        {"tasks": "with space"},
-        {"results": "stream:one", "dlq": "stream:one"},
-        {"partitions": 0},
-        {"patience_s": 0},
-        {"durability": "weak"},
-        {"replicas": 0},
-        {"confirm_timeout_ms": 6000},
-    ],
-)
-def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="must"):
-        RedisOptions(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+    assert names_of(usual, None).tasks == "ade:queue:tasks"
+    assert names_of(usual, 3).tasks == "ade:{p3}:queue:tasks"
+    assert (names_of(chosen, None).tasks, names_of(chosen, None).group) == ("stream:task", "cg:workers")
+    assert (names_of(chosen, 3).tasks, names_of(chosen, 3).results) == ("{p3}:stream:task", "{p3}:stream:result")
+    assert names_of(chosen, 3).dlq == "ade:{p3}:queue:dlq"

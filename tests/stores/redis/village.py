@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ade.locks.model import LockLimits
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLimits, LockMode
 from ade.locks.requests import validate_request
-from ade.stores.redis.client.options import RedisOptions
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.maintenance import RedisMaintenance
 from ade.stores.redis.store import open_redis
 from ade.tasks.decisions import lose_lease
@@ -16,7 +15,7 @@ from tests.conformance.scene import LEASE_MS, Scene, raw
 from tests.servers.cluster import Cluster
 from tests.servers.server import Server
 
-OPTIONS = RedisOptions(allow_volatile=True, partitions=4)
+OPTIONS = RedisSettings(allow_volatile=True, partitions=4)
 
 
 class Village:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ade.settings.sections import LimitSettings, StoreSettings
 from ade.stores.ports import Clock, Stores
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 
@@ -20,18 +21,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture
 async def open_store(path: Path) -> AsyncIterator[OpenStore]:
     """Opens the store with any option by its name, as often as a story likes."""
     opened: list[Stores] = []
 
-    async def open_it(clock: Clock | None = None, **options: object) -> Stores:
-        chosen = StoreOptions(**({"ballast_mb": 0} | options))  # type: ignore[arg-type]  # any option, by its name
-        stores = await open_sqlite(f"sqlite:///{path}", chosen, clock)
+    async def open_it(clock: Clock | None = None, queue_depth: int = 0, **options: object) -> Stores:
+        chosen = StoreSettings(**({"ballast_mb": 0} | options))  # type: ignore[arg-type]  # any option, by its name
+        stores = await open_sqlite(f"sqlite:///{path}", chosen, clock, limits=LimitSettings(queue_depth=queue_depth))
         opened.append(stores)
         return stores
 

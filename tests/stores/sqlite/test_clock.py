@@ -1,10 +1,11 @@
 """The machine's clock: every process on this boot has the same steady time, and no wall clock moves it."""
 
+import time
 from dataclasses import dataclass
 
 import pytest
 
-from ade.stores.sqlite.clock import MachineClock
+from ade.stores.sqlite.connection import MachineClock
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
@@ -23,6 +24,10 @@ class Machine:
     def time_ns(self) -> int:
         return self.wall_s * 1_000_000_000
 
+    def monotonic(self) -> float:
+        """For time limits of connections, which no story moves."""
+        return time.monotonic()
+
     def monotonic_ns(self) -> int:
         return self.up_s * 1_000_000_000
 
@@ -39,8 +44,8 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr("ade.stores.sqlite.clock.time", made)
-    monkeypatch.setattr("ade.stores.sqlite.clock.boot_id", lambda: made.boot)
+    monkeypatch.setattr("ade.stores.sqlite.connection.time", made)
+    monkeypatch.setattr("ade.stores.sqlite.connection.boot_id", lambda: made.boot)
     return made
 
 

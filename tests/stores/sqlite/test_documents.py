@@ -1,16 +1,14 @@
 """Documents in a file: what is left when nobody needs them any more, and writes whose outcome was not known."""
 
-from collections.abc import Callable
 from typing import Any
 
-import apsw
 from msgspec import Raw
 
 from ade.events.model import Event
 from ade.stores.resource_ports import DocumentWrite
 from ade.stores.sqlite.documents import SqliteDocuments
-from ade.stores.sqlite.writer import Writer
 from tests.conformance.scene import Scene
+from tests.stores.sqlite.repeating import RepeatingWriter
 
 
 async def rows(scene: Scene, statement: str) -> list[tuple[Any, ...]]:
@@ -57,19 +55,6 @@ async def test_who_was_refused_is_not_written_down(scene: Scene) -> None:
     assert await scene.stores.documents.take_rate("ada", 1, 10_000) == 10_000
 
     assert await rows(scene, "SELECT * FROM document_rate") == before
-
-
-class RepeatingWriter:
-    """Carries everything out twice, as after an error that does not tell whether it was written."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    async def call(
-        self, function: Callable[[apsw.Connection], Any], afterwards: Callable[[], None] | None = None
-    ) -> Any:
-        await self._writer.call(function)
-        return await self._writer.call(function, afterwards)
 
 
 async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:

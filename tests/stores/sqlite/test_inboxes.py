@@ -1,6 +1,5 @@
 """Inboxes in a file: what a write touches, writes whose outcome was not known, rows that somebody has spoiled."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ from ade.agents.conversations.inbox import ClearReason, Inbox, unused
 from ade.agents.conversations.model import InboxLimits
 from ade.agents.conversations.rules import BatchClaimant
 from ade.errors import DiskFull, StoreCorrupt
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
 from ade.stores.sqlite.inboxes import SqliteInboxes
 from ade.stores.sqlite.read_only_store import open_read_only_store
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
-from ade.stores.sqlite.transactions import NoWriteChecks
-from ade.stores.sqlite.writer import Writer
+from ade.stores.sqlite.store import open_sqlite
+from ade.stores.sqlite.writer import NoWriteChecks
 from tests.conformance.scene import Scene
 from tests.core.inbox.putting import message, notification
+from tests.stores.sqlite.repeating import RepeatingWriter
 
 
 def parts(stores: Stores) -> tuple[Any, Any]:
@@ -33,17 +33,6 @@ async def put(scene: Scene, store: Any, inbox_id: str = "c", **about: Any) -> In
     change = conversations_rules.enqueue(inbox, message(**about), limits=InboxLimits(), now=scene.clock.now())
     await store.write(change)
     return change.after
-
-
-class RepeatingWriter:
-    """Carries everything out twice, as after an error that does not tell whether it was written."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    async def call(self, function: Callable[[apsw.Connection], Any]) -> Any:
-        await self._writer.call(function)
-        return await self._writer.call(function)
 
 
 async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:
@@ -135,7 +124,7 @@ async def test_a_full_disk_takes_no_messages_but_what_tells_of_work_under_way(sc
 
 async def test_inboxes_are_seen_by_whoever_only_looks(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'seen.db'}"
-    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(url, StoreSettings(ballast_mb=0))
     written = conversations_rules.enqueue(unused("c"), message(), limits=InboxLimits(), now=stores.clock.now())
     await stores.inboxes.write(written)
 

@@ -4,25 +4,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ade.locks.model import LockLimits
-from ade.locks.modes import LockMode
+from ade.locks.model import LockLimits, LockMode
 from ade.locks.requests import validate_request
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
 from ade.stores.sqlite.locks import SqliteLocks
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 
 LIMITS = LockLimits(acquires=2, acquires_per_ms=10_000)
 
 
 @pytest.fixture
-def clock() -> StoryClock:
-    return StoryClock()
-
-
-@pytest.fixture
 async def stores(clock: StoryClock) -> AsyncIterator[Stores]:
-    opened = await open_sqlite("memory://", StoreOptions(), clock)
+    opened = await open_sqlite("memory://", StoreSettings(), clock)
     yield opened
     await opened.close()
 

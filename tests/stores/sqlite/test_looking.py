@@ -8,16 +8,17 @@ import pytest
 from msgspec import Raw
 
 from ade.errors import StoreReadOnly
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import TaskQuery
 from ade.stores.resource_ports import DocumentWrite
 from ade.stores.sqlite.read_only_store import open_read_only_store
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from tests.core.tasks import new_task
 
 
 async def kept(folder: Path) -> str:
     url = f"sqlite:///{folder / 'ade.db'}"
-    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(url, StoreSettings(ballast_mb=0))
     await stores.tasks.add([new_task(id="seen")])
     await stores.close()
     return url
@@ -36,7 +37,7 @@ async def test_it_shows_the_same_tasks_as_the_store_itself(tmp_path: Path) -> No
 
 async def test_it_shows_documents(tmp_path: Path) -> None:
     url = await kept(tmp_path)
-    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(url, StoreSettings(ballast_mb=0))
     await stores.documents.write([DocumentWrite(kind="user", id="ada", body=Raw(b"{}"))])
     await stores.close()
     look = open_read_only_store(url)
@@ -67,7 +68,7 @@ async def test_it_sees_what_is_written_after_it_was_opened(tmp_path: Path) -> No
     url = await kept(tmp_path)
     look = open_read_only_store(url)
     assert look is not None
-    stores = await open_sqlite(url, StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(url, StoreSettings(ballast_mb=0))
     await stores.tasks.add([new_task(id="later")])
 
     page = await look.tasks.find(TaskQuery())

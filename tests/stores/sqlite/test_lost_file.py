@@ -77,6 +77,7 @@ async def test_a_lost_folder_of_hints_keeps_nobody_from_working(scene: Scene, pa
     scene.stores.hints.ring("work")
 
     await scene.succeed(await scene.start())
+    assert await scene.counts() == {"completed": 1}
 
 
 async def test_a_disk_that_is_nearly_full_takes_no_new_work(open_store: OpenStore, clock: StoryClock) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from ade.agents.model import Agent, AgentStatus
 from ade.errors import StoreCorrupt, StoreError, StoreForeign, StoreReadOnly, StoreTooNew, StoreUnsupported
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import ClaimRequest
 from ade.stores.sqlite.connection import APPLICATION_ID, connect, migrations
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from ade.stores.sqlite.tasks import SqliteTasks
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
@@ -61,7 +62,7 @@ async def test_an_empty_file_becomes_a_database(open_store: OpenStore, path: Pat
 
 
 async def test_folders_are_made_as_needed(tmp_path: Path) -> None:
-    stores = await open_sqlite(f"sqlite:///{tmp_path / 'a' / 'b' / 'ade.db'}", StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(f"sqlite:///{tmp_path / 'a' / 'b' / 'ade.db'}", StoreSettings(ballast_mb=0))
     await stores.close()
 
     assert (tmp_path / "a" / "b" / "ade.db").exists()
@@ -78,7 +79,7 @@ async def test_a_file_where_the_folder_should_be_is_a_clear_error(tmp_path: Path
     (tmp_path / "file").touch()
 
     with pytest.raises(StoreError, match="folder"):
-        await open_sqlite(f"sqlite:///{tmp_path / 'file' / 'ade.db'}", StoreOptions())
+        await open_sqlite(f"sqlite:///{tmp_path / 'file' / 'ade.db'}", StoreSettings())
 
 
 async def test_many_may_open_a_new_database_at_once(open_store: OpenStore, clock: StoryClock) -> None:

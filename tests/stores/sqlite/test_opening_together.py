@@ -41,5 +41,6 @@ def test_a_file_that_another_one_makes_meanwhile_is_no_foreign_one(kind: str, tm
     (connection._check_owner if kind == "store" else audit._set_up)(watched)
 
     watched.other.join(10)
+    assert not watched.other.is_alive()
     inner.close()
     open_file().close()

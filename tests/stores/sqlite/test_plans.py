@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from ade.stores.sqlite.connection import connect, sql
-from ade.stores.sqlite.tasks import _CONDITIONS, _LEADING, _statement
+from ade.stores.sqlite.task_reader import _CONDITIONS, _LEADING, _statement
 
 BY_ID = "sqlite_autoindex_task_1 (id=?)"
 BY_SEQ = "INTEGER PRIMARY KEY (rowid=?)"

@@ -21,18 +21,21 @@ from tests.stores.sqlite.processes import answer_of, command, line_of, started
 
 async def test_while_another_process_holds_the_lock_calls_wait_and_the_loop_goes_on(scene: Scene, path: Path) -> None:
     running = await scene.start()
-    with started(command("hold_lock", path, 3.0)) as holder:
+    with started(command("hold_lock", path)) as holder:
         assert line_of(holder) == "held"
-        waiting = [asyncio.create_task(scene.add()), asyncio.create_task(scene.succeed(running))]
-        renewing = asyncio.create_task(asyncio.to_thread(scene.renew))
-        turns = 0
-        while not all(task.done() for task in (*waiting, renewing)):
-            await asyncio.sleep(0.01)
-            turns += 1
+        waiting: list[asyncio.Task[object]] = [
+            asyncio.create_task(scene.add()),
+            asyncio.create_task(scene.succeed(running)),
+            asyncio.create_task(asyncio.to_thread(scene.renew)),
+        ]
+        for _ in range(100):
             assert (await scene.stores.tasks.get([running.id])) != [None]  # who reads does not wait
-        await asyncio.gather(*waiting, renewing)
+        assert not any(task.done() for task in waiting)
+        assert holder.stdin is not None
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        await asyncio.gather(*waiting)
 
-    assert turns > 10  # of about a hundred; a loop that waits with them makes one or two
     assert await scene.status(running.id) == Status.COMPLETED
 
 

@@ -10,8 +10,9 @@ import apsw
 import pytest
 
 from ade.errors import StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 from tests.stores.sqlite.conftest import OpenStore
@@ -56,7 +57,7 @@ async def backed_up(stores: Stores, target: Path) -> list[tuple[int, int]]:
 
 
 async def opened_copy(target: Path, clock: StoryClock) -> Stores:
-    return await open_sqlite(f"sqlite:///{target}", StoreOptions(ballast_mb=0), clock)
+    return await open_sqlite(f"sqlite:///{target}", StoreSettings(ballast_mb=0), clock)
 
 
 async def test_a_backup_made_while_work_goes_on_is_whole_and_ends(
@@ -128,7 +129,7 @@ async def test_a_backup_that_is_given_up_leaves_no_copy(
 
 
 async def test_a_store_in_memory_has_nothing_to_back_up(tmp_path: Path) -> None:
-    stores = await open_sqlite("memory://", StoreOptions())
+    stores = await open_sqlite("memory://", StoreSettings())
 
     with pytest.raises(StoreError, match="nothing to back up"):
         await backed_up(stores, tmp_path / "copy.db")

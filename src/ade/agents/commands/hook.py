@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,11 @@ from ade.agents.runs.model import (
     parse_tool_request,
     reply_of,
 )
-from ade.cli.command import group, pass_session
-from ade.cli.session import Session
+from ade.cli.command import group
+
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
 
 _PATIENCE_S = 20.0  # less than the programs have with a hook: one that is ended for its slowness holds nothing up
 _NO = 2  # what all programs take for a no
@@ -38,14 +41,13 @@ def hook() -> None:
     type=click.Choice([str(program) for program in HookedProgram]),
     help="Whose hook it is; seen from what it is told otherwise.",
 )
-@pass_session
-def pre_tool_use(session: Session, program: str | None) -> int:
+def pre_tool_use(session: "Session", program: str | None) -> int:
     """Read a tool call from stdin, as a PreToolUse hook is told it, and answer it in the program's own words.
 
     Within a run of ADE's the run's guard decides, and approvals that people gave to the task; elsewhere the guard
     rules of the store do. An error is a no.
     """
-    session.is_here = session.choices.url is None and session.choices.profile is None
+    session.is_here = session.options.url is None and session.options.profile is None
     try:
         told = json.loads(sys.stdin.buffer.read(LONGEST_CALL))
         asked = parse_tool_request(told, None if program is None else HookedProgram(program))
@@ -73,7 +75,7 @@ def _ask(line: str, asked: ToolCallRequest) -> HookRuling:
     return HookRuling(HookAnswer(told["answer"]), str(told["reason"]))
 
 
-async def _rule(session: Session, asked: ToolCallRequest) -> HookRuling:
+async def _rule(session: "Session", asked: ToolCallRequest) -> HookRuling:
     """By the rulebook alone: nobody but who sits there can be asked."""
     from ade.approvals.guard import GuardCase, GuardOccasion, GuardRulesVerdict, rule_on
     from ade.approvals.repository import load

@@ -1,22 +1,25 @@
 """`ade inbox`: what conversations have still to be told, and what a person may put in or take out."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from ade.agents.conversations.api import InboxRow, InboxView, ItemView, NewInboxItem
+from ade.agents.conversations.api import InboxRow, ItemView, NewInboxItem
 from ade.agents.conversations.inbox import ClearReason
 from ade.agents.conversations.model import InvalidInboxItem, ItemKind, ItemSource
-from ade.cli.command import group, pass_session
+from ade.cli.command import group
 from ade.cli.identity import as_option
-from ade.cli.output import Row, first_of
+from ade.cli.output import Row, first_page
 from ade.cli.parameters import distance, now_ms
-from ade.cli.session import Session
 from ade.tasks.identifiers import is_run, task_name
-from ade.tasks.reasons import moment, short_span
+from ade.tasks.reasons import short_span
 
-# Inboxes of conversations as tables and documents.
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
+
+# Inboxes of conversations as tables.
 
 
 LIST_HEAD = ("inbox", "waiting", "taken", "oldest", "lease", "returns", "consumer")
@@ -42,26 +45,12 @@ def lease_left(lease_ms: int | None) -> str:
     return short_span(lease_ms) if lease_ms > 0 else "over"
 
 
-def summary_document(one: InboxRow) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "waiting": one.waiting,
-        "taken": one.taken,
-        "consumer": one.consumer,
-        "holder": one.holder,
-        "lease_ms": one.lease_ms,
-        "oldest_at": None if one.oldest_at is None else moment(one.oldest_at),
-        "returns": one.returns,
-        "written_at": moment(one.written_at),
-    }
-
-
 def item_row(item: ItemView, now: int) -> Row:
     said = item.text if item.content is None else item.content
     text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
     return (
         item.id,
-        _state(item),
+        "taken" if item.is_taken else "waiting",
         item.kind,
         item.source,
         item.author or "",
@@ -72,54 +61,23 @@ def item_row(item: ItemView, now: int) -> Row:
     )
 
 
-def _state(item: ItemView) -> str:
-    return "taken" if item.is_taken else "waiting"
-
-
-def inbox_document(found: InboxView) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "waiting": found.waiting,
-        "taken": found.taken,
-        "consumer": found.consumer,
-        "batch": found.batch,
-        "blocked": found.blocked,
-        "returns": found.returns,
-        "memory": found.memory,
-        "limits": msgspec.to_builtins(found.limits),
-        "items": [_item_document(item) | {"state": _state(item)} for item in found.items],
-    }
-
-
-def _item_document(item: ItemView) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(item)
-    del fields["seq"]
-    fields.pop("is_taken", None)
-    return {**fields, "source": item.source, "enqueued_at": moment(item.enqueued_at)}
-
-
 @group("inbox", bare="list")
 def inbox() -> None:
     """Inboxes of conversations: list, show, send, clear, remove, reset. `ade inbox` alone lists them."""
 
 
-@inbox.command("list")
+@inbox.command("list", reads=True)
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many.")
 @click.option("--after", default="", metavar="ID", help="Only those after this one.")
-@pass_session
-def list_inboxes(session: Session, limit: int, after: str) -> None:
+async def list_inboxes(session: "Session", limit: int, after: str) -> None:
     """List inboxes by id: how much waits in each, and who feeds on it."""
-    session.look(_list(session, limit, after))
-
-
-async def _list(session: Session, limit: int, after: str) -> None:
     async with session.api() as api:
-        seen = await first_of(api.list_inboxes, limit=limit, after=after)
-    now = now_ms()
+        page = await first_page(api.list_inboxes, limit=limit, after=after)
+    seen = page.items
     if session.out.as_json:
-        documents = [summary_document(one) for one in seen]
-        session.out.document({"inboxes": documents, "next": seen[-1].id if len(seen) == limit else None})
+        session.out.document(page)
         return
+    now = now_ms()
     session.out.table(LIST_HEAD, [summary_row(one, now) for one in seen])
     if not seen and after:
         session.out.note(f"No inbox comes after {after}.")
@@ -129,19 +87,14 @@ async def _list(session: Session, limit: int, after: str) -> None:
         session.out.note(f"There may be more: --after {seen[-1].id}")
 
 
-@inbox.command("show")
+@inbox.command("show", reads=True)
 @click.argument("inbox_id", metavar="ID")
-@pass_session
-def show(session: Session, inbox_id: str) -> None:
+async def show(session: "Session", inbox_id: str) -> None:
     """Show an inbox and all its items: first those that are taken, then those that wait, in their order."""
-    session.look(_show(session, inbox_id))
-
-
-async def _show(session: Session, inbox_id: str) -> None:
     async with session.api() as api:
         found = await api.get_inbox(inbox_id)
     if session.out.as_json:
-        session.out.document(inbox_document(found))
+        session.out.document(found)
         return
     if found.batch is not None:
         session.out.line(f"{found.batch.batch_id} is out: {found.batch.holder}, {lease_left(found.batch.lease_ms)}")
@@ -178,33 +131,27 @@ async def _show(session: Session, inbox_id: str) -> None:
 @click.option("--consumer", metavar="NAME", help="Who feeds on the inbox from now on, such as agent:coder.")
 @click.option("--key", help="Put in once, however often it is sent under this key.")
 @as_option
-@pass_session
-def send(session: Session, /, inbox_id: str, text: str, consumer: str | None, **about: Any) -> None:
+async def send(session: "Session", /, inbox_id: str, text: str, consumer: str | None, **about: Any) -> None:
     """Put an item into an inbox, at its end. Whoever says it pays for what the agent does about it."""
     if not text.strip():
         raise InvalidInboxItem("there is nothing in the text; say something")
-    session.run(_send(session, inbox_id, _new_item(text, **about), consumer))
-
-
-def _new_item(text: str, *, kind: str, source: str, **about: str | None) -> NewInboxItem:
-    said = {"content" if kind == ItemKind.MESSAGE else "text": text}
-    return NewInboxItem(kind=ItemKind(kind), source=ItemSource(source), **said, **about)  # type: ignore[arg-type]  # by name
-
-
-async def _send(session: Session, inbox_id: str, new: NewInboxItem, consumer: str | None) -> None:
+    new = _new_item(text, **about)
     async with session.api(must_exist=False) as api:
         put = await api.put_inbox_items(inbox_id, items=[new], consumer=consumer)
     [item] = put.items
     if session.out.as_json:
-        session.out.document(
-            {"inbox": inbox_id, "item": item.item_id, "is_new": item.is_new, "dropped": list(put.dropped)}
-        )
+        session.out.document(put)
     else:
         session.out.line(f"{inbox_id}: {f'{item.item_id} put in' if item.is_new else f'{new.key} was put in before'}")
     if put.dropped:
         session.out.note(f"The inbox is full: {', '.join(put.dropped)} gave way to it and is lost.")
     if not put.is_fed:
         session.out.note(_not_fed(str(consumer)))
+
+
+def _new_item(text: str, *, kind: str, source: str, **about: str | None) -> NewInboxItem:
+    said = {"content" if kind == ItemKind.MESSAGE else "text": text}
+    return NewInboxItem(kind=ItemKind(kind), source=ItemSource(source), **said, **about)  # type: ignore[arg-type]  # by name
 
 
 def _not_fed(consumer: str) -> str:
@@ -220,30 +167,21 @@ def _not_fed(consumer: str) -> str:
     required=True,
     help="Why, for those who are told.",
 )
-@pass_session
-def clear(session: Session, inbox_id: str, reason: str) -> None:
+async def clear(session: "Session", inbox_id: str, reason: str) -> None:
     """Remove all that waits in an inbox. A batch that is taken stays with whoever has it."""
-    session.run(_clear(session, inbox_id, ClearReason(reason)))
-
-
-async def _clear(session: Session, inbox_id: str, reason: ClearReason) -> None:
     async with session.api() as api:
-        gone = (await api.clear_inbox(inbox_id, reason=reason)).cleared
+        cleared = await api.clear_inbox(inbox_id, reason=ClearReason(reason))
     if session.out.as_json:
-        session.out.document({"inbox": inbox_id, "cleared": gone})
+        session.out.document(cleared)
     else:
+        gone = cleared.cleared
         session.out.line(f"{inbox_id}: {len(gone)} {'item' if len(gone) == 1 else 'items'} removed")
 
 
 @inbox.command("reset")
 @click.argument("inbox_id", metavar="ID")
-@pass_session
-def reset(session: Session, inbox_id: str) -> None:
+async def reset(session: "Session", inbox_id: str) -> None:
     """Forget the session and all else that its consumer remembers: the next turn begins anew. No item is lost."""
-    session.run(_reset(session, inbox_id))
-
-
-async def _reset(session: Session, inbox_id: str) -> None:
     async with session.api() as api:
         await api.reset_inbox(inbox_id)
     if session.out.as_json:
@@ -255,13 +193,8 @@ async def _reset(session: Session, inbox_id: str) -> None:
 @inbox.command("remove")
 @click.argument("inbox_id", metavar="ID")
 @click.argument("item_id", metavar="ITEM")
-@pass_session
-def remove(session: Session, inbox_id: str, item_id: str) -> None:
+async def remove(session: "Session", inbox_id: str, item_id: str) -> None:
     """Take one item out of an inbox that waits there."""
-    session.run(_remove(session, inbox_id, item_id))
-
-
-async def _remove(session: Session, inbox_id: str, item_id: str) -> None:
     async with session.api() as api:
         await api.remove_inbox_item(inbox_id, item_id)
     if session.out.as_json:

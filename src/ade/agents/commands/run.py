@@ -13,26 +13,31 @@ import click
 import msgspec
 from msgspec import structs
 
+from ade.agents.handlers import chosen_profiles
+from ade.agents.notifications import key_of
 from ade.agents.runs.model import AgentResult, progress_in, result_in
-from ade.cli.command import command, pass_session
+from ade.app.agents import run_arguments
+from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.ids import find_id
+from ade.cli.interaction import interruptible
 from ade.cli.output import all_of
 from ade.cli.parameters import DURATION
-from ade.cli.session import Session
 from ade.errors import AdeError, IllegalTransition, UnknownName, UnknownTask
-from ade.server.wire_cli import task_view
 from ade.stores.ports import INBOX, Stores
-from ade.tasks.commands.lifecycle import LinePrinter, changes_of, follow_output, raise_unless_completed, result_of
+from ade.tasks.commands.lifecycle import LinePrinter, changes_of, follow_output
 from ade.tasks.commands.options import form_fields, said_options
+from ade.tasks.commands.wait import raise_unless_completed, result_of, with_result
 from ade.tasks.identifiers import is_run, task_name, type_of
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import DEFAULT_QUEUE, Task
 from ade.tasks.reasons import short_span
+from ade.worker.views import WorkersLiveness
 
 if TYPE_CHECKING:  # `--help` comes without them
     from ade.app.ade import Ade
+    from ade.cli.session import Session
     from ade.client.client import Client
 
 
@@ -42,7 +47,7 @@ if TYPE_CHECKING:  # `--help` comes without them
 _WAITS_FOR_PEOPLE = frozenset({Status.SUBMITTED, Status.REVIEWING, Status.APPROVED})
 
 
-async def watch_run(session: Session, api: "Client", task_id: str) -> int:
+async def watch_run(session: "Session", api: "Client", task_id: str) -> int:
     """Until the end: the report, or the error that tells of it."""
     shown: list[str] = []
 
@@ -59,7 +64,7 @@ async def watch_run(session: Session, api: "Client", task_id: str) -> int:
     task = await api.get_task(task_id)
     raw = await result_of(api, task)
     if session.out.as_json:
-        session.out.record({**task_view(task), **({} if raw is None else {"result": raw})})
+        session.out.record(with_result(task, raw))
         return ExitCode.OK if task.status is Status.COMPLETED else ExitCode.PROBLEM
     raise_unless_completed(task)
     result = result_in(raw)
@@ -70,7 +75,7 @@ async def watch_run(session: Session, api: "Client", task_id: str) -> int:
     return ExitCode.OK
 
 
-async def _tell_of_people(session: Session, api: "Client", task_id: str) -> None:
+async def _tell_of_people(session: "Session", api: "Client", task_id: str) -> None:
     """Say when the task begins to wait for people: nothing goes on until they have answered."""
     is_told = False
     async with aclosing(changes_of(api, task_id)) as changes:
@@ -81,7 +86,7 @@ async def _tell_of_people(session: Session, api: "Client", task_id: str) -> None
             is_told = waits
 
 
-def _is_seen(session: Session, report: str, shown: list[str]) -> bool:
+def _is_seen(session: "Session", report: str, shown: list[str]) -> bool:
     """Whether the reader has just seen these very lines, because stderr goes to the same terminal."""
     lines = report.splitlines()
     is_one_terminal = session.out.is_terminal and session.out.shows_progress
@@ -195,8 +200,9 @@ _INTERRUPTED = "interrupted by Ctrl-C"
 @click.option("--timeout", type=DURATION, help="The longest a run may take.")
 @click.option("--detach", is_flag=True, help="Print the task's id and do not wait.")
 @as_option
-@pass_session
-def run(session: Session, /, prompt: str, subagent_type: str, resume: str | None, detach: bool, **given: Any) -> int:
+async def run(
+    session: "Session", /, prompt: str, subagent_type: str, resume: str | None, detach: bool, **given: Any
+) -> int:
     """Let an agent work on PROMPT, show what it does, and print its report. PROMPT may be - for stdin.
 
     \b
@@ -208,7 +214,8 @@ def run(session: Session, /, prompt: str, subagent_type: str, resume: str | None
     agents of this type, this command does, in the current folder unless --cwd names another; not so with a server,
     where the task waits for a worker.
     """
-    text = sys.stdin.read() if prompt == "-" else prompt
+    with interruptible():
+        text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise click.UsageError("The prompt is empty.")
     said: dict[str, Any] = dict(said_options(given))
@@ -216,10 +223,10 @@ def run(session: Session, /, prompt: str, subagent_type: str, resume: str | None
         said["cwd"] = _folder(session, said["cwd"])
     said = {"description": _first_line(text), **said}
     carry_out = _run_here if session.server is None else _run_there
-    return session.run(carry_out(session, text, subagent_type, resume, detach, said))
+    return await carry_out(session, text, subagent_type, resume, detach, said)
 
 
-def _folder(session: Session, cwd: str) -> str:
+def _folder(session: "Session", cwd: str) -> str:
     if session.server is None:
         return str(Path(cwd).expanduser().absolute())
     if not Path(cwd).is_absolute():
@@ -228,11 +235,9 @@ def _folder(session: Session, cwd: str) -> str:
 
 
 async def _run_there(
-    session: Session, prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
+    session: "Session", prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
 ) -> int:
     """By a worker of a server; if there is none now, the task waits for one."""
-    from ade.app.agents import run_arguments
-
     name = task_name(subagent_type)
     async with session.api() as api:
         if resume is not None:
@@ -255,10 +260,10 @@ async def _run_there(
 
 
 async def _run_here(
-    session: Session, prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
+    session: "Session", prompt: str, subagent_type: str, resume: str | None, detach: bool, given: dict[str, Any]
 ) -> int:
     """By a worker of this store or, if none serves the type, by this very command."""
-    given = {**given, "author": acting(session)}
+    given = {**given, "author": session.account}
     if not session.has_store():
         _check_type(session, subagent_type)  # a mistake makes no store
     async with session.open_bare_app() as app, AsyncExitStack() as stack:
@@ -292,7 +297,7 @@ async def _run_here(
 
 def _worker_for(app: "Ade", queue: str) -> AbstractAsyncContextManager[None]:
     """A worker that is there for this command's task and its notification alone, which have a queue of their own."""
-    from ade.composition.worker import beside, work
+    from ade.composition.worker import beside, work  # not where a worker runs it
 
     settings = structs.replace(
         app.settings,
@@ -302,16 +307,12 @@ def _worker_for(app: "Ade", queue: str) -> AbstractAsyncContextManager[None]:
     return beside(lambda stop: work(app, settings, stop))
 
 
-def _check_type(session: Session, subagent_type: str) -> None:
-    from ade.agents.handlers import chosen_profiles
-
+def _check_type(session: "Session", subagent_type: str) -> None:
     chosen_profiles(session.settings.agents, [subagent_type])
 
 
 async def _until_told(stores: Stores, conversation: str, task_id: str) -> None:
     """Its notification is for this worker to bring, which ends with the command; another may, if it takes long."""
-    from ade.agents.notifications import key_of
-
     try:
         async with asyncio.timeout(_TOLD_WITHIN_S):
             while True:
@@ -329,8 +330,6 @@ def _first_line(prompt: str) -> str:
 
 async def _is_served(api: "Client", name: str) -> bool:
     """Whether a worker that lives runs such tasks of anybody; one of another `ade run` does not."""
-    from ade.worker.views import WorkersLiveness
-
     return any(
         name in seen.worker.names
         and (not seen.worker.queues or DEFAULT_QUEUE in seen.worker.queues)
@@ -345,9 +344,9 @@ async def _unknown_type(api: "Client", subagent_type: str) -> UnknownName:
     return UnknownName(f"no worker has told of an agent type {subagent_type[:100]!r}; known are {listed}")
 
 
-async def _detached(session: Session, api: "Client", task_id: str, subagent_type: str, *, is_served: bool) -> int:
+async def _detached(session: "Session", api: "Client", task_id: str, subagent_type: str, *, is_served: bool) -> int:
     if session.out.as_json:
-        session.out.record(task_view(await api.get_task(task_id)))
+        session.out.record(await api.get_task(task_id))
     else:
         session.out.line(task_id)
     if not is_served:
@@ -357,7 +356,7 @@ async def _detached(session: Session, api: "Client", task_id: str, subagent_type
     return ExitCode.OK
 
 
-async def _cancelled(session: Session, api: "Client", task_id: str) -> int:
+async def _cancelled(session: "Session", api: "Client", task_id: str) -> int:
     """Ctrl-C: the task ends, and its agent with it."""
     try:
         await api.cancel_task(task_id, reason=_INTERRUPTED)

@@ -20,12 +20,12 @@ from ade.agents.runs.model import AgentProgress, AgentResult, progress_in, resul
 from ade.errors import AdeError, NotConfirmed, QueueFull, StoreCorrupt, StoreError, StoreUnavailable
 from ade.failures import FailureKind, TaskError
 from ade.stores.ports import Stores
-from ade.tasks.completion import CompletionWatcher
 from ade.tasks.enqueue import fresh_id
 from ade.tasks.identifiers import task_name
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
+from ade.tasks.service import CompletionWatcher
 
 # What a conversation remembers of its agent between turns, so that the next one goes on where the last one ended.
 

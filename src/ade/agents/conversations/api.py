@@ -281,7 +281,7 @@ async def reset_inbox(office: Services, asked: RequestContext, inbox_id: str) ->
 
 async def _check_known(office: Services, inbox_id: str) -> None:
     _check_id(inbox_id)
-    _known(await office.stores.inboxes.outline(inbox_id))
+    _known(await office.stores.inboxes.load(inbox_id, outline=True))
 
 
 def _check_id(inbox_id: str) -> None:

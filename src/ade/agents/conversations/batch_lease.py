@@ -14,7 +14,7 @@ from ade.agents.conversations.inbox import TURN, ClearReason, Inbox, InboxChange
 from ade.agents.conversations.model import ItemBatch, ItemKind
 from ade.agents.conversations.rules import BatchClaimant, blocking_item
 from ade.errors import StaleLease, StaleWrite, StoreError
-from ade.locks.held_lock import certain_for
+from ade.locks.holder import certain_for
 from ade.logs import Log
 from ade.stores.ports import Clock, Stores
 

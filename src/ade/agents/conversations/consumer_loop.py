@@ -12,9 +12,10 @@ from ade.agents.conversations.agent_consumer import Consume, DiscardBatch, wakin
 from ade.agents.conversations.batch_lease import BatchLeaseHolder, CachedInbox, is_leased, take
 from ade.agents.conversations.inbox import ClearReason, ReturnReason
 from ade.agents.conversations.rules import FRESH, RestartLimits, Restarts, blocking_item
+from ade.common.calls import either
 from ade.errors import InvalidInbox, StaleLease, StaleWrite, StoreError
 from ade.events.model import ALERT, Event
-from ade.locks.held_lock import HeldLock, either
+from ade.locks.holder import HeldLock
 from ade.logs import Log
 from ade.stores.ports import Stores
 

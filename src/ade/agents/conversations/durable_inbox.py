@@ -7,6 +7,7 @@ it does so again.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -187,7 +188,7 @@ class DurableInbox:
         try:
             return await self._do_freed(lambda inbox: conversations_rules.clear(inbox, reason), check)
         except StoreCorrupt:
-            return await self._do(discard, load=self._stores.inboxes.outline)
+            return await self._do(discard, load=partial(self._stores.inboxes.load, outline=True))
 
     async def peek(self) -> tuple[StoredItem, ...]:
         """All items that wait, the oldest first; nothing is taken."""

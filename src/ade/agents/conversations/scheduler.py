@@ -1,6 +1,7 @@
 """All pumps of one process: started for conversations that have items, ended when they have none, kept few."""
 
 import asyncio
+import hashlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,63 @@ from ade.agents.conversations.consumer_loop import (
     ConversationProbe,
     RestartBackoff,
 )
-from ade.errors import AdeError, StoreError
-from ade.locks.held_lock import either
-from ade.locks.holders.conversation_lock import ConversationLocks
+from ade.common.calls import either
+from ade.errors import AdeError, LockTimeout, StoreError
+from ade.locks.client import StoreLockClient
+from ade.locks.holder import HeldLock, LockHolder
+from ade.locks.model import LockLimits, write
+from ade.locks.requests import LEAST_TTL_MS, LONGEST_TTL_MS, validate_request
 from ade.logs import Log
 from ade.stores.ports import INBOX, Stores
+
+# One pump for a conversation among all processes: it holds a lock, which others do not wait for.
+
+
+NAMESPACE = "ade.conversations"  # of its own, so that no lock of a user is in the way
+_LONGEST_NAME = 400  # bytes
+_NO_LIMIT = 1_000_000_000
+
+
+class ConversationLocks:
+    """The conversations that this process has. Belongs to one event loop."""
+
+    def __init__(self, stores: Stores, *, holder: str, lease_ms: int) -> None:
+        limits = LockLimits(requests_per_owner=_NO_LIMIT, waiters_per_resource=_NO_LIMIT)
+        self._locks = LockHolder(StoreLockClient(stores, limits=limits, finds_rings=False))
+        self._holder = holder
+        self._ttl_ms = max(LEAST_TTL_MS, min(lease_ms, LONGEST_TTL_MS))
+
+    async def claim(self, inbox_id: str) -> HeldLock | None:
+        """None when another process has it."""
+        grant_id = os.urandom(16).hex()
+        request = validate_request(
+            id=grant_id,
+            owner=self._holder,
+            scope=grant_id,
+            wanted=[write(resource_of(inbox_id))],
+            namespace=NAMESPACE,
+            purpose="pump",
+            ttl_ms=self._ttl_ms,
+        )
+        try:
+            return await self._locks.acquire(await self._locks.client.capped(request), wait_ms=0)
+        except LockTimeout:
+            return None
+
+    async def release(self, held: HeldLock) -> None:
+        await self._locks.release(held)
+
+    async def close(self) -> None:
+        await self._locks.close()
+
+
+def resource_of(inbox_id: str) -> str:
+    """The name of the lock; an id of many bytes is named by its digest, for names of locks are shorter."""
+    name = f"conversation:{inbox_id}"
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    return f"conversation:sha256:{hashlib.sha256(inbox_id.encode()).hexdigest()}"
+
 
 _BETWEEN_SEARCHES_S = 1.0  # for turns that only wait
 _BETWEEN_LOOKS_S = 0.02  # rings that come faster are answered together

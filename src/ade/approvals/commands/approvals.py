@@ -1,7 +1,7 @@
-"""`ade approvals`: what waits for people, and what they can do about it."""
+"""`ade approvals`: the tasks that wait for people, and what people can do about them."""
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,22 +19,23 @@ from ade.approvals.commands.votes import (
     print_vote,
     reject,
     request_changes,
-    review_document,
     whole_digest,
 )
 from ade.approvals.delegations import conditions_of
 from ade.approvals.model import Delegation
 from ade.approvals.risk import RiskLevel
 from ade.approvals.stats import ApprovalOutcome, ApprovalStats, EndedApprovals
-from ade.cli.command import command, group, pass_session
-from ade.cli.identity import account_of, acting, as_option, me
+from ade.cli.command import command, group
+from ade.cli.identity import account_of, as_option, me
 from ade.cli.ids import find_id
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT, local, local_with_distance, now_ms, seconds_of
-from ade.cli.session import Session
-from ade.server.wire_cli import view
 from ade.tasks.commands.options import changed_arguments
-from ade.tasks.reasons import moment, short_span
+from ade.tasks.reasons import short_span
+
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
 
 # `ade delegations`: who answers for whom.
 
@@ -61,27 +62,23 @@ def delegations() -> None:
     """Who lets whom answer reviews in his place. `ade delegations` alone lists them."""
 
 
-@delegations.command("list")
+@delegations.command("list", reads=True)
 @click.option("--account", metavar="NAME", help="Only those that one account has given or was given.")
-@pass_session
-def list_delegations(session: Session, account: str | None) -> None:
+async def list_delegations(session: "Session", account: str | None) -> None:
     """List delegations; those that are over are shown for 90 days."""
-    session.look(_list_delegations(session, None if account is None else normal_id(account)))
-
-
-async def _list_delegations(session: Session, account: str | None) -> None:
+    named = None if account is None else normal_id(account)
     async with session.api() as api:
-        known = await all_of(api, api.list_delegations, account=account)
-    now = now_ms()
+        known = await all_of(api, api.list_delegations, account=named)
     if session.out.as_json:
-        session.out.document({"delegations": [delegation_view(each, now) for each in known]})
+        session.out.items(known)
         return
-    session.out.table(DELEGATION_COLUMNS, [_row(each, now) for each in known], ("starts", "state"))
+    now = now_ms()
+    session.out.table(DELEGATION_COLUMNS, [_delegation_row(each, now) for each in known], ("starts", "state"))
     if not known:
         session.out.note("No delegations. `ade delegations create --to NAME --ends 14d` makes one.")
 
 
-def _row(each: Delegation, now: int) -> Row:
+def _delegation_row(each: Delegation, now: int) -> Row:
     state = _state(each, now)
     limits = [f"{name} {_words(value)}" for name, value in conditions_of(each).items()]
     return (
@@ -121,52 +118,29 @@ def _state(each: Delegation, now: int) -> str:
 @click.option("--to-level", type=_LEVEL, default="critical", show_default=True, help="Only up to this risk.")
 @click.option("--cascade", "cascades", is_flag=True, help="Whoever gets it may pass it on.")
 @as_option
-@pass_session
-def create(session: Session, /, **given: Any) -> None:
+async def create(session: "Session", /, from_level: str, to_level: str, **given: Any) -> None:
     """Let somebody answer in your place for a while, for everything or for some tasks only."""
-    session.run(_create(session, **given))
-
-
-async def _create(session: Session, *, from_level: str, to_level: str, **given: Any) -> None:
     async with session.api() as api:
         made = await api.create_delegation(from_level=RiskLevel(from_level), to_level=RiskLevel(to_level), **given)
-    _tell(session, made)
+    _print_delegation(session, made)
 
 
 @delegations.command("revoke")
 @click.argument("delegation_id", metavar="ID")
 @as_option
-@pass_session
-def revoke_delegation_command(session: Session, delegation_id: str) -> None:
+async def revoke_delegation_command(session: "Session", delegation_id: str) -> None:
     """End a delegation now. Votes that were given under it stay as they are."""
-    session.run(_revoke_delegations(session, delegation_id))
-
-
-async def _revoke_delegations(session: Session, delegation_id: str) -> None:
     async with session.api() as api:
-        _tell(session, await api.revoke_delegation(delegation_id))
+        _print_delegation(session, await api.revoke_delegation(delegation_id))
 
 
-def _tell(session: Session, each: Delegation) -> None:
+def _print_delegation(session: "Session", each: Delegation) -> None:
     if session.out.as_json:
-        session.out.document(delegation_view(each, now_ms()))
+        session.out.document(each)
     elif each.is_revoked:
         session.out.line(f"{each.id}: revoked")
     else:
         session.out.line(f"{each.id}: {each.delegate} answers for {each.delegator} until {local(each.ends_at)}")
-
-
-def delegation_view(each: Delegation, now: int) -> dict[str, Any]:
-    return {
-        "id": each.id,
-        "delegator": each.delegator,
-        "delegate": each.delegate,
-        "state": _state(each, now),
-        "starts_at": moment(each.starts_at),
-        "ends_at": moment(each.ends_at),
-        "cascades": each.cascades,
-        **conditions_of(each),
-    }
 
 
 # `ade approvals stats`: how one account, or everybody, deals with approvals.
@@ -175,13 +149,12 @@ def delegation_view(each: Delegation, now: int) -> dict[str, Any]:
 STATS_COLUMNS = ("policy", "waiting", "approved", "rejected", "changes", "expired", "others", "median", "p95")
 
 
-@command("stats")
+@command("stats", reads=True)
 @click.argument("name", required=False)
 @click.option("--all", "of_all", is_flag=True, help="Of everybody: what waits, how approvals end, and how fast.")
 @click.option("--over", default="7d", show_default=True, metavar="TIME", help="With --all: how far to look back.")
 @as_option
-@pass_session
-def stats(session: Session, name: str | None, of_all: bool, over: str) -> None:
+async def stats(session: "Session", name: str | None, of_all: bool, over: str) -> None:
     """Show what waits for an account, and what it has answered today (UTC); otherwise for you."""
     seconds = seconds_of(over)
     if not seconds:
@@ -189,16 +162,16 @@ def stats(session: Session, name: str | None, of_all: bool, over: str) -> None:
     if of_all and name is not None:
         raise click.UsageError("Give an account or --all, not both.")
     if of_all:
-        session.look(_of_all(session, seconds))
+        await _show_all(session, seconds)
     else:
-        session.look(_of_one(session, None if name is None else normal_id(name)))
+        await _show_one(session, None if name is None else normal_id(name))
 
 
-async def _of_one(session: Session, account: str | None) -> None:
+async def _show_one(session: "Session", account: str | None) -> None:
     async with session.api() as api:
         seen = await api.get_account_approval_stats(account or await account_of(session, api))
     if session.out.as_json:
-        session.out.document(view(seen))
+        session.out.document(seen)
         return
     last = f"{seen.last_action}, {local_with_distance(seen.last_at, now=now_ms())}" if seen.last_at is not None else ""
     session.out.facts(
@@ -213,11 +186,11 @@ async def _of_one(session: Session, account: str | None) -> None:
     )
 
 
-async def _of_all(session: Session, seconds: float) -> None:
+async def _show_all(session: "Session", seconds: float) -> None:
     async with session.api() as api:
         seen = await api.get_approval_stats(over=seconds)
     if session.out.as_json:
-        session.out.document(view(seen))
+        session.out.document(seen)
         return
     now = seen.waiting
     risks = ", ".join(f"{count} {level}" for level, count in now.by_level.items() if count)
@@ -257,7 +230,7 @@ def _time(ms: int | None) -> str:
     return "" if ms is None else short_span(ms)
 
 
-# `ade approvals amend` and `snooze`: a reviewer mends a task himself, or answers later.
+# `ade approvals amend` and `snooze`: a reviewer changes a task, or puts it off.
 
 
 @command("amend")
@@ -268,9 +241,8 @@ def _time(ms: int | None) -> str:
 @click.option("--digest", required=True, help="Of what you have looked at.")
 @click.option("--reason", default="", help="Why; kept on record.")
 @as_option
-@pass_session
-def amend(
-    session: Session,
+async def amend(
+    session: "Session",
     /,
     task_id: str,
     pairs: tuple[str, ...],
@@ -282,20 +254,8 @@ def amend(
     """Change a task that waits for you, and put it before people again. You have a hand in it then: others answer."""
     if not pairs and arguments is None and description is None:
         raise click.UsageError("Say what to change: KEY=VALUE, --args or --description.")
-    session.run(_amend(session, task_id, pairs, arguments, description, digest, reason))
-
-
-async def _amend(
-    session: Session,
-    text: str,
-    pairs: tuple[str, ...],
-    arguments: dict[str, Any] | None,
-    description: str | None,
-    digest: str,
-    reason: str,
-) -> None:
     async with session.api() as api:
-        task, gate = await gate_with_digest(api, text, whole=bool(pairs))
+        task, gate = await gate_with_digest(api, task_id, whole=bool(pairs))
         seen = whole_digest(gate, digest)
         args = None
         if pairs or arguments is not None:
@@ -308,17 +268,12 @@ async def _amend(
 @click.argument("task_id", metavar="ID")
 @click.option("--for", "span", type=DURATION, default=3_600.0, show_default="1h", help="How long; seven days at most.")
 @as_option
-@pass_session
-def snooze(session: Session, task_id: str, span: float) -> None:
+async def snooze(session: "Session", task_id: str, span: float) -> None:
     """Leave a task out of your list for a while; you can answer it all the same."""
-    session.run(_snooze(session, task_id, span))
-
-
-async def _snooze(session: Session, text: str, span: float) -> None:
     async with session.api() as api:
-        put_off = await api.snooze_approval(await find_id(api, text), seconds=span)
+        put_off = await api.snooze_approval(await find_id(api, task_id), seconds=span)
     if session.out.as_json:
-        session.out.document({"task_id": put_off.task_id, "account": put_off.account, "until": put_off.until})
+        session.out.document(put_off)
     else:
         session.out.line(f"{put_off.task_id}  out of the list of {put_off.account} until {local(put_off.until)}")
 
@@ -333,24 +288,19 @@ for answer in (approve, reject, request_changes, amend, snooze, batch, break_gla
     approvals.add_command(answer)
 
 
-@approvals.command("list")
+@approvals.command("list", reads=True)
 @click.option("--mine/--all", "mine", default=None, help="What you may answer, or what anybody may.")
 @as_option
-@pass_session
-def list_approvals(session: Session, mine: bool | None) -> None:
+async def list_approvals(session: "Session", mine: bool | None) -> None:
     """List what waits for an answer, the most urgent first. Without an account of yours, all of it."""
-    session.look(_list(session, mine))
-
-
-async def _list(session: Session, mine: bool | None) -> None:
     async with session.api() as api:
         found = await me(api)
-        account = acting(session) if found is None else found.user.id
+        account = session.account if found is None else found.user.id
         if mine is None:
             mine = found is not None
         items = await all_of(api, api.list_approvals, mine=mine)
     if session.out.as_json:
-        session.out.document({"account": account if mine else None, "approvals": [view(item) for item in items]})
+        session.out.items(items)
         return
     session.out.table(INBOX_HEAD, inbox_rows(items, mine=mine, now=now_ms()), INBOX_SPARE)
     if not items:
@@ -359,36 +309,31 @@ async def _list(session: Session, mine: bool | None) -> None:
         session.out.note("`ade approvals show ID` tells all about one, `ade approvals approve ID --digest D` agrees.")
 
 
-@approvals.command("show")
+@approvals.command("show", reads=True)
 @click.argument("task_id", metavar="ID")
-@pass_session
-def show(session: Session, task_id: str) -> None:
+async def show(session: "Session", task_id: str) -> None:
     """Show what is to be approved, its risk, who has answered and who still may; earlier approvals too."""
-    session.look(_show(session, task_id))
-
-
-async def _show(session: Session, text: str) -> None:
     async with session.api() as api:
-        seen = await api.get_approval(await find_id(api, text.partition(".")[0]))
+        approval = await api.get_approval(await find_id(api, task_id.partition(".")[0]))
     if session.out.as_json:
-        session.out.document({**review_document(seen.review), "args": seen.args, "stats": seen.stats})
+        session.out.document(approval)
         return
-    known = {"id": seen.task_id, "name": seen.name, "status": str(seen.status), "author": seen.author or ""}
-    session.out.facts([*known.items(), ("arguments", bytes(seen.args).decode())])
-    print_review(session.out, seen.review, now=now_ms(), earlier=True)
+    known = {
+        "id": approval.task_id,
+        "name": approval.name,
+        "status": str(approval.status),
+        "author": approval.author or "",
+    }
+    session.out.facts([*known.items(), ("arguments", bytes(approval.args).decode())])
+    print_review(session.out, approval.review, now=now_ms(), earlier=True)
 
 
 @approvals.command("comment")
 @click.argument("task_id", metavar="ID")
 @click.argument("text")
 @as_option
-@pass_session
-def comment(session: Session, task_id: str, text: str) -> None:
+async def comment(session: "Session", task_id: str, text: str) -> None:
     """Say something that is no vote."""
-    session.run(_comment(session, task_id, text))
-
-
-async def _comment(session: Session, task_id: str, text: str) -> None:
     async with session.api() as api:
         print_vote(session, await api.comment_on_approval(await find_id(api, task_id), text=text))
 
@@ -397,21 +342,15 @@ async def _comment(session: Session, task_id: str, text: str) -> None:
 @click.argument("task_id", metavar="ID")
 @click.option("--to", "delegate", metavar="NAME", required=True, help="Who answers: an active reviewer or admin.")
 @as_option
-@pass_session
-def delegate(session: Session, task_id: str, delegate: str) -> None:
+async def delegate(session: "Session", task_id: str, delegate: str) -> None:
     """Let somebody answer in your place for this one task, until its approval expires."""
-    session.run(_delegate(session, task_id, delegate))
-
-
-async def _delegate(session: Session, text: str, to: str) -> None:
     async with session.api() as api:
-        task_id, gate_id = await named_gate(api, text)
-        made = await api.delegate_approval(task_id, to=to, approval=gate_id)
+        found, gate_id = await named_gate(api, task_id)
+        made = await api.delegate_approval(found, to=delegate, approval=gate_id)
     if session.out.as_json:
-        shown = {"id": made.id, "delegator": made.delegator, "delegate": made.delegate, "task_id": task_id}
-        session.out.document(shown)
+        session.out.document(made)
     else:
-        place = f"for {made.delegator} at {task_id}"
+        place = f"for {made.delegator} at {found}"
         session.out.line(f"{made.id}: {made.delegate} answers {place} until {local(made.ends_at)}")
 
 
@@ -419,29 +358,19 @@ async def _delegate(session: Session, text: str, to: str) -> None:
 @click.argument("task_id", metavar="ID")
 @click.option("--reason", required=True, help="Why; kept on record.")
 @as_option
-@pass_session
-def revoke(session: Session, task_id: str, reason: str) -> None:
+async def revoke(session: "Session", task_id: str, reason: str) -> None:
     """Take an approval back before the task runs: people are asked anew. For those who gave it, and for admins."""
-    session.run(_revoke(session, task_id, reason))
-
-
-async def _revoke(session: Session, text: str, reason: str) -> None:
     async with session.api() as api:
-        print_vote(session, await api.revoke_approval(await find_id(api, text), reason=reason))
+        print_vote(session, await api.revoke_approval(await find_id(api, task_id), reason=reason))
 
 
 @approvals.command("start")
 @click.argument("task_id", metavar="ID")
 @as_option
-@pass_session
-def start(session: Session, task_id: str) -> None:
+async def start(session: "Session", task_id: str) -> None:
     """Let an approved task that waits for a hand join its queue. For its author, and for operators."""
-    session.run(_start(session, task_id))
-
-
-async def _start(session: Session, text: str) -> None:
     async with session.api() as api:
-        print_vote(session, await api.apply_task(await find_id(api, text)))
+        print_vote(session, await api.apply_task(await find_id(api, task_id)))
 
 
 @approvals.command("dismiss")
@@ -449,26 +378,18 @@ async def _start(session: Session, text: str) -> None:
 @click.argument("voter")
 @click.option("--reason", required=True, help="Why; kept on record.")
 @as_option
-@pass_session
-def dismiss(session: Session, task_id: str, voter: str, reason: str) -> None:
+async def dismiss(session: "Session", task_id: str, voter: str, reason: str) -> None:
     """Strike out somebody's request for changes, as an admin: the task is put before people again."""
-    session.run(_dismiss(session, task_id, voter, reason))
-
-
-async def _dismiss(session: Session, text: str, voter: str, reason: str) -> None:
     async with session.api() as api:
-        print_vote(session, await api.dismiss_request(await find_id(api, text), voter=normal_id(voter), reason=reason))
+        print_vote(
+            session, await api.dismiss_request(await find_id(api, task_id), voter=normal_id(voter), reason=reason)
+        )
 
 
 @approvals.command("roll-back")
 @click.argument("task_id", metavar="ID")
 @as_option
-@pass_session
-def roll_back(session: Session, task_id: str) -> None:
+async def roll_back(session: "Session", task_id: str) -> None:
     """Enqueue what undoes a task that has ended; once, however often it is asked for. Prints the id of that."""
-    session.run(_roll_back(session, task_id))
-
-
-async def _roll_back(session: Session, text: str) -> None:
     async with session.api() as api:
-        print_vote(session, await api.roll_back_task(await find_id(api, text)))
+        print_vote(session, await api.roll_back_task(await find_id(api, task_id)))

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ade.cli.command import AdeGroup, command, pass_session
+from ade.cli.command import AdeGroup, command
 from ade.cli.identity import as_option
 from ade.cli.ids import find_id
 from ade.cli.parameters import DURATION, JSON_OBJECT
-from ade.cli.session import Session
 from ade.errors import IllegalTransition, WaitTimeout
-from ade.server.wire_cli import task_view
 from ade.tasks.commands.lifecycle import changes_of
 from ade.tasks.commands.options import (
     changed_arguments,
@@ -28,8 +26,8 @@ from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
 if TYPE_CHECKING:
+    from ade.cli.session import Session
     from ade.client.client import Client
-    from ade.tasks.options import TaskOptions
 
 
 class DraftGroup(AdeGroup):
@@ -55,9 +53,8 @@ def draft() -> None:
 @click.argument("name")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
 @draft_options
-@pass_session
-def new(
-    session: Session,
+async def new(
+    session: "Session",
     /,
     name: str,
     pairs: tuple[str, ...],
@@ -72,25 +69,15 @@ def new(
 
     Nothing runs before it was submitted and approved; until it is submitted it may be edited.
     """
-    session.run(_new(session, name, pairs, arguments, said_options(given), allow_unknown))
-
-
-async def _new(
-    session: Session,
-    name: str,
-    pairs: tuple[str, ...],
-    arguments: dict[str, Any] | None,
-    said: "TaskOptions",
-    allow_unknown: bool,
-) -> None:
+    said = said_options(given)
     if not allow_unknown:
         await check_name(session, name)
     async with session.api_for_new() as (app, api):
-        given = {**(arguments or {}), **parse_pairs(pairs, await schema_of(session, api, name))}
+        values = {**(arguments or {}), **parse_pairs(pairs, await schema_of(session, api, name))}
         options = await chosen_options(api, said)
-        task = await make_task(session, app, api, name, given, options, draft=True, allow_unknown=allow_unknown)
+        task = await make_task(session, app, api, name, values, options, draft=True, allow_unknown=allow_unknown)
     if session.out.as_json:
-        session.out.document(task_view(task))
+        session.out.document(task)
     else:
         session.out.line(task.id)
         session.out.note(f"`ade submit {task.id}` puts it before people.")
@@ -103,9 +90,8 @@ async def _new(
 @click.option("--description", help="Another sentence for people.")
 @click.option("--priority", type=int, help="Another priority: 0 goes first, 9 last.")
 @as_option
-@pass_session
-def edit(
-    session: Session, /, task_id: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, **given: Any
+async def edit(
+    session: "Session", /, task_id: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, **given: Any
 ) -> None:
     """Change a draft. Arguments that are not named stay as they are; what was said about the draft counts no more.
 
@@ -114,21 +100,15 @@ def edit(
     fields = {name: value for name, value in given.items() if value is not None}
     if not pairs and arguments is None and not fields:
         raise click.UsageError("Say what to change: KEY=VALUE, --args, --description or --priority.")
-    session.run(_edit(session, task_id, pairs, arguments, fields))
-
-
-async def _edit(
-    session: Session, text: str, pairs: tuple[str, ...], arguments: dict[str, Any] | None, fields: dict[str, Any]
-) -> None:
     async with session.api() as api:
-        task = await api.get_task(await find_id(api, text), whole=True)
+        task = await api.get_task(await find_id(api, task_id), whole=True)
         if task.status is not Status.DRAFT:
             raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
         if pairs or arguments is not None:
             fields["args"] = await changed_arguments(session, api, task, pairs, arguments)
         edited = await api.edit_task(task.id, if_match=task.version, **fields)
     if session.out.as_json:
-        session.out.document(task_view(edited))
+        session.out.document(edited)
     else:
         session.out.line(f"{edited.id}  changed: {', '.join(sorted(fields))}")
 
@@ -141,19 +121,14 @@ async def _edit(
 @click.option("--wait", is_flag=True, help="Wait until it is previewed and assessed.")
 @click.option("--timeout", type=DURATION, help="How long to wait at most; otherwise for ever.")
 @as_option
-@pass_session
-def submit(session: Session, task_id: str, wait: bool, timeout: float | None) -> None:
+async def submit(session: "Session", task_id: str, wait: bool, timeout: float | None) -> None:
     """Freeze a draft and have it assessed: previewed by a worker if its task can be, scored, and put before people."""
-    session.run(_submit(session, task_id, wait or timeout is not None, timeout))
-
-
-async def _submit(session: Session, text: str, wait: bool, timeout: float | None) -> None:
     async with session.api() as api:
-        task = await api.submit_task(await find_id(api, text))
-        if wait:
+        task = await api.submit_task(await find_id(api, task_id))
+        if wait or timeout is not None:
             task = await _assessed(api, task, timeout)
     if session.out.as_json:
-        session.out.document(task_view(task))
+        session.out.document(task)
         return
     session.out.line(f"{task.id}  {task.status}")
     errors = task.review.errors if task.review is not None else ()

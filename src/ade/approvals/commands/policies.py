@@ -3,28 +3,32 @@
 import sys
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
+import msgspec
 
 from ade.approvals.errors import InvalidRulebook
 from ade.approvals.gates import RuleCandidates
 from ade.approvals.guard import GuardRulesVerdict, GuardRuling
+from ade.approvals.repository import RulebookVersion
 from ade.approvals.rulebook import Rulebook
 from ade.approvals.rulebook_document import as_document, read_rulebook
 from ade.approvals.submission import Findings
-from ade.cli.command import group, pass_session
+from ade.cli.command import group
 from ade.cli.identity import as_option
+from ade.cli.interaction import interruptible
 from ade.cli.output import Cell, CommandOutput, Row, compact
 from ade.cli.parameters import JSON_OBJECT, local
-from ade.cli.session import Session
 from ade.errors import StaleWrite
 from ade.server.problems import HttpFault, ServerProblem
-from ade.server.wire_cli import view as fields_of
-from ade.tasks.reasons import moment, short_span
+from ade.tasks.reasons import short_span
 
-# What the rules make of something, for people and for programs.
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
+
+# How the findings of the rules look to people.
 
 
 _STYLES = {GuardRulesVerdict.ALLOW: "green", GuardRulesVerdict.DENY: "bold red", GuardRulesVerdict.DEMAND: "yellow"}
@@ -32,7 +36,7 @@ _STYLES = {GuardRulesVerdict.ALLOW: "green", GuardRulesVerdict.DENY: "bold red",
 
 def show_findings(out: CommandOutput, findings: Findings) -> None:
     if out.as_json:
-        out.document(_document(findings))
+        out.document(findings)
         return
     out.table(
         ("occasion", "ruling", "rule", "reason"),
@@ -79,38 +83,6 @@ def _rule_row(one: RuleCandidates) -> Row:
     return (str(one.rule.needed), named, ", ".join(one.accounts) or "nobody", ", ".join(one.later))
 
 
-def _document(findings: Findings) -> dict[str, Any]:
-    policy = findings.chosen.policy
-    return {
-        "rulings": {str(occasion): fields_of(ruling) for occasion, ruling in findings.rulings.items()},
-        "risk": fields_of(findings.risk),
-        "is_assessed": findings.is_assessed,
-        "has_preview": findings.has_preview,
-        "policy": {
-            "id": policy.id,
-            "ids": findings.chosen.ids,
-            "why": findings.chosen.why,
-            "auto_approve": findings.chosen.auto_approve,
-            "expires_after_ms": policy.expires_after_ms,
-            "valid_for_ms": policy.valid_for_ms,
-            "recheck": policy.recheck,
-            "veto_roles": sorted(policy.veto_roles),
-        },
-        "rules": [
-            {
-                "needed": one.rule.needed,
-                "name": one.rule.name,
-                "users": sorted(one.rule.users),
-                "roles": sorted(one.rule.roles),
-                "could_answer": one.accounts,
-                "later": one.later,
-            }
-            for one in findings.candidates.rules
-        ],
-        "missing": findings.candidates.missing,
-    }
-
-
 GUARD_HEAD = ("rule", "do", "for", "policy", "reason")
 POLICY_HEAD = ("policy", "for", "rules")
 _NOT_FOR = ("do", "policy", "reason")
@@ -124,19 +96,13 @@ def policies() -> None:
     """The rulebook: guard rules, policies, criticality. `ade policies` alone shows it."""
 
 
-@policies.command("show")
-@pass_session
-def show(session: Session) -> None:
+@policies.command("show", reads=True)
+async def show(session: "Session") -> None:
     """Show the rulebook in force."""
-    session.look(_show(session))
-
-
-async def _show(session: Session) -> None:
     async with session.api() as api:
         edition = await api.get_rulebook()
-    document = _NOTHING | edition.rules
     if session.out.as_json:
-        session.out.document({"version": edition.version, **document})
+        session.out.document(edition)
         return
     if edition.version == 0:
         session.out.note(
@@ -144,6 +110,7 @@ async def _show(session: Session) -> None:
         )
         return
     session.out.line(f"version {edition.version}")
+    document = _NOTHING | edition.rules
     rules = [_guard_row(number, rule) for number, rule in enumerate(document["guard"], 1)]
     entries: list[Row] = [
         (entry["id"], _told(entry, _FOR) or "those that name it", compact(entry["rules"]))
@@ -170,17 +137,12 @@ def _told(document: dict[str, Any], names: tuple[str, ...]) -> str:
 @click.option("--dry-run", is_flag=True, help="Read and check it only.")
 @click.option("--seen", type=click.IntRange(0), help="The version it was made from; refused if there is a newer one.")
 @as_option
-@pass_session
-def apply(session: Session, file: str, dry_run: bool, seen: int | None) -> None:
+async def apply(session: "Session", file: str, dry_run: bool, seen: int | None) -> None:
     """Put a rulebook in force, as a whole. FILE is TOML, or JSON if its name ends so; - reads TOML from stdin."""
     rulebook = read_rulebook(_data_of(file))
     if dry_run:
-        _tell(session, rulebook, "is valid; nothing was stored")
-    else:
-        session.run(_apply(session, rulebook, seen))
-
-
-async def _apply(session: Session, rulebook: Rulebook, seen: int | None) -> None:
+        _print_applied(session, rulebook, None)
+        return
     async with session.api(must_exist=False) as api:
         try:
             applied = await api.apply_rulebook(rules=as_document(rulebook), if_match=seen)
@@ -190,27 +152,28 @@ async def _apply(session: Session, rulebook: Rulebook, seen: int | None) -> None
             raise StaleWrite(
                 f"another rulebook than version {seen} is in force by now; look at it and apply yours again"
             ) from None
-    _tell(session, structs.replace(rulebook, version=applied.version), f"is in force as version {applied.version}")
+    _print_applied(session, rulebook, applied)
 
 
-def _tell(session: Session, rulebook: Rulebook, what: str) -> None:
-    counts = {"guard": len(rulebook.guard), "policies": len(rulebook.policies)}
+def _print_applied(session: "Session", rulebook: Rulebook, edition: RulebookVersion | None) -> None:
+    """`edition` is None after a dry run."""
     if session.out.as_json:
-        session.out.document({"version": rulebook.version or None, **counts})
+        session.out.document({"rules": as_document(rulebook)} if edition is None else edition)
         return
-    session.out.line(f"the rulebook {what} (guard rules: {counts['guard']}, policies: {counts['policies']})")
+    what = "is valid; nothing was stored" if edition is None else f"is in force as version {edition.version}"
+    counts = f"guard rules: {len(rulebook.guard)}, policies: {len(rulebook.policies)}"
+    session.out.line(f"the rulebook {what} ({counts})")
     unseparated = [entry.policy.id for entry in rulebook.policies if entry.policy.authors_may_vote]
     if unseparated:
         session.out.note(f"Authors may approve their own tasks under: {', '.join(unseparated)}.")
 
 
 def _data_of(file: str) -> object:
-    import tomllib
-
-    import msgspec
+    import tomllib  # only here, and slow to load
 
     try:
-        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        with interruptible():
+            text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return msgspec.json.decode(text) if file.endswith(".json") else tomllib.loads(text.decode())
     except OSError as error:
         raise InvalidRulebook(f"{file} cannot be read: {error.strerror}") from None
@@ -219,29 +182,19 @@ def _data_of(file: str) -> object:
 
 
 @policies.command("example")
-@pass_session
-def example(session: Session) -> None:
+def example(session: "Session") -> None:
     """Print a rulebook to begin with, as TOML with comments."""
     text = files("ade.approvals").joinpath("example_rulebook.toml").read_text("utf-8")
     session.out.line(text.rstrip("\n"))
 
 
-@policies.command("history")
-@pass_session
-def history(session: Session) -> None:
+@policies.command("history", reads=True)
+async def history(session: "Session") -> None:
     """List every version there was, the newest first; with --json also what each of them said."""
-    session.look(_history(session))
-
-
-async def _history(session: Session) -> None:
     async with session.api() as api:
         editions = [one async for one in api.every(api.list_rulebook_versions, limit=_LARGEST_PAGE)]
     if session.out.as_json:
-        told = [
-            {"version": one.version, "at": moment(one.at), "by": one.by, "digest": one.digest, "rules": one.rules}
-            for one in editions
-        ]
-        session.out.document({"versions": told})
+        session.out.items(editions)
         return
     rows: list[Row] = [(str(one.version), local(one.at), one.by or "", one.digest[:12]) for one in editions]
     session.out.table(("version", "applied", "by", "digest"), rows)
@@ -249,7 +202,7 @@ async def _history(session: Session) -> None:
         session.out.note("No rulebook was ever applied. `ade policies apply FILE` does that.")
 
 
-@policies.command("check")
+@policies.command("check", reads=True)
 @click.argument("name")
 @click.option("--args", "arguments", type=JSON_OBJECT, default="{}", help="The arguments, as a JSON object.")
 @click.option("--resource", "resources", multiple=True, metavar="TYPE:ID", help="A resource it uses; may be repeated.")
@@ -257,14 +210,11 @@ async def _history(session: Session) -> None:
 @click.option("--tool", help="The tool that an agent would call.")
 @click.option("--score", type=click.FloatRange(0, 100), help="The risk; otherwise it is assessed as far as known.")
 @click.option("--rulebook", "file", type=click.Path(exists=True, dir_okay=False), help="Try this file instead.")
-@pass_session
-def check_rules(session: Session, /, name: str, file: str | None, **about: Any) -> None:
+async def check_rules(
+    session: "Session", /, name: str, arguments: dict[str, Any], file: str | None, **about: Any
+) -> None:
     """Say what the rules make of a task: allowed, denied, or who would have to approve it. Nothing is stored."""
     rules = None if file is None else as_document(read_rulebook(_data_of(file)))
-    session.look(_check(session, name=name, rules=rules, **about))
-
-
-async def _check(session: Session, *, arguments: dict[str, Any], **about: Any) -> None:
     async with session.api() as api:
-        findings = await api.check_policies(args=arguments, **about)
+        findings = await api.check_policies(name=name, args=arguments, rules=rules, **about)
     show_findings(session.out, findings)

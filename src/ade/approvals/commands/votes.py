@@ -5,30 +5,29 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from ade.approvals.api import BatchItem
 from ade.approvals.errors import DigestMismatch
 from ade.approvals.model import UNDECIDED, Decision, Gate, GateState
 from ade.approvals.risk import RiskLevel
 from ade.approvals.views import GateView, PendingApproval, ReviewView, RuleView, VoteView, gate_to_answer
 from ade.approvals.votes import no_such_gate
-from ade.cli.command import command, pass_session
+from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
 from ade.cli.identity import account_of, as_option
 from ade.cli.ids import AmbiguousId, find_id
-from ade.cli.interaction import ask_password
+from ade.cli.interaction import ask, ask_password
 from ade.cli.output import Cell, CommandOutput, Row, compact
 from ade.cli.parameters import clock_time, distance, local, local_with_distance, now_ms
-from ade.cli.session import Session
 from ade.errors import UnknownTask
-from ade.server.wire_cli import risk_view, task_view, view
 from ade.tasks.model import Task
 from ade.tasks.reasons import listed
 
 if TYPE_CHECKING:
-    from ade.approvals.api import BatchItem
+    from ade.cli.session import Session
     from ade.client.client import Client
 
 
-# How approvals look: as JSON, and to people.
+# How approvals look to people.
 
 
 INBOX_HEAD = ("id", "name", "prio", "risk", "due", "digest", "who", "missing")
@@ -65,25 +64,6 @@ def _who(item: PendingApproval, mine: bool) -> str | Cell:
     if mine:
         return f"you, for {item.for_whom}" if item.for_whom else "you"
     return listed(item.may_answer) or Cell("nobody", "bold red")
-
-
-def review_document(review: ReviewView) -> dict[str, Any]:
-    """Times as text, all else as it is."""
-    shown = view(review)
-    shown["gates"] = [_gate_document(gate) for gate in review.gates]
-    if review.risk is not None:
-        shown["risk"] = risk_view(review.risk)
-    shown["comments"] = [view(comment) for comment in review.comments]
-    if review.bypass is not None:
-        shown["bypass"] = view(review.bypass)
-    return shown
-
-
-def _gate_document(gate: GateView) -> dict[str, Any]:
-    shown = view(gate)
-    for name in ("rules", "votes", "escalations"):
-        shown[name] = [view(part) for part in shown[name]]
-    return shown
 
 
 def print_review(out: CommandOutput, review: ReviewView, *, now: int, earlier: bool = False) -> None:
@@ -217,35 +197,32 @@ def _answer_options(command: F) -> F:
 @_answer_options
 @click.option("--reason", default="", help="Why; kept on record.")
 @password_option
-@pass_session
-def approve(session: Session, /, **given: Any) -> None:
+async def approve(session: "Session", /, **given: Any) -> None:
     """Agree to exactly what has this digest. A high risk takes your password.
 
     On a terminal, and without --digest, you are shown what it is about and asked.
     """
-    session.run(_answer(session, Decision.APPROVE, **given))
+    await _answer(session, Decision.APPROVE, **given)
 
 
 @command("reject")
 @_answer_options
 @click.option("--reason", default="", help="Why; kept on record.")
-@pass_session
-def reject(session: Session, /, **given: Any) -> None:
+async def reject(session: "Session", /, **given: Any) -> None:
     """Say no; where the policy wants more than one no, the others are waited for."""
-    session.run(_answer(session, Decision.REJECT, **given))
+    await _answer(session, Decision.REJECT, **given)
 
 
 @command("request-changes")
 @_answer_options
 @click.option("--reason", required=True, help="Which changes; kept on record.")
-@pass_session
-def request_changes(session: Session, /, **given: Any) -> None:
+async def request_changes(session: "Session", /, **given: Any) -> None:
     """Give a task back to its author."""
-    session.run(_answer(session, Decision.REQUEST_CHANGES, **given))
+    await _answer(session, Decision.REQUEST_CHANGES, **given)
 
 
 async def _answer(
-    session: Session,
+    session: "Session",
     decision: Decision,
     *,
     task_id: str,
@@ -267,6 +244,9 @@ async def _answer(
             approval=gate.id,
             password=await _password_for(session, api, gate, decision, password_stdin),
         )
+    if session.out.as_json:
+        session.out.document(voted)
+        return
     print_vote(session, voted.task)
     if voted.missing:
         session.out.note(f"Still missing: {'; '.join(voted.missing)}.")
@@ -307,7 +287,7 @@ def whole_digest(gate: Gate, given: str) -> str:
     return gate.digest
 
 
-async def _show_and_ask(session: Session, api: "Client", task: Task, decision: Decision) -> None:
+async def _show_and_ask(session: "Session", api: "Client", task: Task, decision: Decision) -> None:
     if not session.is_interactive:
         raise click.UsageError(
             f"Say what you have looked at: --digest D. `ade approvals show {task.id}` shows it with its digest."
@@ -315,12 +295,11 @@ async def _show_and_ask(session: Session, api: "Client", task: Task, decision: D
     seen = await api.get_approval(task.id)
     session.out.line(f"{seen.name} {bytes(seen.args).decode()}")
     print_review(session.out, seen.review, now=now_ms())
-    if not click.confirm(_ASKED[decision], err=True):
-        raise click.Abort
+    ask(_ASKED[decision])
 
 
 async def _password_for(
-    session: Session, api: "Client", gate: Gate, decision: Decision, from_stdin: bool
+    session: "Session", api: "Client", gate: Gate, decision: Decision, from_stdin: bool
 ) -> str | None:
     is_high = gate.subject.level.rank >= RiskLevel.HIGH.rank
     if decision is not Decision.APPROVE or not (is_high and gate.is_undecided):
@@ -333,20 +312,15 @@ async def _password_for(
 @click.option("--reason", required=True, help="Why it cannot wait; kept on record.")
 @as_option
 @password_option
-@pass_session
-def break_glass(session: Session, task_id: str, reason: str, password_stdin: bool) -> None:
+async def break_glass(session: "Session", task_id: str, reason: str, password_stdin: bool) -> None:
     """Let a task run without approval, in the open. Takes the permission and your password.
 
     It is no approval: others are asked to look at it after the fact.
     """
-    session.run(_break_glass(session, task_id, reason, password_stdin))
-
-
-async def _break_glass(session: Session, text: str, reason: str, from_stdin: bool) -> None:
     async with session.api() as api:
-        task_id = await find_id(api, text)
-        password = ask_password(session, await account_of(session, api), from_stdin=from_stdin)
-        print_vote(session, await api.break_glass(task_id, reason=reason, password=password))
+        found = await find_id(api, task_id)
+        password = ask_password(session, await account_of(session, api), from_stdin=password_stdin)
+        print_vote(session, await api.break_glass(found, reason=reason, password=password))
 
 
 @command("batch")
@@ -355,8 +329,9 @@ async def _break_glass(session: Session, text: str, reason: str, from_stdin: boo
 @click.option("--reason", default="", help="Why; kept on record with each.")
 @as_option
 @password_option
-@pass_session
-def batch(session: Session, given: tuple[str, ...], approves: bool | None, reason: str, password_stdin: bool) -> int:
+async def batch(
+    session: "Session", given: tuple[str, ...], approves: bool | None, reason: str, password_stdin: bool
+) -> int:
     """Give the same answer to up to fifty tasks. Each is counted by itself; a high risk is left out.
 
     FILE has a line ID:DIGEST for each task; - is stdin.
@@ -364,7 +339,19 @@ def batch(session: Session, given: tuple[str, ...], approves: bool | None, reaso
     if approves is None:
         raise click.UsageError("Say what to answer: --approve or --reject.")
     pairs = [pair for text in given for pair in _pairs(text)]
-    return session.run(_batch(session, pairs, "approve" if approves else "reject", reason, password_stdin))
+    decision: _Alike = "approve" if approves else "reject"
+    async with session.api() as api:
+        password = None
+        if password_stdin:
+            password = ask_password(session, await account_of(session, api), from_stdin=True)
+        items = [await _item(api, *pair) for pair in pairs]
+        page = await api.respond_to_approvals(decision=decision, items=items, reason=reason, password=password)
+    for each in page.items:
+        if session.out.as_json:
+            session.out.record(each)
+        else:
+            session.out.line(f"{each.task_id}  {each.status or f'{each.code}: {each.error}'}")
+    return ExitCode.PROBLEM if any(each.error for each in page.items) else ExitCode.OK
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -381,25 +368,8 @@ def _pair(text: str) -> tuple[str, str]:
     return task_id.strip(), digest.strip().lower()
 
 
-async def _batch(
-    session: Session, pairs: list[tuple[str, str]], decision: _Alike, reason: str, from_stdin: bool
-) -> ExitCode:
-    async with session.api() as api:
-        password = ask_password(session, await account_of(session, api), from_stdin=True) if from_stdin else None
-        items = [await _item(api, *pair) for pair in pairs]
-        page = await api.respond_to_approvals(decision=decision, items=items, reason=reason, password=password)
-    for each in page.items:
-        if session.out.as_json:
-            session.out.record(each)
-        else:
-            session.out.line(f"{each.task_id}  {each.status or f'{each.code}: {each.error}'}")
-    return ExitCode.PROBLEM if any(each.error for each in page.items) else ExitCode.OK
-
-
-async def _item(api: "Client", text: str, digest: str) -> "BatchItem":
+async def _item(api: "Client", text: str, digest: str) -> BatchItem:
     """With the whole id, if there is one; what is wrong is told with the answer."""
-    from ade.approvals.api import BatchItem
-
     try:
         task_id, gate_id = await named_gate(api, text)
     except (UnknownTask, AmbiguousId):
@@ -407,8 +377,8 @@ async def _item(api: "Client", text: str, digest: str) -> "BatchItem":
     return BatchItem(task_id=task_id, digest=digest, approval=gate_id)
 
 
-def print_vote(session: Session, task: Task) -> None:
+def print_vote(session: "Session", task: Task) -> None:
     if session.out.as_json:
-        session.out.document(task_view(task))
+        session.out.document(task)
     else:
         session.out.line(f"{task.id}  {task.status}")

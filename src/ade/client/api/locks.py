@@ -9,7 +9,7 @@ from ade.client.transport import Section
 
 if TYPE_CHECKING:
     from ade.common.calls import Call
-    from ade.locks.modes import LockSpec
+    from ade.locks.model import LockSpec
     from ade.locks.views import ForceReleased, LockGraph, LocksReleased, LocksRenewed, LockView, RequestView
     from ade.server.pagination import Page
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from ade.common.calls import Call
     from ade.events.model import Event
     from ade.failures import Backoff
-    from ade.locks.modes import LockSpec
+    from ade.locks.model import LockSpec
     from ade.server.pagination import Page, VersionedRecord
-    from ade.tasks.api.requests import BatchTask, CreatedTasks, StoredTaskResult, TaskFilter
+    from ade.tasks.api.requests import CreatedTasks, StoredTaskResult, TaskFilter
     from ade.tasks.bulk import BulkPreview, BulkReport
     from ade.tasks.dead_letters import DeadLetterGroup
     from ade.tasks.lifecycle import Status
     from ade.tasks.model import AfterFailure, Definition, OutputLine, Queue, Schedule, Task
+    from ade.tasks.options import BatchTask
     from ade.tasks.overview import QueueView
     from ade.tasks.reasons import Explanation
 
@@ -42,8 +43,8 @@ class TasksCalls(Section):
         request_key: str | None = None,
     ) -> Call[Task]:
         """Enqueue a task, or write a draft of one."""
-        from ade.tasks.api.requests import NewTask
         from ade.tasks.model import Task
+        from ade.tasks.options import NewTask
 
         body = NewTask(
             name=name, args=dict(args or {}), draft=draft, queue=queue, priority=priority, delay=delay, run_at=run_at,
@@ -57,7 +58,8 @@ class TasksCalls(Section):
 
     def create_tasks(self, *, tasks: list[BatchTask], request_key: str | None = None) -> Call[CreatedTasks]:
         """Enqueue many tasks, all or none."""
-        from ade.tasks.api.requests import CreatedTasks, NewTasks
+        from ade.tasks.api.requests import CreatedTasks
+        from ade.tasks.options import NewTasks
 
         body = NewTasks(tasks=tasks)
         return self._call("create_tasks", CreatedTasks, body=body, key=request_key)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from ade.common.calls import Call
     from ade.server.pagination import Page
-    from ade.worker.api.requests import Claimed, NewDefinition, OutputText, RemoteRunsRenewed, RunEnd, RunError, RunHold
+    from ade.tasks.options import NewDefinition
+    from ade.worker.api.requests import Claimed, OutputText, RemoteRunsRenewed, RunEnd, RunError, RunHold
     from ade.worker.views import WorkerView
 
 

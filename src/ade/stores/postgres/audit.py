@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -27,13 +27,22 @@ from ade.events.audit_chain import AuditEntry, AuditHead, chain
 from ade.events.model import Event
 from ade.stores.sql_files import SqlFile
 
-if TYPE_CHECKING:
+# The border to psycopg: its addresses checked, its errors translated without a password.
+#
+# Raises DriverMissing when it is imported without psycopg, which is an optional dependency.
+
+
+try:
     import psycopg
+    from psycopg import ProgrammingError, errors
+    from psycopg.conninfo import conninfo_to_dict
+except ImportError as error:
+    raise DriverMissing(
+        f"the audit copy in PostgreSQL needs psycopg ({error}); install it with `pip install 'community-ade[postgres]'`"
+    ) from None
 
-
-# The border to psycopg: loaded only when used, its addresses checked, its errors made ours without a password.
-
-
+Connection = psycopg.Connection
+DriverError = psycopg.Error
 _CONNECT_S = 10
 _PORTS = re.compile(r"[\d,]*")
 _BAD_URL = (
@@ -58,23 +67,8 @@ class PostgresAddress:
     __repr__ = __str__
 
 
-def load_driver() -> None:
-    """Raises DriverMissing."""
-    try:
-        import psycopg  # noqa: F401 - whether it can be imported is the question
-    except ImportError as error:
-        raise DriverMissing(
-            f"the audit copy in PostgreSQL needs psycopg ({error}); install it with"
-            " `pip install 'community-ade[postgres]'`"
-        ) from None
-
-
 def address_of(url: str) -> PostgresAddress:
     """The address that a URL names. Raises InvalidUrl, without a word of the URL: a password may be anywhere in it."""
-    load_driver()
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
     try:
         parts = conninfo_to_dict(url)
     except (ProgrammingError, UnicodeError, ValueError):
@@ -85,10 +79,8 @@ def address_of(url: str) -> PostgresAddress:
     return PostgresAddress({"application_name": "ade-audit", "connect_timeout": _CONNECT_S, **_KEEP_ALIVE, **parts})
 
 
-def connect(address: PostgresAddress) -> "psycopg.Connection[Any]":
+def connect(address: PostgresAddress) -> Connection[Any]:
     """A connection on which every block of `transaction()` sees what others committed before each statement."""
-    import psycopg
-
     connection = psycopg.connect(
         **address.parts,
         autocommit=True,
@@ -98,10 +90,8 @@ def connect(address: PostgresAddress) -> "psycopg.Connection[Any]":
     return connection
 
 
-def translated(error: "psycopg.Error | OSError", address: PostgresAddress) -> StoreError:
+def translated(error: DriverError | OSError, address: PostgresAddress) -> StoreError:
     """Our error for one of the server's."""
-    from psycopg import errors
-
     reason = _reason(error, address)
     match error:
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
@@ -120,7 +110,7 @@ def translated(error: "psycopg.Error | OSError", address: PostgresAddress) -> St
             return StoreUnavailable(f"{address} could not be used ({reason}). Nothing is lost: it is tried again")
 
 
-def _reason(error: "psycopg.Error | OSError", address: PostgresAddress) -> str:
+def _reason(error: DriverError | OSError, address: PostgresAddress) -> str:
     """What the server or the network said, in one line."""
     said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error) or type(error).__name__
     line = " ".join(str(said).split())
@@ -152,13 +142,13 @@ class PostgresAudit:
         self._address = address
         self._answer_within_s = answer_within_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ade-audit")
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: Connection[Any] | None = None
 
     async def head(self) -> AuditHead:
         return await self._call(lambda connection: _head(connection) if _exists(connection) else AuditHead())
 
     async def append(self, events: Sequence[Event]) -> AuditHead:
-        def write(connection: "psycopg.Connection[Any]") -> AuditHead:
+        def write(connection: Connection[Any]) -> AuditHead:
             _rows(connection, "lock")
             if not _exists(connection):
                 connection.execute(_sql("create"))
@@ -189,7 +179,7 @@ class PostgresAudit:
             self._hang_up()
             await asyncio.wait([dropping], timeout=_CLOSE_S)
 
-    async def _call(self, function: "Callable[[psycopg.Connection[Any]], Result]") -> Result:
+    async def _call(self, function: Callable[[Connection[Any]], Result]) -> Result:
         """Run it as one transaction in the thread. Raises StoreUnavailable when the server falls silent."""
         calling: Future[Result] = self._thread.submit(self._run, function)
         answer = asyncio.wrap_future(calling)
@@ -202,16 +192,14 @@ class PostgresAudit:
         self._hang_up()
         raise StoreUnavailable(f"{self._address} gave no answer in {self._answer_within_s:g} s; it is tried again")
 
-    def _run(self, function: "Callable[[psycopg.Connection[Any]], Result]") -> Result:
-        import psycopg
-
+    def _run(self, function: Callable[[Connection[Any]], Result]) -> Result:
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = connect(self._address)
             with self._connection.transaction():
                 self._be_patient(self._connection)
                 return function(self._connection)
-        except (psycopg.Error, OSError) as error:
+        except (DriverError, OSError) as error:
             raise translated(error, self._address) from error
 
     def _drop(self) -> None:
@@ -219,41 +207,39 @@ class PostgresAudit:
         if connection is not None:
             connection.close()
 
-    def _be_patient(self, connection: "psycopg.Connection[Any]") -> None:
+    def _be_patient(self, connection: Connection[Any]) -> None:
         """The server gives up a little earlier than we do, so that its reason is heard."""
         milliseconds = self._answer_within_s * 1000
         _rows(connection, "set_timeouts", statement_ms=f"{milliseconds * 0.8:.0f}", lock_ms=f"{milliseconds * 0.5:.0f}")
 
     def _hang_up(self) -> None:
         """End a wait that nothing else would end: the thread finds its connection closed, and makes another."""
-        import psycopg
-
         connection = self._connection
         if connection is None or connection.closed:
             return
         try:
             with socket.socket(fileno=os.dup(connection.fileno())) as line:
                 line.shutdown(socket.SHUT_RDWR)
-        except (psycopg.Error, OSError):
+        except (DriverError, OSError):
             pass  # it was closed in this moment
 
 
-def _head(connection: "psycopg.Connection[Any]") -> AuditHead:
+def _head(connection: Connection[Any]) -> AuditHead:
     rows = _rows(connection, "head")
     return AuditHead(*rows[0]) if rows else AuditHead()
 
 
-def _exists(connection: "psycopg.Connection[Any]") -> bool:
+def _exists(connection: Connection[Any]) -> bool:
     return bool(_rows(connection, "exists")[0][0])
 
 
-def _entries(connection: "psycopg.Connection[Any]", name: str, **bindings: Any) -> list[AuditEntry]:
+def _entries(connection: Connection[Any], name: str, **bindings: Any) -> list[AuditEntry]:
     if not _exists(connection):
         return []
     return [AuditEntry(seq, bytes(body), digest) for seq, body, digest in _rows(connection, name, **bindings)]
 
 
-def _rows(connection: "psycopg.Connection[Any]", name: str, **bindings: Any) -> list[Any]:
+def _rows(connection: Connection[Any], name: str, **bindings: Any) -> list[Any]:
     return connection.execute(_sql(name), bindings or None).fetchall()
 
 

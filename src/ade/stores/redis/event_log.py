@@ -119,10 +119,6 @@ class RedisEvents:
             newest = max([newest, int(tick or 0), *seqs])
         return newest
 
-    async def cursor(self, name: str) -> int:
-        [seq] = await self._link.ask(0, ("HGET", self._key(0, "cursors"), name))
-        return int(seq or 0)
-
     async def advance(self, name: str, seq: int) -> None:
         await self._link.run("advance_cursor", 0, {**self._timing(), "name": name, "seq": seq})
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -41,18 +40,7 @@ class RedisInboxes:
         self._hints = hints
         self._clock = clock
 
-    async def load(self, inbox_id: str) -> Inbox:
-        return await self._read(
-            inbox_id,
-            lambda head, fields: structs.replace(
-                head, items=tuple(_item(fields[seq]) for seq in sorted(fields, key=int))
-            ),
-        )
-
-    async def outline(self, inbox_id: str) -> Inbox:
-        return await self._read(inbox_id, lambda head, fields: outlined(head, sorted(map(int, fields))))
-
-    async def _read(self, inbox_id: str, put_together: Callable[[Inbox, dict[bytes, bytes]], Inbox]) -> Inbox:
+    async def load(self, inbox_id: str, *, outline: bool = False) -> Inbox:
         empty, place = unused(inbox_id), self._partition(inbox_id)
         [flat] = await self._link.ask(place, ("HGETALL", f"{self._link.names[place].prefix}inbox:record:{inbox_id}"))
         fields = dict(pairs(flat))
@@ -61,7 +49,9 @@ class RedisInboxes:
         try:
             head = _head(fields.pop(b"head"))
             fields.pop(b"stands")
-            return put_together(head, fields)
+            if outline:
+                return outlined(head, sorted(map(int, fields)))
+            return structs.replace(head, items=tuple(_item(fields[seq]) for seq in sorted(fields, key=int)))
         except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
             raise unreadable(inbox_id, error) from error
 

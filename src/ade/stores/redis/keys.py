@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from ade.settings.sections import RedisSettings
+
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
@@ -27,6 +29,26 @@ class KeyNames:
         dlq: str = "queue:dlq",
     ) -> "KeyNames":
         return cls(prefix, prefix + tasks, group, prefix + results, prefix + dlq)
+
+
+def names_of(settings: RedisSettings, partition: int | None) -> KeyNames:
+    """Return the names of one partition of a cluster, or of a single server (None).
+
+    A cluster keeps keys with the same word in braces on one node.
+    """
+    tag = "" if partition is None else f"{{p{partition}}}:"
+    prefix = settings.prefix + tag
+
+    def named(given: str | None, usual: str) -> str:
+        return prefix + usual if given is None else tag + given
+
+    return KeyNames(
+        prefix=prefix,
+        tasks=named(settings.task_stream, "queue:tasks"),
+        group=settings.group or "ade-workers",
+        results=named(settings.result_stream, "queue:results"),
+        dlq=named(settings.dlq_stream, "queue:dlq"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from typing import Any
 from ade.errors import StoreCorrupt, StoreError, StoreUnsupported
 from ade.events.model import ALERT, Event
 from ade.logs import Log
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import StoreHealth
 from ade.stores.redis.client.client import RedisClient, Timing
 from ade.stores.redis.client.connection import ServerError
 from ade.stores.redis.client.errors import passes, translated
-from ade.stores.redis.client.options import RedisAddress, RedisOptions, TopologyKind
+from ade.stores.redis.client.options import RedisAddress, TopologyKind
 from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import packed_event, pairs
 from ade.stores.redis.invariants import broken_invariants
@@ -47,10 +48,10 @@ async def check_servers(link: RedisClient) -> Sequence[ServerFacts]:
     """Check every primary and the stored number of partitions. Raises StoreUnsupported with what to do."""
     facts = [await examine(link, address) for address in await link.primaries()]
     for each in facts:
-        _check_version(each)
+        check_server_version(each)
         _check_mode(each, link)
         _check_eviction(each)
-        _check_persistence(each, link.options.allow_volatile)
+        _check_persistence(each, link.settings.allow_volatile)
     await check_partitions(link)
     return facts
 
@@ -85,7 +86,7 @@ async def examine(link: RedisClient, address: RedisAddress) -> ServerFacts:
 
 
 def _too_few_replicas(address: RedisAddress, replicas: int | None, link: RedisClient) -> Sequence[str]:
-    wanted = link.options.replicas if link.is_strong else 0
+    wanted = link.settings.replicas if link.is_strong else 0
     if replicas is None or replicas >= wanted:
         return ()
     return (f"{address} has {replicas} replicas, but durability is strong and wants {wanted}: nothing is confirmed",)
@@ -107,7 +108,8 @@ async def check_partitions(link: RedisClient) -> None:
             )
 
 
-def _check_version(facts: ServerFacts) -> None:
+def check_server_version(facts: ServerFacts) -> None:
+    """Raise StoreUnsupported for a server that lacks commands ADE needs."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", facts.version)[:2])
     if facts.product == "Redis" and numbers and numbers < OLDEST_REDIS:
         raise StoreUnsupported(f"{facts.address} is Redis {facts.version}; use Redis 7.0 or newer, or Valkey")
@@ -304,7 +306,7 @@ class RedisMaintenance:
             **sizes,
         }
         for address, each in zip(addresses, servers, strict=True):
-            warnings += [*_server_warnings(each, self._link.options), *await self._saving_warnings(address)]
+            warnings += [*_server_warnings(each, self._link.settings), *await self._saving_warnings(address)]
         return StoreHealth(facts=facts, warnings=warnings)
 
     async def _saving_warnings(self, address: RedisAddress) -> list[str]:
@@ -382,12 +384,12 @@ class RedisMaintenance:
         )
 
 
-def _server_warnings(server: ServerFacts, options: RedisOptions) -> list[str]:
+def _server_warnings(server: ServerFacts, settings: RedisSettings) -> list[str]:
     warnings = list(server.warnings)
     if server.maxmemory and server.used_memory and server.used_memory > _MUCH_MEMORY * server.maxmemory:
         share = 100 * server.used_memory / server.maxmemory
         warnings.append(f"{server.address} uses {share:.0f} % of its memory: at 100 % no new task is taken in")
-    if server.aof is False and not options.allow_volatile:
+    if server.aof is False and not settings.allow_volatile:
         warnings.append(f"{server.address} forgets everything when it restarts: set appendonly to yes")
     if server.maxmemory_policy not in (None, "noeviction"):
         warnings.append(f"{server.address} throws data away when memory is short: set maxmemory-policy to noeviction")

@@ -12,7 +12,7 @@ from ade.stores.redis.clock import new_token
 from ade.stores.redis.codec import as_text, packed_event
 from ade.stores.redis.partitions import Partitions
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue
+from ade.tasks.model import Queue, Schedule
 
 MOST_COUNTED = 10_000
 _packed = msgspec.msgpack.Encoder().encode
@@ -95,3 +95,55 @@ class RedisQueues:
 def _pairs(flat: Sequence[bytes]) -> list[tuple[str, bytes]]:
     """Fields and values of a hash, as scripts answer them."""
     return [(field.decode(), value) for field, value in zip(flat[::2], flat[1::2], strict=True)]
+
+
+# ScheduleStore on Redis, all in the first partition.
+
+
+_json = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder(Schedule).decode
+
+
+class RedisSchedules:
+    def __init__(self, link: RedisClient, timing: Timing) -> None:
+        self._link = link
+        self._timing = timing
+        self._key = f"{link.names[0].prefix}schedules"
+
+    async def put(self, schedule: Schedule, event: Event | None = None, *, seen: Schedule | None = None) -> bool:
+        if seen is None:
+            return await self._write(schedule.name, schedule, seen=None, event=event)
+        while True:
+            [text] = await self._link.ask(0, ("HGET", self._key, seen.name))
+            if text is None or _turn_of(_read(text)) != _turn_of(seen):
+                return False
+            if await self._write(seen.name, schedule, seen=text, event=event):
+                return True
+
+    async def list_schedules(self, due_by: int | None = None) -> list[Schedule]:
+        if due_by is None:
+            [texts] = await self._link.ask(0, ("HVALS", self._key))
+            return sorted(map(_read, texts), key=lambda schedule: schedule.name)
+        due = await self._link.run("due_schedules", 0, {**self._timing(), "moment": due_by})
+        return [_read(text) for text in due]
+
+    async def remove(self, name: str, event: Event | None = None) -> bool:
+        return await self._write(name, None, seen=None, event=event)
+
+    async def _write(
+        self, name: str, schedule: Schedule | None, *, seen: bytes | None, event: Event | None = None
+    ) -> bool:
+        request = {
+            "name": name,
+            "seen": False if seen is None else as_text(seen),
+            "text": False if schedule is None else as_text(_json(schedule)),
+            "due": False if schedule is None or schedule.paused else schedule.next_at,
+            "event": event is not None and packed_event(event),
+            "token": new_token(),
+        }
+        return bool(await self._link.run("put_schedule", 0, {**self._timing(), **request}))
+
+
+def _turn_of(schedule: Schedule) -> tuple[int, bool, int]:
+    """What somebody changes who moves a schedule on, pauses or edits it."""
+    return schedule.next_at, schedule.paused, schedule.updated_at

@@ -1,19 +1,18 @@
 """Open the store: find the servers, check them, and put the parts together."""
 
+from ade.settings.sections import LimitSettings, RedisSettings
 from ade.stores import later
 from ade.stores.ports import Clock, Stores
 from ade.stores.redis.agents import RedisAgents
 from ade.stores.redis.blobs import RedisBlobs
 from ade.stores.redis.client.client import RedisClient, timing_of
-from ade.stores.redis.client.options import RedisOptions
 from ade.stores.redis.documents import RedisDocuments
 from ade.stores.redis.effects import RedisEffects, RedisOutputs
 from ade.stores.redis.event_log import RedisEvents
 from ade.stores.redis.locks import RedisLocks
 from ade.stores.redis.maintenance import RedisMaintenance, check_servers
 from ade.stores.redis.partitions import Partitions
-from ade.stores.redis.queues import RedisQueues
-from ade.stores.redis.schedules import RedisSchedules
+from ade.stores.redis.queues import RedisQueues, RedisSchedules
 from ade.stores.redis.sweeps import RedisSweeps
 from ade.stores.redis.tasks import RedisTasks
 from ade.stores.redis.wakeups import RedisWakeups
@@ -21,12 +20,14 @@ from ade.stores.redis.workers import RedisWorkers
 from ade.stores.resource_ports import InboxStore
 
 
-async def open_redis(url: str, options: RedisOptions, clock: Clock | None = None, *, queue_depth: int = 0) -> Stores:
+async def open_redis(
+    url: str, settings: RedisSettings, clock: Clock | None = None, *, limits: LimitSettings | None = None
+) -> Stores:
     """The stores behind a URL. Raises before anything is written if the servers must not be used."""
-    link = RedisClient.to(url, options)
+    link = RedisClient.to(url, settings)
     try:
         await check_servers(link)
-        stores, upkeep = _assemble(link, clock, queue_depth)
+        stores, upkeep = _assemble(link, clock, limits.queue_depth if limits else 0)
         await upkeep.epochs.begin()
         return stores
     except BaseException:

@@ -38,7 +38,8 @@ class RedisWakeups(LocalWakeups):
     def __init__(self, link: RedisClient) -> None:
         super().__init__()
         self._link = link
-        self._channel, self._rare_channel = link.options.channel, link.options.rare_channel
+        self._channel = f"{link.settings.prefix}hints"
+        self._rare_channel = f"{link.settings.prefix}hints:rules"  # changed rules, which every process listens to
         self._hears_all = False
         self._widen: Callable[[], object] | None = None  # on a subscription to what is rare alone
         self._words = {topic.encode(): topic for topic in TOPICS}

@@ -15,7 +15,7 @@ from ade.events.audit_chain import AuditEntry, AuditHead, chain
 from ade.events.model import Event
 from ade.stores.sql_files import SqlFile
 from ade.stores.sqlite.connection import check_library, one_read, patiently, translating, write_transaction
-from ade.stores.sqlite.files import make_folder, place_of
+from ade.stores.sqlite.files import audit_file, make_folder
 
 _APPLICATION_ID = 0x41444541  # "ADEA"
 Result = TypeVar("Result")
@@ -34,12 +34,6 @@ async def open_audit_file(file: Path | None) -> "SqliteAudit":
     audit = SqliteAudit(file)
     await audit.head()
     return audit
-
-
-def audit_file(url: str) -> Path | None:
-    """Where the audit copy of a store is kept; None for memory://."""
-    place = place_of(url)
-    return None if place is None else place.path.with_name(f"{place.path.stem}.audit.db")
 
 
 class SqliteAudit:

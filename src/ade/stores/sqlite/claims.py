@@ -14,7 +14,7 @@ from ade.stores.ports import ClaimRequest
 from ade.stores.sqlite.codec import UNREADABLE, detail_of, packed, read_task, read_tasks, remains_of, unpacked
 from ade.stores.sqlite.commits import CommitOperation
 from ade.stores.sqlite.connection import run, value
-from ade.stores.sqlite.transactions import WriteOperation
+from ade.stores.sqlite.writer import WriteOperation
 from ade.tasks.decisions import fail_run
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task, are_met

@@ -23,7 +23,7 @@ from ade.stores.sqlite.codec import (
     unpacked,
 )
 from ade.stores.sqlite.connection import run, value
-from ade.stores.sqlite.transactions import WriteOperation
+from ade.stores.sqlite.writer import WriteOperation
 from ade.tasks.changes import Change
 from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
 

@@ -38,9 +38,6 @@ class SqliteEvents:
     async def last_seq(self) -> int:
         return int(await self._readers.call(lambda c: value(c, "events.last_seq")))
 
-    async def cursor(self, name: str) -> int:
-        return int(await self._readers.call(lambda c: value(c, "events.get_cursor", name=name)) or 0)
-
     async def advance(self, name: str, seq: int) -> None:
         await self._writer.call(lambda c: run(c, "events.advance_cursor", name=name, seq=seq))
 

@@ -67,6 +67,12 @@ def place_of(url: str) -> DatabaseFiles | None:
     return DatabaseFiles(Path(rest).expanduser().absolute())
 
 
+def audit_file(url: str) -> Path | None:
+    """Return where the audit copy of a store is; None for memory://."""
+    place = place_of(url)
+    return None if place is None else place.path.with_name(f"{place.path.stem}.audit.db")
+
+
 def prepare(place: DatabaseFiles, *, allow_network: bool) -> bool:
     """Make the folder and check the place; True when it lies on a network file system (and that was allowed)."""
     try:

@@ -2,7 +2,6 @@
 
 import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -27,8 +26,7 @@ from ade.stores.sqlite.connection import run, value
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
-    from ade.stores.sqlite.transactions import WriteChecks
-    from ade.stores.sqlite.writer import Writer
+    from ade.stores.sqlite.writer import WriteChecks, Writer
 
 _WRITES_KNOWN = 32  # of each inbox: so many others may come between a write and its repetition
 _head = msgspec.json.Decoder(Inbox).decode
@@ -45,26 +43,20 @@ class SqliteInboxes:
         self._hints = hints
         self._guard = guard
 
-    async def load(self, inbox_id: str) -> Inbox:
-        return await self._read(inbox_id, "inboxes.list_items", _with_items)
-
-    async def outline(self, inbox_id: str) -> Inbox:
-        return await self._read(inbox_id, "inboxes.list_seqs", outlined)
-
-    async def _read(
-        self, inbox_id: str, statement: str, put_together: Callable[[Inbox, Iterator[Any]], Inbox]
-    ) -> Inbox:
-        """The inbox with what a statement says of its items."""
+    async def load(self, inbox_id: str, *, outline: bool = False) -> Inbox:
+        statement = "inboxes.list_seqs" if outline else "inboxes.list_items"
 
         def read(connection: apsw.Connection) -> tuple[str | None, list[tuple[Any]]]:
             return value(connection, "inboxes.get", id=inbox_id), run(connection, statement, id=inbox_id)
 
         empty = unused(inbox_id)
-        head, rows = await self._readers.call(read)
+        head, items = await self._readers.call(read)
         if head is None:
             return empty
         try:
-            return put_together(_head(head), (found for (found,) in rows))
+            if outline:
+                return outlined(_head(head), (seq for (seq,) in items))
+            return structs.replace(_head(head), items=tuple(_item(text) for (text,) in items))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise unreadable(inbox_id, error) from error
 
@@ -102,10 +94,6 @@ class SqliteInboxes:
             lambda c: len(run(c, "inboxes.delete_idle", ids=ids, before=before_ms))
         )
         return forgotten
-
-
-def _with_items(inbox: Inbox, texts: Iterable[str]) -> Inbox:
-    return structs.replace(inbox, items=tuple(map(_item, texts)))
 
 
 def _write(connection: apsw.Connection, change: InboxChange[Any], token: str, now: int) -> None:

@@ -10,7 +10,7 @@ from ade.accounts.model import SYSTEM
 from ade.errors import AdeError
 from ade.stores.sqlite.codec import detail_of, new_row, packed, read_records, unpacked
 from ade.stores.sqlite.connection import run, value
-from ade.stores.sqlite.transactions import WriteOperation
+from ade.stores.sqlite.writer import WriteOperation
 from ade.tasks.admission import (
     check_no_cycle_of_known,
     key_conflict,

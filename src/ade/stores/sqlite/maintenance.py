@@ -8,15 +8,14 @@ import apsw
 
 from ade.errors import StoreError, StoreReadOnly
 from ade.logs import Log
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import StoreHealth
 from ade.stores.sql_files import SqlFile
 from ade.stores.sqlite.blobs import SqliteBlobs
-from ade.stores.sqlite.clock import MachineClock
-from ade.stores.sqlite.connection import connect_reader, translating
+from ade.stores.sqlite.connection import MachineClock, connect_reader, translating
 from ade.stores.sqlite.files import DatabaseFiles, free_percent, sync_folder
 from ade.stores.sqlite.readers import Readers
-from ade.stores.sqlite.transactions import WriteChecks
-from ade.stores.sqlite.writer import Writer
+from ade.stores.sqlite.writer import WriteChecks, Writer
 
 # Check what must hold at every moment, with the statements of invariants.sql.
 
@@ -46,10 +45,7 @@ class SqliteMaintenance:
         place: DatabaseFiles | None,
         guard: WriteChecks,
         blobs: SqliteBlobs,
-        *,
-        ballast_mb: int,
-        wal_alarm_mb: int,
-        min_free_percent: float,
+        settings: StoreSettings,
         connect: Callable[[], apsw.Connection],
     ) -> None:
         self._writer = writer
@@ -58,9 +54,7 @@ class SqliteMaintenance:
         self._place = place
         self._guard = guard
         self._blobs = blobs
-        self._ballast_mb = ballast_mb
-        self._wal_alarm_mb = wal_alarm_mb
-        self._min_free_percent = min_free_percent
+        self._settings = settings
         self._connect = connect
 
     async def check_invariants(self) -> list[str]:
@@ -89,15 +83,15 @@ class SqliteMaintenance:
 
     def _file_warnings(self, place: DatabaseFiles) -> list[str]:
         warnings = []
-        if _size(place.wal) > self._wal_alarm_mb << 20:
+        if _size(place.wal) > self._settings.wal_alarm_mb << 20:
             warnings.append(
-                f"the write-ahead log has {_size(place.wal) >> 20} MB (alarm at {self._wal_alarm_mb}): some program"
-                " holds a read transaction open for long; find and end it"
+                f"the write-ahead log has {_size(place.wal) >> 20} MB (alarm at {self._settings.wal_alarm_mb}):"
+                " some program holds a read transaction open for long; find and end it"
             )
         free = free_percent(place.path.parent)
-        if free < self._min_free_percent:
+        if free < self._settings.min_free_percent:
             warnings.append(f"only {free:.1f} % of the disk is free: no new task is taken in")
-        if self._ballast_mb and not place.ballast.exists():
+        if self._settings.ballast_mb and not place.ballast.exists():
             warnings.append("the ballast file is gone: the disk was full; it comes back when there is room")
         return warnings
 
@@ -119,7 +113,9 @@ class SqliteMaintenance:
 
     def _checkpoint(self, place: DatabaseFiles) -> None:
         """Cut the write-ahead log once it is long; never waits for anybody."""
-        if _size(place.wal) < self._wal_alarm_mb << 19:  # half the alarm: to overwrite a log is cheaper than to grow it
+        if (
+            _size(place.wal) < self._settings.wal_alarm_mb << 19
+        ):  # half the alarm: to overwrite a log is cheaper than to grow it
             return
         with translating(str(place.path)):
             connection = self._connect()

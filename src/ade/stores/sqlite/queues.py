@@ -4,17 +4,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import apsw
+import msgspec
 
 from ade.events.model import Event
 from ade.stores.ports import StatusCount
+from ade.stores.sqlite.codec import packed
 from ade.stores.sqlite.connection import run, value
 from ade.stores.sqlite.event_log import enter
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue
+from ade.tasks.model import Queue, Schedule
 
 if TYPE_CHECKING:
     from ade.stores.sqlite.readers import Readers
     from ade.stores.sqlite.writer import Writer
+
 
 MOST_COUNTED = 10_000
 
@@ -72,3 +75,51 @@ class SqliteQueues:
 
     async def ahead_of(self, task_id: str) -> int:
         return int(await self._readers.call(lambda c: value(c, "queues.count_ahead", id=task_id, limit=MOST_COUNTED)))
+
+
+# ScheduleStore on SQLite.
+
+
+class SqliteSchedules:
+    def __init__(self, writer: "Writer", readers: "Readers") -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def put(self, schedule: Schedule, event: Event | None = None, *, seen: Schedule | None = None) -> bool:
+        def write(connection: apsw.Connection) -> bool:
+            if seen is None:
+                run(connection, "schedules.put", name=schedule.name, **_columns(schedule))
+            elif not run(connection, "schedules.advance", name=seen.name, **_guard(seen), **_columns(schedule)):
+                return False
+            enter(connection, event)
+            return True
+
+        is_written: bool = await self._writer.call(write)
+        return is_written
+
+    async def list_schedules(self, due_by: int | None = None) -> list[Schedule]:
+        if due_by is None:
+            return await self._readers.call(lambda c: _read(run(c, "schedules.list")))
+        return await self._readers.call(lambda c: _read(run(c, "schedules.list_due", now=due_by)))
+
+    async def remove(self, name: str, event: Event | None = None) -> bool:
+        def write(connection: apsw.Connection) -> bool:
+            if not run(connection, "schedules.remove", name=name):
+                return False
+            enter(connection, event)
+            return True
+
+        removed: bool = await self._writer.call(write)
+        return removed
+
+
+def _guard(seen: Schedule) -> dict[str, object]:
+    return {"seen_next_at": seen.next_at, "seen_paused": seen.paused, "seen_updated_at": seen.updated_at}
+
+
+def _columns(schedule: Schedule) -> dict[str, object]:
+    return {"schedule": packed(schedule), "next_at": schedule.next_at, "paused": schedule.paused}
+
+
+def _read(rows: list[tuple[str]]) -> list[Schedule]:
+    return [msgspec.json.decode(text, type=Schedule) for (text,) in rows]

@@ -16,16 +16,14 @@ from ade.stores.ports import Stores
 from ade.stores.resource_ports import InboxStore
 from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs, at_once
-from ade.stores.sqlite.clock import MachineClock, cached_offset
-from ade.stores.sqlite.connection import connect_reader, is_current, translated
+from ade.stores.sqlite.connection import MachineClock, cached_offset, connect_reader, is_current, translated
 from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.event_log import SqliteEvents
 from ade.stores.sqlite.files import place_of
 from ade.stores.sqlite.locks import SqliteLocks
-from ade.stores.sqlite.queues import SqliteQueues
-from ade.stores.sqlite.schedules import SqliteSchedules
-from ade.stores.sqlite.tasks import SqliteTasks
+from ade.stores.sqlite.queues import SqliteQueues, SqliteSchedules
+from ade.stores.sqlite.task_reader import SqliteTaskReader
 from ade.stores.sqlite.workers import SqliteWorkers
 
 Result = TypeVar("Result")
@@ -53,6 +51,10 @@ class _MissingPart:
         raise StoreReadOnly(f"this store was opened to be looked at; {name} needs one that can be written")
 
 
+class _TasksToLook(SqliteTaskReader, _MissingPart):
+    """Tasks to be read; what would write them is absent."""
+
+
 def open_read_only_store(url: str, blob_dir: Path | None = None) -> Stores | None:
     """The store for looking only; None when it must first be opened in full (to migrate it, or after a reboot)."""
     place = place_of(url)
@@ -75,6 +77,7 @@ def open_read_only_store(url: str, blob_dir: Path | None = None) -> Stores | Non
 def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: MachineClock) -> Stores:
     readers: Any = _InlineReader(connection, path)
     absent: Any = _MissingPart()
+    tasks: Any = _TasksToLook(readers)
 
     def inboxes() -> InboxStore:
         from ade.stores.sqlite.inboxes import SqliteInboxes
@@ -85,7 +88,7 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
         connection.close()
 
     return Stores(
-        tasks=SqliteTasks(absent, readers, clock, absent, absent, None),
+        tasks=tasks,
         sweeps=absent,
         workers=SqliteWorkers(absent, readers, clock, absent),
         queues=SqliteQueues(absent, readers),

@@ -3,61 +3,49 @@
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
 from ade.errors import DiskFull
+from ade.settings.sections import LimitSettings, StoreSettings
 from ade.stores import later
 from ade.stores.ports import Clock, Stores, Wakeups
 from ade.stores.resource_ports import InboxStore
 from ade.stores.sqlite.agents import SqliteAgents
 from ade.stores.sqlite.blobs import SqliteBlobs
-from ade.stores.sqlite.clock import MachineClock, settle_offset
-from ade.stores.sqlite.connection import check_process, connect, translating
+from ade.stores.sqlite.connection import MachineClock, check_process, connect, settle_offset, translating
 from ade.stores.sqlite.documents import SqliteDocuments
 from ade.stores.sqlite.effects import SqliteEffects, SqliteOutputs
 from ade.stores.sqlite.event_log import SqliteEvents
 from ade.stores.sqlite.files import DatabaseFiles, FileWriteChecks, drop_ballast, place_of, prepare
 from ade.stores.sqlite.locks import SqliteLocks
 from ade.stores.sqlite.maintenance import SqliteMaintenance
-from ade.stores.sqlite.queues import SqliteQueues
+from ade.stores.sqlite.queues import SqliteQueues, SqliteSchedules
 from ade.stores.sqlite.readers import FileReaders, MemoryReaders, Readers
-from ade.stores.sqlite.schedules import SqliteSchedules
 from ade.stores.sqlite.sweeps import SqliteSweeps
 from ade.stores.sqlite.tasks import SqliteBlockingInserts, SqliteTasks
-from ade.stores.sqlite.transactions import NoWriteChecks, Transactions, WriteChecks
 from ade.stores.sqlite.wakeups import FileWakeups
 from ade.stores.sqlite.workers import SqliteWorkers
-from ade.stores.sqlite.writer import LeaseWriter, Writer
+from ade.stores.sqlite.writer import LeaseWriter, NoWriteChecks, Transactions, WriteChecks, Writer
 from ade.stores.wakeups import LocalWakeups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
-    synchronous: str = "full"
-    allow_network_fs: bool = False
-    ballast_mb: int = 16
-    min_free_percent: float = 5.0
-    wal_alarm_mb: int = 64
-    blob_dir: Path | None = None
-    queue_depth: int = 0  # admission limit of queues that set none of their own; 0: none
-
-
-async def open_sqlite(url: str, options: StoreOptions, clock: Clock | None = None) -> Stores:
+async def open_sqlite(
+    url: str, settings: StoreSettings, clock: Clock | None = None, *, limits: LimitSettings | None = None
+) -> Stores:
     """The stores behind a sqlite:/// or memory:// URL. Raises before anything is changed if it must not be used."""
-    return await asyncio.to_thread(_open, url, options, clock)
+    return await asyncio.to_thread(_open, url, settings, clock, limits.queue_depth if limits else 0)
 
 
-def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
+def _open(url: str, settings: StoreSettings, clock: Clock | None, queue_depth: int) -> Stores:
     place = place_of(url)
-    remote = prepare(place, allow_network=options.allow_network_fs) if place else False
+    remote = prepare(place, allow_network=settings.allow_network_fs) if place else False
 
     opened_before = False
 
     def connection_to(path: Path | None) -> apsw.Connection:
-        return connect(path, synchronous=options.synchronous, network=remote, create=not opened_before)
+        return connect(path, synchronous=settings.synchronous, network=remote, create=not opened_before)
 
     def new_connection() -> apsw.Connection:
         nonlocal opened_before
@@ -70,26 +58,27 @@ def _open(url: str, options: StoreOptions, clock: Clock | None) -> Stores:
         opened_before = True
         return connection
 
-    guard: WriteChecks = _file_guard(place, options) if place else NoWriteChecks()
+    guard: WriteChecks = _file_guard(place, settings) if place else NoWriteChecks()
     writer = Writer(Transactions(new_connection, str(place.path) if place else url, guard))
     try:
         with translating(url):
             guard.settle()
-            return _assemble(writer, guard, place, options, clock, new_connection, is_remote=remote)
+            return _assemble(writer, guard, place, settings, queue_depth, clock, new_connection, is_remote=remote)
     except BaseException:
         writer.close()
         raise
 
 
-def _file_guard(place: DatabaseFiles, options: StoreOptions) -> FileWriteChecks:
-    return FileWriteChecks(place, min_free_percent=options.min_free_percent, ballast_mb=options.ballast_mb)
+def _file_guard(place: DatabaseFiles, settings: StoreSettings) -> FileWriteChecks:
+    return FileWriteChecks(place, min_free_percent=settings.min_free_percent, ballast_mb=settings.ballast_mb)
 
 
 def _assemble(
     writer: Writer,
     guard: WriteChecks,
     place: DatabaseFiles | None,
-    options: StoreOptions,
+    settings: StoreSettings,
+    queue_depth: int,
     clock: Clock | None,
     new_connection: Callable[[], apsw.Connection],
     *,
@@ -98,10 +87,10 @@ def _assemble(
     timing: Clock = clock or MachineClock(writer.call_blocking(settle_offset))
     readers = FileReaders(place.path, guard.check_identity) if place else MemoryReaders(writer)
     hints = FileWakeups(place.hints, is_remote=is_remote) if place else LocalWakeups()
-    folder = (options.blob_dir or place.blobs) if place else None
-    blobs = SqliteBlobs(folder, now=timing.now, is_shared=options.blob_dir is not None)
+    shared = None if settings.blob_dir is None else Path(settings.blob_dir)
+    blobs = SqliteBlobs((shared or place.blobs) if place else None, now=timing.now, is_shared=shared is not None)
     renewals = LeaseWriter(writer, Transactions(new_connection, "the lease renewal", guard) if place else None)
-    tasks = SqliteTasks(writer, readers, timing, hints, guard, options.queue_depth or None)
+    tasks = SqliteTasks(writer, readers, timing, hints, guard, queue_depth or None)
     opened_by = os.getpid()
 
     async def close() -> None:
@@ -128,18 +117,7 @@ def _assemble(
         agents=SqliteAgents(writer, readers, timing, hints, renewals),
         documents=SqliteDocuments(writer, readers, timing, hints),
         inboxes=later(lambda: _inboxes(writer, readers, timing, hints, guard)),
-        upkeep=SqliteMaintenance(
-            writer,
-            readers,
-            timing,
-            place,
-            guard,
-            blobs,
-            ballast_mb=options.ballast_mb,
-            wal_alarm_mb=options.wal_alarm_mb,
-            min_free_percent=options.min_free_percent,
-            connect=new_connection,
-        ),
+        upkeep=SqliteMaintenance(writer, readers, timing, place, guard, blobs, settings, new_connection),
         hints=hints,
         clock=timing,
         blocking=SqliteBlockingInserts(tasks),
@@ -148,6 +126,6 @@ def _assemble(
 
 
 def _inboxes(writer: Writer, readers: Readers, clock: Clock, hints: Wakeups, guard: WriteChecks) -> InboxStore:
-    from ade.stores.sqlite.inboxes import SqliteInboxes
+    from ade.stores.sqlite.inboxes import SqliteInboxes  # 2 ms and 140 KiB, which programs without agents do without
 
     return SqliteInboxes(writer, readers, clock, hints, guard)

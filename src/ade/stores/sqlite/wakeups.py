@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ade.stores.ports import WORK
 from ade.stores.wakeups import RARE, TOPICS, LocalWakeups
@@ -191,12 +192,16 @@ def _touched(file: Path) -> int:
         return 0
 
 
+def _libc() -> Any:
+    import ctypes  # 1 ms and 250 KiB, needed only to wait
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _inotify_on(path: Path) -> int | None:
     """A descriptor that tells when this file or one in this folder is touched, or None where there is no inotify."""
-    import ctypes  # slow to load, and only those who wait need it
-
     try:
-        descriptor = int(ctypes.CDLL(None, use_errno=True).inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))
+        descriptor = int(_libc().inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK))
     except (OSError, AttributeError):
         return None
     if descriptor < 0:
@@ -223,9 +228,7 @@ def _close(*descriptors: int | None) -> None:
 
 def _add_watch(descriptor: int, path: Path) -> bool:
     """Let it tell of this too; False if there is no such path."""
-    import ctypes
-
-    return int(ctypes.CDLL(None, use_errno=True).inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB)) >= 0
+    return int(_libc().inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB)) >= 0
 
 
 def _read(descriptor: int) -> bytes:

@@ -1,17 +1,163 @@
-"""Queues: how full they are, and what somebody does to one as a whole."""
+"""Schedules: tasks that come again and again. Who writes one is the author of all its tasks."""
 
+import hashlib
+from collections.abc import Iterable
+from functools import partial
 from typing import Annotated
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, structs
 
 from ade.accounts.model import Permission
+from ade.errors import UnknownQueue, close_names
+from ade.events.model import QUEUE_LIMITED, QUEUE_PAUSED, QUEUE_RESUMED, Event
 from ade.server.operations import RequestContext, Services, cut
-from ade.server.pagination import Page
+from ade.server.pagination import Page, VersionedRecord
 from ade.server.registry import operation
 from ade.server.request_types import Form, PageSize
-from ade.tasks import queues
-from ade.tasks.model import Queue
+from ade.server.routing import ETagUse
+from ade.stores.ports import WORK, Stores
+from ade.tasks import schedules
+from ade.tasks.admission import check_queue_name
+from ade.tasks.api.requests import ListSchedules, PutSchedule
+from ade.tasks.cron import next_fire_ms
+from ade.tasks.definitions import arguments_by_name
+from ade.tasks.model import Queue, Schedule, Task
 from ade.tasks.overview import QueueView, view_queues
+
+_VERSION_BYTES = 6  # a whole number that every reader of JSON can hold
+
+
+@operation("GET /schedules", permission=Permission.READ)
+async def list_schedules(office: Services, asked: RequestContext, query: ListSchedules) -> Page[Schedule]:
+    """Tasks that come again and again."""
+    return cut("schedules", query, await office.stores.schedules.list_schedules())
+
+
+@operation("GET /schedules/{schedule}", permission=Permission.READ, tag=ETagUse.ANSWERED)
+async def get_schedule(office: Services, asked: RequestContext, schedule: str) -> VersionedRecord[Schedule]:
+    """One schedule."""
+    return _tagged(await schedules.get(office.stores, schedule))
+
+
+@operation("PUT /schedules/{schedule}", permission=Permission.OPERATE, tag=ETagUse.HEEDED)
+async def put_schedule(
+    office: Services, asked: RequestContext, schedule: str, body: PutSchedule
+) -> VersionedRecord[Schedule]:
+    """Make or replace a schedule. With If-Match, only if it is still as it was seen; a firing in between counts as a
+    change."""
+    seen = await schedules.find(office.stores, schedule)
+    asked.check_version(None if seen is None else _version(seen))
+    next_fire_ms(body.cron, body.timezone, office.stores.clock.now())  # the line first: it is what is new here
+    definition, args = await arguments_by_name(
+        office.stores, body.task_name, body.args, allow_unknown=body.allow_unknown
+    )
+    made = Schedule(
+        name=schedule,
+        cron=body.cron,
+        task_name=body.task_name,
+        timezone=body.timezone,
+        queue=definition.queue if body.queue is None else body.queue,
+        args=args,
+        priority=definition.priority if body.priority is None else body.priority,
+        paused=body.paused,
+    )
+    if asked.if_match is None or seen is None:
+        return _tagged(await schedules.put(office.stores, made, actor=_author(asked)))
+    return _tagged(await schedules.replace(office.stores, seen, made, actor=_author(asked)))
+
+
+@operation("POST /schedules/{schedule}/pause", permission=Permission.OPERATE)
+async def pause_schedule(office: Services, asked: RequestContext, schedule: str) -> Schedule:
+    """Let it fire no more."""
+    return await schedules.pause(office.stores, schedule, actor=_author(asked))
+
+
+@operation("POST /schedules/{schedule}/resume", permission=Permission.OPERATE)
+async def resume_schedule(office: Services, asked: RequestContext, schedule: str) -> Schedule:
+    """Let it fire again."""
+    return await schedules.resume(office.stores, schedule, actor=_author(asked))
+
+
+@operation("POST /schedules/{schedule}/fire", permission=Permission.OPERATE)
+async def fire_schedule(office: Services, asked: RequestContext, schedule: str) -> Task:
+    """Enqueue its task now. Later firings are not affected."""
+    from ade.approvals.submission import enqueue_guarded
+    from ade.settings.runtime import default_timeout_ms
+
+    limit = partial(default_timeout_ms, office.stores)
+    return await schedules.fire_now(
+        office.stores, office.payloads, office.defaults, schedule, limit, enqueue_guarded, actor=_author(asked)
+    )
+
+
+def _author(asked: RequestContext) -> str:
+    return asked.author or asked.actor
+
+
+def _tagged(schedule: Schedule) -> VersionedRecord[Schedule]:
+    return VersionedRecord(schedule, _version(schedule))
+
+
+def _version(schedule: Schedule) -> int:
+    """Schedules have no number of their own; what is different has another one."""
+    return int.from_bytes(hashlib.blake2b(msgspec.json.encode(schedule), digest_size=_VERSION_BYTES).digest())
+
+
+@operation("DELETE /schedules/{schedule}", permission=Permission.OPERATE)
+async def remove_schedule(office: Services, asked: RequestContext, schedule: str) -> None:
+    """Remove a schedule."""
+    await schedules.remove(office.stores, schedule, actor=_author(asked))
+
+
+# What somebody does to a queue as a whole. It is told in the log, as everything that changes what runs.
+
+
+async def get(stores: Stores, name: str, *, new: bool = False) -> Queue:
+    """A queue as it stands; with `new` it need not exist yet. Raises UnknownQueue, or InvalidTask for no name."""
+    known = {queue.name: queue for queue in await stores.queues.list_queues()}
+    if name in known:
+        return known[name]
+    if not new:
+        raise unknown(name, known)
+    check_queue_name(name)
+    return Queue(name=name)
+
+
+def unknown(name: str, known: Iterable[str]) -> UnknownQueue:
+    """With the one that may have been meant, if there is such a one."""
+    nearest = close_names(name, known)
+    if nearest:
+        return UnknownQueue(f"no queue {name[:100]!r} exists; did you mean {nearest[0]}?")
+    return UnknownQueue(f"no queue {name[:100]!r} exists", advice=f"{UnknownQueue.usual_advice}; --new makes one")
+
+
+async def pause(stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue:
+    """Let no more of its tasks be claimed."""
+    return await _store(stores, structs.replace(queue, paused=True), QUEUE_PAUSED, actor, {})
+
+
+async def resume(stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue:
+    """Let its tasks be claimed again."""
+    return await _store(stores, structs.replace(queue, paused=False), QUEUE_RESUMED, actor, {})
+
+
+async def limit(stores: Stores, queue: Queue, max_depth: int | None, *, actor: str | None = None) -> Queue:
+    """Refuse new tasks while it has so many unfinished ones; None takes the limit away."""
+    limited = structs.replace(queue, max_depth=max_depth)
+    return await _store(stores, limited, QUEUE_LIMITED, actor, {"max_depth": max_depth})
+
+
+async def _store(stores: Stores, queue: Queue, kind: str, actor: str | None, about: dict[str, object]) -> Queue:
+    event = Event(type=kind, at=stores.clock.now(), actor=actor, payload={"queue": queue.name, **about})
+    await stores.queues.configure(queue, event)
+    if not queue.paused:
+        stores.hints.ring(WORK)
+    return queue
+
+
+# Queues: how full they are, and what somebody does to one as a whole.
+
 
 # What is said about queues.
 
@@ -43,26 +189,26 @@ async def get_queue(office: Services, asked: RequestContext, queue: str) -> Queu
     """One queue."""
     known = {each.name: each for each in await view_queues(office.stores)}
     if queue not in known:
-        raise queues.unknown(queue, known)
+        raise unknown(queue, known)
     return known[queue]
 
 
 @operation("POST /queues/{queue}/pause", permission=Permission.OPERATE)
 async def pause_queue(office: Services, asked: RequestContext, queue: str, body: PauseQueue) -> Queue:
     """Claim nothing from it."""
-    known = await queues.get(office.stores, queue, new=body.new)
-    return await queues.pause(office.stores, known, actor=asked.actor)
+    known = await get(office.stores, queue, new=body.new)
+    return await pause(office.stores, known, actor=asked.actor)
 
 
 @operation("POST /queues/{queue}/resume", permission=Permission.OPERATE)
 async def resume_queue(office: Services, asked: RequestContext, queue: str) -> Queue:
     """Claim from it again."""
-    known = await queues.get(office.stores, queue)
-    return await queues.resume(office.stores, known, actor=asked.actor)
+    known = await get(office.stores, queue)
+    return await resume(office.stores, known, actor=asked.actor)
 
 
 @operation("PUT /queues/{queue}/limits", permission=Permission.OPERATE)
 async def limit_queue(office: Services, asked: RequestContext, queue: str, body: LimitQueue) -> Queue:
     """Change how many tasks it takes."""
-    known = await queues.get(office.stores, queue, new=body.new)
-    return await queues.limit(office.stores, known, body.max_depth, actor=asked.actor)
+    known = await get(office.stores, queue, new=body.new)
+    return await limit(office.stores, known, body.max_depth, actor=asked.actor)

@@ -7,21 +7,16 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field, structs
 
 from ade.errors import DependencyCycle, InvalidTask
-from ade.failures import Backoff, TaskError
-from ade.locks.modes import LockSpec
+from ade.failures import TaskError
 from ade.server.request_types import (
-    Attempts,
-    Capability,
+    MOST_TOGETHER,
     Form,
-    Key,
     Label,
     Line,
     LockName,
     PageSize,
     Priority,
     QueueName,
-    Span,
-    TaskId,
     TaskName,
     described,
 )
@@ -29,67 +24,7 @@ from ade.tasks.admission import check_no_cycle
 from ade.tasks.decisions import admit
 from ade.tasks.identifiers import is_task_id
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import AfterFailure, MaybeRaw, Task
-
-MOST_TOGETHER = 1_000
-_NO_OPTIONS = frozenset({"name", "args", "draft", "allow_unknown", "not_before", "not_after", "ref"})
-
-
-class NewTask(Form, kw_only=True):
-    """A task to be stored. What is not said is as its name was defined by the workers, or else as usual."""
-
-    name: TaskName
-    args: dict[str, Any] = field(default_factory=dict)
-    draft: bool = False  # keep it as a draft, to be submitted later
-    queue: QueueName | None = None
-    priority: Priority | None = None
-    delay: Annotated[float, described(minimum=0)] | None = None
-    run_at: datetime | None = None
-    deadline: Span | datetime | None = None
-    key: Key | None = None
-    after: list[str] | None = None
-    after_failure: AfterFailure | None = None
-    tags: Annotated[list[Label], described(maxItems=50)] | None = None
-    description: str | None = None
-    max_attempts: Attempts | None = None
-    timeout: Span | None = None
-    backoff: Backoff | None = None
-    result_ttl: Span | None = None
-    concurrency_key: Key | None = None
-    locks: Annotated[list[LockName | LockSpec], described(maxItems=100)] | None = None
-    needs: Annotated[list[Capability], described(maxItems=32)] | None = None
-    parent: TaskId | None = None
-    team: str | None = None
-    ticket: str | None = None
-    approval: list[str] | None = None
-    resources: list[LockName] | None = None
-    rollback: Literal["automatic", "manual", "none"] | None = None
-    start: Literal["at_once", "by_hand"] | None = None
-    not_before: datetime | None = None
-    not_after: datetime | None = None
-    trace: str | None = None  # where it stands in a trace (W3C traceparent); that of the request otherwise
-    allow_unknown: bool = False  # take a name that no worker has told of
-
-    def options(self) -> dict[str, Any]:
-        """What was said, as the options of the app are called. Raises InvalidTask."""
-        said = {name: value for name, value in structs.asdict(self).items() if value is not None}
-        window = (said.get("not_before"), said.get("not_after"))
-        if (window[0] is None) != (window[1] is None):
-            raise InvalidTask("not_before and not_after go together: say from when and until when it may start")
-        options = {name: value for name, value in said.items() if name not in _NO_OPTIONS}
-        return options if window == (None, None) else {**options, "window": window}
-
-
-class BatchTask(NewTask, kw_only=True):
-    """One of many. Others of the same request may wait for it by its `ref`, which they name in `after`."""
-
-    ref: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-
-
-class NewTasks(Form):
-    """Stored all or none."""
-
-    tasks: Annotated[list[BatchTask], Meta(min_length=1, max_length=MOST_TOGETHER)]
+from ade.tasks.model import MaybeRaw, Task
 
 
 class TaskFilter(Form):

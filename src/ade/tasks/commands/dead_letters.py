@@ -6,23 +6,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ade.cli.command import command, group, pass_session
+from ade.cli.command import command, group
 from ade.cli.ids import find_ids
 from ade.cli.interaction import ProgressBar, confirm, progress
-from ade.cli.output import Row, all_of, first_of
+from ade.cli.output import Row, all_of, first_page
 from ade.cli.parameters import JSON_OBJECT, distance, now_ms
-from ade.cli.session import Session
-from ade.server.wire_cli import task_view, view
-from ade.tasks.api.requests import MOST_TOGETHER
+from ade.common.calls import Call
+from ade.server.request_types import MOST_TOGETHER
+from ade.tasks.bulk import BulkReport
 from ade.tasks.commands.options import edited_arguments
 from ade.tasks.commands.tasks import SPARE, TASK_HEAD, task_rows
-from ade.tasks.dead_letters import BulkResult, unknown_fingerprint
+from ade.tasks.dead_letters import unknown_fingerprint
 from ade.tasks.decisions import UnknownFingerprint
 
 if TYPE_CHECKING:
+    from ade.cli.session import Session
     from ade.client.client import Client
-    from ade.common.calls import Call
-    from ade.tasks.bulk import BulkReport
 
 
 # `ade retry`: run failed tasks again.
@@ -32,14 +31,13 @@ if TYPE_CHECKING:
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run it with these arguments instead.")
 @click.option("--edit", is_flag=True, help="Change the arguments in your editor first.")
-@pass_session
-def retry(session: Session, task_ids: tuple[str, ...], arguments: dict[str, object] | None, edit: bool) -> None:
+async def retry(session: "Session", task_ids: tuple[str, ...], arguments: dict[str, object] | None, edit: bool) -> None:
     """Run failed tasks again: each gets a new generation with fresh attempts. `ade dlq replay` does it in bulk."""
-    session.run(replay_by_id(session, task_ids, arguments, edit))
+    await replay_by_id(session, task_ids, arguments, edit)
 
 
 async def replay_by_id(
-    session: Session, texts: tuple[str, ...], arguments: dict[str, object] | None, edit: bool
+    session: "Session", texts: tuple[str, ...], arguments: dict[str, object] | None, edit: bool
 ) -> None:
     if (arguments is not None or edit) and len(texts) != 1:
         raise click.UsageError("New arguments are for one task: name one id with --args or --edit.")
@@ -48,7 +46,7 @@ async def replay_by_id(
             args = await edited_arguments(session, api, task_id, arguments, edit=edit)
             task = await api.retry_task(task_id, args=args)
             if session.out.as_json:
-                session.out.record(task_view(task))
+                session.out.record(task)
             else:
                 session.out.line(f"{task.id}  {task.status}  {task.name}  generation {task.generation}")
 
@@ -58,21 +56,16 @@ def dlq() -> None:
     """Dead letters: failed tasks nobody has dealt with yet, grouped by what went wrong. `ade dlq` alone lists them."""
 
 
-@dlq.command("list")
+@dlq.command("list", reads=True)
 @click.option("--name", help="Only of this task name.")
 @click.option("--queue", help="Only of this queue.")
-@pass_session
-def list_groups(session: Session, name: str | None, queue: str | None) -> None:
+async def list_groups(session: "Session", name: str | None, queue: str | None) -> None:
     """List the groups: dead letters that failed in the same way share a fingerprint."""
-    session.look(_list(session, name, queue))
-
-
-async def _list(session: Session, name: str | None, queue: str | None) -> None:
     async with session.api() as api:
         groups = await all_of(api, api.list_dead_letter_groups, name=name, queue=queue)
     out, now = session.out, now_ms()
     if out.as_json:
-        out.document({"groups": [view(each) for each in groups]})
+        out.items(groups)
         return
     rows: list[Row] = [
         (
@@ -93,24 +86,19 @@ async def _list(session: Session, name: str | None, queue: str | None) -> None:
     )
 
 
-@dlq.command("show")
+@dlq.command("show", reads=True)
 @click.argument("fingerprint")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
-@pass_session
-def show_group(session: Session, fingerprint: str, limit: int) -> None:
+async def show_group(session: "Session", fingerprint: str, limit: int) -> None:
     """List the dead letters of one group, newest first."""
-    session.look(_show(session, fingerprint, limit))
-
-
-async def _show(session: Session, fingerprint: str, limit: int) -> None:
     async with session.api() as api:
-        found = await first_of(api.list_dead_letters, fingerprint=fingerprint, limit=limit)
-    if not found:
+        page = await first_page(api.list_dead_letters, fingerprint=fingerprint, limit=limit)
+    if not page.items:
         raise unknown_fingerprint(fingerprint)
     if session.out.as_json:
-        session.out.document({"tasks": [task_view(task) for task in found]})
+        session.out.document(page)
         return
-    session.out.table(TASK_HEAD, task_rows(found, now=now_ms()), SPARE)
+    session.out.table(TASK_HEAD, task_rows(page.items, now=now_ms()), SPARE)
 
 
 class _DeadLetterSelection(NamedTuple):
@@ -145,9 +133,8 @@ def _check_chosen(task_ids: tuple[str, ...], fingerprint: str | None, name: str 
 @click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run one task with these arguments.")
 @click.option("--edit", is_flag=True, help="Change the arguments of one task in your editor first.")
 @click.option("--yes", is_flag=True, help="Do not ask before replaying many.")
-@pass_session
-def replay(
-    session: Session,
+async def replay(
+    session: "Session",
     task_ids: tuple[str, ...],
     fingerprint: str | None,
     name: str | None,
@@ -160,19 +147,16 @@ def replay(
     """Run dead letters again with fresh attempts."""
     _check_chosen(task_ids, fingerprint, name, everything)
     if task_ids:
-        session.run(replay_by_id(session, task_ids, arguments, edit))
+        await replay_by_id(session, task_ids, arguments, edit)
         return
     if arguments is not None or edit:
         raise click.UsageError("New arguments are for one task: name its id with --args or --edit.")
-    session.run(_replay(session, _DeadLetterSelection(fingerprint, name, limit), yes))
-
-
-async def _replay(session: Session, which: _DeadLetterSelection, yes: bool) -> None:
+    which = _DeadLetterSelection(fingerprint, name, limit)
     async with session.api() as api:
         if count := await _agreed(session, api, which, "replayed", yes):
             with progress(session, "Replaying", count) as bar:
                 tried = await _until_all(partial(api.replay_dead_letters, **which.conditions()), count, bar)
-            _tell(session, tried, "Replayed")
+            _print_reached(session, tried, "Replayed")
 
 
 @dlq.command("discard")
@@ -182,9 +166,8 @@ async def _replay(session: Session, which: _DeadLetterSelection, yes: bool) -> N
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @click.option("--reason", required=True, help="Kept on record.")
 @click.option("--yes", is_flag=True, help="Do not ask before discarding many.")
-@pass_session
-def discard(
-    session: Session,
+async def discard(
+    session: "Session",
     task_ids: tuple[str, ...],
     fingerprint: str | None,
     name: str | None,
@@ -195,31 +178,28 @@ def discard(
     """Take dead letters off the list; they stay on record with the reason."""
     _check_chosen(task_ids, fingerprint, name, everything)
     if task_ids:
-        session.run(_discard_by_id(session, task_ids, reason))
-    else:
-        session.run(_discard(session, _DeadLetterSelection(fingerprint, name), reason, yes))
-
-
-async def _discard_by_id(session: Session, texts: tuple[str, ...], reason: str) -> None:
-    async with session.api() as api:
-        for task_id in await find_ids(api, texts):
-            task = await api.discard_dead_letter(task_id, reason=reason)
-            if session.out.as_json:
-                session.out.record(task_view(task))
-            else:
-                session.out.line(f"{task.id}  discarded  {task.name}")
-
-
-async def _discard(session: Session, which: _DeadLetterSelection, reason: str, yes: bool) -> None:
+        await _discard_by_id(session, task_ids, reason)
+        return
+    which = _DeadLetterSelection(fingerprint, name)
     async with session.api() as api:
         if count := await _agreed(session, api, which, "discarded", yes):
             with progress(session, "Discarding", count) as bar:
                 discard_some = partial(api.discard_dead_letters, **which.conditions(), reason=reason)
                 tried = await _until_all(discard_some, count, bar)
-            _tell(session, tried, "Discarded")
+            _print_reached(session, tried, "Discarded")
 
 
-async def _agreed(session: Session, api: "Client", which: _DeadLetterSelection, what: str, yes: bool) -> int:
+async def _discard_by_id(session: "Session", texts: tuple[str, ...], reason: str) -> None:
+    async with session.api() as api:
+        for task_id in await find_ids(api, texts):
+            task = await api.discard_dead_letter(task_id, reason=reason)
+            if session.out.as_json:
+                session.out.record(task)
+            else:
+                session.out.line(f"{task.id}  discarded  {task.name}")
+
+
+async def _agreed(session: "Session", api: "Client", which: _DeadLetterSelection, what: str, yes: bool) -> int:
     """Count first, then ask. Answers how many; 0 when there is nothing to do."""
     count = await which.how_many(api)
     if count:
@@ -227,11 +207,11 @@ async def _agreed(session: Session, api: "Client", which: _DeadLetterSelection, 
     elif which.fingerprint is not None:
         raise unknown_fingerprint(which.fingerprint)
     else:
-        _tell(session, BulkResult(changed=(), moved_on=()), "Nothing was")
+        _print_reached(session, BulkReport(changed=()), "Nothing was")
     return count
 
 
-async def _until_all(some: "Callable[..., Call[BulkReport]]", count: int, bar: ProgressBar) -> BulkResult:
+async def _until_all(some: Callable[..., Call[BulkReport]], count: int, bar: ProgressBar) -> BulkReport:
     """Repeat what is done to some of them until it was done to as many as were told of."""
     changed: list[str] = []
     moved_on: list[str] = []
@@ -247,10 +227,10 @@ async def _until_all(some: "Callable[..., Call[BulkReport]]", count: int, bar: P
         moved_on += done.moved_on
         bar.advance(len(done.changed) + len(done.moved_on))
         is_more = done.is_more
-    return BulkResult(changed=tuple(changed), moved_on=tuple(moved_on))
+    return BulkReport(changed=tuple(changed), moved_on=tuple(moved_on))
 
 
-def _tell(session: Session, tried: BulkResult, done: str) -> None:
+def _print_reached(session: "Session", tried: BulkReport, done: str) -> None:
     if session.out.as_json:
         session.out.document(tried)
     elif not tried.changed and not tried.moved_on:

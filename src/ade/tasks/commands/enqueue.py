@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ade.cli.command import command, pass_session
-from ade.cli.session import Session
-from ade.server.wire_cli import task_view
+from ade.cli.command import command
 from ade.tasks.commands.options import (
     check_name,
     chosen_options,
@@ -18,6 +16,7 @@ from ade.tasks.commands.options import (
 )
 
 if TYPE_CHECKING:  # `--help` comes without it
+    from ade.cli.session import Session
     from ade.tasks.options import TaskOptions
 
 
@@ -27,9 +26,8 @@ if TYPE_CHECKING:  # `--help` comes without it
 @task_options
 @click.option("--file", "file", type=click.File("rb"), help="Enqueue a task for each line of JSON; - is stdin.")
 @click.option("--wait", is_flag=True, help="Wait until done and print the result.")
-@pass_session
-def enqueue(
-    session: Session,
+async def enqueue(
+    session: "Session",
     /,
     name: str | None,
     pairs: tuple[str, ...],
@@ -47,9 +45,10 @@ def enqueue(
       ade enqueue --file tasks.jsonl
 
     A value is read as JSON unless the task wants text there; KEY:=JSON is always JSON. Each line of a file is an object
-    with `name`, `args` and any of queue, priority, delay, run_at, deadline, key, after, after_failure, tags,
-    description, max_attempts, timeout, result_ttl, concurrency_key, locks, needs, approval, resources, rollback, start.
-    A line may be called `ref`, and others may name it in `after`; such a file is stored all or none.
+    with `name`, `args` and any of draft, queue, priority, delay, run_at, deadline, key, after, after_failure, tags,
+    description, max_attempts, timeout, backoff, result_ttl, concurrency_key, locks, needs, parent, team, ticket,
+    approval, resources, rollback, start, not_before, not_after, trace, allow_unknown. A line may be called `ref`,
+    and others may name it in `after`; such a file is stored all or none.
     """
     options = said_options(given)
     if (name is None) == (file is None):
@@ -59,12 +58,12 @@ def enqueue(
             raise click.UsageError("With --file everything else about the tasks stands in the file.")
         from ade.tasks.commands.enqueue_bulk import enqueue_file
 
-        return session.run(enqueue_file(session, file, allow_unknown=allow_unknown, wait=wait))
-    return session.run(_enqueue(session, name or "", pairs, arguments, options, allow_unknown, wait))
+        return await enqueue_file(session, file, allow_unknown=allow_unknown, wait=wait)
+    return await _enqueue(session, name or "", pairs, arguments, options, allow_unknown, wait)
 
 
 async def _enqueue(
-    session: Session,
+    session: "Session",
     name: str,
     pairs: tuple[str, ...],
     arguments: dict[str, Any] | None,
@@ -79,11 +78,11 @@ async def _enqueue(
         options = await chosen_options(api, options)
         task = await make_task(session, app, api, name, given, options, draft=False, allow_unknown=allow_unknown)
         if session.out.as_json:
-            session.out.record(task_view(task))
+            session.out.record(task)
         else:
             session.out.line(task.id)
         if not wait:
             return 0
-        from ade.tasks.commands.lifecycle import wait_for
+        from ade.tasks.commands.wait import wait_for
 
         return await wait_for(session, api, [task.id], None)

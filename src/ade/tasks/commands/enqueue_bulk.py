@@ -7,87 +7,56 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from ade.app.functions import TaskFunction
-from ade.cli.identity import acting
 from ade.cli.interaction import progress
 from ade.cli.output import all_of
 from ade.cli.parameters import now_ms
-from ade.cli.session import Session
 from ade.errors import AdeError, DependencyCycle, InvalidArguments, InvalidTask, UnknownName
-from ade.locks.modes import LockSpec
+from ade.server.request_types import MOST_TOGETHER
+from ade.server.wire_format import members_of
+from ade.settings.sections import TaskSettings
 from ade.tasks.admission import check_no_cycle
-from ade.tasks.api.requests import MOST_TOGETHER, BatchTask
-from ade.tasks.commands.lifecycle import wait_for
-from ade.tasks.commands.options import form_fields, unknown_name
+from ade.tasks.api.requests import CreatedTasks
+from ade.tasks.commands.options import unknown_name
+from ade.tasks.commands.wait import wait_for
 from ade.tasks.definitions import checked_arguments
-from ade.tasks.enqueue import Invocation, TaskDefaults, make_tasks, template_of
+from ade.tasks.enqueue import Invocation, make_plan, make_tasks, template_of
 from ade.tasks.identifiers import is_task_id
+from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task
-from ade.tasks.options import TaskOptions, make_plan
+from ade.tasks.options import BatchTask, TaskOptions
 
 if TYPE_CHECKING:
     from ade.app.ade import Ade
+    from ade.cli.session import Session
     from ade.client.client import Client
-    from ade.tasks.api.requests import CreatedTasks
 
 _MOST_BYTES = 4 << 20  # of one request; servers usually take twice that
 
 
-class TaskLine(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """One task as a file gives it. Times are seconds."""
-
-    name: str
-    args: dict[str, Any] = {}
-    ref: str | None = None  # what other lines may call it in `after`
-    after: list[str] = []
-    queue: str | None = None
-    priority: int | None = None
-    delay: float | None = None
-    run_at: str | None = None
-    deadline: float | None = None
-    key: str | None = None
-    after_failure: str | None = None
-    tags: list[str] | None = None
-    description: str | None = None
-    max_attempts: int | None = None
-    timeout: float | None = None
-    result_ttl: float | None = None
-    concurrency_key: str | None = None
-    locks: list[str | LockSpec] | None = None
-    needs: list[str] | None = None
-    approval: str | list[str] | None = None
-    resources: list[str] | None = None
-    rollback: str | None = None
-    start: str | None = None
-
-    def options(self) -> TaskOptions:
-        """What was said, as the options of `with_options`; `after` is settled when all ids are known."""
-        apart = ("name", "args", "ref", "after", "run_at")
-        said = {name: value for name, value in structs.asdict(self).items() if name not in apart and value is not None}
-        if self.run_at is not None:
-            said["run_at"] = _moment(self.run_at)
-        options: TaskOptions = said  # type: ignore[assignment] # the fields above are named after the options
-        return options
-
-    def form(self, *, allow_unknown: bool) -> BatchTask:
-        """As a server takes it."""
-        fields = {**form_fields(self.options()), "ref": self.ref, "after": self.after or None}
-        return BatchTask(name=self.name, args=self.args, allow_unknown=allow_unknown, **fields)
+def _decode(text: bytes) -> BatchTask:
+    """Read one task as a file gives it: times without a zone are local, and one policy need not be a list."""
+    given = msgspec.json.decode(text)
+    if isinstance(given, dict):
+        if isinstance(given.get("run_at"), str):
+            given["run_at"] = _moment(given["run_at"])
+        if isinstance(given.get("approval"), str):
+            given["approval"] = [given["approval"]]
+    return msgspec.convert(given, BatchTask)
 
 
 class NumberedTask(NamedTuple):
     number: int
-    line: TaskLine
+    line: BatchTask
     size: int  # bytes
 
 
-_decode = msgspec.json.Decoder(TaskLine).decode
 _NO_TASK = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-async def enqueue_file(session: Session, file: IO[bytes], *, allow_unknown: bool, wait: bool) -> int:
+async def enqueue_file(session: "Session", file: IO[bytes], *, allow_unknown: bool, wait: bool) -> int:
     """Check all lines, then store them with a progress bar. Prints the id of each task."""
     async with session.api_for_new() as (app, api):
         maker = _TaskFileReader(session, app, api, allow_unknown)
@@ -106,7 +75,7 @@ async def enqueue_file(session: Session, file: IO[bytes], *, allow_unknown: bool
 class _TaskFileReader:
     """Makes the tasks of a file; what is wrong with a line is told with its number."""
 
-    def __init__(self, session: Session, app: "Ade | None", api: "Client", allow_unknown: bool) -> None:
+    def __init__(self, session: "Session", app: "Ade | None", api: "Client", allow_unknown: bool) -> None:
         self._session = session
         self._app = app
         self._api = api
@@ -132,19 +101,21 @@ class _TaskFileReader:
                 bar.advance()
         return lines, self._linked(lines, make_tasks(invocations, now=now_ms()))
 
-    async def _invocation(self, line: TaskLine) -> Invocation[Any]:
-        options = line.options()
+    async def _invocation(self, line: BatchTask) -> Invocation[Any]:
+        options: TaskOptions = line.options()  # type: ignore[assignment] # its fields are named after the options
+        options.pop("after", None)  # settled when all ids are known
         if self._app is not None:
-            options = {**options, "author": acting(self._session)}
+            options = {**options, "author": self._session.account}
             handler = self._app.registry.by_name.get(line.name)
             if handler is not None:
                 function: TaskFunction[..., Any] = TaskFunction(self._app, handler)
                 return function.with_options(**options).call(**line.args)
+        allow_unknown = self._allow_unknown or line.allow_unknown
         try:
-            definition, args = checked_arguments(self._known, line.name, line.args, allow_unknown=self._allow_unknown)
+            definition, args = checked_arguments(self._known, line.name, line.args, allow_unknown=allow_unknown)
         except UnknownName:
             raise await unknown_name(self._session, self._api, line.name) from None
-        defaults = TaskDefaults() if self._app is None else self._app.defaults
+        defaults = TaskSettings() if self._app is None else self._app.settings.task
         return Invocation(make_plan(template_of(definition, defaults), options), args)
 
     def _linked(self, lines: Sequence[NumberedTask], tasks: Sequence[Task]) -> list[Task]:
@@ -155,7 +126,11 @@ class _TaskFileReader:
                 raise InvalidTask(f"line {number}: another line is called {line.ref!r} already; nothing was stored")
         self.has_refs = bool(ids)
         linked = [
-            structs.replace(task, depends_on=tuple(_id_of(name, ids, number) for name in line.after))
+            structs.replace(
+                task,
+                status=Status.DRAFT if line.draft else task.status,
+                depends_on=tuple(_id_of(name, ids, number) for name in line.after or ()),
+            )
             for (number, line, _), task in zip(lines, tasks, strict=True)
         ]
         try:
@@ -199,13 +174,17 @@ async def _remote_batches(
         )
     for batch in [lines] if all_or_none else _cut(lines):
         try:
-            made = await api.create_tasks(tasks=[line.form(allow_unknown=allow_unknown) for _, line, _ in batch])
+            made = await api.create_tasks(tasks=[_allowing(line) if allow_unknown else line for _, line, _ in batch])
         except AdeError as error:
             raise described_error(error, _with_numbers(error.detail, batch)) from None
         yield _told_once(made)
 
 
-def _told_once(made: "CreatedTasks") -> Batch:
+def _allowing(line: BatchTask) -> BatchTask:
+    return structs.replace(line, allow_unknown=True)
+
+
+def _told_once(made: CreatedTasks) -> Batch:
     """Of two lines with one key the second is not new either."""
     known = set(made.earlier)
     told: Batch = []
@@ -238,13 +217,13 @@ def _with_numbers(detail: str, batch: Sequence[NumberedTask]) -> str:
     return re.sub(r"\btasks\[([0-9]{1,4})\]", line, detail)
 
 
-async def _store(session: Session, batches: AsyncIterator[Batch], count: int) -> list[Task]:
+async def _store(session: "Session", batches: AsyncIterator[Batch], count: int) -> list[Task]:
     stored: list[Task] = []
     with progress(session, "Enqueuing", count) as bar:
         try:
             async for batch in batches:
                 for task, is_new in batch:
-                    _tell(session, task, is_new=is_new)
+                    _print_stored(session, task, is_new=is_new)
                     stored.append(task)
                 bar.advance(len(batch))
         except AdeError as error:
@@ -254,9 +233,9 @@ async def _store(session: Session, batches: AsyncIterator[Batch], count: int) ->
     return stored
 
 
-def _tell(session: Session, task: Task, *, is_new: bool) -> None:
+def _print_stored(session: "Session", task: Task, *, is_new: bool) -> None:
     if session.out.as_json:
-        session.out.record({"id": task.id, "name": task.name, "queue": task.queue, "new": is_new})
+        session.out.record({**members_of(task), "new": is_new})
     else:
         session.out.line(task.id)
 

@@ -1,22 +1,26 @@
 """The options that tell more about a new task: shared by `ade enqueue` and `ade draft`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import EnumType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
 
-from ade.cli.identity import acting, as_option
+from ade.cli.identity import as_option
 from ade.cli.ids import find_ids
 from ade.cli.output import all_of, pretty
 from ade.cli.parameters import DURATION, JSON_OBJECT, MOMENT
-from ade.cli.session import Session
 from ade.errors import InvalidArguments, UnknownName
+from ade.locks.model import read
 from ade.tasks.admission import is_own_step
 from ade.tasks.model import AfterFailure, Task
+from ade.tasks.options import JSON_OPTIONS, NewTask, Option
 
 if TYPE_CHECKING:  # `--help` comes without them
     from ade.app.ade import Ade
+    from ade.cli.session import Session
     from ade.client.client import Client
     from ade.tasks.options import TaskOptions
 
@@ -24,12 +28,12 @@ if TYPE_CHECKING:  # `--help` comes without them
 # Task names as an app and the workers know them.
 
 
-def own_app(session: Session) -> "Ade | None":
+def own_app(session: "Session") -> "Ade | None":
     """The app that was named. A server knows what workers have told it, and nothing of an app here."""
     return session.app if session.server is None and session.app_spec is not None else None
 
 
-async def schema_of(session: Session, api: "Client", name: str) -> Mapping[str, Any] | None:
+async def schema_of(session: "Session", api: "Client", name: str) -> Mapping[str, Any] | None:
     """The JSON schema of a task's arguments; None when nobody has defined the name."""
     app = own_app(session)
     signature = None if app is None else app.signature_of(name)
@@ -38,7 +42,7 @@ async def schema_of(session: Session, api: "Client", name: str) -> Mapping[str, 
     return next((known.schema for known in await all_of(api, api.list_definitions) if known.name == name), None)
 
 
-async def registered_task_names(session: Session, api: "Client | None") -> list[str]:
+async def registered_task_names(session: "Session", api: "Client | None") -> list[str]:
     """Those that somebody may enqueue."""
     registered = set() if api is None else {known.name for known in await all_of(api, api.list_definitions)}
     app = own_app(session)
@@ -46,7 +50,7 @@ async def registered_task_names(session: Session, api: "Client | None") -> list[
     return sorted(name for name in known if not is_own_step(name))
 
 
-async def unknown_name(session: Session, api: "Client | None", name: str) -> UnknownName:
+async def unknown_name(session: "Session", api: "Client | None", name: str) -> UnknownName:
     """The error for it, with the names that were most likely meant; without a store there are those of the app."""
     from difflib import get_close_matches  # slow to load, and only needed here
 
@@ -65,55 +69,42 @@ async def unknown_name(session: Session, api: "Client | None", name: str) -> Unk
     )
 
 
-async def check_name(session: Session, name: str) -> None:
+async def check_name(session: "Session", name: str) -> None:
     """Raises UnknownName where there is no store yet that could know it: a mistake makes none."""
     if session.server is None and not session.has_store() and session.any_app.signature_of(name) is None:
         raise await unknown_name(session, None, name)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_ROLLBACKS, _STARTS = ("automatic", "manual", "none"), ("at_once", "by_hand")
+_TYPES: Mapping[Any, Any] = {int: int, float: DURATION, datetime: MOMENT}
 
-_WHAT = (
-    click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="The arguments as one JSON object."),
-    click.option("--queue", help="Another queue than the task's own."),
-    click.option("--priority", type=int, help="0 goes first, 9 last; 5 is usual."),
+
+_KINDS: Mapping[str, Any] = {
+    name: get_args(kind)[0] for name, kind in get_type_hints(NewTask).items() if get_args(kind)
+}
+
+
+def _flags(name: str, option: Option) -> Iterator[Callable[[F], F]]:
+    """Yield the flags of one option of a task; the types follow from its JSON form."""
+    kind = _KINDS[name]
+    choices = get_args(kind) if get_origin(kind) is Literal else tuple(kind) if isinstance(kind, EnumType) else ()
+    yield click.option(
+        *(f"--{flag}" for flag in (option.flags or name.replace("_", "-")).split()),
+        name,
+        type=click.Choice([str(choice) for choice in choices]) if choices else _TYPES.get(kind),
+        multiple=get_origin(kind) is list,
+        metavar=option.metavar,
+        help=option.help,
+    )
+    if name == "locks":
+        shared = "Share this lock with other readers."
+        yield click.option("--read-lock", "read_locks", multiple=True, metavar="NAME", help=shared)
+
+
+_ARGUMENTS = click.option(
+    "--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="The arguments as one JSON object."
 )
-_WHEN = (
-    click.option("--delay", type=DURATION, help="Not before so long from now (30s, 5m)."),
-    click.option("--at", "run_at", type=MOMENT, metavar="TIME", help="Not before this date and time."),
-    click.option("--deadline", type=DURATION, help="Of no use if it has not begun so long from now."),
-)
-_HOW = (
-    click.option("--key", help="Idempotency key: of all tasks with the same key, name and queue one is stored."),
-    click.option("--after", multiple=True, metavar="ID", help="Wait for this task; may be repeated."),
-    click.option(
-        "--after-failure",
-        type=click.Choice([str(way) for way in AfterFailure]),
-        help="If such a task does not complete.",
-    ),
-    click.option(
-        "--tag", "--tags", "tags", multiple=True, help="A word to find it by; may be repeated, or use commas."
-    ),
-    click.option(
-        "--needs",
-        multiple=True,
-        metavar="WORD",
-        help="Only a worker that can do this; may be repeated, or use commas.",
-    ),
-    click.option("--description", help="A sentence for people."),
-    click.option("--timeout", type=DURATION, help="The longest its first run may take."),
-    click.option("--max-attempts", type=int, help="How often it is run at most."),
-    click.option("--lock", "locks", multiple=True, metavar="NAME", help="Run with this locked; may be repeated."),
-    click.option(
-        "--read-lock", "read_locks", multiple=True, metavar="NAME", help="Share this lock with other readers."
-    ),
-)
-_APPROVAL = (
-    click.option("--approval", multiple=True, metavar="POLICY", help="People must approve it under this policy first."),
-    click.option("--resource", "resources", multiple=True, metavar="NAME", help="It changes this; may be repeated."),
-    click.option("--rollback", type=click.Choice(_ROLLBACKS), help="How it is undone if it fails."),
-    click.option("--start", type=click.Choice(_STARTS), help="What is next once it is approved."),
+_REST = (
     click.option("--window", type=MOMENT, nargs=2, metavar="FROM TO", help="It may start between these two times."),
     as_option,
     click.option("--allow-unknown", is_flag=True, help="Take a name that no app and no worker has defined."),
@@ -121,18 +112,19 @@ _APPROVAL = (
 
 
 def task_options(command: F) -> F:
-    """Those of a task that is to run."""
-    return _with(command, (*_WHAT, *_WHEN, *_HOW, *_APPROVAL))
+    """Add the flags of a task that is to run."""
+    return _with_flags(command, JSON_OPTIONS)
 
 
 def draft_options(command: F) -> F:
-    """Those of a draft: a delay would begin before anybody has looked at it."""
-    return _with(command, (*_WHAT, *_WHEN[1:], *_HOW, *_APPROVAL))
+    """Add the flags of a draft: a delay would begin before the draft is reviewed."""
+    return _with_flags(command, {name: option for name, option in JSON_OPTIONS.items() if name != "delay"})
 
 
-def _with(command: F, options: tuple[Callable[[F], F], ...]) -> F:
-    for option in reversed(options):
-        command = option(command)
+def _with_flags(command: F, options: Mapping[str, Option]) -> F:
+    flags = [flag for name, option in options.items() if option.help for flag in _flags(name, option)]
+    for flag in reversed((_ARGUMENTS, *flags, *_REST)):
+        command = flag(command)
     return command
 
 
@@ -144,7 +136,7 @@ async def chosen_options(api: "Client", said: "TaskOptions") -> "TaskOptions":
 
 
 async def make_task(
-    session: Session,
+    session: "Session",
     app: "Ade | None",
     api: "Client",
     name: str,
@@ -160,7 +152,7 @@ async def make_task(
             fields = form_fields(options)
             return await api.create_task(name=name, args=arguments, draft=draft, allow_unknown=allow_unknown, **fields)
         make = app.draft if draft else app.enqueue
-        options = {**options, "author": acting(session)}
+        options = {**options, "author": session.account}
         return await api.get_task((await make(name, arguments, allow_unknown=allow_unknown, **options)).id)
     except UnknownName:
         raise await unknown_name(session, api, name) from None
@@ -186,8 +178,6 @@ def said_options(given: dict[str, Any]) -> "TaskOptions":
     for words in said.keys() & {"tags", "needs"}:
         said[words] = tuple(word.strip() for each in said[words] for word in each.split(",") if word.strip())
     if read_locks := said.pop("read_locks", ()):
-        from ade.locks.modes import read
-
         said["locks"] = (*said.get("locks", ()), *(read(name) for name in read_locks))
     options: TaskOptions = said  # type: ignore[assignment] # each option above is named after the key it sets
     return options
@@ -197,7 +187,7 @@ def said_options(given: dict[str, Any]) -> "TaskOptions":
 
 
 _NO_JSON = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
-_KINDS: Mapping[type, str] = {
+_OPTION_KINDS: Mapping[type, str] = {
     str: "string",
     bool: "boolean",
     int: "integer",
@@ -235,7 +225,7 @@ def _as_wanted(text: str, types: frozenset[str]) -> Any:
         value = msgspec.json.decode(text)
     except _NO_JSON:
         return text
-    kind = _KINDS[type(value)]
+    kind = _OPTION_KINDS[type(value)]
     fits = kind in types or (kind == "integer" and "number" in types)
     return text if "string" in types and not fits else value
 
@@ -254,7 +244,7 @@ def _types(described: Mapping[str, Any], definitions: Mapping[str, Any]) -> froz
     if isinstance(kind, list):
         return frozenset(kind)
     if "enum" in described:
-        return frozenset(_KINDS.get(type(value), "") for value in described["enum"])
+        return frozenset(_OPTION_KINDS.get(type(value), "") for value in described["enum"])
     return frozenset().union(*(_types(choice, definitions) for choice in described.get("anyOf", ())))
 
 
@@ -262,7 +252,7 @@ def _types(described: Mapping[str, Any], definitions: Mapping[str, Any]) -> froz
 
 
 async def edited_arguments(
-    session: Session, api: "Client", task_id: str, arguments: dict[str, Any] | None, *, edit: bool
+    session: "Session", api: "Client", task_id: str, arguments: dict[str, Any] | None, *, edit: bool
 ) -> dict[str, Any] | None:
     """The arguments to run it with, or None to leave them as they are."""
     if arguments is None and not edit:
@@ -273,7 +263,7 @@ async def edited_arguments(
 
 
 async def changed_arguments(
-    session: Session, api: "Client", task: Task, pairs: tuple[str, ...], arguments: dict[str, Any] | None
+    session: "Session", api: "Client", task: Task, pairs: tuple[str, ...], arguments: dict[str, Any] | None
 ) -> dict[str, Any]:
     """All arguments anew, or those of the task; in either case with the pairs in place of what they name."""
     before = msgspec.json.decode(task.args) if arguments is None else arguments
@@ -281,7 +271,7 @@ async def changed_arguments(
     return checked_arguments(session, task, chosen)
 
 
-def checked_arguments(session: Session, task: Task, arguments: dict[str, Any]) -> dict[str, Any]:
+def checked_arguments(session: "Session", task: Task, arguments: dict[str, Any]) -> dict[str, Any]:
     """As the app that was named wants them; without one they are checked where they go. Raises InvalidArguments."""
     app = own_app(session)
     signature = None if app is None else app.signature_of(task.name)

@@ -1,24 +1,27 @@
 """`ade queues`: list, pause, resume, limit."""
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ade.cli.command import command, group, pass_session
+from ade.cli.command import command, group
 from ade.cli.output import Cell, CommandOutput, Row, all_of
-from ade.cli.session import Session
-from ade.server.wire_cli import overview_view, queue_view, view
+from ade.cli.parameters import DURATION, local
+from ade.common.text import without_password
+from ade.server.wire_format import members_of
+from ade.tasks.commands.tasks import SPARE, TASK_HEAD, task_rows
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import Queue
+from ade.tasks.model import Queue, Task
 from ade.tasks.overview import Overview, QueueView
 from ade.tasks.reasons import short_span
 from ade.worker.commands.workers import WORKER_HEAD, worker_rows
 
 if TYPE_CHECKING:
+    from ade.cli.session import Session
     from ade.client.client import Client
-    from ade.common.calls import Call
 
 
 _MOST_DIGITS = re.compile("[1-9][0-9]{0,8}")
@@ -29,18 +32,13 @@ def queues() -> None:
     """List, pause, resume and limit queues. `ade queues` alone lists them."""
 
 
-@queues.command("list")
-@pass_session
-def list_queues(session: Session) -> None:
+@queues.command("list", reads=True)
+async def list_queues(session: "Session") -> None:
     """List all queues with their depth and how long the oldest ready task has been waiting."""
-    session.look(_list(session))
-
-
-async def _list(session: Session) -> None:
     async with session.api() as api:
         seen = await all_of(api, api.list_queues)
     if session.out.as_json:
-        session.out.document({"queues": [{**view(queue), "unfinished": queue.unfinished} for queue in seen]})
+        session.out.items(seen)
         return
     session.out.table(QUEUE_HEAD, queue_rows(seen))
     if not seen:
@@ -50,7 +48,7 @@ async def _list(session: Session) -> None:
 QUEUE_HEAD = ("queue", "state", "pending", "running", "completed", "failed", "oldest ready", "limit")
 
 
-def queue_rows(queues: list[QueueView]) -> list[Row]:
+def queue_rows(queues: Sequence[QueueView]) -> list[Row]:
     def count(queue: QueueView, *statuses: Status) -> str:
         return str(sum(queue.by_status.get(status, 0) for status in statuses))
 
@@ -76,38 +74,36 @@ def _new_option(function: click.decorators.FC) -> click.decorators.FC:
 @queues.command("pause")
 @click.argument("name")
 @_new_option
-@pass_session
-def pause(session: Session, name: str, new: bool) -> None:
+async def pause(session: "Session", name: str, new: bool) -> None:
     """Let no more tasks of the queue be claimed; running ones go on, and new ones may come in."""
-    session.run(_change(session, lambda api: api.pause_queue(name, new=new), new=new))
+    async with session.api(must_exist=not new) as api:
+        _print_queue(session, await api.pause_queue(name, new=new))
 
 
 @queues.command("resume")
 @click.argument("name")
-@pass_session
-def resume(session: Session, name: str) -> None:
+async def resume(session: "Session", name: str) -> None:
     """Let tasks of the queue be claimed again."""
-    session.run(_change(session, lambda api: api.resume_queue(name)))
+    async with session.api() as api:
+        _print_queue(session, await api.resume_queue(name))
 
 
 @queues.command("limit")
 @click.argument("name")
 @click.argument("depth", metavar="DEPTH|none")
 @_new_option
-@pass_session
-def limit(session: Session, name: str, depth: str, new: bool) -> None:
+async def limit(session: "Session", name: str, depth: str, new: bool) -> None:
     """Refuse new tasks while the queue has DEPTH unfinished ones; `none` takes the limit away."""
     if depth != "none" and not _MOST_DIGITS.fullmatch(depth):
         raise click.UsageError(f"{depth[:60]!r} is no limit: give a whole number from 1 to 999,999,999, or none.")
     max_depth = None if depth == "none" else int(depth)
-    session.run(_change(session, lambda api: api.limit_queue(name, max_depth=max_depth, new=new), new=new))
-
-
-async def _change(session: Session, change: "Callable[[Client], Call[Queue]]", *, new: bool = False) -> None:
     async with session.api(must_exist=not new) as api:
-        queue = await change(api)
+        _print_queue(session, await api.limit_queue(name, max_depth=max_depth, new=new))
+
+
+def _print_queue(session: "Session", queue: Queue) -> None:
     if session.out.as_json:
-        session.out.document(queue_view(queue))
+        session.out.document(queue)
     else:
         bound = "no limit" if queue.max_depth is None else f"at most {queue.max_depth} unfinished tasks"
         session.out.line(f"{queue.name}: {'paused' if queue.paused else 'open'}, {bound}")
@@ -116,18 +112,13 @@ async def _change(session: Session, change: "Callable[[Client], Call[Queue]]", *
 # `ade stats`: the state of everything, once.
 
 
-@command("stats")
-@pass_session
-def stats(session: Session) -> None:
+@command("stats", reads=True)
+async def stats(session: "Session") -> None:
     """Show depths, ages, throughput and workers once."""
-    session.look(_stats(session))
-
-
-async def _stats(session: Session) -> None:
     async with session.api() as api:
         seen = await api.get_stats()
     if session.out.as_json:
-        session.out.document(overview_view(seen))
+        session.out.document(seen)
         return
     print_overview(session.out, seen)
 
@@ -164,3 +155,65 @@ def _rate(per_second: float) -> str:
 def dead_letters(seen: Overview) -> str:
     more = "+" if seen.dead_letters >= seen.dead_letters_limit else ""
     return f"{seen.dead_letters}{more}"
+
+
+# `ade top`: the state of everything, live.
+
+
+_MOST_RUNNING = 15  # that are shown
+
+
+@command("top")
+@click.option("--interval", type=DURATION, default=1.0, show_default="1s", help="How often to look.")
+@click.option("--once", is_flag=True, help="Look once and end.")
+async def top(session: "Session", interval: float, once: bool) -> None:
+    """Watch depths, throughput, workers and running tasks until Ctrl-C.
+
+    To a pipe, and with --json, every look is written as it comes.
+    """
+    if interval < 0.1:
+        raise click.UsageError("--interval must be at least 0.1 seconds.")
+    async with session.api() as api:
+        if once or not session.out.is_terminal:
+            await _print_looks(session, api, interval, once)
+        else:
+            await _draw_live(session, api, interval)
+
+
+async def _look(api: "Client") -> tuple[Overview, Sequence[Task]]:
+    return await api.get_stats(), (await api.list_tasks(status=[Status.RUNNING], limit=_MOST_RUNNING)).items
+
+
+async def _print_looks(session: "Session", api: "Client", interval: float, once: bool) -> None:
+    while True:
+        seen, running = await _look(api)
+        if session.out.as_json:
+            session.out.record({**members_of(seen), "running": running})
+        else:
+            session.out.line(local(seen.at))
+            print_overview(session.out, seen)
+            session.out.line()
+        if once:
+            return
+        await asyncio.sleep(interval)
+
+
+async def _draw_live(session: "Session", api: "Client", interval: float) -> None:
+    from ade.cli.terminal import live_screen, overview_of
+
+    place = without_password(session.settings.store.url if session.server is None else session.server.url)
+    with live_screen() as live:
+        while True:
+            seen, running = await _look(api)
+            lines = [
+                f"ade  {place}  {local(seen.at)}",
+                f"tasks: {totals(seen)}   dead letters: {dead_letters(seen)}",
+                f"last minute: {rates(seen)}",
+            ]
+            tables = [
+                ("Queues", QUEUE_HEAD, queue_rows(seen.queues)),
+                ("Workers", WORKER_HEAD, worker_rows(seen.workers, now=seen.at)),
+                ("Running", TASK_HEAD, task_rows(running, now=seen.at)),
+            ]
+            live.update(overview_of(lines, tables, width=live.console.width, spare=SPARE), refresh=True)
+            await asyncio.sleep(interval)

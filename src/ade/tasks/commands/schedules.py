@@ -5,19 +5,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from ade.cli.command import group, pass_session
-from ade.cli.identity import acting, as_option
+from ade.cli.command import group
+from ade.cli.identity import as_option
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import JSON_OBJECT, distance, local_with_distance, now_ms
-from ade.cli.session import Session
 from ade.errors import UnknownName
-from ade.server.wire_cli import schedule_view, task_view
 from ade.tasks import schedules as tasks_schedules
 from ade.tasks.commands.options import own_app, unknown_name
 from ade.tasks.cron import next_fire_ms
 from ade.tasks.model import Schedule
 
 if TYPE_CHECKING:  # listing does without it
+    from ade.cli.session import Session
     from ade.tasks.handlers import Handler
 
 
@@ -26,19 +25,14 @@ def schedules() -> None:
     """Tasks that come again and again by a cron line. `ade schedules` alone lists them."""
 
 
-@schedules.command("list")
-@pass_session
-def list_schedules(session: Session) -> None:
+@schedules.command("list", reads=True)
+async def list_schedules(session: "Session") -> None:
     """List all schedules with their last and next firing."""
-    session.look(_list(session))
-
-
-async def _list(session: Session) -> None:
     async with session.api() as api:
         known = await all_of(api, api.list_schedules)
     now = now_ms()
     if session.out.as_json:
-        session.out.document({"schedules": [schedule_view(schedule) for schedule in known]})
+        session.out.items(known)
         return
     rows: list[Row] = [
         (
@@ -69,39 +63,37 @@ async def _list(session: Session) -> None:
 @click.option("--priority", type=int, help="Another priority than the task's own.")
 @click.option("--allow-unknown", is_flag=True, help="Take a task name that no app and no worker has defined.")
 @as_option
-@pass_session
-def add(session: Session, /, name: str, cron: str, task_name: str, tz: str, **given: Any) -> None:
+async def add(
+    session: "Session",
+    /,
+    name: str,
+    cron: str,
+    task_name: str,
+    tz: str,
+    arguments: dict[str, Any] | None,
+    **given: Any,
+) -> None:
     """Enqueue TASK whenever the CRON line ("minute hour day month weekday") says, under the NAME of a schedule.
 
     A schedule of this name that exists is replaced. You are the author of its tasks, and cannot approve them.
     """
-    session.run(_add(session, Schedule(name=name, cron=cron, task_name=task_name, timezone=tz), **given))
-
-
-async def _add(session: Session, schedule: Schedule, arguments: dict[str, Any] | None, **given: Any) -> None:
-    next_fire_ms(schedule.cron, schedule.timezone, now_ms())  # the line first: it is what is new here
+    next_fire_ms(cron, tz, now_ms())  # the line first: it is what is new here
     app = own_app(session)
-    handler = None if app is None else app.registry.by_name.get(schedule.task_name)
+    handler = None if app is None else app.registry.by_name.get(task_name)
     if handler is not None:
-        _tell(session, await _put_of_app(session, schedule, handler, arguments or {}, **given))
+        schedule = Schedule(name=name, cron=cron, task_name=task_name, timezone=tz)
+        _print_schedule(session, await _put_of_app(session, schedule, handler, arguments or {}, **given))
         return
     async with session.api(must_exist=False) as api:
         try:
-            stored = await api.put_schedule(
-                schedule.name,
-                cron=schedule.cron,
-                task_name=schedule.task_name,
-                timezone=schedule.timezone,
-                args=arguments,
-                **given,
-            )
+            stored = await api.put_schedule(name, cron=cron, task_name=task_name, timezone=tz, args=arguments, **given)
         except UnknownName:
-            raise await unknown_name(session, api, schedule.task_name) from None
-    _tell(session, stored.record)
+            raise await unknown_name(session, api, task_name) from None
+    _print_schedule(session, stored.record)
 
 
 async def _put_of_app(
-    session: Session,
+    session: "Session",
     schedule: Schedule,
     handler: "Handler",
     arguments: dict[str, Any],
@@ -117,7 +109,7 @@ async def _put_of_app(
         queue=definition.queue if queue is None else queue,
         priority=definition.priority if priority is None else priority,
     )
-    author = acting(session)
+    author = session.account
     async with session.stores(must_exist=False) as stores:
         return await tasks_schedules.put(stores, changed, actor=author)
 
@@ -125,41 +117,26 @@ async def _put_of_app(
 @schedules.command("pause")
 @click.argument("name")
 @as_option
-@pass_session
-def pause(session: Session, name: str) -> None:
+async def pause(session: "Session", name: str) -> None:
     """Let it fire no more until it is resumed."""
-    session.run(_pause(session, name))
-
-
-async def _pause(session: Session, name: str) -> None:
     async with session.api() as api:
-        _tell(session, await api.pause_schedule(name))
+        _print_schedule(session, await api.pause_schedule(name))
 
 
 @schedules.command("resume")
 @click.argument("name")
 @as_option
-@pass_session
-def resume(session: Session, name: str) -> None:
+async def resume(session: "Session", name: str) -> None:
     """Go on with the next firing to come; what was due during the pause is not made up for."""
-    session.run(_resume(session, name))
-
-
-async def _resume(session: Session, name: str) -> None:
     async with session.api() as api:
-        _tell(session, await api.resume_schedule(name))
+        _print_schedule(session, await api.resume_schedule(name))
 
 
 @schedules.command("remove")
 @click.argument("name")
 @as_option
-@pass_session
-def remove(session: Session, name: str) -> None:
+async def remove(session: "Session", name: str) -> None:
     """Delete it. A worker whose app declares it makes it again at its next start."""
-    session.run(_remove(session, name))
-
-
-async def _remove(session: Session, name: str) -> None:
     async with session.api() as api:
         await api.remove_schedule(name)
     if session.out.as_json:
@@ -171,24 +148,19 @@ async def _remove(session: Session, name: str) -> None:
 @schedules.command("fire")
 @click.argument("name")
 @as_option
-@pass_session
-def fire(session: Session, name: str) -> None:
+async def fire(session: "Session", name: str) -> None:
     """Enqueue its task now; the firings to come stay as they are."""
-    session.run(_fire(session, name))
-
-
-async def _fire(session: Session, name: str) -> None:
     async with session.api() as api:
         task = await api.fire_schedule(name)
     if session.out.as_json:
-        session.out.document(task_view(task))
+        session.out.document(task)
     else:
         session.out.line(task.id)
 
 
-def _tell(session: Session, schedule: Schedule) -> None:
+def _print_schedule(session: "Session", schedule: Schedule) -> None:
     if session.out.as_json:
-        session.out.document(schedule_view(schedule))
+        session.out.document(schedule)
     elif schedule.paused:
         session.out.line(f"{schedule.name}: paused")
     else:

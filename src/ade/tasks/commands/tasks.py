@@ -9,14 +9,12 @@ import click
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ade.cli.command import command, pass_session
+from ade.cli.command import command
 from ade.cli.ids import find_id
 from ade.cli.output import Cell, CommandOutput, Row, all_of, first_page, pretty
-from ade.cli.parameters import clock_time, distance, local_with_distance, moment_ms, now_ms
-from ade.cli.session import Session
+from ade.cli.parameters import clock_time, distance, local_payload, local_with_distance, moment_ms, now_ms
 from ade.errors import ResultExpired, StoreError, with_advice
 from ade.events.model import Event
-from ade.server.wire_cli import event_view, facts_view, payload_view, task_view, view
 from ade.tasks.api.requests import TaskFilter
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
@@ -24,8 +22,8 @@ from ade.tasks.payloads import is_reference
 from ade.tasks.reasons import short_span, span
 
 if TYPE_CHECKING:
+    from ade.cli.session import Session
     from ade.client.client import Client
-    from ade.tasks.reasons import Reason
 
 
 # How tasks look in a table.
@@ -223,44 +221,36 @@ _UNTOLD = ("run_id", "gate", "vote", "digest")  # too long for a line, or of no 
 _MOST_PAYLOAD = 4_000  # characters; --full shows all
 
 
-@command("show")
+@command("show", reads=True)
 @click.argument("task_id", metavar="ID")
 @click.option("--full", is_flag=True, help="Show payloads and tracebacks of any length.")
-@pass_session
-def show(session: Session, task_id: str, full: bool) -> None:
+async def show(session: "Session", task_id: str, full: bool) -> None:
     """Show all about one task: its record, attempts, timeline, error and result.
 
     ID may be cut short to a part of its beginning or end that no other task shares.
     """
-    session.look(_show(session, task_id, full))
-
-
-async def _show(session: Session, text: str, full: bool) -> None:
     async with session.api() as api:
-        task_id = await find_id(api, text)
-        task = await api.get_task(task_id)
+        found = await find_id(api, task_id)
+        task = await api.get_task(found)
         args, result = await _args(api, task), await _result(api, task)
-        events = await all_of(api, partial(api.list_task_events, task_id))
-        review = None if task.review is None else (await api.get_approval(task_id)).review
-    now = now_ms()
+        events = await all_of(api, partial(api.list_task_events, found))
+        approval = None if task.review is None else await api.get_approval(found)
     attempts = attempts_of(events)
     if session.out.as_json:
-        document = {**task_view(task), "args": args}
-        if result is not None:
-            document["result"] = result
-        if review is not None:
-            from ade.approvals.commands.votes import review_document
+        from ade.server.wire_format import members_of  # not for people
 
-            document["review"] = review_document(review)
-        told = {"attempts": [view(attempt) for attempt in attempts], "events": [event_view(event) for event in events]}
-        session.out.document({**document, **told})
+        document: dict[str, Any] = {**members_of(task), "args": args}
+        document |= {} if result is None else {"result": result}
+        document |= {} if approval is None else {"approval": approval}
+        session.out.document({**document, "attempts": attempts, "events": events})
         return
+    now = now_ms()
     _print_record(session.out, task, now)
     _print_payload(session.out, "arguments", args, full)
-    if review is not None:
-        from ade.approvals.commands.votes import print_review
+    if approval is not None:
+        from ade.approvals.commands.votes import print_review  # most tasks have no approval
 
-        print_review(session.out, review, now=now)
+        print_review(session.out, approval.review, now=now)
     _print_attempts(session.out, attempts)
     _print_timeline(session.out, events)
     _print_outcome(session.out, task, result, full)
@@ -368,8 +358,8 @@ def _print_timeline(out: CommandOutput, events: list[Event]) -> None:
     rows: list[Row] = []
     before = events[0].at
     for event in events:
-        told = ", ".join(f"{name}={value}" for name, value in payload_view(event).items() if name not in _UNTOLD)
-        rows.append((clock_time(event.at), f"+{short_span(event.at - before)}", event.type, event.actor or "", told))
+        facts = ", ".join(f"{name}={value}" for name, value in local_payload(event).items() if name not in _UNTOLD)
+        rows.append((clock_time(event.at), f"+{short_span(event.at - before)}", event.type, event.actor or "", facts))
         before = event.at
     out.table(("at", "after", "event", "by", "about"), rows)
 
@@ -397,29 +387,22 @@ def _cut(text: str, full: bool) -> str:
 # `ade tasks`: list them, newest first.
 
 
-@command("tasks")
+@command("tasks", reads=True)
 @filter_options
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Show at most so many.")
 @click.option("--cursor", help="Go on behind this place, as told by the page before.")
 @click.option("--oldest-first", is_flag=True, help="Turn the order round.")
-@pass_session
-def tasks(
-    session: Session, limit: int, cursor: str | None, oldest_first: bool, **given: Unpack[TaskFilterOptions]
+async def tasks(
+    session: "Session", limit: int, cursor: str | None, oldest_first: bool, **given: Unpack[TaskFilterOptions]
 ) -> None:
     """List tasks, newest first. All conditions must hold."""
-    session.look(_list(session, given, limit=limit, cursor=cursor, oldest_first=oldest_first))
-
-
-async def _list(
-    session: Session, given: TaskFilterOptions, *, limit: int, cursor: str | None, oldest_first: bool
-) -> None:
     now = now_ms()
     conditions = structs.asdict(chosen(given, now=now))
     order = "oldest" if oldest_first else "newest"
     async with session.api() as api:
         page = await first_page(api.list_tasks, limit=limit, cursor=cursor, order=order, **conditions)
     if session.out.as_json:
-        session.out.document({"tasks": [task_view(task) for task in page.items], "next": page.next})
+        session.out.document(page)
         return
     session.out.table(TASK_HEAD, task_rows(page.items, now=now), SPARE)
     if page.next is not None:
@@ -432,26 +415,17 @@ async def _list(
 # `ade explain`: why is it not running?
 
 
-@command("explain")
+@command("explain", reads=True)
 @click.argument("task_id", metavar="ID")
-@pass_session
-def explain(session: Session, task_id: str) -> None:
+async def explain(session: "Session", task_id: str) -> None:
     """Say why a task is not running, or what became of it. Reasons come in the order in which they must be lifted."""
-    session.look(_explain(session, task_id))
-
-
-async def _explain(session: Session, text: str) -> None:
     async with session.api() as api:
-        explanation = await api.explain_task(await find_id(api, text))
+        explanation = await api.explain_task(await find_id(api, task_id))
     out = session.out
     if out.as_json:
-        out.document({**view(explanation), "reasons": [_reason_view(reason) for reason in explanation.reasons]})
+        out.document(explanation)
         return
     first, *others = explanation.reasons
     out.styled(with_advice(explanation.sentence, first.advice), bold=out.is_terminal)
     for reason in others:
         out.line(f"- and {with_advice(reason.sentence, reason.advice)}")
-
-
-def _reason_view(reason: "Reason") -> dict[str, Any]:
-    return {**view(reason), "facts": facts_view(reason.facts)}

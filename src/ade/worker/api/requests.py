@@ -6,12 +6,13 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ade.errors import PayloadTooLarge
-from ade.failures import Backoff, FailureKind, ReportedKind, TaskError
+from ade.failures import FailureKind, ReportedKind, TaskError
 from ade.locks.model import LockItem
-from ade.server.request_types import Capability, Form, Line, PageSize, QueueName, RateText, TaskName
+from ade.server.request_types import Capability, Form, Line, PageSize, QueueName
 from ade.tasks.decisions import run_timeout_ms
 from ade.tasks.lifecycle import Status
-from ade.tasks.model import DEFAULT_PRIORITY, DEFAULT_QUEUE, MOST_CAPABILITIES, Task
+from ade.tasks.model import MOST_CAPABILITIES, Task
+from ade.tasks.options import NewDefinition
 from ade.tasks.outcomes import Failed
 
 # What workers behind HTTP say. A run is named by its id, in the address, together with its task.
@@ -195,32 +196,12 @@ def has_failed_so(task: Task, run_id: str, failed: Failed) -> bool:
 # What workers behind HTTP say about themselves and the names they run.
 
 
-LONGEST_S = 31_536_000.0
-Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Text = Annotated[str, Meta(max_length=200)]
 
 
 class ListWorkers(Form):
     cursor: str | None = None
     limit: PageSize = 50
-
-
-class NewDefinition(Form):
-    """What holds for all tasks of a name. What is not said is left to the settings of whoever enqueues one."""
-
-    name: TaskName
-    queue: QueueName = DEFAULT_QUEUE
-    schema: dict[str, Any] | None = None  # of the arguments, as JSON Schema; names and plain types are checked
-    concurrency: Count | None = None  # running at once over all workers
-    concurrency_per_key: Count | None = None
-    rate: RateText | None = None  # starts, such as 100/m or 10/30s
-    priority: Annotated[int, Meta(ge=0, le=9)] = DEFAULT_PRIORITY
-    timeout: Seconds | None = None  # of one run; 0: no limit
-    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] | None = None
-    backoff: Backoff | None = None
-    result_ttl: Seconds | None = None  # 0: for ever
-    needs: Annotated[list[Capability], Meta(max_length=MOST_CAPABILITIES)] = field(default_factory=list)
 
 
 class RegisterWorker(Form):

@@ -1,4 +1,4 @@
-"""What workers behind HTTP say of their names: it holds for everybody who enqueues one, so it is checked first."""
+"""Workers, and how those behind HTTP make themselves known. They hold no connection: they are heard of, or silent."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ from ade.tasks.enqueue import template_of
 from ade.tasks.identifiers import owner_of, worker_id
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Definition, Task, Worker, capabilities_of
-from ade.tasks.options import parse_rate
-from ade.worker.api.requests import ListWorkers, NewDefinition, RegisterWorker
+from ade.tasks.options import NewDefinition, definition_of
+from ade.worker.api.requests import ListWorkers, RegisterWorker
 from ade.worker.views import WorkerView, view, view_workers
 
 # Which names an account has defined over HTTP. Definitions stay for good, so that there is a limit to them.
@@ -158,6 +158,9 @@ def check_held(asked: RequestContext, run_id: str, task_id: str, task: Task | No
     return task
 
 
+# What workers behind HTTP say of their names: it holds for everybody who enqueues one, so it is checked first.
+
+
 _LARGEST_SCHEMA = 32_000  # bytes of JSON
 _LARGEST_TOGETHER = 256_000  # of all schemas of one worker
 
@@ -189,23 +192,8 @@ async def checked(office: Services, asked: RequestContext, forms: Sequence[NewDe
 
 def _definition(office: Services, form: NewDefinition) -> Definition:
     """Checked as the tasks will be that are made by it, so that no step of ADE's own is among them."""
-    count, period_ms = (None, None) if form.rate is None else parse_rate(form.rate)
     _check_schema(form)
-    definition = Definition(
-        name=form.name,
-        queue=form.queue,
-        concurrency=form.concurrency,
-        concurrency_per_key=form.concurrency_per_key,
-        rate_count=count,
-        rate_period_ms=period_ms,
-        schema=form.schema,
-        priority=form.priority,
-        timeout_ms=None if form.timeout is None else round(form.timeout * 1000),
-        max_attempts=form.max_attempts,
-        backoff=form.backoff,
-        result_ttl_ms=None if form.result_ttl is None else round(form.result_ttl * 1000),
-        needs=capabilities_of(form.needs, f"needs of {form.name[:120]}", InvalidTask),
-    )
+    definition = definition_of(form.name, form.options(), form.schema)
     check_task(template_of(definition, office.defaults))
     return definition
 
@@ -248,9 +236,6 @@ async def _check_not_anothers(office: Services, asked: RequestContext, names: Co
                 f"{taken} is defined otherwise by {worker.id}, which is alive and not yours; register it with the same"
                 " definition, under another name, or when that worker is gone"
             )
-
-
-# Workers, and how those behind HTTP make themselves known. They hold no connection: they are heard of, or silent.
 
 
 MOST_WORKERS = 1_000  # of one account

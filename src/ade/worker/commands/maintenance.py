@@ -7,17 +7,17 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import structs
 
-from ade.cli.command import command, pass_session
+from ade.cli.command import command
 from ade.cli.exit_codes import ExitCode
 from ade.cli.interaction import confirm, progress
 from ade.cli.parameters import DURATION
-from ade.cli.session import Session
 from ade.common.text import without_password
-from ade.composition.worker import audit_jobs, sweep_options
+from ade.composition.worker import audit_jobs
 from ade.logs import configure
 from ade.stores.ports import Stores, SweepStore, TaskQuery
 from ade.tasks.lifecycle import FINAL, Status
@@ -25,6 +25,10 @@ from ade.tasks.model import Task
 from ade.worker.maintenance import MaintenanceJob, run_jobs, standard_jobs, try_job
 from ade.worker.supervisor import StopSignals, serve
 from ade.worker.sweep import archive_and_prune
+
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
 
 _PAGE = 1_000
 
@@ -34,26 +38,15 @@ _PAGE = 1_000
 @click.option("--older-than", type=DURATION, help="Finished longer ago than this; sweep.retention_s otherwise.")
 @click.option("--to", "folder", type=click.Path(file_okay=False), help="Archive folder; sweep.archive_dir otherwise.")
 @click.option("--yes", is_flag=True, help="Do not ask before deleting what is archived nowhere.")
-@pass_session
-def archive(session: Session, dry_run: bool, older_than: float | None, folder: str | None, yes: bool) -> None:
+async def archive(session: "Session", dry_run: bool, older_than: float | None, folder: str | None, yes: bool) -> None:
     """Write finished tasks that were kept long enough to the archive folder and prune them.
 
     Without an archive folder they are deleted for good, after a question. Dead letters that nobody dealt with stay for
     sweep.dead_letter_retention_s in any case.
     """
     sweep = session.settings.sweep
-    session.run(
-        _archive(
-            session,
-            dry_run=dry_run,
-            retention_s=sweep.retention_s if older_than is None else older_than,
-            folder=folder or sweep.archive_dir,
-            yes=yes,
-        )
-    )
-
-
-async def _archive(session: Session, *, dry_run: bool, retention_s: float, folder: str | None, yes: bool) -> None:
+    retention_s = sweep.retention_s if older_than is None else older_than
+    folder = folder or sweep.archive_dir
     async with session.stores() as stores:
         if folder is not None and not dry_run:
             _make(Path(folder))
@@ -84,7 +77,7 @@ def _make(folder: Path) -> None:
         raise click.UsageError(f"The archive folder {folder} cannot be written; check its owner and mode.")
 
 
-async def _count(session: Session, stores: Stores, retention_s: float) -> int:
+async def _count(session: "Session", stores: Stores, retention_s: float) -> int:
     """Tasks that ended before a moment were created before it."""
     now = stores.clock.now()
     moment = now - round(retention_s * 1000)
@@ -105,7 +98,7 @@ def _is_old(task: Task, moment: int, letters: int) -> bool:
     return task.finished_at is not None and task.finished_at < (letters if is_dead_letter else moment)
 
 
-async def _prune(session: Session, stores: Stores, total: int, retention_s: float, folder: str | None) -> int:
+async def _prune(session: "Session", stores: Stores, total: int, retention_s: float, folder: str | None) -> int:
     place = None if folder is None else Path(folder)
     payloads, batch = session.payloads(stores), session.settings.sweep.prune_batch
     letters_s = max(retention_s, session.settings.sweep.dead_letter_retention_s)
@@ -129,8 +122,7 @@ async def _prune(session: Session, stores: Stores, total: int, retention_s: floa
 
 @command("sweep")
 @click.option("--once", is_flag=True, help="Do every duty once and end.")
-@pass_session
-def sweep(session: Session, once: bool) -> ExitCode:
+def sweep(session: "Session", once: bool) -> ExitCode:
     """Do the duties on a timer without running any task, until Ctrl-C or SIGTERM.
 
     Lost leases, deadlines, broken dependencies, schedules, expired results, retention, event log, audit copy. Every
@@ -150,17 +142,17 @@ def sweep(session: Session, once: bool) -> ExitCode:
     return ExitCode.PROBLEM if failed else ExitCode.OK
 
 
-async def _sweep(session: Session, signals: StopSignals, once: bool) -> dict[str, int | None]:
+async def _sweep(session: "Session", signals: StopSignals, once: bool) -> dict[str, int | None]:
     async with session.open_app() as app:
         opened = await app.open()
         settings = session.settings
         async with audit_jobs(settings.store.url, opened.stores, settings.events.audit_url) as auditing:
-            standard = standard_jobs(opened.stores, opened.payloads, app.defaults, sweep_options(settings))
+            standard = standard_jobs(opened.stores, opened.payloads, settings)
             return await _do(session, opened.stores.sweeps, [*standard, *auditing], signals, once)
 
 
 async def _do(
-    session: Session, sweeps: SweepStore, duties: Sequence[MaintenanceJob], signals: StopSignals, once: bool
+    session: "Session", sweeps: SweepStore, duties: Sequence[MaintenanceJob], signals: StopSignals, once: bool
 ) -> dict[str, int | None]:
     holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
     if once:
@@ -181,14 +173,20 @@ async def _do(
 
 @command("backup")
 @click.argument("target", type=click.Path(dir_okay=False))
-@pass_session
-def backup(session: Session, target: str) -> None:
+async def backup(session: "Session", target: str) -> None:
     """Copy the store to the new file TARGET while it is in use. The file appears when it is whole."""
     _check(target)
-    session.run(_backup(session, target))
-    size = Path(target).stat().st_size
+    async with session.stores() as stores:
+        with progress(session, "Copying pages") as bar:
+            async for done, total in stores.upkeep.backup(target):
+                bar.move(done, total)
+    _print_copy(session, Path(target))
+
+
+def _print_copy(session: "Session", target: Path) -> None:
+    size = target.stat().st_size
     if session.out.as_json:
-        session.out.document({"target": str(Path(target).absolute()), "bytes": size})
+        session.out.document({"target": str(target.absolute()), "bytes": size})
     else:
         session.out.line(f"{target}: {size:,} bytes. To use it, name it as the store: --store sqlite:///{target}")
 
@@ -202,10 +200,3 @@ def _check(target: str) -> None:
         raise click.UsageError(f"{target[:60]!r} cannot be a file: {reason}.") from None
     if exists:
         raise click.UsageError(f"{target} exists already; name a new file for the backup.")
-
-
-async def _backup(session: Session, target: str) -> None:
-    async with session.stores() as stores:
-        with progress(session, "Copying pages") as bar:
-            async for done, total in stores.upkeep.backup(target):
-                bar.move(done, total)

@@ -1,14 +1,17 @@
 """`ade workers`: who works, and how they are doing."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ade.cli.command import command, pass_session
+from ade.cli.command import command
 from ade.cli.output import Cell, Row, all_of
 from ade.cli.parameters import distance, now_ms
-from ade.cli.session import Session
-from ade.server.wire_cli import worker_view
 from ade.tasks.reasons import short_span
 from ade.worker.views import WorkersLiveness, WorkerView
+
+if TYPE_CHECKING:
+    from ade.cli.session import Session
+
 
 WORKER_HEAD = ("worker", "state", "running", "places", "queues", "capabilities", "started", "version")
 _STYLES = {
@@ -19,18 +22,13 @@ _STYLES = {
 }
 
 
-@command("workers")
-@pass_session
-def workers(session: Session) -> None:
+@command("workers", reads=True)
+async def workers(session: "Session") -> None:
     """List workers and how they are doing: working, draining, stuck or silent."""
-    session.look(_list(session))
-
-
-async def _list(session: Session) -> None:
     async with session.api() as api:
         seen = await all_of(api, api.list_workers)
     if session.out.as_json:
-        session.out.document({"workers": [worker_view(worker) for worker in seen]})
+        session.out.items(seen)
         return
     session.out.table(WORKER_HEAD, worker_rows(seen, now=now_ms()))
     if not seen:

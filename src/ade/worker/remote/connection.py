@@ -11,13 +11,15 @@ from ade.client.client import Client
 from ade.client.http_transport import HttpTransport
 from ade.client.transport import RetryLimits, backoff_s
 from ade.errors import AdeError, NeedsStore, NotPermitted, ServerUnreachable, StaleLease, StoreError, StoreUnavailable
+from ade.locks.http_client import HttpLockClient
+from ade.locks.model import LockRequest
 from ade.logs import Log
 from ade.server.problems import ServerProblem
 from ade.tasks.model import OutputLine
 from ade.worker.api.requests import OutputText
 
 if TYPE_CHECKING:
-    from ade.worker.options import WorkerOptions
+    from ade.worker.backend import WorkerOptions
 
 
 T = TypeVar("T")
@@ -50,6 +52,16 @@ class ServerConnection:
             HttpTransport(url, token=token, timeout_s=brief_s, patience=patience, dice=dice, allow_plain=allow_plain)
         )
         self._dice = dice
+
+    def lock_client(self) -> HttpLockClient:
+        """For the locks of runs: it asks for as long as a run needs them, and renews them as leases are renewed."""
+
+        async def persist(
+            ask: Callable[[], Awaitable[T]], *, request: LockRequest, goes_on: Callable[[], bool], was_reached: bool
+        ) -> T:
+            return await self.persist(ask, "lock", goes_on, task_id=request.task_id)
+
+        return HttpLockClient(self.client, renewing=self.beats, persist=persist)
 
     async def persist(self, ask: Callable[[], Awaitable[T]], what: str, goes_on: Callable[[], bool], **about: Any) -> T:
         """Ask until there is an answer, or nobody needs it any more. Raises AdeError: the last one then."""

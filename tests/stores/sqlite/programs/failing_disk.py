@@ -5,14 +5,15 @@ import json
 import sys
 
 from ade.errors import AdeError
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.settings.sections import StoreSettings
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 
 
 async def main(path: str, count: int) -> None:
     clock = StoryClock()
-    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0), clock)
+    stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0), clock)
     scene = Scene(stores, clock)
     accepted: list[str] = []
     refused: list[str] = []

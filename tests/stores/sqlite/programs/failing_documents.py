@@ -8,12 +8,13 @@ from msgspec import Raw
 
 from ade.errors import AdeError
 from ade.events.model import Event
+from ade.settings.sections import StoreSettings
 from ade.stores.resource_ports import DocumentWrite
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 
 
 async def main(path: str, count: int) -> None:
-    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0))
     met: list[str] = []
     for seen in range(count):
         write = DocumentWrite(kind="user", id="ada", body=Raw(b"%d" % seen), seen=seen)

@@ -3,14 +3,15 @@
 import asyncio
 import json
 import sys
-import time
 from pathlib import Path
 
 from ade.errors import DiskFull
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
+from tests.waiting import eventually
 
 LARGE = '"' + "x" * 100_000 + '"'
 
@@ -45,12 +46,14 @@ async def refused(scene: Scene) -> bool:
 
 async def becomes(scene: Scene, *, full: bool) -> bool:
     """Whether new work is soon refused, or accepted again: the disk is looked at once a second."""
-    deadline = time.monotonic() + 10
-    while await refused(scene) != full:
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.1)
-    return True
+
+    async def is_so() -> bool:
+        return await refused(scene) == full
+
+    try:
+        return await eventually(is_so, 10)
+    except TimeoutError:
+        return False
 
 
 async def live_through(stores: Stores, scene: Scene, folder: Path) -> dict[str, object]:
@@ -80,7 +83,7 @@ async def live_through(stores: Stores, scene: Scene, folder: Path) -> dict[str, 
 
 async def main(folder: Path) -> None:
     clock = StoryClock()
-    options = StoreOptions(ballast_mb=16, min_free_percent=10)
+    options = StoreSettings(ballast_mb=16, min_free_percent=10)
     stores = await open_sqlite(f"sqlite:///{folder / 'ade.db'}", options, clock)
     print(json.dumps(await live_through(stores, Scene(stores, clock), folder)), flush=True)
     await stores.close()

@@ -5,8 +5,9 @@ import os
 import sys
 
 from ade.errors import AdeError
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import Stores
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 
@@ -39,7 +40,7 @@ async def tries(stores: Stores, scene: Scene) -> list[str]:
 
 async def open_and_use(path: str) -> tuple[Stores, Scene]:
     clock = StoryClock()
-    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0), clock)
+    stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0), clock)
     scene = Scene(stores, clock)
     await scene.add()
     await stores.tasks.get(["x"])

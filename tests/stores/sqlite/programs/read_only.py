@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from ade.errors import AdeError
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.settings.sections import StoreSettings
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 
@@ -21,15 +22,15 @@ async def code_of(action: object) -> str:
 
 async def main(folder: Path) -> None:
     url, clock = f"sqlite:///{folder / 'ade.db'}", StoryClock()
-    stores = await open_sqlite(url, StoreOptions(ballast_mb=0), clock)
+    stores = await open_sqlite(url, StoreSettings(ballast_mb=0), clock)
     scene = Scene(stores, clock)
     task = await scene.add()
     await stores.close()
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-    print(await code_of(open_sqlite(url, StoreOptions(ballast_mb=0), clock)))
-    print(await code_of(open_sqlite(f"sqlite:///{folder / 'sub' / 'new.db'}", StoreOptions(), clock)))
+    print(await code_of(open_sqlite(url, StoreSettings(ballast_mb=0), clock)))
+    print(await code_of(open_sqlite(f"sqlite:///{folder / 'sub' / 'new.db'}", StoreSettings(), clock)))
     subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
-    again = await open_sqlite(url, StoreOptions(ballast_mb=0), clock)
+    again = await open_sqlite(url, StoreSettings(ballast_mb=0), clock)
     print((await Scene(again, clock).get(task.id)).status, flush=True)
     await again.close()
 

@@ -4,12 +4,13 @@ import asyncio
 import sys
 import time
 
+from ade.settings.sections import StoreSettings
 from ade.stores.ports import WORK
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.stores.sqlite.store import open_sqlite
 
 
 async def main(path: str) -> None:
-    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0))
+    stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0))
     seen = stores.hints.generation(WORK)
     waiting = asyncio.create_task(stores.hints.wait(WORK, seen, 60))
     await asyncio.sleep(0)  # the wait begins, and with it the watching

@@ -3,14 +3,15 @@
 import asyncio
 import sys
 
-from ade.stores.sqlite.store import StoreOptions, open_sqlite
+from ade.settings.sections import StoreSettings
+from ade.stores.sqlite.store import open_sqlite
 from tests.conformance.clock import StoryClock
 from tests.conformance.scene import Scene
 
 
 async def main(path: str, name: str, rounds: int) -> None:
     clock = StoryClock()
-    stores = await open_sqlite(f"sqlite:///{path}", StoreOptions(ballast_mb=0), clock)
+    stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0), clock)
     scene = Scene(stores, clock)
     finished = 0
     for _ in range(rounds):

@@ -11,15 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from ade.errors import NotConfirmed, StoreCorrupt, StoreError, StoreUnavailable
+from ade.settings.sections import RedisSettings
 from ade.stores.ports import Clock
 from ade.stores.redis.client.connection import Command, RedisConnection, ServerError
 from ade.stores.redis.client.errors import FAILURES, code_of, passes, translated, wrong_type_keys
-from ade.stores.redis.client.options import RedisAddress, RedisLocation, RedisOptions, TopologyKind, parse_url
+from ade.stores.redis.client.options import RedisAddress, RedisLocation, TopologyKind, parse_url
 from ade.stores.redis.client.pool import ConnectionsByLoop, Connector, LoopThread, ServerPools
 from ade.stores.redis.client.sync_client import SyncClient
 from ade.stores.redis.client.topology import FixedServer, SentinelServer, ServerNotFound, SlotMap, Topology
 from ade.stores.redis.clock import ServerClock
-from ade.stores.redis.keys import KeyNames
+from ade.stores.redis.keys import KeyNames, names_of
 from ade.stores.redis.scripts import LuaScript, script
 
 # Calls to a partition: sent to whoever holds it now, and again for as long as the caller is patient.
@@ -247,24 +248,24 @@ class RedisClient:
     they have seen by its ids, and plain commands must be reads or harmless to repeat.
     """
 
-    def __init__(self, place: RedisLocation, options: RedisOptions | None = None) -> None:
+    def __init__(self, place: RedisLocation, settings: RedisSettings | None = None) -> None:
         self.place = place
-        self.options = options or RedisOptions()
+        self.settings = settings or RedisSettings()
         self.clock = ServerClock()
-        numbers = range(self.options.partitions) if place.kind is TopologyKind.CLUSTER else [None]
-        self.names: Sequence[KeyNames] = [self.options.names(number) for number in numbers]
+        numbers = range(self.settings.partitions) if place.kind is TopologyKind.CLUSTER else [None]
+        self.names: Sequence[KeyNames] = [names_of(self.settings, number) for number in numbers]
         self.partitions = len(self.names)
         self._topology = _topology(place, self.names)
-        self._connector = Connector(place, self.options)
+        self._connector = Connector(place, self.settings)
         self._connections = ConnectionsByLoop(lambda: ServerPools(self._connector, self.clock))
-        self._calls = RetryingCalls(self._topology, self._connections, self.options.command_timeout_s)
+        self._calls = RetryingCalls(self._topology, self._connections, self.settings.command_timeout_s)
         self.aside = LoopThread("ade-redis")  # for callers without a loop, and for what goes on beside all loops
         self.direct = self._direct()
 
     @property
     def is_strong(self) -> bool:
         """Whether what callers are told was written must be known to replicas."""
-        return self.options.durability == "strong"
+        return self.settings.durability == "strong"
 
     def _direct(self) -> SyncClient | None:
         """Where servers may change places, or replicas must confirm, only the usual way will do."""
@@ -273,9 +274,9 @@ class RedisClient:
         return SyncClient(self._connector, self.place.addresses[0], self.clock, self._arguments)
 
     @classmethod
-    def to(cls, url: str, options: RedisOptions | None = None) -> "RedisClient":
+    def to(cls, url: str, settings: RedisSettings | None = None) -> "RedisClient":
         """A link to the place a URL names. Nothing is sent yet."""
-        return cls(parse_url(url), options)
+        return cls(parse_url(url), settings)
 
     def run(
         self,
@@ -303,7 +304,7 @@ class RedisClient:
     ) -> Any:
         """The same with a script that is not of `lua/`."""
         arguments = self._arguments(partition, request)
-        patience = CallDeadline(patience_s or self.options.patience_s)
+        patience = CallDeadline(patience_s or self.settings.patience_s)
         after = self._confirming(partition, patience) if confirm else []
         commands = [("EVALSHA", known.sha, *arguments), *after]
         answers = await self._calls.converse(partition, commands, patience, together=True)
@@ -348,7 +349,7 @@ class RedisClient:
 
     async def ask(self, partition: int, *commands: Command, patience_s: float | None = None) -> list[Any]:
         """Plain commands in one round trip, not a transaction. Raises the first error among the answers."""
-        patience = CallDeadline(patience_s or self.options.patience_s)
+        patience = CallDeadline(patience_s or self.settings.patience_s)
         answers = await self._calls.converse(partition, commands, patience, together=False)
         await self._raise_first(answers, partition)
         return answers
@@ -366,7 +367,7 @@ class RedisClient:
         """Plain commands to one server, once. Errors of the server stand among the answers."""
         try:
             node = self._connections.of_this_loop().server(address)
-            return await node.exchange(commands, self.options.command_timeout_s)
+            return await node.exchange(commands, self.settings.command_timeout_s)
         except FAILURES as error:
             raise translated(error, address) from error
 
@@ -380,7 +381,7 @@ class RedisClient:
         address = self._topology.where(0)
         assert address is not None  # somebody there has just answered
         try:
-            async with asyncio.timeout(self.options.command_timeout_s):
+            async with asyncio.timeout(self.settings.command_timeout_s):
                 return await self._connector.to_server(address)
         except FAILURES as error:
             raise translated(error, address) from error
@@ -402,15 +403,15 @@ class RedisClient:
         already, over a connection that is gone.
         """
         touched = f"{self.names[partition].prefix}confirms"
-        wait_ms = min(self.options.confirm_timeout_ms, int(patience.whole_s * 250))  # ends before the try does
-        return [("INCR", touched), ("WAIT", self.options.replicas, wait_ms)]
+        wait_s = min(self.settings.confirm_timeout_s, patience.whole_s / 4)  # ends before the try does
+        return [("INCR", touched), ("WAIT", self.settings.replicas, max(1, int(wait_s * 1000)))]
 
     def _check_confirmed(self, answer: Any, confirming: Sequence[Any]) -> None:
         touched, replicas = confirming
         confirmed = 0 if isinstance(touched, ServerError) or isinstance(replicas, ServerError) else int(replicas)
-        if confirmed < self.options.replicas:
+        if confirmed < self.settings.replicas:
             raise NotConfirmed(
-                f"the work is accepted, but only {confirmed} of {self.options.replicas} replicas have confirmed it"
+                f"the work is accepted, but only {confirmed} of {self.settings.replicas} replicas have confirmed it"
                 " in time. It is lost if the primary dies before they have it. Repeating the call is safe; to enqueue"
                 " takes a key for that, or there are two tasks",
                 answer=answer,
@@ -429,7 +430,7 @@ class RedisClient:
 
         async def ask(commands: list[Command]) -> list[Any]:
             return await self._calls.converse(
-                partition, commands, CallDeadline(self.options.patience_s), together=False
+                partition, commands, CallDeadline(self.settings.patience_s), together=False
             )
 
         found = await wrong_type_keys(ask, self.names[partition])

@@ -11,20 +11,23 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from ade.errors import InvalidUrl, StoreUnavailable, StoreUnsupported
+from ade.settings.sections import RedisSettings
 from ade.stores.redis.client.connection import Command, RedisConnection, ServerError
 from ade.stores.redis.client.errors import FAILURES
-from ade.stores.redis.client.options import RedisAddress, RedisLocation, RedisLogin, RedisOptions, TlsOptions
+from ade.stores.redis.client.options import RedisAddress, RedisLocation, RedisLogin, TlsOptions
 from ade.stores.redis.clock import ServerClock
 
 _NEVER = float("inf")
+_CONNECT_S = 2.0
 
 
 class Connector:
     """Makes connections as the store URL wants them."""
 
-    def __init__(self, place: RedisLocation, options: RedisOptions) -> None:
+    def __init__(self, place: RedisLocation, settings: RedisSettings) -> None:
         self.place = place
-        self.options = options
+        self.settings = settings
+        self.connect_s = min(_CONNECT_S, settings.command_timeout_s)
         self.tls = None if place.tls is None else _context(place.tls)
 
     async def to_server(self, address: RedisAddress) -> RedisConnection:
@@ -39,9 +42,7 @@ class Connector:
 
     async def _connect(self, address: RedisAddress, greeting: list[Command]) -> RedisConnection:
         """A connection that is let in, or nothing left open."""
-        line = await RedisConnection.open(
-            address.host, address.port, timeout_s=self.options.connect_timeout_s, tls=self.tls
-        )
+        line = await RedisConnection.open(address.host, address.port, timeout_s=self.connect_s, tls=self.tls)
         try:
             for answer in await line.exchange(greeting) if greeting else []:
                 if isinstance(answer, ServerError):
@@ -98,7 +99,7 @@ class ServerPool:
         self.address = address
         self._connect = connector.to_sentinel if sentinel else connector.to_server
         self._clock = clock
-        self._slots = asyncio.Semaphore(connector.options.connections)
+        self._slots = asyncio.Semaphore(connector.settings.connections)
         self._idle: list[RedisConnection] = []
         self._busy: dict[RedisConnection, float] = {}  # and until when each may wait for its answers
         self._alarm = DeadlineTimer(self._end_overdue)

@@ -43,13 +43,13 @@ class SyncConnection:
     @classmethod
     def open(cls, connector: Connector, address: RedisAddress) -> "SyncConnection":
         """A connection that is let in, or nothing left open."""
-        handle = socket.create_connection(address, connector.options.connect_timeout_s)
+        handle = socket.create_connection(address, connector.connect_s)
         try:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if connector.tls is not None:
                 handle = connector.tls.wrap_socket(handle, server_hostname=address.host)
-            _limit(handle, min(_ANSWER_S, connector.options.command_timeout_s))
+            _limit(handle, min(_ANSWER_S, connector.settings.command_timeout_s))
             line = cls(handle)
             for answer in line.exchange(connector.greeting()):
                 if isinstance(answer, ServerError):
@@ -183,7 +183,7 @@ class SyncClient:
         if self._closed or time.monotonic() < self._resting_until:
             raise NotAnswered
         with self._lock:
-            if len(self._lines) + self._opening >= self._connector.options.connections:
+            if len(self._lines) + self._opening >= self._connector.settings.connections:
                 raise NotAnswered
             self._opening += 1
         opened: list[SyncConnection] = []

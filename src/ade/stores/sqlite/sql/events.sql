@@ -43,10 +43,6 @@ DELETE FROM event WHERE seq IN (SELECT value FROM json_each(:seqs)) RETURNING se
 -- List all cursors.
 SELECT name, seq FROM cursor
 
--- name: events.get_cursor
--- Read how far a reader has read.
-SELECT seq FROM cursor WHERE name = :name
-
 -- name: events.advance_cursor
 -- Advance a cursor. It never moves back.
 INSERT INTO cursor (name, seq) VALUES (:name, :seq)

@@ -1,0 +1,419 @@
+"""The lock holder: what one event loop holds is renewed until it is released, and known to be lost when that fails."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from ade.common.calls import either
+from ade.errors import AdeError, InvalidLock, LockLost, LockTimeout, StaleToken
+from ade.locks.model import LockMode, LockRequest, LockSpec, by_namespace, covers
+from ade.logs import Log
+
+if TYPE_CHECKING:
+    from ade.locks.client import StoreLockClient
+
+
+# A lock that is held. It knows by its own clock when it can no longer be sure of that, whatever the store says.
+
+
+Granted = tuple[LockRequest, float]  # a grant, and when on the event loop's clock its lease began, or earlier
+_MARGIN, _LONGEST_MARGIN_S = 0.1, 1.0
+
+
+def certain_for(ttl_ms: int) -> float:
+    """Seconds after the start of a call that granted or renewed a lease in which it surely holds."""
+    ttl_s = ttl_ms / 1000
+    return ttl_s - max(ttl_s * _MARGIN, min(_LONGEST_MARGIN_S, ttl_s / 4))
+
+
+class Interruption:
+    """Cancels the block that relies on a lock when the lock is lost. For the task that runs it, if there is one."""
+
+    def __init__(self, task: "asyncio.Task[Any] | None") -> None:
+        self._task = task
+        self._cancelling = 0 if task is None else task.cancelling()
+        self._is_left = self._has_come = False
+
+    def __call__(self) -> None:
+        if not self._is_left and self._task is not None:
+            self._has_come = True
+            self._task.cancel()
+
+    def leave(self) -> None:
+        """The block is over: it is not cancelled any more."""
+        self._is_left = True
+
+    def was_cause(self, kind: type[BaseException] | None) -> bool:
+        """Whether the block was cancelled because of the lock, and for nothing else. Ask once."""
+        if not self._has_come or self._task is None:
+            return False
+        return self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
+
+
+class HeldLock:
+    """Granted. Use it from the event loop that asked for it; `check` and the tokens from any thread."""
+
+    def __init__(
+        self, grant: LockRequest, asked_at: float, loop: asyncio.AbstractEventLoop, *, is_told: bool = True
+    ) -> None:
+        self.grant = grant
+        self.loop = loop
+        self._why_lost: str | None = None
+        self._on_lost: list[Callable[[], object]] = []
+        self._until = 0.0
+        self._is_told = is_told  # whether an alarm calls back when it is lost; else its user looks at `is_lost`
+        self._alarm: asyncio.TimerHandle | None = None
+        self.extend(grant, asked_at)
+
+    @property
+    def id(self) -> str:
+        return self.grant.id
+
+    @property
+    def is_lost(self) -> bool:
+        return self._why_lost is not None or self.loop.time() >= self._until
+
+    def check(self) -> None:
+        """Raise LockLost unless the lock is surely held at this moment, by its own clock."""
+        if self.is_lost:
+            raise LockLost(
+                f"the lock on {', '.join(self.grant.resources)} is not held any more:"
+                f" {self._why_lost or 'it was not renewed in time'}"
+            )
+
+    def token(self, resource: str | None = None) -> int:
+        """The fencing token to give to the resource with every write: it refuses one that is lower than it has seen."""
+        self.check()
+        items = {item.resource: item.token for item in self.grant.items}
+        if resource is None and len(items) == 1:
+            return next(iter(items.values()))
+        return items[resource or ""]
+
+    def mode(self, resource: str) -> LockMode | None:
+        return self.grant.mode_of(resource)
+
+    def when_lost(self, tell: Callable[[], object]) -> None:
+        """Called on the event loop, once, as soon as the lock is lost."""
+        self._on_lost.append(tell)
+
+    # for its holder
+
+    def extend(self, grant: LockRequest, asked_at: float) -> None:
+        """It was granted or renewed by a call that began at this moment."""
+        if self._why_lost is not None:
+            return
+        self.grant = grant
+        self._until = asked_at + certain_for(grant.ttl_ms)
+        if self._alarm is None and self._is_told:
+            self._alarm = self.loop.call_at(self._until, self._look)
+
+    def extend_from_thread(self, grant: LockRequest, asked_at: float) -> None:
+        """The same by another thread: its own loop may be blocked. The alarm looks at the time when it goes off."""
+        if self._why_lost is None:
+            self.grant = grant
+            self._until = max(self._until, asked_at + certain_for(grant.ttl_ms))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it should have been renewed some time ago."""
+        return self.loop.time() > self._until - certain_for(self.grant.ttl_ms) / 2
+
+    def _look(self) -> None:
+        self._alarm = None
+        if self.loop.time() >= self._until:
+            self.lose("it was not renewed in time")
+        else:
+            self._alarm = self.loop.call_at(self._until, self._look)
+
+    def lose(self, why: str) -> None:
+        if self._why_lost is None:
+            self._why_lost = why
+            self.forget()
+            for tell in self._on_lost:
+                tell()
+
+    def forget(self) -> None:
+        """Cancel the alarm: its loss is of no concern any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+
+_IN_ONE_LEASE = 3  # renewals
+_RETRY_S = 0.3
+_GONE = "it ran out or was taken away"
+log = Log("ade.locks")
+
+
+class LockClient(Protocol):
+    """Where locks come from: StoreLockClient, or HttpLockClient. Belongs to one event loop."""
+
+    async def acquire(self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool]) -> Granted:
+        """Wait until it is granted. A client that retries does so only while the caller `goes_on`.
+
+        Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock.
+        """
+
+    async def renew(
+        self, namespace: str, request_ids: Sequence[str], *, within_s: float
+    ) -> Sequence[LockRequest | None]:
+        """Extend the leases of grants; None for those that are gone. Raises AdeError, TimeoutError."""
+
+    async def release(self, request: LockRequest) -> None:
+        """Release a grant, or leave the wait queue. A failure is logged: the lease runs out by itself."""
+
+    @property
+    def heartbeat_s(self) -> float:
+        """The longest time between two renewals, however long the leases are."""
+
+    async def refresh(self) -> None:
+        """Read settings again that may have changed; called after each round of renewals. Raises AdeError."""
+
+    async def close(self) -> None:
+        """Nothing waits any more, and pending releases are done."""
+
+
+ClientT = TypeVar("ClientT", bound=LockClient)
+
+
+def _always() -> bool:
+    return True
+
+
+class LockHolder(Generic[ClientT]):
+    """Belongs to one event loop. Methods whose `self` is typed need a client that has the store itself."""
+
+    def __init__(self, client: ClientT) -> None:
+        self.client = client
+        self._loop = asyncio.get_running_loop()
+        self._renewals = Renewals(client)
+
+    async def acquire(
+        self, request: LockRequest, *, wait_ms: int | None, goes_on: Callable[[], bool] = _always
+    ) -> HeldLock:
+        """Wait until it is granted; see LockClient.acquire for `goes_on`.
+
+        Raises LockTimeout, DeadlockVictim, TooManyLocks, LockRateLimited, InvalidLock.
+        """
+        grant, since = await self.client.acquire(request, wait_ms=wait_ms, goes_on=goes_on)
+        return self._hold(grant, since)
+
+    def _hold(self, grant: LockRequest, since: float) -> HeldLock:
+        held = HeldLock(grant, since, self._loop)
+        self._renewals.add(held)
+        return held
+
+    async def release(self, held: HeldLock) -> None:
+        """Release it. One that is lost already is of no concern any more."""
+        self._renewals.remove(held)
+        await self.client.release(held.grant)
+
+    async def leave(self, request: LockRequest) -> None:
+        """Release it, whether it is held here, waits in the queue, or is gone."""
+        held = self._renewals.held.get(request.id)
+        if held is not None:
+            self._renewals.remove(held)
+        await self.client.release(request)
+
+    async def close(self) -> None:
+        """Release everything. Whatever still waits fails."""
+        await self.client.close()
+        await self._renewals.close()
+        for held in list(self._renewals.held.values()):
+            await self.release(held)
+
+    async def take(self: "LockHolder[StoreLockClient]", request: LockRequest) -> HeldLock | None:
+        """Granted at once, and held from now on; or None: then it waits in the queue unattended."""
+        asked_at = self._loop.time()
+        grant = await self.client.grant(request)
+        return None if grant is None else self._hold(grant, asked_at)
+
+    async def upgrade(
+        self: "LockHolder[StoreLockClient]", held: HeldLock, resource: str, *, upgrade_id: str, wait_ms: int | None
+    ) -> None:
+        """From shared to exclusive, before all who wait. Raises LockTimeout, LockLost, UpgradeDeadlock."""
+        self._check_is_here(held)
+        held.check()
+        grant, since = await self.client.upgrade(held.grant, resource, upgrade_id=upgrade_id, wait_ms=wait_ms)
+        if grant is None:
+            held.lose("it ran out while it waited to be widened")
+        held.check()
+        if grant is None or grant.mode_of(resource) is held.mode(resource):
+            raise LockTimeout(f"others read {resource} too")
+        held.extend(grant, since)
+
+    async def downgrade(self: "LockHolder[StoreLockClient]", held: HeldLock, resource: str) -> None:
+        """From exclusive to shared, at once. Raises LockLost."""
+        self._check_is_here(held)
+        held.check()
+        held.extend(*await self.client.downgrade(held.grant, resource))
+
+    def _check_is_here(self, held: HeldLock) -> None:
+        if held.loop is not self._loop:
+            raise InvalidLock("a lock of a task is widened or narrowed by naming it so; it is the worker's here")
+
+    # for threads that run no event loop
+
+    def acquire_blocking(
+        self: "LockHolder[StoreLockClient]", request: LockRequest, *, wait_ms: int | None
+    ) -> HeldLock | LockRequest:
+        """Held, or how it waits in the queue; then `wait_in_line` is next. Raises as acquire does."""
+        answer, asked_at = self.client.acquire_blocking(request, wait_ms=wait_ms)
+        if not answer.is_granted:
+            return answer
+        held = HeldLock(answer, asked_at, self._loop, is_told=False)
+        self._renewals.add_from_thread(held)
+        return held
+
+    async def wait_in_line(self: "LockHolder[StoreLockClient]", request: LockRequest, asked_at: float) -> HeldLock:
+        """On the event loop, for a request that a thread has made at this moment, and that has to wait."""
+        return self._hold(*await self.client.wait_in_line(request, asked_at))
+
+    def release_blocking(self: "LockHolder[StoreLockClient]", held: HeldLock) -> None:
+        self._renewals.remove(held)
+        self.client.release_blocking(held.grant)
+
+    def renew_late(self: "LockHolder[StoreLockClient]") -> None:
+        """By another thread while this event loop is blocked: what should have been renewed. Raises StoreError."""
+        late = [held for held in list(self._renewals.held.values()) if held.is_late and not held.is_lost]
+        by_id = {held.id: held for held in late}
+        for namespace, ids in by_namespace(held.grant for held in late).items():
+            asked_at = self._loop.time()
+            for request_id, grant in zip(ids, self.client.renew_blocking(namespace, ids), strict=True):
+                if grant is not None:
+                    by_id[request_id].extend_from_thread(grant, asked_at)
+                else:
+                    self._loop.call_soon_threadsafe(by_id[request_id].lose, _GONE)
+
+
+class Renewals:
+    """One job renews everything its holder has: each lease three times in its length, and at every heartbeat."""
+
+    def __init__(self, client: LockClient) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._job: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()  # one with a shorter lease than all others was added
+        self._shortest_ms = 0
+        self.held: dict[str, HeldLock] = {}
+
+    def add(self, held: HeldLock) -> None:
+        self.held[held.id] = held
+        self._look_after(held)
+
+    def _look_after(self, held: HeldLock) -> None:
+        if self._job is None or self._job.done():
+            self._shortest_ms = held.grant.ttl_ms
+            self._job = self._loop.create_task(self._work(), name="ade-lock-renewals")
+        elif held.grant.ttl_ms < self._shortest_ms:
+            self._hurry.set()
+
+    def add_from_thread(self, held: HeldLock) -> None:
+        """The same by another thread. Usually the job is there, and has nothing to do for a while."""
+        self.held[held.id] = held
+        job = self._job
+        if job is None or job.done() or held.grant.ttl_ms < self._shortest_ms:
+            self._loop.call_soon_threadsafe(self._look_after, held)
+
+    def remove(self, held: HeldLock) -> None:
+        self.held.pop(held.id, None)
+        held.forget()
+
+    async def close(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
+            await asyncio.gather(self._job, return_exceptions=True)
+
+    async def _work(self) -> None:
+        """Locks come and go while this sleeps, and usually need nothing from it."""
+        began, is_well = self._loop.time(), True
+        while True:
+            self._hurry.clear()
+            self._shortest_ms = min((held.grant.ttl_ms for held in list(self.held.values())), default=self._shortest_ms)
+            interval_s = min(self._shortest_ms / 1000 / _IN_ONE_LEASE, self._client.heartbeat_s)
+            pause = began + (interval_s if is_well else min(interval_s, _RETRY_S)) - self._loop.time()
+            if pause > 0:
+                await either(self._hurry, pause)
+                continue
+            if not self.held:
+                self._job = None  # first: a thread that adds one now finds no job at work
+                if not self.held:
+                    return
+                self._job = asyncio.current_task()
+            began, is_well = self._loop.time(), True
+            for namespace, ids in by_namespace(held.grant for held in list(self.held.values())).items():
+                is_well &= await self._renew(namespace, ids, interval_s)
+            with suppress(AdeError):
+                await self._client.refresh()
+
+    async def _renew(self, namespace: str, ids: Sequence[str], within_s: float) -> bool:
+        """Whether there was an answer. Without one, every lock has an alarm of its own."""
+        asked_at = self._loop.time()
+        try:
+            standing = await self._client.renew(namespace, ids, within_s=within_s)
+        except (AdeError, TimeoutError) as error:
+            log.warning("lock.not_renewed", locks=len(ids), error=str(error) or f"no answer within {within_s:g} s")
+            return False
+        for request_id, grant in zip(ids, standing, strict=True):
+            held = self.held.get(request_id)
+            if held is not None and grant is not None:
+                held.extend(grant, asked_at)
+            elif held is not None:
+                self.remove(held)
+                held.lose(_GONE)
+        return True
+
+
+# What runs in one go, such as a run of a task: what it holds, it may ask for again, and it never waits for itself.
+
+
+Place = asyncio.Task[object] | int  # a task of an event loop, or a thread
+
+
+class LockScope:
+    def __init__(self, at: Place | None, scope_id: str) -> None:
+        self.id = scope_id
+        self.at = at
+        self.held: list[HeldLock] = []
+
+    def covering(self, namespace: str, wishes: Iterable[LockSpec]) -> HeldLock | None:
+        """A lock held here that has all of this: the exclusive one includes the share."""
+        for held in self.held:
+            if held.grant.namespace == namespace and covers(held.grant.items, wishes):
+                return held
+        return None
+
+
+current: ContextVar[LockScope | None] = ContextVar("ade_lock_scope", default=None)
+
+
+def scope_at(at: Place | None) -> LockScope | None:
+    """The scope of this very place: one that was inherited from another place is not its own."""
+    known = current.get()
+    return known if known is not None and known.at == at else None
+
+
+# For what is protected by a lock: a sink that takes no write from who has lost it, however late the write comes.
+
+
+class Fence:
+    """Remembers the highest token it has seen of each resource, and refuses lower ones. For any thread.
+
+    It stands where the writes arrive: in the service that owns the resource, or beside the file that is written. Keep
+    `seen` with the resource itself if that outlives the process.
+    """
+
+    def __init__(self, seen: dict[str, int] | None = None) -> None:
+        self.seen = {} if seen is None else seen
+        self._lock = threading.Lock()
+
+    def check(self, resource: str, token: int) -> None:
+        """Raise StaleToken if somebody with a higher token was here before."""
+        with self._lock:
+            newest = self.seen.get(resource, 0)
+            if token < newest:
+                raise StaleToken(f"token {token} for {resource} is older than {newest}; the lock went to somebody else")
+            self.seen[resource] = token

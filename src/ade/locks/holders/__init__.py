@@ -1,1 +1,0 @@
-"""Holders of locks, each for one kind of owner."""

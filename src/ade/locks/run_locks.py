@@ -1,0 +1,276 @@
+"""Both sides of `ctx.lock`: the lock as a handler uses it, maybe in a child process, and the worker that holds it."""
+
+import asyncio
+import os
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Token
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from msgspec import structs
+
+from ade.errors import InvalidLock, LockLost, RunOver
+from ade.locks.holder import LockScope, Place, current, scope_at
+from ade.locks.model import DEFAULT_NAMESPACE, LockItem, LockSpec, covers
+from ade.locks.requests import LeaveLock, TakeLock, TakenLock
+from ade.tasks.model import Task
+from ade.tasks.outcomes import Deferred
+
+if TYPE_CHECKING:
+    from ade.locks.holder import HeldLock, LockHolder
+
+Held = Callable[[], "Mapping[str, HeldLock]"]
+Send = Callable[[TakeLock | LeaveLock], Awaitable[Any]]
+
+
+class ContextLocks:
+    """What a run holds, as its context knows it. `scope` and `items` are those of its task.
+
+    `held` is what is held in this very process: a child has nothing there, and is killed when a lock is lost.
+    """
+
+    def __init__(
+        self, scope: str, items: tuple[LockItem, ...], send: Send, is_stopped: Callable[[], bool], held: Held
+    ) -> None:
+        self._scope_id = scope
+        self._send = send
+        self._is_stopped = is_stopped
+        self._held = held
+        self._taken = [TakenLock(scope, DEFAULT_NAMESPACE, items)] if items else []
+        self._users = Counter({lock.id: 1 for lock in self._taken})  # blocks inside; the run itself is one
+
+    def check(self) -> None:
+        """Raise LockLost unless everything is surely held at this moment. Nobody is asked."""
+        for held in list(self._held().values()):
+            held.check()
+        if self._is_stopped():
+            raise LockLost("this run was told to end: what it holds may go to others at any moment")
+
+    def token(self, resource: str) -> int:
+        """The fencing token of something this run has locked."""
+        tokens = {item.resource: item.token for lock in self._taken for item in lock.items}
+        if resource not in tokens:
+            raise InvalidLock(f"this run has no lock on {resource!r}; it has {', '.join(tokens) or 'none'}")
+        self.check()
+        return tokens[resource]
+
+    def use(self, namespace: str, wishes: Sequence[LockSpec]) -> TakenLock | None:
+        """A lock that has all of this already, kept until this use of it ends too; the exclusive one includes the
+        share."""
+        for lock in self._taken:
+            if lock.namespace == namespace and covers(lock.items, wishes):
+                self._users[lock.id] += 1
+                return lock
+        return None
+
+    async def take(self, wanted: TakeLock) -> TakenLock:
+        lock: TakenLock = await self._send(wanted)
+        self._taken.append(lock)
+        self._users[lock.id] = 1
+        return lock
+
+    async def leave(self, lock: TakenLock) -> None:
+        """Let go of it, unless another block of this run still relies on it."""
+        self._users[lock.id] -= 1
+        if not self._users[lock.id]:
+            self._taken.remove(lock)
+            await self._send(LeaveLock(lock.id))
+
+    def scope(self, at: Place | None) -> LockScope:
+        """Of this place: whatever it waits for, and in whichever way it asks, one waits."""
+        return scope_at(at) or LockScope(at, self._scope_id)
+
+    def in_this_process(self, lock: TakenLock) -> "list[HeldLock]":
+        held = self._held().get(lock.id)
+        return [] if held is None else [held]
+
+
+class RunLock:
+    """`async with ctx.lock("repo:app") as lock`. In a block that has it already, taking it again is free."""
+
+    def __init__(self, locks: ContextLocks, wanted: TakeLock) -> None:
+        self._locks = locks
+        self._wanted = wanted
+        self._lock: TakenLock | None = None
+        self._entered: tuple[LockScope, Token[LockScope | None]] | None = None  # None: it was there already
+
+    def token(self, resource: str | None = None) -> int:
+        """The fencing token to give to the resource with every write. Raises LockLost."""
+        items = self._items()
+        tokens = {item.resource: item.token for item in items}
+        name = items[0].resource if resource is None and len(items) == 1 else resource
+        if name not in tokens:
+            raise InvalidLock(f"name one of the resources that are locked: {', '.join(tokens)}")
+        self._locks.check()
+        return tokens[name]
+
+    def check(self) -> None:
+        """Raise LockLost unless it is surely held at this moment."""
+        self._items()
+        self._locks.check()
+
+    async def __aenter__(self) -> "RunLock":
+        await self.enter(asyncio.current_task())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+    async def enter(self, at: Place | None) -> None:
+        if self._lock is not None:
+            raise InvalidLock("this lock is entered already; ctx.lock(...) makes another one")
+        self._lock = self._locks.use(self._wanted.namespace, self._wanted.wishes)
+        if self._lock is None:
+            scope = self._locks.scope(at)
+            self._lock = await self._locks.take(structs.replace(self._wanted, scope=scope.id))
+            scope.held += self._locks.in_this_process(self._lock)
+            self._entered = (scope, current.set(scope))
+
+    async def leave(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        if self._entered is not None:
+            (scope, token), self._entered = self._entered, None
+            scope.held = [held for held in scope.held if held.id != lock.id]
+            current.reset(token)
+        await self._locks.leave(lock)
+
+    def _items(self) -> tuple[LockItem, ...]:
+        if self._lock is None:
+            raise InvalidLock("a lock has a token only in the block that holds it")
+        return self._lock.items
+
+
+class SyncRunLock:
+    """`with ctx.lock("repo:app") as lock`, for plain functions."""
+
+    def __init__(self, lock: RunLock, run_through: Callable[[Any], Any]) -> None:
+        self._lock = lock
+        self._run_through = run_through
+
+    def token(self, resource: str | None = None) -> int:
+        """The fencing token to give to the resource with every write. Raises LockLost."""
+        return self._lock.token(resource)
+
+    def check(self) -> None:
+        """Raise LockLost unless it is surely held at this moment."""
+        self._lock.check()
+
+    def __enter__(self) -> "SyncRunLock":
+        self._run_through(self._lock.enter(threading.get_ident()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run_through(self._lock.leave())
+
+
+class LockingRun(Protocol):
+    """A run of a task, as far as its locks are concerned."""
+
+    id: str
+    task: Task
+    locks: "dict[str, HeldLock]"  # by id; replaced, not changed, where it is empty
+    owes_locks: bool  # what its task names must be released: it is held, or may be
+
+    @property
+    def is_ending(self) -> bool: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+
+R = TypeVar("R", bound=LockingRun)
+
+
+class RunLocks(Generic[R]):
+    """What runs acquire while they run, wherever it comes from. `on_lost` is called with a run that has lost a lock.
+
+    The holder is opened when the first lock is needed.
+    """
+
+    def __init__(self, open_holder: "Callable[[], LockHolder[Any]]", on_lost: Callable[[R], object]) -> None:
+        self._open_holder = open_holder
+        self._on_lost = on_lost
+        self._holder: LockHolder[Any] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def holder(self) -> "LockHolder[Any]":
+        if self._holder is None:
+            self._holder = self._open_holder()
+        return self._holder
+
+    async def take(self, run: R) -> Deferred | None:
+        """Hold everything that the task of this run names; or how it waits for that."""
+        raise NotImplementedError
+
+    async def take_more(self, run: R, wanted: TakeLock) -> TakenLock:
+        """For a run that asks while it runs. Raises LockTimeout, DeadlockVictim, TooManyLocks, InvalidLock, RunOver."""
+        _check_goes_on(run)
+        task = run.task
+        request = wanted.request(
+            id=os.urandom(16).hex(),
+            owner=f"task:{task.id}",
+            priority=task.priority,
+            purpose=task.name,
+            task_id=task.id,
+        )
+        held = await self.holder.acquire(request, wait_ms=wanted.wait_ms, goes_on=lambda: not run.is_ending)
+        try:
+            _check_goes_on(run)  # a thread waits on when its run was let go of, and would never release it
+        except RunOver:
+            await self.holder.release(held)
+            raise
+        self._hold(run, held)
+        return TakenLock(held.id, held.grant.namespace, held.grant.items)
+
+    async def leave(self, run: R, lock_id: str) -> None:
+        """Release what the run has acquired."""
+        held = run.locks.pop(lock_id, None)
+        if held is not None:
+            await self.holder.release(held)
+
+    def end(self, run: R, then: Callable[[], None]) -> None:
+        """The run is over: everything it holds is released, and then `then` is called."""
+        own, run.locks = list(run.locks.values()), {}
+        job = asyncio.get_running_loop().create_task(self._end(run, own, then))
+        self._ending.add(job)
+        job.add_done_callback(self._ending.discard)
+
+    async def all_left(self) -> None:
+        """Wait until everything that runs held which are over has been released."""
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self.all_left()
+        if self._holder is not None:
+            await self._holder.close()
+
+    def _hold(self, run: R, held: "HeldLock") -> None:
+        if not run.locks:
+            run.locks = {}
+        run.locks[held.id] = held
+        held.when_lost(partial(self._on_lost, run))
+
+    async def _end(self, run: R, own: "Sequence[HeldLock]", then: Callable[[], None]) -> None:
+        try:
+            await self._release(run, own)
+        finally:
+            then()
+
+    async def _release(self, run: R, own: "Sequence[HeldLock]") -> None:
+        for held in own:
+            await self.holder.release(held)
+
+
+def _check_goes_on(run: LockingRun) -> None:
+    if run.is_over:
+        raise RunOver(f"run {run.id} of task {run.task.id} is over: it gets no more locks")

@@ -1,0 +1,165 @@
+"""The locks that tasks name: a run on the store acquires them before its handler begins."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import structs
+
+from ade.errors import AdeError, StoreError
+from ade.locks.holder import HeldLock, LockHolder, LockScope, Place, current
+from ade.locks.model import LockItem, LockLimits, LockState
+from ade.locks.requests import RECHECK_MS, STANDS_NOWHERE_MS, request_id, request_of
+from ade.locks.run_locks import LockingRun, R, RunLocks
+from ade.logs import Log
+from ade.stores.ports import LOCK, Stores
+from ade.tasks.outcomes import Deferred
+from ade.tasks.service import requeue_granted
+
+if TYPE_CHECKING:
+    from ade.locks.client import StoreLockClient
+    from ade.locks.http_client import HttpLockClient
+
+
+_BREATH_S = 0.005  # between two looks for tasks that were let in, however often there is news
+log = Log("ade.worker")
+
+
+class LockOptions(Protocol):
+    """What a worker decides about the locks of its runs."""
+
+    @property
+    def lease_ms(self) -> int: ...
+
+    @property
+    def lock_limits(self) -> LockLimits: ...
+
+    @property
+    def deadlock_detection(self) -> bool: ...
+
+
+class StoreRunLocks(RunLocks[R]):
+    """Of a worker that has the store itself. What a task names is acquired by the run, before its handler begins."""
+
+    def __init__(self, stores: Stores, options: LockOptions, on_lost: Callable[[R], object]) -> None:
+        super().__init__(self._open, on_lost)
+        self._stores = stores
+        self._options = options
+        self._recalling: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._unfollow: Callable[[], None] | None = None
+
+    def _open(self) -> "LockHolder[StoreLockClient]":
+        from ade.locks.client import StoreLockClient
+
+        options = self._options
+        client = StoreLockClient(self._stores, limits=options.lock_limits, finds_rings=options.deadlock_detection)
+        return LockHolder(client)
+
+    async def take(self, run: R) -> Deferred | None:
+        resources = tuple(wish.resource for wish in run.task.locks)
+        try:
+            held = await self.holder.take(request_of(run.task, ttl_ms=self._options.lease_ms))
+        except AdeError as error:  # too many wait already, or the store is away
+            log.warning("locks.not_asked_for", task_id=run.task.id, resources=resources, error=str(error))
+            return Deferred(resources, STANDS_NOWHERE_MS)
+        if held is None:
+            self._attend()
+            return Deferred(resources, RECHECK_MS)
+        self._hold(run, held)
+        enter_scope(run, asyncio.current_task())
+        return None
+
+    def renew_late(self) -> None:
+        """By the lease thread: a blocked event loop loses no lock."""
+        if self._holder is None:
+            return
+        try:
+            self._holder.renew_late()
+        except StoreError as error:
+            log.warning("locks.not_renewed", error=str(error))
+
+    async def close(self) -> None:
+        if self._unfollow is not None:
+            self._unfollow()
+        if self._recalling is not None:
+            self._recalling.cancel()
+            await asyncio.gather(self._recalling, return_exceptions=True)
+        await super().close()
+
+    async def _release(self, run: R, own: "Sequence[HeldLock]") -> None:
+        """What its task names is released even if it is not known to be held: the answer may have been lost."""
+        owes, run.owes_locks = run.owes_locks, False
+        await super()._release(run, own)
+        if owes and all(held.id != request_id(run.task) for held in own):
+            await self.holder.leave(request_of(run.task))
+
+    def _attend(self) -> None:
+        """From now on some task waits: hear of locks that become free."""
+        if self._unfollow is None:
+            self._unfollow = self._stores.hints.follow(LOCK, self._news.set)
+            self._recalling = asyncio.get_running_loop().create_task(self._recall(), name="ade-recalls")
+        self._news.set()  # it may have been let in before we heard anything
+
+    async def _recall(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await requeue_granted(self._stores)
+            except AdeError as error:  # the sweep looks too
+                log.warning("tasks.not_recalled", error=str(error))
+            await asyncio.sleep(_BREATH_S)
+
+
+def enter_scope(run: LockingRun, at: Place | None) -> None:
+    """From here on, in this context: what the handler locks in any other way is held and waited for by the run too."""
+    scope = LockScope(at, request_id(run.task))
+    scope.held += run.locks.values()
+    current.set(scope)
+
+
+# Locks of runs behind HTTP: those that their tasks name come with the claim, and go with the report of the run.
+
+
+class HttpRunLocks(RunLocks[R]):
+    """What a task names is renewed by the worker's heartbeats, and released by the server."""
+
+    def __init__(self, client: "HttpLockClient", lease_ms: int, on_lost: Callable[[R], object]) -> None:
+        super().__init__(lambda: LockHolder(client), on_lost)
+        self._client = client
+        self._lease_ms = lease_ms
+        self._loop = asyncio.get_running_loop()
+        self._with_tasks: dict[str, tuple[Sequence[LockItem], float]] = {}  # by run, before it begins
+        self._of_tasks: dict[str, HeldLock] = {}  # by run
+
+    def registered(self, account: str) -> None:
+        """The worker belongs to this account, and so do its requests."""
+        self._client.account = account
+
+    def expect(self, run_id: str, items: Sequence[LockItem], asked_at: float) -> None:
+        """A run will begin with these, which were granted by a call that began at this moment."""
+        self._with_tasks[run_id] = items, asked_at
+
+    async def take(self, run: R) -> Deferred | None:
+        """What its task names came with it: no task is given out without."""
+        items, asked_at = self._with_tasks.pop(run.id, ((), self._loop.time()))
+        request = request_of(run.task, ttl_ms=self._lease_ms)
+        grant = structs.replace(request, items=tuple(items), state=LockState.GRANTED)
+        held = self._of_tasks[run.id] = HeldLock(grant, asked_at, self._loop, is_told=False)
+        run.locks, run.owes_locks = {held.id: held}, False
+        enter_scope(run, asyncio.current_task())
+        return None
+
+    def beaten(self, asked_at: float) -> None:
+        """By the lease thread: a heartbeat that began at this moment has renewed what tasks name."""
+        for held in list(self._of_tasks.values()):
+            held.extend_from_thread(held.grant, asked_at)
+
+    def end(self, run: R, then: Callable[[], None]) -> None:
+        """The run is over: what it has acquired is released. The server releases what its task names."""
+        self._with_tasks.pop(run.id, None)
+        of_task = self._of_tasks.pop(run.id, None)
+        if of_task is not None:
+            run.locks.pop(of_task.id, None)
+        super().end(run, then)

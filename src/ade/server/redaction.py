@@ -1,0 +1,82 @@
+"""Records as somebody outside would have them back, where nothing goes over the wire: without what never leaves.
+
+The same as writing and reading them (`ade.server.wire_format`), but cheap enough for a command that shows a file.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import NODEFAULT, Struct, structs
+
+# Fields of records that never leave: those that only a store understands, and secrets.
+
+
+PRIVATE_FIELDS = frozenset({"lease_until", "heartbeat_until", "args_digest", "runs_until", "seen_until"})
+_hidden: dict[type[Struct], frozenset[str]] = {}
+
+
+def mark_private(record: type[Struct], *fields: str) -> None:
+    """Never write these fields of a type; called where the type is defined or answered, before its first use."""
+    _hidden[record] = _hidden.get(record, frozenset()) | frozenset(fields)
+
+
+def private_fields_of(record: type[Struct]) -> frozenset[str]:
+    """The fields of a type that never leave."""
+    return PRIVATE_FIELDS | _hidden.get(record, frozenset())
+
+
+class RedactionPlan(NamedTuple):
+    """Of one type of records: hidden fields with their defaults, fields with such records in them, and lists."""
+
+    hidden: Mapping[str, Callable[[], Any]]
+    deep: tuple[str, ...]
+    lists: tuple[str, ...]
+
+
+def redacted(value: Any) -> Any:
+    """The value, or a copy in which hidden fields have their defaults."""
+    if isinstance(value, Struct):
+        return _seen_record(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(redacted, value))
+    if isinstance(value, dict):
+        return {name: redacted(each) for name, each in value.items()}
+    return value
+
+
+def _seen_record(record: Struct) -> Struct:
+    inside = redaction_plan_of(type(record))
+    changed = {name: default() for name, default in inside.hidden.items()}
+    changed |= {name: redacted(getattr(record, name)) for name in inside.deep}
+    changed |= {name: [*changed.get(name, getattr(record, name))] for name in inside.lists}
+    return structs.replace(record, **changed) if changed else record
+
+
+@cache
+def redaction_plan_of(kind: type[Struct]) -> RedactionPlan:
+    """Raises TypeError for a hidden field without a default: nobody outside could have such a record."""
+    hints, hidden = get_type_hints(kind), private_fields_of(kind)
+    fields = structs.fields(kind)
+    others = [field.name for field in fields if field.name not in hidden]
+    return RedactionPlan(
+        hidden={field.name: _default(kind, field) for field in fields if field.name in hidden},
+        deep=tuple(name for name in others if _is_deep(hints[name], kind)),
+        lists=tuple(name for name in others if get_origin(hints[name]) is Sequence),  # they come back as lists
+    )
+
+
+def _is_deep(hint: Any, within: type[Struct]) -> bool:
+    origin = get_origin(hint) or hint
+    if isinstance(origin, type) and issubclass(origin, Struct):
+        return origin is within or any(redaction_plan_of(origin))
+    return isinstance(hint, TypeVar) or any(_is_deep(each, within) for each in get_args(hint))
+
+
+def _default(kind: type[Struct], field: Any) -> Callable[[], Any]:
+    if field.default_factory is not NODEFAULT:
+        made: Callable[[], Any] = field.default_factory
+        return made
+    if field.default is NODEFAULT:
+        raise TypeError(f"{kind.__name__}.{field.name} is hidden, so it must have a default")
+    return lambda: field.default

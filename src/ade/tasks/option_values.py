@@ -1,0 +1,168 @@
+"""Read and write the values of task options: what callers give, and what the record keeps.
+
+A reader takes the name of the option, for its error message, and the value. It raises InvalidTask.
+"""
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ade.approvals.model import StartMode
+from ade.common.rate_limit import read_rate
+from ade.common.trace_context import check_trace
+from ade.errors import InvalidTask
+from ade.failures import Backoff
+from ade.locks.model import LockSpec, check_priority, lock_specs_of, merged
+from ade.tasks.admission import check_queue_name, needs_of
+from ade.tasks.identifiers import is_task_id
+from ade.tasks.model import AfterFailure
+
+_LONGEST_S = 3_200_000_000  # slightly more than 100 years
+_ROLLBACKS = ("automatic", "manual", "none")
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+
+
+def read_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidTask(f"{name} must be text, not {value!r}")
+    return value
+
+
+def read_whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidTask(f"{name} must be a whole number, not {value!r}")
+    return value
+
+
+def read_count(name: str, value: object) -> int:
+    count = read_whole(name, value)
+    if count < 1:
+        raise InvalidTask(f"{name} must be at least 1, not {count}")
+    return count
+
+
+def read_queue(name: str, value: object) -> str:
+    queue = read_text(name, value)
+    check_queue_name(queue)
+    return queue
+
+
+def read_priority(_name: str, value: Any) -> int:
+    check_priority(value)
+    return int(value)
+
+
+def read_ms(name: str, value: object, *, least: float = 0.001) -> int:
+    """Return whole milliseconds for seconds or a timedelta."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise InvalidTask(f"{name} must be a number of seconds or a timedelta, not {value!r}")
+    if seconds < least:
+        raise InvalidTask(f"{name} must be at least {least:g} seconds, not {value!r}")
+    if seconds > _LONGEST_S:
+        raise InvalidTask(f"{name} must be at most {_LONGEST_S:,} seconds, not {value!r}")
+    return round(seconds * 1000)
+
+
+def read_ms_or_none(name: str, value: object) -> int | None:
+    return None if value is None else read_ms(name, value)
+
+
+def read_limit_ms(name: str, value: object) -> int:
+    """Return milliseconds, or 0 for None: an explicit "no limit", which a missing value is not."""
+    return read_ms_or_none(name, value) or 0
+
+
+def read_moment(name: str, value: object) -> int:
+    """Return milliseconds UTC for a datetime with a time zone."""
+    if not isinstance(value, datetime):
+        raise InvalidTask(f"{name} must be a datetime, not {value!r}")
+    if value.tzinfo is None:
+        raise InvalidTask(f"{name} {value.isoformat()} has no time zone; add one, for instance tzinfo=timezone.utc")
+    return round(value.timestamp() * 1000)
+
+
+def read_id(name: str, value: object) -> str:
+    """Return a task ID that is given as such, or by an object that has one."""
+    task_id = getattr(value, "id", value)
+    if not isinstance(task_id, str) or not is_task_id(task_id):
+        raise InvalidTask(f"{name} must name tasks by handle or id, not {str(value)[:80]!r}")
+    return task_id
+
+
+def read_texts(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidTask(f"{name} must be a list of texts, not {value!r}")
+    return tuple(read_text(name, each) for each in value)
+
+
+def read_needs(name: str, value: object) -> tuple[str, ...]:
+    return needs_of(read_texts(name, value))
+
+
+def read_locks(name: str, value: object) -> tuple[LockSpec, ...]:
+    if isinstance(value, str | LockSpec) or not isinstance(value, Iterable):
+        raise InvalidTask(f'{name} must be a list such as [write("repo:app"), read("db:main")], not {value!r}')
+    wanted = tuple(value)
+    for one in wanted:
+        if not isinstance(one, str | LockSpec):
+            raise InvalidTask(f"{name} must name resources, by read(...), write(...) or as text, not {one!r}")
+    return merged(lock_specs_of(wanted))
+
+
+def read_resources(name: str, value: object) -> tuple[str, ...]:
+    return tuple(lock.resource for lock in read_locks(name, value))
+
+
+def read_backoff(name: str, value: object) -> Backoff:
+    if not isinstance(value, Backoff):
+        raise InvalidTask(f"{name} must be a Backoff(...), not {value!r}")
+    return value
+
+
+def read_after_failure(name: str, value: object) -> AfterFailure:
+    try:
+        return AfterFailure(value)  # type: ignore[arg-type] # anything else is the error below
+    except ValueError:
+        raise InvalidTask(f"{name} must be one of {', '.join(AfterFailure)}, not {value!r}") from None
+
+
+def read_start(name: str, value: object) -> StartMode:
+    try:
+        return StartMode(value)  # type: ignore[arg-type] # anything else is the error below
+    except ValueError:
+        raise InvalidTask(f"{name} must be one of {', '.join(StartMode)}, not {value!r}") from None
+
+
+def read_rollback(name: str, value: object) -> str:
+    if value not in _ROLLBACKS:
+        raise InvalidTask(f"{name} must be one of {', '.join(_ROLLBACKS)}, not {value!r}")
+    return str(value)
+
+
+def read_trace_place(_name: str, value: object) -> str:
+    return check_trace(value)
+
+
+def parse_rate(value: object) -> tuple[int, int]:
+    """Return ("100/m") as (100, 60000): a number of starts and the milliseconds in which they can take place."""
+    rate = read_rate(value) if isinstance(value, str) else None
+    if rate is None:
+        raise InvalidTask(f"rate {value!r} is not valid: write a count and a period, such as 100/m, 5/s or 10/30s")
+    return rate
+
+
+def as_seconds(value: int | None) -> float | None:
+    return None if value is None else value / 1000
+
+
+def as_moment(value: int | None) -> datetime | None:
+    """Return a datetime in UTC for the milliseconds of a record."""
+    return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
+
+
+def rate_text(count: int, period_ms: int) -> str:
+    """Return (100, 60000) as 100/1m."""
+    unit, length_ms = next(each for each in _UNITS_MS if period_ms % each[1] == 0 or each[0] == "s")
+    return f"{count}/{max(period_ms // length_ms, 1)}{unit}"

@@ -1,0 +1,342 @@
+"""A server as a worker's backend: tasks are claimed from it over HTTP, and outcomes are reported to it."""
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ade import VERSION
+from ade.client.client import Client
+from ade.common.calls import Call
+from ade.errors import AdeError, NeedsStore, StaleLease, UnknownWorker
+from ade.locks.requests import LeaveLock, TakeLock
+from ade.locks.run_locks import RunLocks
+from ade.locks.task_locks import HttpRunLocks
+from ade.logs import Log
+from ade.stores.ports import ClaimRequest, Clock, Renewal
+from ade.tasks.admission import PREVIEW_SUFFIX, ROLLBACK_SUFFIX
+from ade.tasks.handlers import Handler, Registry
+from ade.tasks.identifiers import owner_of
+from ade.tasks.lifecycle import Status
+from ade.tasks.model import Task
+from ade.tasks.options import new_definition_of, new_task_of
+from ade.tasks.outcomes import Withheld
+from ade.worker.api.requests import LONGEST_WAIT_S, MOST_CLAIMED, RemoteRunsRenewed
+from ade.worker.approval_check import ApprovalChecker
+from ade.worker.backend import Ended, LocksOfRuns, WorkerOptions
+from ade.worker.capacity import AgentCapacity
+from ade.worker.child_pool import ProcessGroupRegistry
+from ade.worker.handler_call import PayloadReader
+from ade.worker.lease import LeaseThread
+from ade.worker.messages import (
+    BeginEffect,
+    CheckToolCall,
+    EnqueueChildren,
+    FinishEffect,
+    ForgetEffect,
+    ReportProgress,
+    Request,
+    RequestStepApproval,
+)
+from ade.worker.output_buffer import OutputBuffer
+from ade.worker.remote.connection import HttpOutputStore, LocalClock, ServerConnection, is_fault, is_passing
+from ade.worker.remote.outcomes import AT_ONCE, HttpCompleter
+from ade.worker.run import Run, StopReason, lose_lock
+from ade.worker.state import ClaimTrigger, WorkerState
+from ade.worker.views import WorkerView
+
+# Answers what runs ask for through their context, by asking the server.
+
+
+T = TypeVar("T")
+_NOT_HERE = {
+    BeginEffect: "ctx.once, ctx.settle and ctx.forget",
+    FinishEffect: "ctx.once, ctx.settle and ctx.forget",
+    ForgetEffect: "ctx.once, ctx.settle and ctx.forget",
+    CheckToolCall: "ctx.allows",
+}
+
+
+class HttpContextBackend:
+    """What a worker over HTTP does for its runs, apart from the lines they write."""
+
+    def __init__(self, reach: ServerConnection, locks: RunLocks[Run]) -> None:
+        self._reach = reach
+        self._client = reach.client
+        self._locks = locks
+
+    async def ask(self, run: Run, request: Request) -> Any:
+        task_id = run.task.id
+        match request:
+            case ReportProgress(value):
+                report = self._client.report_progress
+                return await self._asked(run, lambda: report(run.id, task_id=task_id, progress=value))
+            case EnqueueChildren(tasks):
+                return await self._spawn(run, tasks)
+            case TakeLock():
+                return await self._locks.take_more(run, request)
+            case LeaveLock(lock_id):
+                return await self._locks.leave(run, lock_id)
+            case RequestStepApproval():
+                return await self._hold(run, request)
+        raise NeedsStore(
+            f"{_NOT_HERE[type(request)]} need a worker on the store itself; this one lives behind HTTP. Let a worker"
+            " without --url run this task, or do without"
+        )
+
+    async def _hold(self, run: Run, wanted: RequestStepApproval) -> bool:
+        """If people must agree first, the server has ended the run: there is nothing left to hand in."""
+        judged: Any = UNSET if wanted.judged is None else msgspec.json.decode(wanted.judged)
+        answer = await self._asked(
+            run,
+            lambda: self._client.hold_run(
+                run.id,
+                task_id=run.task.id,
+                step=wanted.step.removeprefix("tool ") if wanted.is_tool else wanted.step,
+                about=wanted.about,
+                policies=wanted.policies,
+                reason=wanted.reason,
+                is_tool=wanted.is_tool,
+                judged=judged,
+            ),
+        )
+        if not answer.may_go_on:
+            run.withheld = Withheld(reason="it waits for people")
+        return answer.may_go_on
+
+    async def _spawn(self, run: Run, tasks: list[Task]) -> list[Task]:
+        """Under a key, so that a lost answer makes no second child."""
+        forms, key = [new_task_of(task) for task in tasks], f"{run.id}-{tasks[0].id}"
+        made = await self._asked(run, lambda: self._client.create_tasks(tasks=forms, request_key=key))
+        return list(made.items)
+
+    async def _asked(self, run: Run, ask: Callable[[], Awaitable[T]]) -> T:
+        """While the server is away the run waits: it goes on as long as its lease does. Raises AdeError."""
+        try:
+            return await self._reach.persist(ask, "request of a run", lambda: not run.is_ending, task_id=run.task.id)
+        except StaleLease:
+            run.abort(StopReason.LOST)
+            raise
+
+
+_SHORT_WAIT_S = 1.0  # while some mode has no room: the server is not notified when it has
+_NOWHERE = "ade-no-such-queue"  # nothing new comes from there
+_MOST_RUNS = 1_000  # in one heartbeat
+_LEAST_TTL_S, _LONGEST_TTL_S = 5.0, 3_600.0
+_LAST_WORD_S = 5.0  # for the server to hear that the worker is gone
+log = Log("ade.worker")
+
+
+class WholePayloads:
+    """Arguments come whole and results go whole: the server keeps what is large apart."""
+
+    def fits(self, raw: Raw) -> bool:
+        return True
+
+    async def load(self, raw: Raw) -> Raw:
+        return raw
+
+    async def spill(self, task_id: str, kind: str, raw: Raw) -> Raw:
+        return raw
+
+
+class HttpBackend:
+    """The four verbs over HTTP. The server checks approvals, counts agent capacity, and grants the locks of tasks."""
+
+    waits = True
+    finishes_at_once = AT_ONCE
+
+    def __init__(self, reach: ServerConnection, registry: Registry, options: WorkerOptions) -> None:
+        self._reach = reach
+        self._registry = registry
+        self._options = options
+        self._names = frozenset(registry.names())
+        self._loop = asyncio.get_running_loop()
+        self._is_registered = False
+        self.name = worker_name()
+        # Two checks whether renewals hang must fit before the leases end.
+        self.lease_check_s = min(options.heartbeat_s, options.lease_s / 4) / 4
+        self.state = WorkerState(options)
+        self.clock: Clock = LocalClock()
+        self.outputs = OutputBuffer(HttpOutputStore(reach.client), self.clock)
+        self.payloads: PayloadReader = WholePayloads()
+        self.groups: ProcessGroupRegistry | None = None
+        self.gates: ApprovalChecker | None = None
+        self.capacity: AgentCapacity | None = None
+        self._locks = HttpRunLocks[Run](reach.lock_client(), options.lease_ms, lose_lock)
+        self.locks: LocksOfRuns = self._locks
+        self._desk = HttpContextBackend(reach, self._locks)
+        self._reports = HttpCompleter(reach, self.outputs)
+
+    # the four verbs
+
+    async def claim(self, request: ClaimRequest, *, is_last: bool = False) -> Sequence[Task]:
+        """The server waits until there is work. The first of the run ids is the id of the request."""
+        try:
+            return await self._claim(request, is_last)
+        except UnknownWorker:  # it was silent for too long, or the server has another store now
+            if is_last:
+                raise
+            await self._register()
+            return await self._claim(request, is_last)
+
+    async def _claim(self, request: ClaimRequest, is_last: bool) -> list[Task]:
+        asked_at = self._loop.time()
+        claimed = await self._reach.client.claim_tasks(
+            worker=self.name,
+            names=sorted(request.names),
+            queues=[_NOWHERE] if is_last else None,  # None: as the worker was registered
+            count=min(len(request.run_ids), MOST_CLAIMED),
+            lease_s=self._options.lease_s,
+            wait=self._wait_s(request),
+            request_id=request.run_ids[0],
+        )
+        if request.may_be_repeated:
+            log.info("claim.answered_again", tasks=len(claimed.runs))
+        grants = [grant for grant in claimed.runs if grant.run_id not in self.state.held]
+        for grant in grants:
+            if grant.locks and not self.state.draining:
+                self._locks.expect(grant.run_id, grant.locks, asked_at)
+        return [grant.task for grant in grants]
+
+    def _wait_s(self, request: ClaimRequest) -> float:
+        if request.may_be_repeated:
+            return 0.0
+        longest = min(LONGEST_WAIT_S, self._options.lease_s / 2)  # locks that come with a task must be fresh
+        return longest if request.names == self._names else min(_SHORT_WAIT_S, longest)
+
+    def renew(self, held: Mapping[str, str]) -> Renewal:
+        began, gone, listed = self._loop.time(), dict[str, Status | None](), list(held.items())
+        for start in range(0, max(len(listed), 1), _MOST_RUNS):
+            try:
+                answer = self._beat(dict(listed[start : start + _MOST_RUNS]))
+            except UnknownWorker:  # the server has not heard of it for too long
+                self._registration(self._reach.beats).wait()
+                answer = self._beat(dict(listed[start : start + _MOST_RUNS]))
+            gone.update({each.run_id: each.status for each in answer.gone})
+            self._loop.call_soon_threadsafe(self._end_early, answer)
+        self._locks.beaten(began)
+        return Renewal(gone=gone)
+
+    def _beat(self, runs: Mapping[str, str]) -> RemoteRunsRenewed:
+        options = self._options
+        calling = self._reach.beats.renew_runs(
+            worker=self.name, runs=runs, lease_s=options.lease_s, draining=self.state.draining
+        )
+        return calling.wait()
+
+    def _end_early(self, answer: RemoteRunsRenewed) -> None:
+        for why, run_ids in ((StopReason.TIMED_OUT, answer.late), (StopReason.LOCK_LOST, answer.lock_lost)):
+            for run_id in run_ids:
+                run = self.state.held.get(run_id)
+                if run is not None and not run.finishing:
+                    run.abort(why)
+
+    async def finish(self, batch: Sequence[Ended]) -> list[str]:
+        """Report each outcome until it is answered. Reporting it twice does no harm."""
+        return [run.task.id for run, outcome in batch if await self._reports.report(run, outcome)]
+
+    def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
+        return self._desk.ask(run, request)
+
+    # polling
+
+    def follow(self, trigger: ClaimTrigger) -> Callable[[], None]:
+        return _nothing_to_leave  # the server is notified of new work while a claim waits there
+
+    def claim_pause_s(self, times: int) -> float:
+        return self._reach.pause(times)
+
+    def is_refusal(self, error: Exception) -> bool:
+        return isinstance(error, AdeError) and not is_passing(error) and not is_fault(error)
+
+    async def next_due_s(self) -> float:
+        return 0.0
+
+    # setup and shutdown
+
+    async def register(self, stop: asyncio.Event | None = None) -> bool:
+        """Wait for the server if it is not there yet."""
+        stop = stop or asyncio.Event()
+        asking = asyncio.ensure_future(self._reach.persist(self._register, "registration", lambda: not stop.is_set()))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                asking.result()
+            return self._is_registered
+        finally:
+            for job in (asking, stopping):
+                job.cancel()
+            await asyncio.gather(asking, stopping, return_exceptions=True)
+
+    async def _register(self) -> None:
+        """Describe this worker to the server. Raises AdeError."""
+        view = await self._registration(self._reach.client)
+        self._is_registered = True
+        self._locks.registered(owner_of(view.worker.id) or "")
+        log.info("worker.registered", worker=view.worker.id, names=len(self._names))
+
+    def _registration(self, client: Client) -> Call[WorkerView]:
+        options = self._options
+        return client.register_worker(
+            self.name,
+            definitions=[new_definition_of(handler.definition) for handler in self._registry],
+            queues=options.queues,
+            capabilities=options.capabilities,
+            concurrency=options.concurrency,
+            agent=options.agent,
+            hostname=socket.gethostname()[:200],
+            pid=os.getpid(),
+            version=VERSION,
+            draining=self.state.draining,
+            ttl=min(max(options.lease_s, _LEAST_TTL_S), _LONGEST_TTL_S),
+        )
+
+    async def open(self) -> None: ...
+
+    def jobs(self, lease: LeaseThread) -> dict[str, Coroutine[Any, Any, None]]:
+        return {}
+
+    def guarded_at(self) -> float:
+        return 0.0  # nothing but the lease thread renews
+
+    async def close(self) -> None: ...
+
+    async def deregister(self) -> None:
+        if not self._is_registered:
+            return
+        try:
+            async with asyncio.timeout(_LAST_WORD_S):
+                await self._reach.client.deregister_worker(self.name)
+        except (AdeError, TimeoutError) as error:  # it will be forgotten after some silence
+            log.warning("worker.not_deregistered", worker=self.name, error=str(error))
+
+
+def worker_name() -> str:
+    """One that no other worker of the account has; the server puts the account before it."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname()).strip("-.")[:60] or "worker"
+    return f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def _nothing_to_leave() -> None: ...
+
+
+# What a worker says about the tasks of its app when it makes itself known.
+
+
+def servable(handlers: Iterable[Handler]) -> tuple[list[Handler], list[str]]:
+    """Handlers that a worker behind HTTP may run, and the names of the others.
+
+    What is previewed before each run, or undone, is left to workers on the store: they look once more before they run
+    it. Its parts go with it.
+    """
+    handlers = list(handlers)
+    governed = {each.name for each in handlers if each.definition.has_preview or each.definition.has_rollback}
+    left = governed | {name + suffix for name in governed for suffix in (PREVIEW_SUFFIX, ROLLBACK_SUFFIX)}
+    return [each for each in handlers if each.name not in left], sorted(governed)

@@ -1,0 +1,107 @@
+"""Outcomes on their way to the server: each is told until it is answered, and saying it twice does no harm."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from ade.accounts.model import NotAuthenticated
+from ade.errors import AdeError, NotPermitted, StaleLease
+from ade.failures import TaskError
+from ade.logs import Log
+from ade.tasks.outcomes import Failed, Outcome, Released, Succeeded, Withheld
+from ade.worker.api.requests import LARGEST_DETAILS, RunEnd, RunError
+from ade.worker.failures import unwritable
+from ade.worker.output_buffer import OutputBuffer
+from ade.worker.remote.connection import ServerConnection, is_fault, is_passing
+from ade.worker.run import Run
+
+_MOST_FAULTS = 8
+AT_ONCE = 32  # requests; more would only wait for each other on the other side
+_LONGEST_TYPE, _LONGEST_MESSAGE, _LONGEST_DELAY_S = 200, 2_000, 31_536_000.0
+_KINDS = frozenset(msgspec.structs.fields(RunError)[2].type.__args__)
+log = Log("ade.worker")
+
+
+class HttpCompleter:
+    """Keeps an outcome until the server has answered for it: a lost reply is asked for again, never guessed."""
+
+    def __init__(self, reach: ServerConnection, outputs: OutputBuffer) -> None:
+        self._reach = reach
+        self._client = reach.client
+        self._outputs = outputs
+
+    async def report(self, run: Run, outcome: Outcome) -> bool:
+        """Tell it until it is answered. Whether the task was handed back."""
+        about: dict[str, Any] = {"task_id": run.task.id, "attempt": run.task.attempt, "worker": run.task.worker_id}
+        try:
+            return await self._told(run, outcome, about)
+        except StaleLease as error:
+            log.warning("task.result_thrown_away", **about, reason=str(error))
+        except AdeError as error:
+            log.error("task.not_written", **about, code=error.code, reason=str(error))
+        return False
+
+    async def _told(self, run: Run, outcome: Outcome, about: dict[str, Any]) -> bool:
+        """An outcome that the server cannot take is a failure of its task alone."""
+        if isinstance(outcome, Withheld):  # the server knows: it has said so
+            return False
+        try:
+            end = await self._until_answered(run, outcome, about)
+        except StaleLease:
+            raise
+        except AdeError as error:
+            if not isinstance(outcome, Succeeded | Failed):
+                raise
+            log.warning("report.refused", **about, code=error.code, error=str(error))
+            end = await self._until_answered(run, unwritable(f"{error.code}: {error.detail}"), about)
+        tell = log.debug if isinstance(outcome, Succeeded) else log.info
+        tell("task.handed_in", **about, status=end.status)
+        return isinstance(outcome, Released)
+
+    async def _until_answered(self, run: Run, outcome: Outcome, about: dict[str, Any]) -> RunEnd:
+        times = 0
+        while True:
+            if self._outputs:
+                await self._outputs.flush()
+            try:
+                return await self._say(run, outcome)
+            except AdeError as error:
+                if not _may_help(error, times):
+                    raise
+                pause = self._reach.pause(times)
+                log.warning("report.repeated", **about, error=str(error), pause_s=round(pause, 2))
+            times += 1
+            await asyncio.sleep(pause)
+
+    async def _say(self, run: Run, outcome: Outcome) -> RunEnd:
+        client, task_id = self._client, run.task.id
+        if isinstance(outcome, Succeeded):
+            return await client.complete_run(run.id, task_id=task_id, result=outcome.result)
+        if isinstance(outcome, Failed):
+            after = None if outcome.retry_after_ms is None else min(outcome.retry_after_ms / 1000, _LONGEST_DELAY_S)
+            return await client.fail_run(run.id, task_id=task_id, error=_error(outcome.error), retry_after_s=after)
+        reason = outcome.reason if isinstance(outcome, Released) else "it could not begin"
+        return await client.release_run(run.id, task_id=task_id, reason=reason[:_LONGEST_MESSAGE])
+
+
+def _may_help(error: AdeError, times: int) -> bool:
+    """Whether to say it once more. A token can be given back its rights; the outcome cannot be had again."""
+    if isinstance(error, NotAuthenticated | NotPermitted) or is_passing(error):
+        return True
+    return is_fault(error) and times < _MOST_FAULTS  # or else this very outcome is what the server cannot take
+
+
+def _error(error: TaskError) -> RunError:
+    """As a server takes it: of kinds that only ADE itself can tell, the plain one is left."""
+    kind: Any = error.kind.value if error.kind.value in _KINDS else "raised"
+    details = error.details
+    if details is not None and len(msgspec.json.encode(details)) > LARGEST_DETAILS:
+        details = {"cut": "the details were too large to be handed in"}
+    return RunError(
+        type=error.type[:_LONGEST_TYPE] or "Error",
+        message=error.message[:_LONGEST_MESSAGE],
+        kind=kind,
+        retryable=error.retryable,
+        details=details,
+    )

@@ -1,0 +1,409 @@
+"""The store as a worker's backend: claims and commits, maintenance jobs, and the watchdog of its leases."""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ade import VERSION
+from ade.approvals.rollback import load_and_prepare_rollbacks
+from ade.common.rate_limit import RateState, next_allowed_ms
+from ade.errors import AdeError, DiskFull, StaleWrite, StoreReadOnly, StoreUnavailable
+from ade.locks.task_locks import StoreRunLocks
+from ade.logs import Log
+from ade.settings import Settings
+from ade.stores.ports import AGENT, DONE, STOP, WORK, ClaimRequest, Renewal, Stores
+from ade.tasks.changes import Change
+from ade.tasks.decisions import settle
+from ade.tasks.handlers import Registry
+from ade.tasks.lifecycle import Status, Verb
+from ade.tasks.model import Definition, Task, Worker
+from ade.tasks.outcomes import Deferred, Failed, Released, Succeeded, Withheld
+from ade.tasks.payloads import Payloads
+from ade.worker.approval_check import ApprovalChecker
+from ade.worker.backend import Ended, LocksOfRuns, WorkerOptions
+from ade.worker.capacity import AgentCapacity
+from ade.worker.child_pool import ProcessGroupRegistry
+from ade.worker.context_backend import StoreContextBackend
+from ade.worker.failures import unwritable
+from ade.worker.handler_call import PayloadReader
+from ade.worker.instrumentation import COMMITTED, WorkerProbe
+from ade.worker.lease import LeaseThread
+from ade.worker.maintenance import MaintenanceJob, run_jobs, standard_jobs
+from ade.worker.messages import Request
+from ade.worker.output_buffer import OutputBuffer
+from ade.worker.run import Run, lose_lock
+from ade.worker.shared_memory import SharedLeasePage
+from ade.worker.state import ClaimTrigger, WorkerState
+from ade.worker.watchdog import WatchdogConfig, WatchdogProcess, WatchdogSpec
+
+Answered = tuple[Change, AdeError | None]  # what was written, or why it was not
+_PASSING = (StoreUnavailable, DiskFull, StoreReadOnly)  # the store comes back, or is repaired
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0  # between two commits of the same outcomes
+_FIRST_CLAIM_PAUSE_S, _LONGEST_CLAIM_PAUSE_S = 0.05, 1.0
+log = Log("ade.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Everything a worker on a store is constructed with."""
+
+    stores: Stores
+    registry: Registry
+    options: WorkerOptions
+    payloads: Payloads
+    settings: Settings  # for the duties on a timer
+    worker_id: str
+    hostname: str
+    started_at: int
+    duties: Sequence[MaintenanceJob] = ()  # beyond the standard ones
+    guardian: WatchdogSpec | None = None  # None: no guardian process
+    probe: WorkerProbe = field(default_factory=WorkerProbe)
+    dice: Callable[[], float] = random.random
+
+
+class StoreBackend:
+    """The four verbs on the store itself."""
+
+    waits = False
+    finishes_at_once = 1
+
+    def __init__(self, setup: Setup) -> None:
+        stores, options = setup.stores, setup.options
+        self._setup = setup
+        self._stores = stores
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._own = frozenset(options.capabilities)
+        self._rated = [item.definition for item in setup.registry if item.definition.rate_count is not None]
+        self._slate = SharedLeasePage.create(2 * options.concurrency)
+        self._guard = None if setup.guardian is None else LeaseGuard(setup.guardian, self._slate, options)
+        page = None if setup.guardian is None else self._slate
+        self.state = WorkerState(options, now=stores.clock.now(), page=page)
+        self.name = setup.worker_id
+        self.lease_check_s = options.heartbeat_s
+        self.clock = stores.clock
+        self.outputs = OutputBuffer(stores.outputs, stores.clock)
+        self.payloads: PayloadReader = setup.payloads
+        self.groups: ProcessGroupRegistry | None = self._slate
+        self._locks = StoreRunLocks[Run](stores, options, lose_lock)
+        self.locks: LocksOfRuns = self._locks
+        self._gates = ApprovalChecker(stores, setup.payloads, setup.registry)
+        self.gates: ApprovalChecker | None = self._gates
+        self.capacity: AgentCapacity | None = None
+        if options.agent is not None:
+            held, wake = self.state.held, self.state.wake
+            self.capacity = AgentCapacity(stores.agents, stores.clock, options, self.name, held, wake)
+        self._desk = StoreContextBackend(stores, self._locks, self._gates)
+        self._commits = StoreCommits(stores, setup.payloads, self.outputs, setup.probe, setup.dice)
+
+    # the four verbs
+
+    def claim(self, request: ClaimRequest, *, is_last: bool = False) -> Coroutine[Any, Any, Sequence[Task]]:
+        return self._stores.tasks.claim(request)
+
+    def renew(self, held: Mapping[str, str]) -> Renewal:
+        renewal = self._stores.workers.renew(self.record(), held, lease_ms=self._options.lease_ms)
+        self._locks.renew_late()
+        if self.capacity is not None:
+            self.capacity.renew(held, self._loop.call_soon_threadsafe)
+        self._slate.write_beat(_now_ms())
+        return renewal
+
+    def finish(self, batch: Sequence[Ended]) -> Coroutine[Any, Any, list[str]]:
+        return self._commits.write(batch)
+
+    def ask(self, run: Run, request: Request) -> Coroutine[Any, Any, Any]:
+        return self._desk.ask(run, request)
+
+    # polling
+
+    def follow(self, trigger: ClaimTrigger) -> Callable[[], None]:
+        hints = self._stores.hints
+        leave = [hints.follow(WORK, trigger.work_announced)]
+        if self.capacity is not None:
+            leave.append(hints.follow(AGENT, trigger.units_freed))
+
+        def unfollow() -> None:
+            for each in leave:
+                each()
+
+        return unfollow
+
+    def claim_pause_s(self, times: int) -> float:
+        return min(_FIRST_CLAIM_PAUSE_S * 2.0 ** min(times, 10), _LONGEST_CLAIM_PAUSE_S)
+
+    def is_refusal(self, error: Exception) -> bool:
+        return False  # a store that answers does not refuse
+
+    async def next_due_s(self) -> float:
+        """Until a delayed task is due or a rate limit lets the next one through."""
+        try:
+            due = await self._stores.sweeps.next_due()
+            moments = [] if due is None else [due]
+            for definition in self._rated:
+                moments += await self._next_allowed(definition)
+        except AdeError as error:
+            log.warning("claim.due_time_unknown", error=str(error))
+            return self._options.poll_s
+        now = self._stores.clock.now()
+        return min(((moment - now) / 1000 for moment in moments), default=self._options.poll_s)
+
+    async def _next_allowed(self, definition: Definition) -> list[int]:
+        if definition.rate_count is None or definition.rate_period_ms is None:
+            return []
+        steady = self._stores.clock.steady()
+        state = RateState(await self._stores.queues.rate_full_at(definition.name))
+        moment = next_allowed_ms(state, count=definition.rate_count, period_ms=definition.rate_period_ms, now_ms=steady)
+        # If it was allowed already, nothing waits.
+        return [self._stores.clock.now() + moment - steady] if moment > steady else []
+
+    # setup and shutdown
+
+    def record(self) -> Worker:
+        """The worker's record as of now. Also called by the lease thread."""
+        setup, options, state = self._setup, self._options, self.state
+        able = self._own if self.capacity is None else self._own.union(self.capacity.agent.capabilities)
+        return Worker(
+            id=setup.worker_id,
+            hostname=setup.hostname,
+            pid=os.getpid(),
+            started_at=setup.started_at,
+            version=VERSION,
+            queues=options.queues,
+            names=tuple(sorted(setup.registry.names())),
+            concurrency=options.concurrency,
+            running=state.performing,
+            progress_at=state.progress_at,
+            draining=state.draining,
+            agent=options.agent,
+            capabilities=tuple(sorted(able)),
+        )
+
+    async def register(self, stop: asyncio.Event | None = None) -> bool:
+        definitions = [handler.definition for handler in self._setup.registry]
+        await self._stores.workers.register(self.record(), definitions, self._options.lease_ms)
+        return True
+
+    async def open(self) -> None:
+        await self._gates.open()
+        if self.capacity is not None:
+            await self.capacity.open()
+        if self._guard is not None:
+            self._slate.write_beat(_now_ms())  # silence counts from here, not from the first beat
+            self._guard.start(self.record(), self.capacity)
+
+    def jobs(self, lease: LeaseThread) -> dict[str, Coroutine[Any, Any, None]]:
+        setup, stores = self._setup, self._stores
+        standard = standard_jobs(stores, setup.payloads, setup.settings, lambda: not lease.is_late())
+        jobs = {
+            "hints": stores.hints.attend(),
+            "stops": self._listen_for_stops(lease),
+            "duties": run_jobs(stores.sweeps, (*standard, *setup.duties), self.name),
+        }
+        if self.capacity is not None:
+            jobs["capacity"] = self.capacity.work()
+        if self._guard is not None:
+            jobs["guardian"] = self._keep_guarded(self._guard)
+        return jobs
+
+    def guarded_at(self) -> float:
+        return self._slate.read().guarded_ms / 1000
+
+    async def close(self) -> None:
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.stop)
+        self._slate.close()
+        if self.capacity is not None:
+            await self.capacity.close()
+
+    async def deregister(self) -> None:
+        try:
+            await self._stores.workers.deregister(self.name)
+        except AdeError as error:  # it will be forgotten after some silence
+            log.warning("worker.not_deregistered", worker=self.name, error=str(error))
+
+    async def _listen_for_stops(self, lease: LeaseThread) -> None:
+        """A cancellation somewhere: ask at once which runs are gone."""
+        hints = self._stores.hints
+        seen = hints.generation(STOP)
+        while True:
+            await hints.wait(STOP, seen, 60.0)
+            newest = hints.generation(STOP)
+            if newest != seen:
+                seen = newest
+                lease.kick()
+
+    async def _keep_guarded(self, guard: "LeaseGuard") -> None:
+        while True:
+            await asyncio.sleep(self._options.heartbeat_s)
+            guard.replace_if_dead(self.record(), self.capacity)
+
+
+class LeaseGuard:
+    """The guardian process of a worker: started with it, and replaced if it dies."""
+
+    def __init__(self, spec: WatchdogSpec, slate: SharedLeasePage, options: WorkerOptions) -> None:
+        self._spec = spec
+        self._slate = slate
+        self._options = options
+        self._process: WatchdogProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 before it is started."""
+        return 0 if self._process is None else self._process.pid
+
+    def start(self, worker: Worker, capacity: AgentCapacity | None) -> None:
+        options = self._options
+        about: dict[str, object] = {"worker": worker, "lease_ms": options.lease_ms, "store": self._spec.store}
+        if capacity is not None:
+            about["agent"] = capacity.agent
+        brief = WatchdogConfig(
+            worker_pid=os.getpid(),
+            descriptor=self._slate.descriptor,
+            capacity=self._slate.capacity,
+            heartbeat_ms=round(options.heartbeat_s * 1000),
+            silence_ms=round(options.guard_silence_s * 1000),
+            renewer=self._spec.renewer,
+            about=msgspec.json.encode(about).decode(),
+        )
+        self._process = WatchdogProcess.start(brief, self._slate.descriptor)
+
+    def replace_if_dead(self, worker: Worker, capacity: AgentCapacity | None) -> None:
+        """Start another one if it was killed, perhaps for lack of memory."""
+        if self._process is None or self._process.is_alive:
+            return
+        log.warning("guardian.replaced", pid=self.pid)
+        try:
+            self._process.stop()  # closes the line to it
+            self.start(worker, capacity)
+        except OSError as error:  # the next look may be luckier
+            log.warning("guardian.not_started", error=str(error))
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+
+class StoreCommits:
+    """Turns outcomes into commits, and repeats a commit until the store has answered for it."""
+
+    def __init__(
+        self, stores: Stores, payloads: Payloads, outputs: OutputBuffer, probe: WorkerProbe, dice: Callable[[], float]
+    ) -> None:
+        self._stores = stores
+        self._payloads = payloads
+        self._outputs = outputs
+        self._probe = probe
+        self._dice = dice
+        self._tells_all = log.tells_all()
+
+    async def write(self, batch: Sequence[Ended]) -> list[str]:
+        """Commit a batch. Returns the ids of the tasks that were handed back."""
+        if self._outputs:
+            await self._outputs.flush()
+        now = self._stores.clock.now()
+        changes = [self._change(run, outcome, now) for run, outcome in batch]
+        answers = await self._until_answered(changes)
+        done = work = False
+        released: list[str] = []
+        for (run, _), (change, answer) in zip(batch, answers, strict=True):
+            if answer is not None:
+                _tell_thrown_away(change, answer)
+                continue
+            if change.verb is not Verb.SUCCEED or self._tells_all:
+                _note(change)
+                if change.verb is Verb.RELEASE:
+                    released.append(change.task_id)
+            done = done or change.after.is_final
+            work = work or _frees_work(run, change)
+        if self._probe.armed:
+            await self._probe(COMMITTED)
+        if done:
+            self._stores.hints.ring(DONE)
+        if work:
+            self._stores.hints.ring(WORK)
+        return released
+
+    def _change(self, run: Run, outcome: object, now: int) -> Change:
+        """What the outcome means. One that means nothing, as middleware may make it, is a failure of its task alone."""
+        try:
+            if isinstance(outcome, Succeeded | Failed | Released | Deferred | Withheld):
+                return settle(run.task, outcome, now=now, dice=self._dice())
+            reason = f"a run ends in an Outcome, and not in {type(outcome).__name__}"
+        except Exception as error:
+            log.exception("outcome.impossible", task_id=run.task.id)
+            reason = f"{type(error).__name__}: {error}"
+        return settle(run.task, unwritable(reason), now=now, dice=self._dice())
+
+    async def _until_answered(self, changes: Sequence[Change]) -> list[Answered]:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await load_and_prepare_rollbacks(
+                    self._stores, self._payloads, changes
+                )  # what undoes a failure comes first
+                answers = await self._stores.tasks.commit_each(changes)
+                return list(zip(changes, answers, strict=True))
+            except _PASSING as error:  # the outcome waits
+                log.warning("commit.repeated", tasks=len(changes), error=str(error), pause_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            except Exception as error:
+                if len(changes) == 1:
+                    return [await self._instead_of(changes[0], error)]
+                each = [await self._until_answered([change]) for change in changes]
+                return [answer for answers in each for answer in answers]
+
+    async def _instead_of(self, change: Change, error: Exception) -> Answered:
+        """A change the store cannot take: its task fails for that, rather than wait for its lease to run out."""
+        log.exception("commit.impossible", task_id=change.task_id)
+        now, reason = self._stores.clock.now(), f"{type(error).__name__}: {error}"
+        plain = settle(change.before, unwritable(reason), now=now, dice=self._dice())
+        try:
+            [answer] = await self._stores.tasks.commit_each([plain])
+        except Exception as again:
+            return plain, AdeError(f"its change could not be written: {again}")
+        return plain, answer
+
+
+def _note(change: Change) -> None:
+    task, error = change.before, change.after.error
+    tell = log.debug if change.verb is Verb.SUCCEED else log.info
+    tell(
+        f"task.{change.verb}",
+        task_id=task.id,
+        attempt=task.attempt,
+        worker=task.worker_id,
+        error=None if error is None or change.verb is Verb.RELEASE else f"{error.type}: {error.message}"[:200],
+    )
+
+
+def _frees_work(run: Run, change: Change) -> bool:
+    """Whether a worker may claim because of this change: a limit has room again, or the task itself is due."""
+    if change.before.concurrency_key is not None:
+        return True
+    if run.handler is not None and run.handler.definition.concurrency is not None:
+        return True
+    after = change.after
+    return after.status is Status.PENDING and after.run_after <= after.updated_at
+
+
+def _tell_thrown_away(change: Change, answer: AdeError) -> None:
+    known: dict[str, Any] = {
+        "task_id": change.task_id,
+        "attempt": change.before.attempt,
+        "worker": change.before.worker_id,
+    }
+    event = "task.result_thrown_away" if isinstance(answer, StaleWrite) else "task.not_written"
+    log.warning(event, **known, verb=change.verb, reason=str(answer))
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
