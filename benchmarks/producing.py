@@ -148,10 +148,10 @@ def gathered(put: Callable[[str], Awaitable[object]], width: int) -> Callable[[S
 
 def random_moments(rate: float, seconds: float, seed: int) -> list[float]:
     """About `rate` moments a second at random distances, so that no polling interval can fall in step."""
-    dice = random.Random(seed)
+    randomness = random.Random(seed)
     moments: list[float] = []
     moment = 0.0
-    while (moment := moment + dice.uniform(0.2, 1.8) / rate) < seconds:
+    while (moment := moment + randomness.uniform(0.2, 1.8) / rate) < seconds:
         moments.append(moment)
     return moments
 

@@ -34,7 +34,7 @@ async def subscribed(stores: Stores) -> None:
     """Until changed rules are heard of; the first look subscribes."""
 
     async def look() -> bool:
-        return stores.hints.lag_s(RULES) < PROMISED_S / 2
+        return stores.wakeups.lag_s(RULES) < PROMISED_S / 2
 
     await eventually(look)
 

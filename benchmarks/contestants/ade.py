@@ -53,7 +53,7 @@ class AdeQueue:
     async def _facts(self, place: Place) -> Mapping[str, object]:
         app, _ = self._app(place)
         async with app:
-            return (await (await app.open()).stores.upkeep.health()).facts
+            return (await (await app.open()).stores.maintenance.health()).facts
 
     @asynccontextmanager
     async def _async_client(self, place: Place) -> AsyncIterator[AsyncClient]:

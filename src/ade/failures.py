@@ -95,14 +95,14 @@ class Backoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cap_ms: int = 300_000
     jitter: float = 0.1
 
-    def delay_ms(self, failures: int, dice: float) -> int:
+    def delay_ms(self, failures: int, randomness: float) -> int:
         """Wait after `failures` failed attempts (1 = the first). `dice` in [0, 1); 0.5 means no jitter."""
         try:
             # float: an integer multiplier would be raised exactly, and for huge counts without end
             plain = min(self.base_ms * float(self.multiplier) ** max(failures - 1, 0), float(self.cap_ms))
         except OverflowError:
             plain = float(self.cap_ms if self.base_ms else 0)
-        return round(plain * (1 + self.jitter * (2 * dice - 1)))
+        return round(plain * (1 + self.jitter * (2 * randomness - 1)))
 
 
 TIMEOUT_GROWTH = 1.5

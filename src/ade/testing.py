@@ -125,7 +125,7 @@ class _TestWorker:
                 worker_id=_WORKER,
                 hostname="localhost",
                 started_at=opened.stores.clock.now(),
-                dice=lambda: 0.5,
+                randomness=lambda: 0.5,
             )
         )
         self._timer = SharedTimer(asyncio.get_running_loop())
@@ -140,7 +140,7 @@ class _TestWorker:
         runs, was_empty = 0, False
         try:
             while True:
-                seen = self._stores.hints.generation(WORK)
+                seen = self._stores.wakeups.generation(WORK)
                 tasks = await self._claim()
                 self._runs.start(tasks)
                 runs += len(tasks)
@@ -185,7 +185,7 @@ class _TestWorker:
     async def _until_emptied_or_hinted(self, seen: int) -> None:
         """Running tasks may enqueue others and wait for them."""
         emptied = asyncio.create_task(self._backend.state.emptied())
-        hinted = asyncio.create_task(self._stores.hints.wait(WORK, seen, _LOOK_S))
+        hinted = asyncio.create_task(self._stores.wakeups.wait(WORK, seen, _LOOK_S))
         await asyncio.wait({emptied, hinted}, return_when=asyncio.FIRST_COMPLETED)
         for job in (emptied, hinted):
             job.cancel()

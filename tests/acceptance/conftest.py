@@ -35,4 +35,4 @@ async def kit(ade: Ade, url: str) -> AsyncIterator[TestKit]:
     """The app on its store with a clock that moves when told to; afterwards every invariant must hold."""
     async with harness(ade, url) as opened:
         yield opened
-        assert await opened.stores.upkeep.check_invariants() == []
+        assert await opened.stores.maintenance.check_invariants() == []

@@ -113,7 +113,7 @@ async def test_3_the_task_of_a_stopped_worker_is_reclaimed_by_the_next_one_and_c
     assert reclaimed["new_worker"] != "first-worker"
 
     with pytest.raises(StaleLease):  # the stopped worker comes back with a result of its own
-        await kit.stores.tasks.commit(settle(late, Succeeded(late.args), now=kit.clock.now(), dice=0.5))
+        await kit.stores.tasks.commit(settle(late, Succeeded(late.args), now=kit.clock.now(), randomness=0.5))
     assert await task.result() == "built"
     assert [event.type for event in await events_of(task) if event.type in FINAL_EVENTS] == ["task.succeeded"]
 

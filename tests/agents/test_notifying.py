@@ -183,7 +183,7 @@ async def test_what_it_waited_for_did_not_complete(desk: Desk) -> None:
 async def test_a_run_that_is_tried_again_is_told_of_once_at_its_end(parent: Parent, desk: Desk) -> None:
     run = await desk.claim(CODER)
     error = TaskError(kind=FailureKind.RAISED, type="AgentOutputCut", message="cut")
-    await desk.stores.tasks.commit(settle(run, Failed(error), now=desk.clock.now(), dice=0.5))
+    await desk.stores.tasks.commit(settle(run, Failed(error), now=desk.clock.now(), randomness=0.5))
     assert await parent.told() == []
 
     desk.clock.advance(60)

@@ -53,7 +53,7 @@ async def stored_kit(request: pytest.FixtureRequest, app: Ade, tmp_path: Path) -
     """On every kind of store."""
     async with harness(app, PLACES[request.param](tmp_path)) as opened:
         yield opened
-        assert await opened.stores.upkeep.check_invariants() == []
+        assert await opened.stores.maintenance.check_invariants() == []
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ async def test_a_notification_is_brought_when_the_store_is_back(
     is_away = False
     async with asyncio.timeout(60):
         while not await inbox_of(kit):
-            await kit.stores.hints.wait(INBOX, kit.stores.hints.generation(INBOX), 0.05)
+            await kit.stores.wakeups.wait(INBOX, kit.stores.wakeups.generation(INBOX), 0.05)
     assert len(await inbox_of(kit)) == 1
 
 

@@ -22,4 +22,4 @@ def ade() -> Ade:
 async def kit(request: pytest.FixtureRequest, ade: Ade, tmp_path: Path) -> AsyncIterator[TestKit]:
     async with harness(ade, PLACES[request.param](tmp_path)) as opened:
         yield opened
-        assert await opened.stores.upkeep.check_invariants() == []
+        assert await opened.stores.maintenance.check_invariants() == []

@@ -18,7 +18,7 @@ from tests.agents.running.house import app as house
 async def agents(tmp_path: Path) -> AsyncIterator[TestKit]:
     async with harness(house(tmp_path)) as opened:
         yield opened
-        assert await opened.stores.upkeep.check_invariants() == []
+        assert await opened.stores.maintenance.check_invariants() == []
 
 
 async def told(kit: TestKit) -> list[str]:

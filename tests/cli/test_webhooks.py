@@ -46,7 +46,7 @@ def sent(*answers: DeliveryResponse) -> str:
             Network(*answers),
         )
         for attempt in range(1, len(answers) + 1):
-            await deliver(stores, network, order, attempt=attempt, dice=0.5)
+            await deliver(stores, network, order, attempt=attempt, randomness=0.5)
         return network.sent[0].headers["webhook-id"]
 
     return with_stores(send)

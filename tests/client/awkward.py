@@ -84,6 +84,6 @@ async def story(*answers: bytes, repeats: int = 3) -> AsyncIterator[Story]:
 
     async with serving(say) as server:
         patience = RetryLimits(repeats=repeats, stream_repeats=repeats)
-        transport = HttpTransport(server.url, token=TOKEN, patience=patience, sleep=sleep, dice=lambda: 0.5)
+        transport = HttpTransport(server.url, token=TOKEN, patience=patience, sleep=sleep, randomness=lambda: 0.5)
         async with Client(transport) as client:
             yield Story(server, client, pauses)

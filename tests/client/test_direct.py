@@ -21,8 +21,8 @@ from tests.architecture.repository import ROOT
 from tests.operations.conftest import LOCAL, Desk
 
 
-def client_of(desk: Desk, asked: RequestContext = LOCAL) -> Client:
-    return Client(StoreTransport(desk.office, asked))
+def client_of(desk: Desk, request: RequestContext = LOCAL) -> Client:
+    return Client(StoreTransport(desk.services, request))
 
 
 async def test_a_task_is_made_found_and_cancelled(desk: Desk) -> None:
@@ -61,7 +61,7 @@ async def test_what_never_leaves_a_server_is_not_seen_here_either(desk: Desk) ->
     client = client_of(desk)
     made = await client.create_task(name="greet")
     claim = ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"}))
-    [running] = await desk.office.stores.tasks.claim(claim)
+    [running] = await desk.services.stores.tasks.claim(claim)
     assert running.lease_until is not None
     found = await client.get_task(made.id)
     assert (found.status, found.lease_until) == (Status.RUNNING, None)
@@ -69,7 +69,7 @@ async def test_what_never_leaves_a_server_is_not_seen_here_either(desk: Desk) ->
 
 async def test_an_account_may_do_here_what_it_may_do_there(desk: Desk) -> None:
     viewer = await desk.account("vic", Role.VIEWER)
-    client = client_of(desk, desk.asked(viewer, "list_tasks"))
+    client = client_of(desk, desk.request(viewer, "list_tasks"))
     assert (await client.list_tasks()).items == []
     with pytest.raises(NotPermitted):
         await client.create_task(name="greet")
@@ -84,9 +84,9 @@ async def test_events_and_lines_are_followed(desk: Desk) -> None:
     assert (first.type, first.task_id) == ("task.created", made.id)
 
     claim = ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"}))
-    await desk.office.stores.tasks.claim(claim)
+    await desk.services.stores.tasks.claim(claim)
     line = OutputLine(task_id=made.id, run_id="r1", attempt=1, at=desk.clock.now(), text="hello")
-    await desk.office.stores.outputs.append([line])
+    await desk.services.stores.outputs.append([line])
     lines = aiter(client.follow_output(made.id))
     assert (await anext(lines)).text == "hello"
     await client.cancel_task(made.id)

@@ -44,8 +44,8 @@ _OF_THE_MOMENT = frozenset(  # how long something lasts, or how it goes just now
 async def both(house: House) -> AsyncIterator[tuple[Client, Client]]:
     """A client over HTTP, and one that goes to the store directly, in the same name."""
     token = await house.token(WHO)
-    asked = RequestContext(actor=f"the-{WHO}", author=f"the-{WHO}")
-    near = Client(StoreTransport(services_of_app(house.app, await house.app.open()), asked))
+    request = RequestContext(actor=f"the-{WHO}", author=f"the-{WHO}")
+    near = Client(StoreTransport(services_of_app(house.app, await house.app.open()), request))
     async with ade.connect(house.url, token=token) as far:
         yield far, near
 
@@ -62,10 +62,10 @@ class Pair:
 
     def __init__(self, far: Client, near: Client) -> None:
         self.far, self.near = far, near
-        self.asked: set[str] = set()
+        self.request: set[str] = set()
 
     async def same(self, method: str, *path: str, **fields: Any) -> Any:
-        self.asked.add(method)
+        self.request.add(method)
         far = await outcome(getattr(self.far, method)(*path, **fields))
         near = await outcome(getattr(self.near, method)(*path, **fields))
         assert far == near, method
@@ -73,7 +73,7 @@ class Pair:
 
     async def done(self, method: str, *path: str, **fields: Any) -> Any:
         """Something that can be done once: by the far one, and the near one sees what has become of it."""
-        self.asked.add(method)
+        self.request.add(method)
         done = await getattr(self.far, method)(*path, **fields)
         if isinstance(done, Task):
             assert done == await self.near.get_task(done.id), method
@@ -111,7 +111,7 @@ async def test_every_call_about_tasks_is_answered_alike(house: House) -> None:
         assert (await pair.same("get_task", made.id)).status is Status.CANCELLED
         await pair.same("get_task_result", made.id)
         await pair.same("cancel_task", made.id, reason="again")
-        assert {route.operation for route in SECTIONS["tasks"]} - pair.asked == set()
+        assert {route.operation for route in SECTIONS["tasks"]} - pair.request == set()
 
 
 async def write_line(house: House, task: Task) -> None:
@@ -144,7 +144,7 @@ async def test_every_plain_read_is_answered_alike(small_house: House) -> None:
                 assert type(await getattr(far, operation)()) is type(await getattr(near, operation)())
             else:
                 await pair.same(operation)
-        assert len(pair.asked) > 10
+        assert len(pair.request) > 10
 
 
 async def test_events_and_lines_are_followed_over_http(house: House) -> None:

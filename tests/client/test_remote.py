@@ -218,7 +218,7 @@ async def test_a_server_that_is_started_anew_is_waited_for() -> None:
         else:
             listening = await asyncio.start_server(visited, "127.0.0.1", port)
 
-    transport = HttpTransport(f"http://127.0.0.1:{port}", token=TOKEN, sleep=sleep, dice=lambda: 0.5)
+    transport = HttpTransport(f"http://127.0.0.1:{port}", token=TOKEN, sleep=sleep, randomness=lambda: 0.5)
     async with Client(transport) as client:
         assert await client.get_task(TASK.id, wait=5) == TASK
     assert pauses == [1.0, 0.2]

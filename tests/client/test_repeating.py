@@ -20,9 +20,9 @@ def test_nothing_is_done_twice(route: Route) -> None:
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))
-def test_pauses_grow_and_stay_bounded(times: int, dice: float) -> None:
-    assert 0.05 <= backoff_s(times, dice) <= 7.5
-    assert backoff_s(times, dice) <= backoff_s(times + 1, dice)
+def test_pauses_grow_and_stay_bounded(times: int, randomness: float) -> None:
+    assert 0.05 <= backoff_s(times, randomness) <= 7.5
+    assert backoff_s(times, randomness) <= backoff_s(times + 1, randomness)
 
 
 @given(st.text(max_size=30), st.sampled_from([429, 503]), st.integers(0, 100) | st.floats() | st.text() | st.none())

@@ -29,7 +29,7 @@ class Backend:
 async def sound(stores: Stores) -> AsyncIterator[Stores]:
     """An opened store; at the end of the block its invariants must hold, and it is closed."""
     yield stores
-    broken = await stores.upkeep.check_invariants()
+    broken = await stores.maintenance.check_invariants()
     await stores.close()
     assert broken == []
 

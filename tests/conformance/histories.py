@@ -36,7 +36,7 @@ class StoreHistories(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            broken = self.do(self.stores.upkeep.check_invariants())
+            broken = self.do(self.stores.maintenance.check_invariants())
         finally:
             self.do(self.stores.close())
             self._loop.close()

@@ -99,13 +99,13 @@ class Scene:
     # how runs end
 
     def success(self, running: Task, result: str = "null") -> Change:
-        return settle(running, Succeeded(raw(result)), now=self.clock.now(), dice=MIDDLE)
+        return settle(running, Succeeded(raw(result)), now=self.clock.now(), randomness=MIDDLE)
 
     def failure(
         self, running: Task, kind: FailureKind = FailureKind.RAISED, *, retry_after_ms: int | None = None
     ) -> Change:
         error = TaskError(kind=kind, type="Oops", message="no luck")
-        return settle(running, Failed(error, retry_after_ms), now=self.clock.now(), dice=MIDDLE)
+        return settle(running, Failed(error, retry_after_ms), now=self.clock.now(), randomness=MIDDLE)
 
     async def succeed(self, running: Task, result: str = "null") -> None:
         await self.stores.tasks.commit(self.success(running, result))
@@ -117,7 +117,7 @@ class Scene:
         await self.fail(running, FailureKind.UNRECOVERABLE)
 
     async def release(self, running: Task) -> None:
-        await self.stores.tasks.commit(settle(running, Released("shutdown"), now=self.clock.now(), dice=MIDDLE))
+        await self.stores.tasks.commit(settle(running, Released("shutdown"), now=self.clock.now(), randomness=MIDDLE))
 
     async def run(self, count: int = 1, **claim: object) -> list[str]:
         """Claim and complete; answers the ids in the order of the claim."""
@@ -137,12 +137,12 @@ class Scene:
     async def sweep(self) -> None:
         """Decide on everything that is ripe, once."""
         now = self.clock.now()
-        ripe = await self.stores.sweeps.ripe(100)
-        changes = [lose_lease(task, now=now) for task in ripe.expired]
-        changes += [miss_deadline(task, now=now) for task in ripe.overdue]
-        overdue = {task.id for task in ripe.overdue}
+        due = await self.stores.sweeps.due(100)
+        changes = [lose_lease(task, now=now) for task in due.expired]
+        changes += [miss_deadline(task, now=now) for task in due.overdue]
+        overdue = {task.id for task in due.overdue}
         changes += [
-            break_chain(task, failed_ids=failed, now=now) for task, failed in ripe.broken if task.id not in overdue
+            break_chain(task, failed_ids=failed, now=now) for task, failed in due.broken if task.id not in overdue
         ]
         await self.stores.tasks.commit_each(changes)
 

@@ -342,7 +342,7 @@ class ApprovalHistories(StoreHistories):
             self._finish(self.running.pop(number % len(self.running)), outcome)
 
     def _finish(self, task: Task, outcome: Outcome) -> None:
-        change = settle(task, outcome, now=self.clock.now(), dice=0.5)
+        change = settle(task, outcome, now=self.clock.now(), randomness=0.5)
         self.do(self.stores.tasks.commit_each([change]))
 
     # what must hold

@@ -95,7 +95,7 @@ async def test_who_decided_on_an_old_version_is_told_to_read_again(scene: Scene)
 async def test_a_renewed_lease_wins_over_who_judged_it_lost(scene: Scene) -> None:
     running = await scene.start()
     scene.clock.advance(31)
-    [judged] = (await scene.stores.sweeps.ripe(10)).expired
+    [judged] = (await scene.stores.sweeps.due(10)).expired
     assert scene.renew(running) == {}
 
     with pytest.raises(StaleWrite):

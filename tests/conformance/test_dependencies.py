@@ -12,7 +12,7 @@ from tests.conformance.scene import Scene
 
 
 async def broken(scene: Scene) -> dict[str, tuple[str, ...]]:
-    return {task.id: failed for task, failed in (await scene.stores.sweeps.ripe(100)).broken}
+    return {task.id: failed for task, failed in (await scene.stores.sweeps.due(100)).broken}
 
 
 async def test_a_task_starts_when_what_it_waits_for_has_completed(scene: Scene) -> None:
@@ -90,13 +90,13 @@ async def test_what_has_failed_already_will_never_be_met(scene: Scene, end: str)
 
 
 @pytest.mark.parametrize(
-    ("wish", "outcome"), [(AfterFailure.CANCEL, Status.CANCELLED), (AfterFailure.FAIL, Status.FAILED)]
+    ("spec", "outcome"), [(AfterFailure.CANCEL, Status.CANCELLED), (AfterFailure.FAIL, Status.FAILED)]
 )
 async def test_a_failure_puts_what_waits_for_it_up_for_a_decision(
-    scene: Scene, wish: AfterFailure, outcome: Status
+    scene: Scene, spec: AfterFailure, outcome: Status
 ) -> None:
     first = await scene.start()
-    second = await scene.add(depends_on=(first.id,), after_failure=wish)
+    second = await scene.add(depends_on=(first.id,), after_failure=spec)
     assert await broken(scene) == {}
 
     await scene.fail_for_good(first)
@@ -222,9 +222,9 @@ async def test_drafts_that_wait_in_vain_do_not_hide_tasks_that_do(scene: Scene) 
     waiting: Task = await scene.add(depends_on=(first.id,))
     await scene.cancel(first.id)
 
-    ripe = await scene.stores.sweeps.ripe(2)
+    due = await scene.stores.sweeps.due(2)
 
-    assert [task.id for task, _ in ripe.broken] == [waiting.id]
+    assert [task.id for task, _ in due.broken] == [waiting.id]
 
 
 async def test_a_deadline_ends_a_wait(scene: Scene) -> None:
@@ -252,6 +252,6 @@ async def test_workers_hear_of_tasks_that_stand_in_line_because_another_ended(sc
     first = await scene.add()
     await scene.add(depends_on=(first.id,))
     [running] = await scene.claim()
-    heard = scene.stores.hints.generation(WORK)
+    heard = scene.stores.wakeups.generation(WORK)
     await scene.succeed(running)
-    assert scene.stores.hints.generation(WORK) > heard
+    assert scene.stores.wakeups.generation(WORK) > heard

@@ -18,7 +18,7 @@ from tests.conformance.histories import StoreHistories, play
 Which = tuple[str, str]
 PLACES: list[Which] = [("user", "ada"), ("user", "bob"), ("session", "ada"), ("session", "s:2")]
 CHANGED, REFUSED = "documents.changed", "documents.refused"
-wishes = st.lists(
+specs = st.lists(
     st.tuples(
         st.sampled_from(PLACES),
         st.booleans(),  # written, or removed
@@ -46,10 +46,10 @@ class DocumentHistories(StoreHistories):
     def is_there(self, which: Which, kept: dict[Which, tuple[Raw, int | None]]) -> bool:
         return which in kept and (kept[which][1] is None or kept[which][1] > self.clock.now())  # type: ignore[operator]
 
-    @rule(wishes=wishes)
-    def write(self, wishes: list[Any]) -> None:
+    @rule(specs=specs)
+    def write(self, specs: list[Any]) -> None:
         after, touched, writes, is_refused = dict(self.kept), set[Which](), [], False
-        for which, is_written, sight, ends_in in wishes:
+        for which, is_written, sight, ends_in in specs:
             if which in touched:
                 continue  # its version is not known before the call
             touched.add(which)

@@ -103,14 +103,14 @@ async def test_a_stale_write_is_refused_with_all_that_came_with_it(shelf: Shelf,
     await shelf.put(user("ada"), user("bob"), events=("user.created",))
     await shelf.put(user("ada", 2, seen=1))
     before = await shelf.store.list_documents(USER)
-    seen = shelf.scene.stores.hints.generation(RULES)
+    seen = shelf.scene.stores.wakeups.generation(RULES)
 
     with pytest.raises(StaleWrite, match=stale.id):
         await shelf.put(user("new"), user("bob", 5, seen=1), no("bob", seen=2), stale, events=("user.changed",))
 
     assert await shelf.store.list_documents(USER) == before
     assert await shelf.told() == ["user.created"]
-    assert shelf.scene.stores.hints.generation(RULES) == seen
+    assert shelf.scene.stores.wakeups.generation(RULES) == seen
 
 
 async def test_of_two_who_have_seen_the_same_one_writes(shelf: Shelf) -> None:
@@ -221,12 +221,12 @@ async def test_the_log_tells_of_it_in_the_same_write(shelf: Shelf) -> None:
 
 
 async def test_whoever_keeps_a_copy_is_told_that_something_changed(shelf: Shelf) -> None:
-    hints = shelf.scene.stores.hints
+    wakeups = shelf.scene.stores.wakeups
 
     async def rings(action: Awaitable[object]) -> bool:
-        seen = hints.generation(RULES)
+        seen = wakeups.generation(RULES)
         await action
-        return hints.generation(RULES) > seen
+        return wakeups.generation(RULES) > seen
 
     assert await rings(shelf.put(user("ada")))
     assert await rings(shelf.put(user("ada", 2, seen=1)))

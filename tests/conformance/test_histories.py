@@ -52,10 +52,10 @@ class TaskHistories(StoreHistories):
         self.store(self.scene.task(queue=queue, concurrency_key=limit_key, needs=needs))
 
     @precondition(lambda self: self.model.entries)
-    @rule(number=pick, wish=st.sampled_from(AfterFailure))
-    def add_link(self, number: int, wish: AfterFailure) -> None:
+    @rule(number=pick, spec=st.sampled_from(AfterFailure))
+    def add_link(self, number: int, spec: AfterFailure) -> None:
         known = list(self.model.entries)
-        self.store(self.scene.task(depends_on=(known[number % len(known)],), after_failure=wish))
+        self.store(self.scene.task(depends_on=(known[number % len(known)],), after_failure=spec))
 
     @rule(
         name=st.sampled_from(["send", "send", "build"]),
@@ -67,7 +67,7 @@ class TaskHistories(StoreHistories):
         limit_key=limit_keys,
         copies=st.integers(min_value=1, max_value=4),
         waits_for=st.just([]) | st.lists(pick, max_size=2),
-        wish=st.sampled_from(AfterFailure),
+        spec=st.sampled_from(AfterFailure),
         needs=needs,
     )
     def add(
@@ -80,7 +80,7 @@ class TaskHistories(StoreHistories):
         key: str | None,
         limit_key: str | None,
         waits_for: list[int],
-        wish: AfterFailure,
+        spec: AfterFailure,
         copies: int,
         needs: tuple[str, ...],
     ) -> None:
@@ -95,7 +95,7 @@ class TaskHistories(StoreHistories):
                 idempotency_key=key,
                 concurrency_key=limit_key,
                 depends_on=tuple(known[number % len(known)] for number in waits_for if known),
-                after_failure=wish,
+                after_failure=spec,
                 needs=needs,
             )
             for _ in range(copies)
@@ -185,7 +185,7 @@ class TaskHistories(StoreHistories):
         if end == "succeed":
             self.commit(self.scene.success(task, "1"))
         elif end == "release":
-            self.commit(settle(task, Released("shutdown"), now=self.clock.now(), dice=MIDDLE))
+            self.commit(settle(task, Released("shutdown"), now=self.clock.now(), randomness=MIDDLE))
         else:
             self.commit(self.scene.failure(task, kinds[end]))
 
@@ -212,15 +212,15 @@ class TaskHistories(StoreHistories):
     @rule()
     def sweep(self) -> None:
         now = self.clock.now()
-        ripe = self.do(self.scene.stores.sweeps.ripe(1000))
+        due = self.do(self.scene.stores.sweeps.due(1000))
         running = [self.model.shown(task_id) for task_id in self.model.with_status(Status.RUNNING)]
         silent = {task.id for task in running if (task.lease_until or 0) < self.clock.steady()}
-        assert {task.id for task in ripe.expired} == silent
-        assert {task.id: set(failed) for task, failed in ripe.broken} == self.model.broken()
-        for task in ripe.expired:
+        assert {task.id for task in due.expired} == silent
+        assert {task.id: set(failed) for task, failed in due.broken} == self.model.broken()
+        for task in due.expired:
             self.lose(task)
-        self.commit(*(lose_lease(task, now=now) for task in ripe.expired))
-        self.commit(*(break_chain(task, failed_ids=failed, now=now) for task, failed in ripe.broken))
+        self.commit(*(lose_lease(task, now=now) for task in due.expired))
+        self.commit(*(break_chain(task, failed_ids=failed, now=now) for task, failed in due.broken))
 
     def commit(self, *changes: Change) -> None:
         answers = self.do(self.scene.stores.tasks.commit_each(changes))
@@ -247,7 +247,7 @@ class TaskHistories(StoreHistories):
 
     @invariant()
     def nothing_is_broken(self) -> None:
-        assert self.do(self.scene.stores.upkeep.check_invariants()) == []
+        assert self.do(self.scene.stores.maintenance.check_invariants()) == []
 
     @invariant()
     def the_next_due_time_is_known(self) -> None:

@@ -165,14 +165,14 @@ async def test_the_log_tells_of_every_write_in_the_same_write(post: Post) -> Non
 
 
 async def test_whoever_waits_is_told_of_what_is_written_and_of_nothing_else(post: Post) -> None:
-    hints = post.scene.stores.hints
-    seen = hints.generation(INBOX)
+    wakeups = post.scene.stores.wakeups
+    seen = wakeups.generation(INBOX)
     await post.put("c", message())
-    after = hints.generation(INBOX)
+    after = wakeups.generation(INBOX)
     await post.do("c", lambda inbox: conversations_rules.remove(inbox, "q-77"))
 
     assert after > seen
-    assert hints.generation(INBOX) == after
+    assert wakeups.generation(INBOX) == after
 
 
 async def test_a_consumer_finds_the_inboxes_that_wait_longest_first(post: Post) -> None:

@@ -11,11 +11,11 @@ from tests.conformance.scene import LEASE_MS, Scene
 async def test_a_lease_that_ran_out_is_up_for_a_decision(scene: Scene) -> None:
     running = await scene.start()
     scene.clock.advance(LEASE_MS / 1000)
-    assert (await scene.stores.sweeps.ripe(10)).expired == []
+    assert (await scene.stores.sweeps.due(10)).expired == []
 
     scene.clock.advance(0.001)
 
-    assert (await scene.stores.sweeps.ripe(10)).expired == [running]
+    assert (await scene.stores.sweeps.due(10)).expired == [running]
 
 
 async def test_the_longest_silent_come_first_and_no_more_than_asked_for(scene: Scene) -> None:
@@ -25,7 +25,7 @@ async def test_the_longest_silent_come_first_and_no_more_than_asked_for(scene: S
         scene.clock.advance(1)
     scene.clock.advance(60)
 
-    expired = (await scene.stores.sweeps.ripe(2)).expired
+    expired = (await scene.stores.sweeps.due(2)).expired
 
     assert [task.id for task in expired] == [tasks[0].id, tasks[1].id]
 
@@ -80,7 +80,7 @@ async def test_a_heartbeat_extends_the_lease(scene: Scene) -> None:
     assert renewed.lease_until == scene.clock.steady() + LEASE_MS
     assert renewed.version == running.version
     scene.clock.advance(29)
-    assert (await scene.stores.sweeps.ripe(10)).expired == []
+    assert (await scene.stores.sweeps.due(10)).expired == []
 
 
 async def test_a_heartbeat_never_shortens_a_lease(scene: Scene) -> None:
@@ -97,7 +97,7 @@ async def test_a_lease_that_ran_out_unnoticed_is_renewed(scene: Scene) -> None:
     scene.clock.advance(3600)
 
     assert scene.renew(running) == {}
-    assert (await scene.stores.sweeps.ripe(10)).expired == []
+    assert (await scene.stores.sweeps.due(10)).expired == []
 
 
 async def test_a_heartbeat_revives_nothing(scene: Scene) -> None:
@@ -151,7 +151,7 @@ async def test_a_worker_renews_only_the_runs_it_names(scene: Scene) -> None:
     scene.renew(mine)
     scene.clock.advance(11)
 
-    assert [task.id for task in (await scene.stores.sweeps.ripe(10)).expired] == [forgotten.id]
+    assert [task.id for task in (await scene.stores.sweeps.due(10)).expired] == [forgotten.id]
 
 
 async def test_a_heartbeat_without_runs_keeps_the_worker_known(scene: Scene) -> None:
@@ -165,7 +165,7 @@ async def test_a_wall_clock_that_jumps_moves_no_lease(scene: Scene) -> None:
     running = await scene.start()
     for jump in (+3600, -86_400):
         scene.clock.jump_wall(jump)
-        assert (await scene.stores.sweeps.ripe(10)).expired == []
+        assert (await scene.stores.sweeps.due(10)).expired == []
         scene.renew(running)
 
     assert (await scene.get(running.id)).lease_until == scene.clock.steady() + LEASE_MS
@@ -175,20 +175,20 @@ async def test_a_deadline_that_passed_is_up_for_a_decision(scene: Scene) -> None
     late = await scene.add(deadline=scene.clock.now() + 1_000)
     stalled = await scene.start(deadline=scene.clock.now() + 60_000, priority=0)
     await scene.add(deadline=scene.clock.now() + 999_000)
-    assert (await scene.stores.sweeps.ripe(10)).overdue == []
+    assert (await scene.stores.sweeps.due(10)).overdue == []
 
     await scene.let_lease_run_out()
     scene.clock.advance(60)
 
     assert await scene.status(late.id) == Status.FAILED
-    assert [task.id for task in (await scene.stores.sweeps.ripe(10)).overdue] == [stalled.id]
+    assert [task.id for task in (await scene.stores.sweeps.due(10)).overdue] == [stalled.id]
 
 
 async def test_a_running_task_is_not_overdue(scene: Scene) -> None:
     await scene.start(deadline=scene.clock.now() + 1_000)
     scene.clock.advance(5)
 
-    assert (await scene.stores.sweeps.ripe(10)).overdue == []
+    assert (await scene.stores.sweeps.due(10)).overdue == []
 
 
 async def test_a_silent_worker_is_forgotten_once_it_holds_nothing(scene: Scene) -> None:

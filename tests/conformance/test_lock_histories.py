@@ -26,7 +26,7 @@ from tests.core.locks.memory import READ, WRITE, MemoryLocks
 
 Answer = TypeVar("Answer")
 RESOURCES = ("db:a", "db:b", "repo:c")
-wishes = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([READ, WRITE]), min_size=1, max_size=3)
+specs = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([READ, WRITE]), min_size=1, max_size=3)
 pick = st.integers(min_value=0, max_value=1_000_000)
 waits = st.sampled_from([None, None, 0, 5_000])
 NARROW = LockLimits(waiters_per_resource=3, requests_per_owner=4, acquires=2, acquires_per_ms=7_000)
@@ -53,7 +53,7 @@ class LockHistories(StoreHistories):
         return self.model.requests[known[number % len(known)]] if known else None
 
     @rule(
-        wish=wishes,
+        spec=specs,
         priority=st.integers(0, 9),
         wait_ms=waits,
         first_seq=st.sampled_from([0, 0, 1, 3]),
@@ -62,7 +62,7 @@ class LockHistories(StoreHistories):
     )
     def ask(
         self,
-        wish: dict[str, LockMode],
+        spec: dict[str, LockMode],
         priority: int,
         wait_ms: int | None,
         first_seq: int,
@@ -74,7 +74,7 @@ class LockHistories(StoreHistories):
             id=f"r{number}",
             owner=f"o{number % 3}",
             scope=f"s{number}",
-            wanted=wish.items(),
+            wanted=spec.items(),
             priority=priority,
             unattended=alone,
         )
@@ -85,10 +85,10 @@ class LockHistories(StoreHistories):
         if (request := self.some(number)) and request.upgrades is None:
             self._ask(request, None, 0, allowed)
 
-    @rule(wish=wishes, wait_ms=waits, allowed=limits)
-    def ask_without_a_loop(self, wish: dict[str, LockMode], wait_ms: int | None, allowed: LockLimits) -> None:
+    @rule(spec=specs, wait_ms=waits, allowed=limits)
+    def ask_without_a_loop(self, spec: dict[str, LockMode], wait_ms: int | None, allowed: LockLimits) -> None:
         number = next(self.numbers)
-        request = validate_request(id=f"r{number}", owner=f"o{number % 3}", scope=f"s{number}", wanted=wish.items())
+        request = validate_request(id=f"r{number}", owner=f"o{number % 3}", scope=f"s{number}", wanted=spec.items())
         crowd = self.model.crowd(request)
 
         async def acquire() -> LockRequest | None:

@@ -190,8 +190,8 @@ async def test_a_task_knows_how_many_come_before_it(scene: Scene) -> None:
 async def test_the_health_of_a_store_is_a_list_of_facts(scene: Scene) -> None:
     await scene.start()
 
-    health = await scene.stores.upkeep.health()
+    health = await scene.stores.maintenance.health()
 
     assert health.facts
     assert health.warnings == []
-    await scene.stores.upkeep.checkpoint()
+    await scene.stores.maintenance.checkpoint()

@@ -18,7 +18,7 @@ GPU, BOTH = ("gpu",), ("gpu", "net")
 @pytest.fixture(autouse=True)
 async def nothing_is_broken_in_the_end(scene: Scene) -> object:
     yield
-    assert await scene.stores.upkeep.check_invariants() == []
+    assert await scene.stores.maintenance.check_invariants() == []
 
 
 def ids(tasks: list[Task]) -> list[str]:
@@ -157,7 +157,7 @@ async def test_one_that_waited_for_another_goes_to_who_can_do_it(scene: Scene) -
 async def test_one_that_waits_for_locks_comes_back_to_who_can_do_it(scene: Scene) -> None:
     task = await scene.add(needs=GPU)
     [running] = await scene.claim(can=GPU)
-    deferred = settle(running, Deferred(("repo:app",), 60_000), now=scene.clock.now(), dice=MIDDLE)
+    deferred = settle(running, Deferred(("repo:app",), 60_000), now=scene.clock.now(), randomness=MIDDLE)
     await scene.stores.tasks.commit(deferred)
     await scene.stores.tasks.commit(requeue(await scene.get(task.id), now=scene.clock.now()))
 

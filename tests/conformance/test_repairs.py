@@ -163,7 +163,7 @@ async def test_a_sweep_that_read_before_the_replay_does_not_cancel_who_may_hope_
     second = await scene.add(depends_on=(first.id,))
     [running] = await scene.claim()
     await scene.fail_for_good(running)
-    [(broken, failed)] = (await scene.stores.sweeps.ripe(10)).broken
+    [(broken, failed)] = (await scene.stores.sweeps.due(10)).broken
     await scene.replay(first.id)
     late = break_chain(broken, failed_ids=failed, now=scene.clock.now())
     [answer] = await scene.stores.tasks.commit_each([late])

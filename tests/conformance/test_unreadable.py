@@ -66,7 +66,7 @@ async def test_what_waits_for_an_unreadable_record_waits_in_vain(scene: Scene, b
 
     assert await scene.claim(2) == []
 
-    [(task, failed)] = (await scene.stores.sweeps.ripe(10)).broken
+    [(task, failed)] = (await scene.stores.sweeps.due(10)).broken
     assert (task.id, failed) == (waiting.id, (bad.id,))
 
 

@@ -71,26 +71,26 @@ class TaskLife(RuleBasedStateMachine):
     @in_status(Status.RUNNING)
     @rule()
     def succeed(self) -> None:
-        self.write(decisions.settle(self.task, Succeeded(raw("null")), now=self.now, dice=0.5))
+        self.write(decisions.settle(self.task, Succeeded(raw("null")), now=self.now, randomness=0.5))
 
     @in_status(Status.RUNNING)
     @rule(
         kind=st.sampled_from(FailureKind),
         asked_ms=st.one_of(st.none(), st.integers(-1000, 10**15)),
         retryable=st.booleans(),
-        dice=rolls,
+        randomness=rolls,
     )
-    def fail(self, kind: FailureKind, asked_ms: int | None, retryable: bool, dice: float) -> None:
+    def fail(self, kind: FailureKind, asked_ms: int | None, retryable: bool, randomness: float) -> None:
         outcome = failure(kind, retry_after_ms=asked_ms, retryable=retryable)
         throttles, generation = self.task.throttles, self.task.generation
-        self.write(decisions.settle(self.task, outcome, now=self.now, dice=dice))
+        self.write(decisions.settle(self.task, outcome, now=self.now, randomness=randomness))
         self.free_runs[generation] += self.task.throttles - throttles
 
     @in_status(Status.RUNNING)
     @rule()
     def be_released(self) -> None:
         self.free_runs[self.task.generation] += 1
-        self.write(decisions.settle(self.task, Released("shutdown"), now=self.now, dice=0.5))
+        self.write(decisions.settle(self.task, Released("shutdown"), now=self.now, randomness=0.5))
 
     @in_status(Status.RUNNING)
     @rule()
@@ -126,9 +126,9 @@ class TaskLife(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(FailureKind))
     def resist_everything_that_comes_late(self, kind: FailureKind) -> None:
         late: tuple[Callable[[], Change], ...] = (
-            lambda: decisions.settle(self.task, Succeeded(raw("null")), now=self.now, dice=0.5),
-            lambda: decisions.settle(self.task, failure(kind), now=self.now, dice=0.5),
-            lambda: decisions.settle(self.task, Released("shutdown"), now=self.now, dice=0.5),
+            lambda: decisions.settle(self.task, Succeeded(raw("null")), now=self.now, randomness=0.5),
+            lambda: decisions.settle(self.task, failure(kind), now=self.now, randomness=0.5),
+            lambda: decisions.settle(self.task, Released("shutdown"), now=self.now, randomness=0.5),
             lambda: decisions.lose_lease(self.task, now=self.now),
             lambda: decisions.miss_deadline(self.task, now=self.now),
             lambda: decisions.break_chain(self.task, failed_ids=("other",), now=self.now),

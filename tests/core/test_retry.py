@@ -14,7 +14,7 @@ backoffs = st.builds(
     cap_ms=st.integers(10_000_000, 253_402_300_799_000),
     jitter=st.floats(0, 1),
 )
-dice = st.floats(0, 1, exclude_max=True)
+randomness = st.floats(0, 1, exclude_max=True)
 counts = st.one_of(st.integers(1, 1000), st.integers(1, 10**18))
 
 
@@ -53,7 +53,7 @@ def test_full_jitter_spreads_from_nothing_to_twice_the_delay() -> None:
     assert (full.delay_ms(1, 0.0), full.delay_ms(1, MIDDLE)) == (0, 1000)
 
 
-@given(backoff=backoffs, failures=counts, roll=dice)
+@given(backoff=backoffs, failures=counts, roll=randomness)
 def test_every_delay_lies_within_its_jitter_of_the_plain_one(backoff: Backoff, failures: int, roll: float) -> None:
     plain = Backoff(base_ms=backoff.base_ms, multiplier=backoff.multiplier, cap_ms=backoff.cap_ms, jitter=0.0).delay_ms(
         failures, roll

@@ -22,8 +22,8 @@ ALERTS = {"out_of_memory"}
 FINE = Succeeded(raw('{"sent":1}'), output_ref="out-1")
 
 
-def settled(task: Task, outcome: Outcome, dice: float = MIDDLE) -> Change:
-    return settle(task, outcome, now=NOW, dice=dice)
+def settled(task: Task, outcome: Outcome, randomness: float = MIDDLE) -> Change:
+    return settle(task, outcome, now=NOW, randomness=randomness)
 
 
 def run_again(change: Change) -> Task:
@@ -137,8 +137,8 @@ def test_each_retry_waits_longer_and_says_so_in_its_event() -> None:
 def test_the_dice_spread_the_retry() -> None:
     task = running_task(backoff=Backoff())
 
-    assert settled(task, failure(FailureKind.RAISED), dice=0.0).after.run_after == NOW + 900
-    assert settled(task, failure(FailureKind.RAISED), dice=0.75).after.run_after == NOW + 1050
+    assert settled(task, failure(FailureKind.RAISED), randomness=0.0).after.run_after == NOW + 900
+    assert settled(task, failure(FailureKind.RAISED), randomness=0.75).after.run_after == NOW + 1050
 
 
 def test_a_very_long_message_does_not_swell_the_event() -> None:

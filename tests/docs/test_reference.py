@@ -68,11 +68,11 @@ def decided() -> Iterator[Event]:
     """The events of every decision that some use case can take today."""
     yield decisions.creation_event(structs.replace(PENDING, run_after=NOW, depends_on=("x",)))
     changes = [
-        decisions.settle(RUNNING, Succeeded(Raw(b"1")), now=NOW, dice=0.5),
-        decisions.settle(RUNNING, broken(FailureKind.RAISED), now=NOW, dice=0.5),
-        decisions.settle(RUNNING, broken(FailureKind.OUT_OF_MEMORY), now=NOW, dice=0.5),
-        decisions.settle(RUNNING, Released("shut down"), now=NOW, dice=0.5),
-        decisions.settle(RUNNING, Deferred(("db:main",), 1_000), now=NOW, dice=0.5),
+        decisions.settle(RUNNING, Succeeded(Raw(b"1")), now=NOW, randomness=0.5),
+        decisions.settle(RUNNING, broken(FailureKind.RAISED), now=NOW, randomness=0.5),
+        decisions.settle(RUNNING, broken(FailureKind.OUT_OF_MEMORY), now=NOW, randomness=0.5),
+        decisions.settle(RUNNING, Released("shut down"), now=NOW, randomness=0.5),
+        decisions.settle(RUNNING, Deferred(("db:main",), 1_000), now=NOW, randomness=0.5),
         decisions.requeue(PENDING, now=NOW),
         decisions.lose_lease(RUNNING, now=NOW),
         decisions.cancel(RUNNING, "enough", now=NOW),

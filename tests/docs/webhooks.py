@@ -14,7 +14,7 @@ async def of_webhooks() -> dict[str, list[set[str]]]:
     stores = await open_stores("memory://")
     webhook = await webhooks_service.create(stores, URL, ["*"], actor="ada")
     order = DeliveryTaskArguments(webhook_id=webhook.id, seq=await stores.events.last_seq())
-    await deliver(stores, Network(), order, attempt=1, dice=0.5)
+    await deliver(stores, Network(), order, attempt=1, randomness=0.5)
     [delivery] = await webhooks_delivery.list_deliveries(stores, webhook.id)
     await webhooks_delivery.replay(stores, Payloads(stores.blobs), webhook.id, delivery.id, actor="ada")
     await webhooks_service.change(stores, webhook.id, webhooks_service.WebhookChanges(events=("task.*",)), actor="ada")

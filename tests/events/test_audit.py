@@ -165,8 +165,8 @@ async def test_what_is_of_another_program_is_left_as_it_is(place: Place) -> None
 
 async def test_workers_copy_as_a_duty_that_only_one_of_them_has(stores: Stores, audit: AuditCopy, place: Place) -> None:
     await happen(stores, 20)
-    async with audit_jobs(place.url, stores, place.audit_url) as duties:
-        [duty] = duties
+    async with audit_jobs(place.url, stores, place.audit_url) as jobs:
+        [duty] = jobs
         await asyncio.gather(*(run_job(stores.sweeps, duty, f"worker {number}") for number in range(3)))
     assert await audit.count() == 20
 

@@ -16,6 +16,6 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     made = Site(tmp_path, stores, url)
     yield made
     made.end()
-    broken = await stores.upkeep.check_invariants()
+    broken = await stores.maintenance.check_invariants()
     await stores.close()
     assert broken == []

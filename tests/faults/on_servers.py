@@ -119,12 +119,12 @@ class ServerSite(Site):
         assert not wrongs, wrongs
 
         async def sound() -> bool:
-            return await self.stores.upkeep.check_invariants() == []
+            return await self.stores.maintenance.check_invariants() == []
 
         try:
             await eventually(sound, 30.0)
         except TimeoutError:
-            broken = await self.stores.upkeep.check_invariants()
+            broken = await self.stores.maintenance.check_invariants()
             assert not broken, broken
         return stories
 

@@ -77,6 +77,6 @@ async def served_on(store: str, folder: Path) -> AsyncIterator[Served]:
                 yield served
             finally:
                 served.port.release()
-        assert await stores.upkeep.check_invariants() == []
+        assert await stores.maintenance.check_invariants() == []
     finally:
         await stores.close()

@@ -85,4 +85,4 @@ async def test_with_default_settings_a_killed_workers_task_runs_again_elsewhere_
         )
         assert await other_task.result() == "built by attempt 2"
         assert [await final_events(task), await final_events(other_task)] == [["task.succeeded"], ["task.succeeded"]]
-        assert await (await ade.open()).stores.upkeep.check_invariants() == []
+        assert await (await ade.open()).stores.maintenance.check_invariants() == []

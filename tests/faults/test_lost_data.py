@@ -51,16 +51,16 @@ async def haste(site: ServerSite, server: Server) -> float:
 
 async def sound(site: ServerSite) -> None:
     """The invariants hold once everything was looked at, as workers do it now and then."""
-    assert isinstance(site.stores.upkeep, RedisMaintenance)
-    await site.stores.upkeep.reconcile()
+    assert isinstance(site.stores.maintenance, RedisMaintenance)
+    await site.stores.maintenance.reconcile()
 
     async def look() -> bool:
-        return await site.stores.upkeep.check_invariants() == []
+        return await site.stores.maintenance.check_invariants() == []
 
     try:
         await eventually(look, 60.0)
     except TimeoutError:
-        assert await site.stores.upkeep.check_invariants() == []
+        assert await site.stores.maintenance.check_invariants() == []
 
 
 async def test_a_full_server_takes_no_new_work_while_running_tasks_end(server_binary: Binary, tmp_path: Path) -> None:

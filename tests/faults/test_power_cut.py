@@ -140,10 +140,10 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_damaged(recording: Recordin
 
 async def test_work_goes_on_after_a_cut(recording: Recording, scratch: Path) -> None:
     """The whole store, opened on what a cut has left, takes in a task and sees it through."""
-    dice = Random(SEED)
+    randomness = Random(SEED)
     recovery = Recovery(scratch, DATABASE)
     for number in range(12):
-        cut, loss = dice.randrange(len(recording.events)), dice.choice(list(LOSSES))
+        cut, loss = randomness.randrange(len(recording.events)), randomness.choice(list(LOSSES))
         recovery.lay_out(files_after(recording, cut, loss, seed=SEED))
 
         stores = await open_stores(f"sqlite:///{recovery.place.path}")
@@ -153,10 +153,10 @@ async def test_work_goes_on_after_a_cut(recording: Recording, scratch: Path) -> 
             await stores.tasks.add([admit(task, now=now)])
             request = ClaimRequest(worker_id="new", run_ids=["a" * 32], names=frozenset({"after_the_cut", NAME}))
             [claimed] = await stores.tasks.claim(request)
-            await stores.tasks.commit(settle(claimed, Succeeded(claimed.args), now=now, dice=0.5))
+            await stores.tasks.commit(settle(claimed, Succeeded(claimed.args), now=now, randomness=0.5))
 
-            assert (await stores.upkeep.health()).facts["quick_check"] == "ok"
-            assert await stores.upkeep.check_invariants() == [], f"cut {cut}, {loss}"
+            assert (await stores.maintenance.health()).facts["quick_check"] == "ok"
+            assert await stores.maintenance.check_invariants() == [], f"cut {cut}, {loss}"
         finally:
             await stores.close()
     recovery.close()

@@ -102,10 +102,10 @@ class Crew:
         self._started += 1
         self.members.append(self._programs.start(f"pumps-{self._started}", "tests.faults.pump_program", self._part))
 
-    async def kill_one(self, dice: random.Random) -> None:
+    async def kill_one(self, randomness: random.Random) -> None:
         """One that is at work, without a word; another one begins at once."""
         at_work = [member for member in self.members if "started" in member.log()]
-        victim = dice.choice(at_work or self.members)
+        victim = randomness.choice(at_work or self.members)
         await victim.until_it_says("started")
         victim.send(signal.SIGKILL)
         self.members.remove(victim)
@@ -145,19 +145,19 @@ async def put_in(stores: Stores, size: Size) -> None:
     await asyncio.gather(*(put(talk) for talk in size.talks))
 
 
-async def kill_some(crew: Crew, journal: Journal, size: Size, dice: random.Random) -> None:
+async def kill_some(crew: Crew, journal: Journal, size: Size, randomness: random.Random) -> None:
     """At moments that depend on what was consumed in this round, so that all its kills happen under its load.
 
     A round has at least one batch for each conversation: there are always so many lines to wait for.
     """
     before = journal.read()
-    for count in sorted(dice.randrange(size.conversations // 2) for _ in range(size.kills)):
+    for count in sorted(randomness.randrange(size.conversations // 2) for _ in range(size.kills)):
 
         async def goes_on(enough: int = before + count) -> bool:
             return journal.read() >= enough
 
         await eventually(goes_on, WITHIN_S)
-        await crew.kill_one(dice)
+        await crew.kill_one(randomness)
 
 
 async def all_confirmed(stores: Stores, size: Size) -> None:
@@ -218,7 +218,7 @@ async def test_every_item_is_confirmed_once_and_in_order_whoever_is_killed(
 ) -> None:
     url_of, size = PLACES[place]
     seed = int.from_bytes(os.urandom(4))
-    dice = random.Random(seed)
+    randomness = random.Random(seed)
     record_property("seed", seed)
     print("seed", seed)
     url, journal, began = url_of(programs.folder), Journal(programs.folder / "journal"), time.monotonic()
@@ -227,14 +227,14 @@ async def test_every_item_is_confirmed_once_and_in_order_whoever_is_killed(
         crew = Crew(programs, Part(url=url, journal=str(journal.path)))
         async with asyncio.timeout(WITHIN_S):
             for _ in range(size.rounds):
-                await asyncio.gather(put_in(stores, size), kill_some(crew, journal, size, dice))
+                await asyncio.gather(put_in(stores, size), kill_some(crew, journal, size, randomness))
             await all_confirmed(stores, size)
         await crew.leave()
         journal.read()
         judge(size, journal.lines, await confirmed_batches(stores))
         held = await stores.locks.find(LockQuery(namespace=NAMESPACE))
         assert not [request for request in held if request.owner.startswith("pump") and _is_of(crew, request.owner)]
-        assert await stores.upkeep.check_invariants() == []
+        assert await stores.maintenance.check_invariants() == []
     finally:
         await stores.close()
     print(f"{len(journal.lines)} batches in {time.monotonic() - began:.1f} s")

@@ -59,8 +59,8 @@ async def test_no_process_hears_of_a_locked_database_and_nothing_is_lost(
             worker.send(signal.SIGTERM)
         assert [await worker.exit_code() for worker in working] == [0] * workers
         stores = (await ade.open()).stores
-        assert await stores.upkeep.check_invariants() == []
-        assert (await stores.upkeep.health()).facts["quick_check"] == "ok"
+        assert await stores.maintenance.check_invariants() == []
+        assert (await stores.maintenance.health()).facts["quick_check"] == "ok"
 
     assert [line for started in (*working, *producing) for line in complaints(started)] == []
     assert acknowledged > 100 * producers

@@ -108,7 +108,7 @@ async def scene_on(store: str, folder: Path) -> AsyncIterator[Scene]:
     stores = await open_stores(url, Settings(redis=RedisSettings(allow_volatile=True)))
     with stage(folder) as programs:
         yield Scene(url, stores, programs)
-    assert await stores.upkeep.check_invariants() == []
+    assert await stores.maintenance.check_invariants() == []
     await stores.close()
 
 

@@ -10,33 +10,33 @@ _LONGEST = 4_096
 
 def inputs(one: Target, count: int) -> Iterator[bytes]:
     """The seeds, and then as many others as are asked for."""
-    dice = random.Random(one.name)  # a text is a seed that does not change from run to run
+    randomness = random.Random(one.name)  # a text is a seed that does not change from run to run
     known = [*one.seeds()]
     yield b""
     yield from known
     for _ in range(count):
-        data = dice.choice(known)
-        for _ in range(dice.randint(1, 4)):
-            data = _changed(data, one, known, dice)
+        data = randomness.choice(known)
+        for _ in range(randomness.randint(1, 4)):
+            data = _changed(data, one, known, randomness)
         yield data[:_LONGEST]
 
 
-def _changed(data: bytes, one: Target, known: list[bytes], dice: random.Random) -> bytes:
-    begin = dice.randint(0, len(data))
-    end = min(len(data), begin + dice.randint(0, 8))
-    match dice.randint(0, 6):
+def _changed(data: bytes, one: Target, known: list[bytes], randomness: random.Random) -> bytes:
+    begin = randomness.randint(0, len(data))
+    end = min(len(data), begin + randomness.randint(0, 8))
+    match randomness.randint(0, 6):
         case 0:
-            new = dice.randbytes(dice.randint(0, 4))
+            new = randomness.randbytes(randomness.randint(0, 4))
         case 1 | 2 if one.words:
-            new = dice.choice(one.words)
+            new = randomness.choice(one.words)
         case 3:
-            other = dice.choice(known)
-            at = dice.randint(0, len(other))
-            new = other[at : at + dice.randint(0, 20)]
+            other = randomness.choice(known)
+            at = randomness.randint(0, len(other))
+            new = other[at : at + randomness.randint(0, 20)]
         case 4:
-            new = data[begin:end] * dice.randint(2, 9)
+            new = data[begin:end] * randomness.randint(2, 9)
         case _:
-            new = bytes(each ^ (1 << dice.randint(0, 7)) for each in data[begin:end][:1])
+            new = bytes(each ^ (1 << randomness.randint(0, 7)) for each in data[begin:end][:1])
     return data[:begin] + new + data[end:]
 
 

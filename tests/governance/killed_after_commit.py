@@ -17,12 +17,12 @@ async def main(path: str) -> None:
     stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0))
     ring, rung = FileWakeups.ring, 0
 
-    def ring_once(hints: FileWakeups, topic: str) -> None:
+    def ring_once(wakeups: FileWakeups, topic: str) -> None:
         nonlocal rung
         rung += 1
         if rung > 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        ring(hints, topic)
+        ring(wakeups, topic)
         print("told", flush=True)
         sys.stdin.readline()
 

@@ -157,9 +157,9 @@ async def test_a_role_that_another_process_takes_away_is_gone_when_its_hint_is_h
     session = await signed_in(stores)
     assert Permission.VOTE in (await known(elsewhere, session, there)).permissions
 
-    heard = elsewhere.hints.generation(RULES)
+    heard = elsewhere.wakeups.generation(RULES)
     await change_user(stores, "bob", UserChanges(fewer_roles=frozenset({"reviewer"})))
-    await elsewhere.hints.wait(RULES, heard, 10)
+    await elsewhere.wakeups.wait(RULES, heard, 10)
 
     assert Permission.VOTE not in (await known(elsewhere, session, there)).permissions
 
@@ -168,7 +168,7 @@ async def test_a_role_that_another_process_takes_away_is_gone_when_its_hint_is_h
 async def test_without_any_hint_it_is_gone_after_a_second(
     stores: Stores, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere, moments = replace(await open_store(), hints=LocalWakeups()), [100.0]  # deaf to others
+    elsewhere, moments = replace(await open_store(), wakeups=LocalWakeups()), [100.0]  # deaf to others
     monkeypatch.setattr("ade.accounts.authentication.time.monotonic", lambda: moments[0])
     there = CallerCache(elsewhere)
     session = await signed_in(stores)

@@ -104,7 +104,7 @@ async def test_a_change_during_a_read_is_read_too(stores: Stores) -> None:
         return await load(given)
 
     cache._load = read_while_it_changes
-    stores.hints.ring(RULES)
+    stores.wakeups.ring(RULES)
 
     assert (await cache.current()).version == 0
     assert (await cache.current()).version == 1
@@ -124,14 +124,14 @@ async def test_where_changes_may_go_unheard_it_is_read_every_second(
     deaf: Callable[[pytest.MonkeyPatch, Path], FileWakeups], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     opened = await BACKENDS["sqlite"].open(tmp_path, None)
-    hints = deaf(monkeypatch, tmp_path)
-    cache = Cache(replace(opened, hints=hints))
+    wakeups = deaf(monkeypatch, tmp_path)
+    cache = Cache(replace(opened, wakeups=wakeups))
     await cache.current()
 
     assert await cache.reads_after(0.2) == 0
     assert await cache.reads_after(1) == 1
     assert await cache.reads_after(1) == 1
-    await asyncio.to_thread(hints.close)
+    await asyncio.to_thread(wakeups.close)
     await opened.close()
 
 
@@ -140,7 +140,7 @@ async def test_a_removed_folder_is_noticed(tmp_path: Path) -> None:
     cache = await warm(opened)
     (tmp_path / "ade.db.hints" / RULES).unlink()
 
-    assert opened.hints.lag_s(RULES) == float("inf")
+    assert opened.wakeups.lag_s(RULES) == float("inf")
     await cache.current()
     assert await cache.reads_after(1) == 1
     await opened.close()
@@ -149,13 +149,13 @@ async def test_a_removed_folder_is_noticed(tmp_path: Path) -> None:
 async def test_a_blocked_loop_that_attends_keeps_no_thread_from_hearing(tmp_path: Path) -> None:
     """As a worker whose task blocks its loop, while another thread enqueues."""
     here, there = [await BACKENDS["sqlite"].open(tmp_path, None) for _ in range(2)]
-    attending = asyncio.create_task(here.hints.attend())
+    attending = asyncio.create_task(here.wakeups.listen())
     await asyncio.sleep(0)
-    seen = here.hints.generation(RULES)
-    there.hints.ring(RULES)  # and this loop does not get to hear it
-    assert here.hints.lag_s(RULES) == 0
+    seen = here.wakeups.generation(RULES)
+    there.wakeups.ring(RULES)  # and this loop does not get to hear it
+    assert here.wakeups.lag_s(RULES) == 0
 
-    assert here.hints.generation(RULES) > seen
+    assert here.wakeups.generation(RULES) > seen
     attending.cancel()
     await asyncio.gather(attending, return_exceptions=True)
     await asyncio.gather(here.close(), there.close())
@@ -164,7 +164,7 @@ async def test_a_blocked_loop_that_attends_keeps_no_thread_from_hearing(tmp_path
 async def test_a_change_between_two_listeners_is_read(tmp_path: Path) -> None:
     """A worker that ends in a process that goes on."""
     here, there = [await BACKENDS["sqlite"].open(tmp_path, None) for _ in range(2)]
-    attending = asyncio.create_task(here.hints.attend())
+    attending = asyncio.create_task(here.wakeups.listen())
     await asyncio.sleep(0)
     cache = await warm(here)
     attending.cancel()
@@ -181,14 +181,14 @@ async def test_a_silent_path_counts_as_deaf_within_a_second() -> None:
     server = POOL.standalone("valkey")
     stores = await BACKENDS["valkey"].open(Path(), None)
     with Proxy(server.port) as path:
-        hints = RedisWakeups(RedisClient.to(path.url(server.url), QUICK))
-        cache = await warm(replace(stores, hints=hints))
+        wakeups = RedisWakeups(RedisClient.to(path.url(server.url), QUICK))
+        cache = await warm(replace(stores, wakeups=wakeups))
         path.blackhole()
 
         assert await takes_effect(apply(stores, DENYING, actor="ada"), cache.has_changed) < PROMISED_S
         path.heal(forget=True)
-        hints.close()
-        await hints._link.close()
+        wakeups.close()
+        await wakeups._link.close()
     await stores.close()
 
 

@@ -31,4 +31,4 @@ async def test_a_task_that_fails_in_a_full_queue_is_undone_and_tells_its_own_err
         assert found.error is not None
         assert (found.status, found.error.type, found.error.message) == (Status.FAILED, "RuntimeError", "it broke")
         assert (len(refused), done) == (1, ["moved it back"])
-        assert await kit.stores.upkeep.check_invariants() == []
+        assert await kit.stores.maintenance.check_invariants() == []

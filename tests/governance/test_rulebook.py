@@ -98,7 +98,7 @@ async def test_a_policy_that_lets_authors_vote_is_told_of_by_itself(stores: Stor
 async def heard(stores: Stores, cause: Callable[[], Any]) -> None:
     """Do it, and come back when this loop was told of it."""
     rung = asyncio.Event()
-    unfollow = stores.hints.follow("rules", rung.set)
+    unfollow = stores.wakeups.follow("rules", rung.set)
     await cause()
     async with asyncio.timeout(60):
         await rung.wait()
@@ -136,7 +136,7 @@ async def test_the_same_version_stays_the_same_object(stores: Stores) -> None:
     await apply(stores, denying("x"), actor="ada")
     cache = RulebookCache(stores)
     first = await cache.current()
-    stores.hints.ring(RULES)
+    stores.wakeups.ring(RULES)
 
     assert cache.fresh() is None
     assert await cache.current() is first

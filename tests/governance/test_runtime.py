@@ -135,7 +135,7 @@ async def test_a_cache_knows_what_was_set(stores: Stores) -> None:
     cache = RuntimeSettingsCache(stores)
     assert await cache.current() == RuntimeSettings()
     rung = asyncio.Event()
-    unfollow = stores.hints.follow("rules", rung.set)
+    unfollow = stores.wakeups.follow("rules", rung.set)
 
     await switch(stores, "auto_approve_low_risk", True, actor="ada")
     async with asyncio.timeout(60):

@@ -42,12 +42,12 @@ async def test_a_repeated_request_is_answered_as_the_first_time(stores: Stores) 
 
 
 async def test_nobody_is_woken_by_it_and_nothing_is_told(stores: Stores) -> None:
-    rung = stores.hints.generation(RULES)
+    rung = stores.wakeups.generation(RULES)
 
     await finish(stores, await begun(stores), CREATED)
     await forget(stores, await begun(stores, account="bob"))
 
-    assert stores.hints.generation(RULES) == rung
+    assert stores.wakeups.generation(RULES) == rung
     assert await stores.events.last_seq() == 0
 
 

@@ -42,7 +42,7 @@ class Place:
 
     async def finish(self) -> None:
         now = self._clock.now()
-        ends = [settle(task, Succeeded(Raw(b"1")), now=now, dice=0.5) for task in self.running]
+        ends = [settle(task, Succeeded(Raw(b"1")), now=now, randomness=0.5) for task in self.running]
         assert set(await self.stores.tasks.commit_each(ends)) == {None}
 
     async def fill(self, count: int) -> None:
@@ -85,7 +85,7 @@ async def count_all(place: Place) -> None:
 
 
 async def look_for_what_is_ripe(place: Place) -> None:
-    assert (await place.stores.sweeps.ripe(100)).expired == []
+    assert (await place.stores.sweeps.due(100)).expired == []
 
 
 async def read_the_newest_events(place: Place) -> None:

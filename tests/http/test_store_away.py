@@ -22,7 +22,7 @@ async def test_many_who_ask_while_the_store_is_away_are_all_told_at_once(tmp_pat
         async with open_house(f"redis://{path.address}/0", tmp_path, **BRIEF) as house:
             assert (await house.ask("GET", "/api/v1/tasks")).status == 200
             path.blackhole()
-            house.stores.hints.ring(RULES)  # so that nobody is known from memory any more
+            house.stores.wakeups.ring(RULES)  # so that nobody is known from memory any more
             began = asyncio.get_running_loop().time()
             reads = [house.ask("GET", "/api/v1/tasks") for _ in range(MANY)]
             writes = [

@@ -118,7 +118,7 @@ async def test_who_reads_lines_slowly_is_asked_on_the_way_whether_he_still_may(s
     )
     await small_house.stores.outputs.append([_line(running, str(number)) for number in range(1_200)])
     service = ServerServices(
-        office=services_on_store(small_house.stores, small_house.app.settings),
+        services=services_on_store(small_house.stores, small_house.app.settings),
         recognise=partial(authenticate, small_house.stores),
         rates=RateLimiter(small_house.stores),
         hosts=frozenset(),
@@ -145,7 +145,7 @@ async def test_long_lines_are_sent_a_few_at_a_time(small_house: House) -> None:
     assert heard == sizes
 
     service = ServerServices(
-        office=services_on_store(small_house.stores, small_house.app.settings),
+        services=services_on_store(small_house.stores, small_house.app.settings),
         recognise=partial(authenticate, small_house.stores),
         rates=RateLimiter(small_house.stores),
         hosts=frozenset(),
@@ -202,7 +202,7 @@ async def test_who_waits_for_lines_does_not_look_whenever_some_other_task_ends(s
 
         counting = asyncio.create_task(count())
         for _ in range(200):
-            small_house.stores.hints.ring(DONE)
+            small_house.stores.wakeups.ring(DONE)
             await small_house.ask("GET", "/api/v1/queues")  # the server has had its turn
         counting.cancel()
     assert looks < 20

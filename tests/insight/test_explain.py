@@ -140,7 +140,7 @@ async def test_a_retry_says_what_went_wrong(desk: Desk, stores: Stores) -> None:
     task = await desk.enqueue()
     error = TaskError(kind=FailureKind.RAISED, type="OSError", message="no route")
     outcome = Failed(error)
-    await stores.tasks.commit(settle(await desk.claim(), outcome, now=desk.clock.now(), dice=0.5))
+    await stores.tasks.commit(settle(await desk.claim(), outcome, now=desk.clock.now(), randomness=0.5))
 
     answer = await explain(stores, task.id)
     assert answer.codes == ["delayed"]

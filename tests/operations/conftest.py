@@ -23,7 +23,7 @@ from tests.servers.pool import POOL
 class Desk:
     """An office on an empty store whose clock stands still, where the task `greet` is known."""
 
-    office: Services
+    services: Services
     clock: StoryClock
 
     async def account(self, name: str, role: Role = Role.OPERATOR, *, owner: str | None = None) -> User:
@@ -31,9 +31,9 @@ class Desk:
         if not is_human and owner is None:
             owner = (await self.account(f"{name}-owner")).id
         user = User(id=name, roles=frozenset({role}), is_human=is_human, owner=owner or "")
-        return await add_user(self.office.stores, user)
+        return await add_user(self.services.stores, user)
 
-    def asked(self, user: User, operation: str, **more: object) -> RequestContext:
+    def request(self, user: User, operation: str, **more: object) -> RequestContext:
         """As this account asks for an operation. Raises NotPermitted."""
         caller = Caller(user=user)
         access = check_access(ROUTE_OF[operation], caller)
@@ -42,7 +42,7 @@ class Desk:
     async def define(self, *names: str) -> None:
         """A worker tells of these names."""
         worker = Worker(id="w", hostname="h", pid=1, started_at=self.clock.now(), version="0", names=names)
-        await self.office.stores.workers.register(worker, [Definition(name=name) for name in names], 60_000)
+        await self.services.stores.workers.register(worker, [Definition(name=name) for name in names], 60_000)
 
 
 LOCAL = RequestContext(actor="cli:tester", author="tester")  # on a local store, where nobody is asked who he is

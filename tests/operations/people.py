@@ -30,7 +30,7 @@ HIGH: dict[str, Any] = {"resources": ["db:*"]}  # of a critical kind, and all of
 async def person(desk: Desk, name: str, *roles: str, **more: Any) -> User:
     """With a password."""
     user = User(id=name, roles=frozenset(roles), **more)
-    return await add_user(desk.office.stores, user, password=PASSWORD, cost=CHEAP)
+    return await add_user(desk.services.stores, user, password=PASSWORD, cost=CHEAP)
 
 
 async def council(desk: Desk, policy: dict[str, Any] = ONE, **rules: Any) -> None:
@@ -41,7 +41,7 @@ async def council(desk: Desk, policy: dict[str, Any] = ONE, **rules: Any) -> Non
     await person(desk, "root", "admin")
     held = {**HELD, "policy": policy["id"]}
     rulebook = {"guard": [held], "policy": [policy], "criticality": {"db:*": 100}, **rules}
-    await api_rulebook.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=rulebook))
+    await api_rulebook.apply_rulebook(desk.services, LOCAL, ApplyRulebook(rules=rulebook))
 
 
 def as_caller(caller: Caller, operation: str, **more: Any) -> RequestContext:
@@ -56,19 +56,19 @@ async def by(desk: Desk, name: str, operation: str, *, confirmed_at: int = 0, **
     session = LoginSession(
         id="0" * 64, account=name, created_at=now, last_active_at=now, reauthenticated_at=confirmed_at
     )
-    return as_caller(Caller(user=await get_user(desk.office.stores, name), session=session), operation, **more)
+    return as_caller(Caller(user=await get_user(desk.services.stores, name), session=session), operation, **more)
 
 
 async def through_token(desk: Desk, name: str, operation: str, *scopes: Permission) -> RequestContext:
     """The same through an access token."""
-    secret, _ = await create_token(desk.office.stores, name, scopes=frozenset(scopes) or None)
-    return as_caller(await use_token(desk.office.stores, secret), operation)
+    secret, _ = await create_token(desk.services.stores, name, scopes=frozenset(scopes) or None)
+    return as_caller(await use_token(desk.services.stores, secret), operation)
 
 
 async def held(desk: Desk, author: str = "ada", **more: Any) -> Task:
     """A task that waits for people."""
-    asked = RequestContext(actor=f"cli:{author}", author=author)
-    return await create.create_task(desk.office, asked, NewTask(name="greet", args={"name": "Ada"}, **more))
+    request = RequestContext(actor=f"cli:{author}", author=author)
+    return await create.create_task(desk.services, request, NewTask(name="greet", args={"name": "Ada"}, **more))
 
 
 def digest_of(task: Task) -> str:
@@ -78,8 +78,8 @@ def digest_of(task: Task) -> str:
 
 
 async def answer(
-    desk: Desk, asked: RequestContext, task: Task, decision: Decision = Decision.APPROVE, **more: Any
+    desk: Desk, request: RequestContext, task: Task, decision: Decision = Decision.APPROVE, **more: Any
 ) -> Voted:
     digest = more.pop("digest", None) or digest_of(task)
     form = AnswerApproval(decision=decision, digest=digest, **more)
-    return await approvals_api.respond_to_approval(desk.office, asked, task.id, form)
+    return await approvals_api.respond_to_approval(desk.services, request, task.id, form)

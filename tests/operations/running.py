@@ -15,16 +15,16 @@ from ade.tasks.outcomes import Failed
 from tests.operations.conftest import LOCAL, Desk
 
 
-async def failed(desk: Desk, message: str = "no luck", *, asked: RequestContext = LOCAL, **options: object) -> Task:
+async def failed(desk: Desk, message: str = "no luck", *, request: RequestContext = LOCAL, **options: object) -> Task:
     """A dead letter."""
-    stores = desk.office.stores
-    made = await create.create_task(desk.office, asked, NewTask(name="greet", priority=0, **options))  # type: ignore[arg-type]
+    stores = desk.services.stores
+    made = await create.create_task(desk.services, request, NewTask(name="greet", priority=0, **options))  # type: ignore[arg-type]
     [run] = await stores.tasks.claim(
         ClaimRequest(worker_id="w", run_ids=[f"run-{made.id}"], names=frozenset({"greet"}))
     )
     assert run.id == made.id
     error = TaskError(kind=FailureKind.UNRECOVERABLE, type="ValueError", message=message)
-    change = fail_run(run, Failed(error), now=desk.clock.now(), dice=0.5)
+    change = fail_run(run, Failed(error), now=desk.clock.now(), randomness=0.5)
     await stores.tasks.commit(change)
     return change.after
 
@@ -33,4 +33,4 @@ async def approved(desk: Desk, task: Task) -> Task:
     """By somebody else."""
     reviewer = await desk.account("rita", Role.REVIEWER)
     ballot = VoteRequest(voter=reviewer.id, decision=Decision.APPROVE, digest=gate_for(task).digest)
-    return await vote(desk.office.stores, task.id, ballot)
+    return await vote(desk.services.stores, task.id, ballot)

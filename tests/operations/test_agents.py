@@ -21,51 +21,51 @@ Verb = Callable[..., Awaitable[object]]
 
 async def test_an_agent_is_registered_changed_and_removed(desk: Desk) -> None:
     form = RegisterAgent(max_tasks=3, type="coder", capabilities=["gpu", "docker"])
-    made = await agents_api.register_agent(desk.office, LOCAL, "team/coder-1", form)
+    made = await agents_api.register_agent(desk.services, LOCAL, "team/coder-1", form)
     assert (made.max_tasks, made.type, made.capabilities) == (3, "coder", ("docker", "gpu"))
     assert received(made).type == "coder"
-    await agents_api.register_agent(desk.office, LOCAL, "plain", RegisterAgent(max_tasks=1))
+    await agents_api.register_agent(desk.services, LOCAL, "plain", RegisterAgent(max_tasks=1))
 
-    listed = await agents_api.list_agents(desk.office, LOCAL, ListAgents(limit=1))
-    rest = await agents_api.list_agents(desk.office, LOCAL, ListAgents(limit=1, cursor=listed.next))
+    listed = await agents_api.list_agents(desk.services, LOCAL, ListAgents(limit=1))
+    rest = await agents_api.list_agents(desk.services, LOCAL, ListAgents(limit=1, cursor=listed.next))
     assert [one.id for page in (listed, rest) for one in page.items] == ["plain", "team/coder-1"]
     assert [received(one) for one in listed.items] == listed.items
 
-    await agents_api.set_agent_capacity(desk.office, LOCAL, "team/coder-1", SetCapacity(max_tasks=5))
-    seen = await agents_api.get_agent(desk.office, LOCAL, "team/coder-1")
+    await agents_api.set_agent_capacity(desk.services, LOCAL, "team/coder-1", SetCapacity(max_tasks=5))
+    seen = await agents_api.get_agent(desk.services, LOCAL, "team/coder-1")
     assert (seen.max_tasks, seen.type, seen.capabilities, seen.free) == (5, "coder", ("docker", "gpu"), 5)
-    await agents_api.remove_agent(desk.office, LOCAL, "team/coder-1")
+    await agents_api.remove_agent(desk.services, LOCAL, "team/coder-1")
     with pytest.raises(UnknownAgent):
-        await agents_api.get_agent(desk.office, LOCAL, "team/coder-1")
-    told = [(event.type, event.actor) for event in await desk.office.stores.events.newest(10)]
+        await agents_api.get_agent(desk.services, LOCAL, "team/coder-1")
+    told = [(event.type, event.actor) for event in await desk.services.stores.events.newest(10)]
     assert told == [("agent.registered", "cli:tester")] * 3 + [("agent.removed", "cli:tester")]
 
 
 async def test_an_agent_is_offline_until_it_is_heard_of(desk: Desk) -> None:
-    await agents_api.register_agent(desk.office, LOCAL, "a", RegisterAgent(max_tasks=1))
+    await agents_api.register_agent(desk.services, LOCAL, "a", RegisterAgent(max_tasks=1))
     desk.clock.advance(61)
-    assert (await agents_api.get_agent(desk.office, LOCAL, "a")).status is AgentStatus.OFFLINE
-    await agents_api.heartbeat_agent(desk.office, LOCAL, "a")
-    assert (await agents_api.get_agent(desk.office, LOCAL, "a")).status is AgentStatus.ACTIVE
+    assert (await agents_api.get_agent(desk.services, LOCAL, "a")).status is AgentStatus.OFFLINE
+    await agents_api.heartbeat_agent(desk.services, LOCAL, "a")
+    assert (await agents_api.get_agent(desk.services, LOCAL, "a")).status is AgentStatus.ACTIVE
     for verb, status in (
         (agents_api.drain_agent, AgentStatus.DRAINING),
         (agents_api.mark_agent_offline, AgentStatus.OFFLINE),
         (agents_api.activate_agent, AgentStatus.ACTIVE),
     ):
-        assert (await verb(desk.office, LOCAL, "a")).status is status
+        assert (await verb(desk.services, LOCAL, "a")).status is status
 
 
 async def test_an_account_has_agents_of_its_own_name_alone(desk: Desk) -> None:
     bot = await desk.account("bot", Role.AGENT)
     for own in ("bot", "bot/2"):
-        asked = desk.asked(bot, "register_agent")
-        assert (await agents_api.register_agent(desk.office, asked, own, RegisterAgent(max_tasks=2))).id == own
-        await agents_api.heartbeat_agent(desk.office, desk.asked(bot, "heartbeat_agent"), own)
-    await agents_api.register_agent(desk.office, LOCAL, "other", RegisterAgent(max_tasks=2))
+        request = desk.request(bot, "register_agent")
+        assert (await agents_api.register_agent(desk.services, request, own, RegisterAgent(max_tasks=2))).id == own
+        await agents_api.heartbeat_agent(desk.services, desk.request(bot, "heartbeat_agent"), own)
+    await agents_api.register_agent(desk.services, LOCAL, "other", RegisterAgent(max_tasks=2))
 
     async def refused(verb: Verb, agent_id: str, *forms: Struct) -> str:
         with pytest.raises(UnknownAgent) as error:
-            await verb(desk.office, desk.asked(bot, verb.__name__), agent_id, *forms)
+            await verb(desk.services, desk.request(bot, verb.__name__), agent_id, *forms)
         return error.value.detail.replace(agent_id, "ID")
 
     for verb in (
@@ -79,27 +79,29 @@ async def test_an_account_has_agents_of_its_own_name_alone(desk: Desk) -> None:
     await refused(agents_api.register_agent, "botnet/1", RegisterAgent(max_tasks=9))
     for operation in ("set_agent_capacity", "remove_agent"):
         with pytest.raises(NotPermitted):
-            desk.asked(bot, operation)
+            desk.request(bot, operation)
 
 
 async def test_an_account_registers_so_many_and_no_more(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents_api, "MOST_AGENTS", 2)
     bot, olga, form = await desk.account("bot", Role.AGENT), await desk.account("olga"), RegisterAgent(max_tasks=2)
     for own in ("bot/1", "bot/2", "bot/1"):
-        await agents_api.register_agent(desk.office, desk.asked(bot, "register_agent"), own, form)
+        await agents_api.register_agent(desk.services, desk.request(bot, "register_agent"), own, form)
     for own in ("bot/3", "BOT/3"):
         with pytest.raises(InvalidAgent, match="has 2 agents"):
-            await agents_api.register_agent(desk.office, desk.asked(bot, "register_agent"), own, form)
-    await agents_api.register_agent(desk.office, desk.asked(olga, "register_agent"), "bot/3", form)
+            await agents_api.register_agent(desk.services, desk.request(bot, "register_agent"), own, form)
+    await agents_api.register_agent(desk.services, desk.request(olga, "register_agent"), "bot/3", form)
 
 
 async def test_an_agent_cannot_give_itself_more_than_an_operator_has_set(desk: Desk) -> None:
     bot, olga = await desk.account("bot", Role.AGENT), await desk.account("olga")
-    await agents_api.register_agent(desk.office, desk.asked(bot, "register_agent"), "bot", RegisterAgent(max_tasks=9))
-    asked = desk.asked(olga, "set_agent_capacity")
-    await agents_api.set_agent_capacity(desk.office, asked, "bot", SetCapacity(max_tasks=2))
+    await agents_api.register_agent(
+        desk.services, desk.request(bot, "register_agent"), "bot", RegisterAgent(max_tasks=9)
+    )
+    request = desk.request(olga, "set_agent_capacity")
+    await agents_api.set_agent_capacity(desk.services, request, "bot", SetCapacity(max_tasks=2))
     again = await agents_api.register_agent(
-        desk.office, desk.asked(bot, "register_agent"), "bot", RegisterAgent(max_tasks=9, type="coder")
+        desk.services, desk.request(bot, "register_agent"), "bot", RegisterAgent(max_tasks=9, type="coder")
     )
     assert (again.max_tasks, again.type) == (2, "coder")
 
@@ -115,11 +117,11 @@ async def test_an_agent_cannot_give_itself_more_than_an_operator_has_set(desk: D
 )
 async def test_what_cannot_be_is_not_registered(desk: Desk, agent_id: str, form: dict[str, Any]) -> None:
     with pytest.raises(InvalidAgent):
-        await agents_api.register_agent(desk.office, LOCAL, agent_id, RegisterAgent(**form))
+        await agents_api.register_agent(desk.services, LOCAL, agent_id, RegisterAgent(**form))
     for verb in (agents_api.drain_agent, agents_api.heartbeat_agent, agents_api.remove_agent, agents_api.get_agent):
         with pytest.raises(UnknownAgent):
-            await verb(desk.office, LOCAL, agent_id)
-    assert (await agents_api.list_agents(desk.office, LOCAL, ListAgents())).items == []
+            await verb(desk.services, LOCAL, agent_id)
+    assert (await agents_api.list_agents(desk.services, LOCAL, ListAgents())).items == []
 
 
 async def test_agents_at_work_are_listed_page_by_page(desk: Desk) -> None:
@@ -127,16 +129,16 @@ async def test_agents_at_work_are_listed_page_by_page(desk: Desk) -> None:
     made = []
     for name in ("agent:coder", "greet", "agent:tester", "agent:coder"):
         desk.clock.advance(1)
-        made.append((await create_task(desk.office, LOCAL, NewTask(name=name))).id)
+        made.append((await create_task(desk.services, LOCAL, NewTask(name=name))).id)
     newest = [made[3], made[2], made[0]]
-    first = await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(limit=2))
-    second = await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(limit=2, cursor=first.next))
+    first = await agents_api.list_subagents(desk.services, LOCAL, ListSubagents(limit=2))
+    second = await agents_api.list_subagents(desk.services, LOCAL, ListSubagents(limit=2, cursor=first.next))
     assert [one.id for page in (first, second) for one in page.items] == newest
     assert second.next is None
-    assert (await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(status="running"))).items == []
-    assert (await agents_api.list_subagents(desk.office, LOCAL, ListSubagents(parent="no id"))).items == []
-    seen = await agents_api.get_subagent(desk.office, LOCAL, made[0])
+    assert (await agents_api.list_subagents(desk.services, LOCAL, ListSubagents(status="running"))).items == []
+    assert (await agents_api.list_subagents(desk.services, LOCAL, ListSubagents(parent="no id"))).items == []
+    seen = await agents_api.get_subagent(desk.services, LOCAL, made[0])
     assert (seen.type, received(seen)) == ("Coder", seen)
     for other in (made[1], "nonsense"):
         with pytest.raises(UnknownTask):
-            await agents_api.get_subagent(desk.office, LOCAL, other)
+            await agents_api.get_subagent(desk.services, LOCAL, other)

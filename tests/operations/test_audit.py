@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def shop(desk: Desk) -> Desk:
     """Five things have happened."""
     for _ in range(5):
-        await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+        await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     return desk
 
 
@@ -59,34 +59,34 @@ async def exported(content: RawContent) -> bytes:
 
 
 async def test_what_happened_is_copied_listed_and_holds(shop: Desk) -> None:
-    log = await shop.office.stores.events.read(0, 100)
-    newest = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(limit=2))
+    log = await shop.services.stores.events.read(0, 100)
+    newest = await events_api.list_audit_entries(shop.services, LOCAL, ListAuditEntries(limit=2))
     assert [line.event for line in newest.items] == log[-2:]
 
-    first = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, limit=3))
-    second = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, cursor=first.next))
+    first = await events_api.list_audit_entries(shop.services, LOCAL, ListAuditEntries(after=0, limit=3))
+    second = await events_api.list_audit_entries(shop.services, LOCAL, ListAuditEntries(after=0, cursor=first.next))
     assert [line.event for line in (*first.items, *second.items)] == log
     task_id = log[1].task_id
     assert task_id is not None
-    of_one = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(task=(task_id,)))
+    of_one = await events_api.list_audit_entries(shop.services, LOCAL, ListAuditEntries(task=(task_id,)))
     assert [line.seq for line in of_one.items] == [log[1].seq]
 
-    report = await events_api.verify_audit(shop.office, LOCAL, Nothing())
+    report = await events_api.verify_audit(shop.services, LOCAL, Nothing())
     assert (report.holds, report.entries, report.seq, report.broken) == (True, len(log), log[-1].seq, None)
     assert report.hash == newest.items[-1].hash
 
 
 async def test_it_is_verified_once_at_a_time(shop: Desk) -> None:
     done = await asyncio.gather(
-        *[events_api.verify_audit(shop.office, LOCAL, Nothing()) for _ in range(3)], return_exceptions=True
+        *[events_api.verify_audit(shop.services, LOCAL, Nothing()) for _ in range(3)], return_exceptions=True
     )
     refused = [each for each in done if isinstance(each, RequestRefused)]
     assert [each.problem.status for each in refused] == [503, 503]
-    assert (await events_api.verify_audit(shop.office, LOCAL, Nothing())).holds
+    assert (await events_api.verify_audit(shop.services, LOCAL, Nothing())).holds
 
 
 async def test_an_export_can_be_verified_by_others(shop: Desk) -> None:
-    content = await events_api.export_audit(shop.office, LOCAL, ExportAudit())
+    content = await events_api.export_audit(shop.services, LOCAL, ExportAudit())
     lines = (await exported(content)).splitlines()
     assert (content.media_type, content.file_name) == ("application/x-ndjson", "ade-audit.jsonl")
 
@@ -97,54 +97,54 @@ async def test_an_export_can_be_verified_by_others(shop: Desk) -> None:
 
     read = [msgspec.json.decode(line, type=Line) for line in lines]
     entries = [AuditEntry(line.seq, bytes(line.event), line.hash) for line in read]
-    assert len(entries) == len(await shop.office.stores.events.read(0, 100))
+    assert len(entries) == len(await shop.services.stores.events.read(0, 100))
     assert first_break(AuditHead(), entries) is None
 
-    rest = await events_api.export_audit(shop.office, LOCAL, ExportAudit(after=entries[-2].seq))
+    rest = await events_api.export_audit(shop.services, LOCAL, ExportAudit(after=entries[-2].seq))
     assert (await exported(rest)).splitlines() == lines[-1:]
 
 
 async def test_tampering_is_an_answer_that_names_the_entry(shop: Desk, folder: Path) -> None:
-    assert (await events_api.verify_audit(shop.office, LOCAL, Nothing())).holds
+    assert (await events_api.verify_audit(shop.services, LOCAL, Nothing())).holds
     tamper(folder)
-    report = await events_api.verify_audit(shop.office, LOCAL, Nothing())
-    third = (await shop.office.stores.events.read(0, 100))[2]
+    report = await events_api.verify_audit(shop.services, LOCAL, Nothing())
+    third = (await shop.services.stores.events.read(0, 100))[2]
     assert not report.holds
     assert f"entry {third.seq}" in (report.broken or "")
 
 
 async def test_an_entry_that_is_no_event_is_shown_under_every_filter(shop: Desk, folder: Path) -> None:
-    await events_api.verify_audit(shop.office, LOCAL, Nothing())
+    await events_api.verify_audit(shop.services, LOCAL, Nothing())
     tamper(folder, b"not JSON")
-    third = (await shop.office.stores.events.read(0, 100))[2]
-    found = await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries(after=0, type=("alert",)))
+    third = (await shop.services.stores.events.read(0, 100))[2]
+    found = await events_api.list_audit_entries(shop.services, LOCAL, ListAuditEntries(after=0, type=("alert",)))
     assert [(line.seq, line.event) for line in found.items] == [(third.seq, None)]
 
 
 async def test_a_copy_that_is_gone_is_noticed(shop: Desk, folder: Path) -> None:
-    assert (await events_api.verify_audit(shop.office, LOCAL, Nothing())).holds
+    assert (await events_api.verify_audit(shop.services, LOCAL, Nothing())).holds
     audit_file(folder).unlink()
-    report = await events_api.verify_audit(shop.office, LOCAL, Nothing())
+    report = await events_api.verify_audit(shop.services, LOCAL, Nothing())
     assert (report.holds, report.entries) == (False, 0)
     assert "removed" in (report.broken or "")
     with pytest.raises(AuditBroken):  # before anything is sent
-        await events_api.export_audit(shop.office, LOCAL, ExportAudit())
+        await events_api.export_audit(shop.services, LOCAL, ExportAudit())
     with pytest.raises(AuditBroken):
-        await events_api.list_audit_entries(shop.office, LOCAL, ListAuditEntries())
+        await events_api.list_audit_entries(shop.services, LOCAL, ListAuditEntries())
 
 
 async def test_what_is_in_memory_leaves_nothing_to_audit(shop: Desk) -> None:
-    office = replace(shop.office, audit=None)
-    assert (await events_api.list_audit_entries(office, LOCAL, ListAuditEntries())).items == ()
-    assert (await events_api.verify_audit(office, LOCAL, Nothing())).holds
-    assert await exported(await events_api.export_audit(office, LOCAL, ExportAudit())) == b""
+    services = replace(shop.services, audit=None)
+    assert (await events_api.list_audit_entries(services, LOCAL, ListAuditEntries())).items == ()
+    assert (await events_api.verify_audit(services, LOCAL, Nothing())).holds
+    assert await exported(await events_api.export_audit(services, LOCAL, ExportAudit())) == b""
 
 
 async def test_operators_look_and_admins_take_it_away(desk: Desk) -> None:
     operator, viewer = await desk.account("olga"), await desk.account("vera", Role.VIEWER)
     for operation in ("list_audit_entries", "verify_audit"):
-        desk.asked(operator, operation)
+        desk.request(operator, operation)
         with pytest.raises(NotPermitted):
-            desk.asked(viewer, operation)
+            desk.request(viewer, operation)
     with pytest.raises(NotPermitted):
-        desk.asked(operator, "export_audit")
+        desk.request(operator, "export_audit")

@@ -24,19 +24,19 @@ from tests.operations.running import failed
 
 
 async def test_a_bulk_cancel_is_counted_first_and_then_done_in_steps(desk: Desk) -> None:
-    ids = [(await create.create_task(desk.office, LOCAL, NewTask(name="greet", tags=["old"]))).id for _ in range(5)]
-    other = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    ids = [(await create.create_task(desk.services, LOCAL, NewTask(name="greet", tags=["old"]))).id for _ in range(5)]
+    other = await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     action = BulkAction(action="cancel", filter=TaskFilter(tag="old"), reason="no need", limit=3)
 
-    assert await dead_letters.preview_bulk_action(desk.office, LOCAL, action) == BulkPreview(count=5)
-    first = await dead_letters.run_bulk_action(desk.office, LOCAL, action)
-    second = await dead_letters.run_bulk_action(desk.office, LOCAL, action)
-    third = await dead_letters.run_bulk_action(desk.office, LOCAL, action)
+    assert await dead_letters.preview_bulk_action(desk.services, LOCAL, action) == BulkPreview(count=5)
+    first = await dead_letters.run_bulk_action(desk.services, LOCAL, action)
+    second = await dead_letters.run_bulk_action(desk.services, LOCAL, action)
+    third = await dead_letters.run_bulk_action(desk.services, LOCAL, action)
 
     assert first == BulkReport(changed=tuple(ids[:3]), is_more=True)
     assert second == BulkReport(changed=tuple(ids[3:]))
     assert third == BulkReport(changed=())
-    found = await desk.office.stores.tasks.get([*ids, other.id])
+    found = await desk.services.stores.tasks.get([*ids, other.id])
     assert [task and task.status for task in found] == [Status.CANCELLED] * 5 + [Status.PENDING]
     assert {task.reason for task in found if task is not None} == {"no need", None}
 
@@ -44,94 +44,96 @@ async def test_a_bulk_cancel_is_counted_first_and_then_done_in_steps(desk: Desk)
 @pytest.mark.parametrize("action", ["retry", "discard"])
 async def test_failed_tasks_are_dealt_with_once(desk: Desk, action: str) -> None:
     letters = [await failed(desk) for _ in range(3)]
-    await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     body = BulkAction(action=action, filter=TaskFilter(name="greet"), reason="seen")  # type: ignore[arg-type]
-    assert (await dead_letters.preview_bulk_action(desk.office, LOCAL, body)).count == 3
-    assert (await dead_letters.run_bulk_action(desk.office, LOCAL, body)).changed == tuple(task.id for task in letters)
-    assert await dead_letters.run_bulk_action(desk.office, LOCAL, body) == BulkReport(changed=())
+    assert (await dead_letters.preview_bulk_action(desk.services, LOCAL, body)).count == 3
+    assert (await dead_letters.run_bulk_action(desk.services, LOCAL, body)).changed == tuple(
+        task.id for task in letters
+    )
+    assert await dead_letters.run_bulk_action(desk.services, LOCAL, body) == BulkReport(changed=())
 
 
 async def test_a_filter_that_says_nothing_reaches_nothing(desk: Desk) -> None:
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     for run in (dead_letters.preview_bulk_action, dead_letters.run_bulk_action):
         with pytest.raises(InvalidFilter):
-            await run(desk.office, LOCAL, BulkAction(action="cancel", filter=TaskFilter()))
+            await run(desk.services, LOCAL, BulkAction(action="cancel", filter=TaskFilter()))
     over = BulkAction(action="cancel", filter=TaskFilter(status=[Status.COMPLETED]))
-    assert (await dead_letters.preview_bulk_action(desk.office, LOCAL, over)).count == 0
-    assert await dead_letters.run_bulk_action(desk.office, LOCAL, over) == BulkReport(changed=())
-    assert await desk.office.stores.tasks.get([made.id]) == [made]
+    assert (await dead_letters.preview_bulk_action(desk.services, LOCAL, over)).count == 0
+    assert await dead_letters.run_bulk_action(desk.services, LOCAL, over) == BulkReport(changed=())
+    assert await desk.services.stores.tasks.get([made.id]) == [made]
 
 
 async def test_nothing_is_discarded_without_a_reason(desk: Desk) -> None:
     letter = await failed(desk)
     with pytest.raises(InvalidTask):
         await dead_letters.run_bulk_action(
-            desk.office, LOCAL, BulkAction(action="discard", filter=TaskFilter(name="greet"), reason=" ")
+            desk.services, LOCAL, BulkAction(action="discard", filter=TaskFilter(name="greet"), reason=" ")
         )
-    assert await desk.office.stores.tasks.get([letter.id]) == [letter]
+    assert await desk.services.stores.tasks.get([letter.id]) == [letter]
 
 
 async def test_an_agent_acts_on_no_filter(desk: Desk) -> None:
     agent = await desk.account("agent-a", Role.AGENT)
     for operation in ("run_bulk_action", "preview_bulk_action", "replay_dead_letters", "discard_dead_letter"):
         with pytest.raises(NotPermitted):
-            desk.asked(agent, operation)
+            desk.request(agent, operation)
 
 
 async def test_dead_letters_are_listed_by_what_went_wrong(desk: Desk) -> None:
     same = [(await failed(desk, f"no luck with {number}")).id for number in range(4)]
     other = await failed(desk, "quite another thing")
-    groups = await dead_letters.list_dead_letter_groups(desk.office, LOCAL, ListDeadLetterGroups())
+    groups = await dead_letters.list_dead_letter_groups(desk.services, LOCAL, ListDeadLetterGroups())
     assert [(group.count, group.newest[0]) for group in groups.items] == [(4, same[-1]), (1, other.id)]
 
     found: list[str] = []
     query = ListDeadLetters(fingerprint=groups.items[0].fingerprint, limit=2)
     while True:
-        page = await dead_letters.list_dead_letters(desk.office, LOCAL, query)
+        page = await dead_letters.list_dead_letters(desk.services, LOCAL, query)
         assert len(page.items) <= 2
         found += [task.id for task in page.items]
         if page.next is None:
             break
         query = ListDeadLetters(fingerprint=groups.items[0].fingerprint, limit=2, cursor=page.next)
     assert found == same[::-1]
-    everything = await dead_letters.list_dead_letters(desk.office, LOCAL, ListDeadLetters())
+    everything = await dead_letters.list_dead_letters(desk.services, LOCAL, ListDeadLetters())
     assert [task.id for task in everything.items] == [other.id, *same[::-1]]
 
 
 async def test_a_group_is_replayed_in_steps_and_the_rest_discarded(desk: Desk) -> None:
     same = [(await failed(desk, f"no luck with {number}")).id for number in range(3)]
     other = await failed(desk, "quite another thing")
-    [group, _] = (await dead_letters.list_dead_letter_groups(desk.office, LOCAL, ListDeadLetterGroups())).items
+    [group, _] = (await dead_letters.list_dead_letter_groups(desk.services, LOCAL, ListDeadLetterGroups())).items
     wanted = DeadLetters(fingerprint=group.fingerprint, limit=2)
 
-    first = await dead_letters.replay_dead_letters(desk.office, LOCAL, wanted)
-    second = await dead_letters.replay_dead_letters(desk.office, LOCAL, wanted)
+    first = await dead_letters.replay_dead_letters(desk.services, LOCAL, wanted)
+    second = await dead_letters.replay_dead_letters(desk.services, LOCAL, wanted)
     assert (first.changed, first.is_more) == (tuple(same[:2]), True)
     assert (second.changed, second.is_more) == (tuple(same[2:]), False)
     with pytest.raises(UnknownFingerprint):
-        await dead_letters.replay_dead_letters(desk.office, LOCAL, wanted)
+        await dead_letters.replay_dead_letters(desk.services, LOCAL, wanted)
     rest = await dead_letters.discard_dead_letters(
-        desk.office, LOCAL, DiscardDeadLetters(everything=True, reason="too old")
+        desk.services, LOCAL, DiscardDeadLetters(everything=True, reason="too old")
     )
     assert rest.changed == (other.id,)
-    assert (await dead_letters.list_dead_letters(desk.office, LOCAL, ListDeadLetters())).items == []
+    assert (await dead_letters.list_dead_letters(desk.services, LOCAL, ListDeadLetters())).items == []
 
 
 @pytest.mark.parametrize("wrong", [DeadLetters(), DeadLetters(name="greet", everything=True)])
 async def test_which_dead_letters_must_be_said(desk: Desk, wrong: DeadLetters) -> None:
     with pytest.raises(InvalidFilter):
-        await dead_letters.replay_dead_letters(desk.office, LOCAL, wrong)
+        await dead_letters.replay_dead_letters(desk.services, LOCAL, wrong)
 
 
 async def test_one_dead_letter_is_edited_and_replayed_or_discarded(desk: Desk) -> None:
     one, two = await failed(desk), await failed(desk)
-    again = await dead_letters.replay_dead_letter(desk.office, LOCAL, one.id, RetryTask(args={"name": "Bob"}))
-    gone = await dead_letters.discard_dead_letter(desk.office, LOCAL, two.id, Discard(reason="seen"))
+    again = await dead_letters.replay_dead_letter(desk.services, LOCAL, one.id, RetryTask(args={"name": "Bob"}))
+    gone = await dead_letters.discard_dead_letter(desk.services, LOCAL, two.id, Discard(reason="seen"))
     assert (again.arguments(), gone.discarded, gone.reason) == ({"name": "Bob"}, True, "seen")
     with pytest.raises(IllegalTransition):
-        await dead_letters.discard_dead_letter(desk.office, LOCAL, one.id, Discard(reason="seen"))
+        await dead_letters.discard_dead_letter(desk.services, LOCAL, one.id, Discard(reason="seen"))
     with pytest.raises(UnknownTask):
-        await dead_letters.replay_dead_letter(desk.office, LOCAL, "x", RetryTask())
+        await dead_letters.replay_dead_letter(desk.services, LOCAL, "x", RetryTask())
 
 
 async def test_a_page_of_large_dead_letters_has_fewer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +144,7 @@ async def test_a_page_of_large_dead_letters_has_fewer(desk: Desk, monkeypatch: p
     seen, cursor = list[str](), None
     while True:
         query = ListDeadLetters(limit=8, cursor=cursor)
-        page = await dead_letters.list_dead_letters(desk.office, LOCAL, query)
+        page = await dead_letters.list_dead_letters(desk.services, LOCAL, query)
         *others, _largest = sorted(len(task.args) for task in page.items)
         assert sum(others) <= 15_000
         seen += [task.id for task in page.items]

@@ -22,12 +22,12 @@ OWN_STEPS = ["greet:preview", "greet:rollback", NOTIFY, DELIVER]
 
 
 async def register(desk: Desk, user: User, *definitions: NewDefinition, name: str = "one") -> None:
-    asked = desk.asked(user, "register_worker")
-    await workers.register_worker(desk.office, asked, name, RegisterWorker(definitions=list(definitions)))
+    request = desk.request(user, "register_worker")
+    await workers.register_worker(desk.services, request, name, RegisterWorker(definitions=list(definitions)))
 
 
 async def definition_of(desk: Desk, name: str) -> Definition | None:
-    return next((each for each in await desk.office.stores.workers.definitions() if each.name == name), None)
+    return next((each for each in await desk.services.stores.workers.definitions() if each.name == name), None)
 
 
 def wide(size: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def test_a_name_in_use_is_taken_as_it_is(desk: Desk) -> None:
     assert await definition_of(desk, "fine") is None
     assert (await definition_of(desk, "greet")) == Definition(name="greet")
 
-    await workers.deregister_worker(desk.office, desk.asked(eve, "deregister_worker"), "one")
+    await workers.deregister_worker(desk.services, desk.request(eve, "deregister_worker"), "one")
     await register(desk, bob, NewDefinition(name="deploy", queue="new"), name="two")  # his own
     desk.clock.advance(61)  # all are silent
     await register(desk, eve, NewDefinition(name="deploy", queue="mine"), NewDefinition(name="greet", queue="mine"))
@@ -109,7 +109,7 @@ async def test_definitions_of_one_account_have_a_limit(desk: Desk) -> None:
     bob, eve = await desk.account("bob", Role.WORKER), await desk.account("eve", Role.WORKER)
     for begin in range(0, workers.MOST_NAMES, 500):
         await register(desk, bob, *(NewDefinition(name=f"n{begin + n}") for n in range(500)))
-        await workers.deregister_worker(desk.office, desk.asked(bob, "deregister_worker"), "one")
+        await workers.deregister_worker(desk.services, desk.request(bob, "deregister_worker"), "one")
     with pytest.raises(InvalidTask, match="1,001 names"):
         await register(desk, bob, NewDefinition(name="another"))
     await register(desk, bob, NewDefinition(name="n1", queue="new"), NewDefinition(name="greet"))
@@ -130,7 +130,7 @@ async def test_schemas_of_one_account_have_a_limit(desk: Desk) -> None:
 
     seen, cursor = list[str](), None
     while True:
-        page = await tasks.list_definitions(desk.office, LOCAL, ListNames(limit=500, cursor=cursor))
+        page = await tasks.list_definitions(desk.services, LOCAL, ListNames(limit=500, cursor=cursor))
         assert sum(len(str(each.schema)) for each in page.items) < 600_000
         seen += [each.name for each in page.items]
         if (cursor := page.next) is None:
@@ -141,17 +141,17 @@ async def test_schemas_of_one_account_have_a_limit(desk: Desk) -> None:
 async def test_a_new_name_is_found_at_once(desk: Desk) -> None:
     bob = await desk.account("bob", Role.WORKER)
     with pytest.raises(UnknownName):
-        await create_task(desk.office, LOCAL, NewTask(name="fresh"))
+        await create_task(desk.services, LOCAL, NewTask(name="fresh"))
     await register(desk, bob, NewDefinition(name="fresh", max_attempts=7))
-    assert (await create_task(desk.office, LOCAL, NewTask(name="fresh"))).max_attempts == 7
+    assert (await create_task(desk.services, LOCAL, NewTask(name="fresh"))).max_attempts == 7
 
 
 async def test_definitions_are_decoded_once(desk: Desk) -> None:
     await register(desk, await desk.account("bob", Role.WORKER), NewDefinition(name="other", schema=wide(9)))
     first, again = await definition_of(desk, "greet"), await definition_of(desk, "greet")
     assert first is again
-    await desk.office.stores.workers.register(
-        (await desk.office.stores.workers.list_workers())[-1], [Definition(name="greet", queue="new")], 60_000
+    await desk.services.stores.workers.register(
+        (await desk.services.stores.workers.list_workers())[-1], [Definition(name="greet", queue="new")], 60_000
     )
     changed = await definition_of(desk, "greet")
     assert changed is not None

@@ -19,18 +19,18 @@ async def test_somebody_answers_for_a_while(desk: Desk) -> None:
     await council(desk)
     bob = await by(desk, "bob", "create_delegation")
     form = NewDelegation(delegate="CY", starts=60.0, ends=3_600.0, names=["deploy*"], to_level=RiskLevel.MEDIUM)
-    made = await approvals_api.create_delegation(desk.office, bob, form)
+    made = await approvals_api.create_delegation(desk.services, bob, form)
 
     now = desk.clock.now()
     assert (made.delegator, made.delegate) == ("bob", "cy")
     assert (made.starts_at - now, made.ends_at - now) == (60_000, 3_660_000)
     assert (made.names, made.to_level) == (frozenset({"deploy*"}), RiskLevel.MEDIUM)
-    assert await approvals_api.get_delegation(desk.office, LOCAL, made.id) == made
-    listed = await approvals_api.list_delegations(desk.office, LOCAL, ListDelegations(account="Cy"))
+    assert await approvals_api.get_delegation(desk.services, LOCAL, made.id) == made
+    listed = await approvals_api.list_delegations(desk.services, LOCAL, ListDelegations(account="Cy"))
     assert listed.items == [made]
-    assert (await approvals_api.list_delegations(desk.office, LOCAL, ListDelegations(account="ada"))).items == []
+    assert (await approvals_api.list_delegations(desk.services, LOCAL, ListDelegations(account="ada"))).items == []
 
-    ended = await approvals_api.revoke_delegation(desk.office, await by(desk, "bob", "revoke_delegation"), made.id)
+    ended = await approvals_api.revoke_delegation(desk.services, await by(desk, "bob", "revoke_delegation"), made.id)
     assert ended.is_revoked
 
 
@@ -38,7 +38,7 @@ async def test_moments_may_be_given_instead_of_spans(desk: Desk) -> None:
     await council(desk)
     start = datetime.fromtimestamp(desk.clock.now() / 1000, UTC) + timedelta(days=1)
     form = NewDelegation(delegate="cy", starts=start, ends=start + timedelta(days=2))
-    made = await approvals_api.create_delegation(desk.office, await by(desk, "bob", "create_delegation"), form)
+    made = await approvals_api.create_delegation(desk.services, await by(desk, "bob", "create_delegation"), form)
     assert (made.starts_at - desk.clock.now(), made.ends_at - made.starts_at) == (DAY_MS, 2 * DAY_MS)
 
 
@@ -46,18 +46,18 @@ async def test_only_an_admin_decides_for_others(desk: Desk) -> None:
     await council(desk)
     form = NewDelegation(delegator="bob", delegate="cy", ends=3_600.0)
     with pytest.raises(NotPermitted, match="only bob or an admin"):
-        await approvals_api.create_delegation(desk.office, await by(desk, "ada", "create_delegation"), form)
-    made = await approvals_api.create_delegation(desk.office, await by(desk, "root", "create_delegation"), form)
+        await approvals_api.create_delegation(desk.services, await by(desk, "ada", "create_delegation"), form)
+    made = await approvals_api.create_delegation(desk.services, await by(desk, "root", "create_delegation"), form)
 
     with pytest.raises(UnknownDelegation) as foreign:
-        await approvals_api.revoke_delegation(desk.office, await by(desk, "ada", "revoke_delegation"), made.id)
+        await approvals_api.revoke_delegation(desk.services, await by(desk, "ada", "revoke_delegation"), made.id)
     absent = made.id[:-1] + ("0" if made.id[-1] != "0" else "1")
     with pytest.raises(UnknownDelegation) as missing:
-        await approvals_api.revoke_delegation(desk.office, await by(desk, "ada", "revoke_delegation"), absent)
+        await approvals_api.revoke_delegation(desk.services, await by(desk, "ada", "revoke_delegation"), absent)
     assert foreign.value.detail.replace(made.id, absent) == missing.value.detail
-    assert not (await approvals_api.get_delegation(desk.office, LOCAL, made.id)).is_revoked
+    assert not (await approvals_api.get_delegation(desk.services, LOCAL, made.id)).is_revoked
     root = await by(desk, "root", "revoke_delegation")
-    assert (await approvals_api.revoke_delegation(desk.office, root, made.id)).is_revoked
+    assert (await approvals_api.revoke_delegation(desk.services, root, made.id)).is_revoked
 
 
 async def test_an_admins_token_without_that_scope_decides_for_nobody_else(desk: Desk) -> None:
@@ -67,7 +67,7 @@ async def test_an_admins_token_without_that_scope_decides_for_nobody_else(desk: 
     narrow = await through_token(desk, "root", "create_delegation", Permission.READ, Permission.VOTE)
     form = NewDelegation(delegator="bob", delegate="cy", ends=3_600.0)
     with pytest.raises(NotPermitted):
-        await approvals_api.create_delegation(desk.office, narrow, form)
+        await approvals_api.create_delegation(desk.services, narrow, form)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ async def test_bad_input_stores_nothing(desk: Desk, fields: dict[str, object], e
     given = {name: RiskLevel(str(value)) if name.endswith("level") else value for name, value in fields.items()}
     bob = await by(desk, "bob", "create_delegation")
     with pytest.raises(error):
-        await approvals_api.create_delegation(desk.office, bob, NewDelegation(**given))  # type: ignore[arg-type]
-    assert (await approvals_api.list_delegations(desk.office, LOCAL, ListDelegations())).items == []
+        await approvals_api.create_delegation(desk.services, bob, NewDelegation(**given))  # type: ignore[arg-type]
+    assert (await approvals_api.list_delegations(desk.services, LOCAL, ListDelegations())).items == []
 
 
 async def test_what_is_no_id_is_unknown(desk: Desk) -> None:
     for wrong in ("a{b}", "../x", "x" * 900, ""):
         with pytest.raises(UnknownDelegation):
-            await approvals_api.get_delegation(desk.office, LOCAL, wrong)
+            await approvals_api.get_delegation(desk.services, LOCAL, wrong)

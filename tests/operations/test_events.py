@@ -18,14 +18,14 @@ from tests.operations.conftest import LOCAL, Desk
 async def happened(desk: Desk, count: int, event_type: str = "alert") -> None:
     """So many events that tell of no task."""
     told = [Event(type=event_type, at=desk.clock.now(), payload={"number": number}) for number in range(count)]
-    await desk.office.stores.documents.write([], told)
+    await desk.services.stores.documents.write([], told)
 
 
 async def pages(desk: Desk, **fields: object) -> list[list[Event]]:
     """All pages of a list, one after the other."""
     found, cursor = [], None
     while True:
-        page = await events_api.list_events(desk.office, LOCAL, ListEvents(**fields, cursor=cursor))  # type: ignore[arg-type]
+        page = await events_api.list_events(desk.services, LOCAL, ListEvents(**fields, cursor=cursor))  # type: ignore[arg-type]
         found.append(list(page.items))
         if page.next is None:
             return found
@@ -34,9 +34,9 @@ async def pages(desk: Desk, **fields: object) -> list[list[Event]]:
 
 async def test_the_newest_are_told_or_those_behind_a_place(desk: Desk) -> None:
     await happened(desk, 7)
-    log = await desk.office.stores.events.read(0, 100)
+    log = await desk.services.stores.events.read(0, 100)
 
-    newest = await events_api.list_events(desk.office, LOCAL, ListEvents(limit=3))
+    newest = await events_api.list_events(desk.services, LOCAL, ListEvents(limit=3))
     assert (newest.items, newest.next) == (log[-3:], None)
     assert await pages(desk, after=0, limit=3) == [log[:3], log[3:6], log[6:]]
     assert await pages(desk, after=log[4].seq) == [log[5:]]
@@ -44,12 +44,12 @@ async def test_the_newest_are_told_or_those_behind_a_place(desk: Desk) -> None:
 
 
 async def test_they_are_filtered_as_a_stream_is(desk: Desk) -> None:
-    made = [await create.create_task(desk.office, LOCAL, NewTask(name="greet", queue=q)) for q in ("a", "b")]
-    await cancel(desk.office.stores, made[0].id)
+    made = [await create.create_task(desk.services, LOCAL, NewTask(name="greet", queue=q)) for q in ("a", "b")]
+    await cancel(desk.services.stores, made[0].id)
     await happened(desk, 2)
 
     async def types(**fields: object) -> list[str]:
-        newest = await events_api.list_events(desk.office, LOCAL, ListEvents(**fields))  # type: ignore[arg-type]
+        newest = await events_api.list_events(desk.services, LOCAL, ListEvents(**fields))  # type: ignore[arg-type]
         [behind] = await pages(desk, after=0, **fields)
         assert newest.items == behind
         return [event.type for event in behind]
@@ -65,14 +65,14 @@ async def test_a_filter_that_nothing_fits_is_answered_in_portions(desk: Desk) ->
     await happened(desk, 6_000)
     await happened(desk, 1, "at.last")
 
-    first = await events_api.list_events(desk.office, LOCAL, ListEvents(type=("at.last",), after=0))
+    first = await events_api.list_events(desk.services, LOCAL, ListEvents(type=("at.last",), after=0))
     assert (first.items, first.next is None) == ([], False)
     second = await events_api.list_events(
-        desk.office, LOCAL, ListEvents(type=("at.last",), after=0, cursor=first.next, limit=10)
+        desk.services, LOCAL, ListEvents(type=("at.last",), after=0, cursor=first.next, limit=10)
     )
     assert ([event.type for event in second.items], second.next) == (["at.last"], None)
     with pytest.raises(RequestRefused):
-        await events_api.list_events(desk.office, LOCAL, ListEvents(after=0, cursor=first.next))  # of another filter
+        await events_api.list_events(desk.services, LOCAL, ListEvents(after=0, cursor=first.next))  # of another filter
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ async def test_a_filter_that_nothing_fits_is_answered_in_portions(desk: Desk) ->
 )
 async def test_what_is_no_filter_is_refused(desk: Desk, query: ListEvents) -> None:
     with pytest.raises(InvalidFilter):
-        await events_api.list_events(desk.office, LOCAL, query)
+        await events_api.list_events(desk.services, LOCAL, query)
 
 
 async def test_whoever_may_look_sees_all_of_them(desk: Desk) -> None:
     await happened(desk, 1)
     for role in (Role.VIEWER, Role.AGENT):
-        asked = desk.asked(await desk.account(f"a-{role}", role), "list_events")
+        request = desk.request(await desk.account(f"a-{role}", role), "list_events")
         assert "alert" in [
-            event.type for event in (await events_api.list_events(desk.office, asked, ListEvents())).items
+            event.type for event in (await events_api.list_events(desk.services, request, ListEvents())).items
         ]
 
 
@@ -107,16 +107,16 @@ async def test_how_people_get_in_is_told_to_who_operates_alone(desk: Desk) -> No
     for kind in hidden:
         await happened(desk, 15, kind)
 
-    async def types(asked: RequestContext, **fields: object) -> set[str]:
+    async def types(request: RequestContext, **fields: object) -> set[str]:
         form = ListEvents(limit=50, **fields)  # type: ignore[arg-type]
-        return {event.type for event in (await events_api.list_events(desk.office, asked, form)).items}
+        return {event.type for event in (await events_api.list_events(desk.services, request, form)).items}
 
-    viewer = desk.asked(await desk.account("vera", Role.VIEWER), "list_events")
-    operator = desk.asked(await desk.account("olga", Role.OPERATOR), "list_events")
-    newest = await events_api.list_events(desk.office, viewer, ListEvents(limit=40))
+    viewer = desk.request(await desk.account("vera", Role.VIEWER), "list_events")
+    operator = desk.request(await desk.account("olga", Role.OPERATOR), "list_events")
+    newest = await events_api.list_events(desk.services, viewer, ListEvents(limit=40))
     assert [event.type for event in newest.items] == ["user.changed"] * 38 + ["user.added"] * 2
     assert await types(viewer, after=0) == {"user.changed"}
     assert await types(viewer, type=("session.*", "token.created")) == set()
-    for asked in (operator, LOCAL):
-        assert await types(asked, type=("session.*", "token.*", "login_link.*", "access.*"), after=0) >= {hidden[0]}
-        assert await types(asked) >= set(hidden[1:])
+    for request in (operator, LOCAL):
+        assert await types(request, type=("session.*", "token.*", "login_link.*", "access.*"), after=0) >= {hidden[0]}
+        assert await types(request) >= set(hidden[1:])

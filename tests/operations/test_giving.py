@@ -33,36 +33,36 @@ async def _people(desk: Desk) -> None:
 
 async def _giving(desk: Desk, ask: Ask) -> None:
     """All ways to become a reviewer, and then the others."""
-    office = desk.office
+    services = desk.services
     another = "another one, long"
     ways: list[tuple[str, Callable[[RequestContext], Awaitable[Any]]]] = [
         (
             "create_user",
-            lambda by: accounts_api.create_user(office, by, NewUser(id="eve", roles=["Reviewer"], password=another)),
+            lambda by: accounts_api.create_user(services, by, NewUser(id="eve", roles=["Reviewer"], password=another)),
         ),
-        ("change_user", lambda by: accounts_api.change_user(office, by, "vera", ChangeUser(more_roles=["reviewer"]))),
-        ("change_user", lambda by: accounts_api.change_user(office, by, "vera", ChangeUser(roles=["admin"]))),
-        ("change_user", lambda by: accounts_api.change_user(office, by, "bob", ChangeUser(more_roles=["dba"]))),
-        ("change_user", lambda by: accounts_api.change_user(office, by, "bob", ChangeUser(person="vera"))),
+        ("change_user", lambda by: accounts_api.change_user(services, by, "vera", ChangeUser(more_roles=["reviewer"]))),
+        ("change_user", lambda by: accounts_api.change_user(services, by, "vera", ChangeUser(roles=["admin"]))),
+        ("change_user", lambda by: accounts_api.change_user(services, by, "bob", ChangeUser(more_roles=["dba"]))),
+        ("change_user", lambda by: accounts_api.change_user(services, by, "bob", ChangeUser(person="vera"))),
         (
             "set_user_password",
-            lambda by: accounts_api.set_user_password(office, by, "Bob", SetPassword(password=another)),
+            lambda by: accounts_api.set_user_password(services, by, "Bob", SetPassword(password=another)),
         ),
         (
             "set_user_password",
-            lambda by: accounts_api.set_user_password(office, by, "root", SetPassword(password=another)),
+            lambda by: accounts_api.set_user_password(services, by, "root", SetPassword(password=another)),
         ),
-        ("create_login_link", lambda by: accounts_api.create_login_link(office, by, "bob")),
+        ("create_login_link", lambda by: accounts_api.create_login_link(services, by, "bob")),
     ]
     for operation, way in ways:
         with pytest.raises(NotPermitted, match=r"cannot give access to .* vote"):
             await way(await ask(operation))
-    await accounts_api.change_user(office, LOCAL, "bob", ChangeUser(is_active=False))
+    await accounts_api.change_user(services, LOCAL, "bob", ChangeUser(is_active=False))
     with pytest.raises(NotPermitted):
-        await accounts_api.change_user(office, await ask("change_user"), "bob", ChangeUser(is_active=True))
+        await accounts_api.change_user(services, await ask("change_user"), "bob", ChangeUser(is_active=True))
     with pytest.raises(NotPermitted):  # it might be switched on later
         await accounts_api.set_user_password(
-            office, await ask("set_user_password"), "bob", SetPassword(password=another)
+            services, await ask("set_user_password"), "bob", SetPassword(password=another)
         )
 
 
@@ -70,18 +70,18 @@ async def test_who_answers_for_a_program_is_said_by_who_votes(desk: Desk) -> Non
     """Bob could approve what his own program does, if somebody else were its owner."""
     await _people(desk)
     await desk.account("bot", Role.AGENT, owner="bob")
-    office, change, local = desk.office, ChangeUser(owner="olga"), await local_caller(desk.office.stores)
+    services, change, local = desk.services, ChangeUser(owner="olga"), await local_caller(desk.services.stores)
     every = tuple(Permission)
     without_vote = [each for each in every if each is not Permission.VOTE]
-    for asked in (await through_token(desk, "root", "change_user", *without_vote), as_caller(local, "change_user")):
+    for request in (await through_token(desk, "root", "change_user", *without_vote), as_caller(local, "change_user")):
         with pytest.raises(NotPermitted, match="bob could then approve what it does"):
-            await accounts_api.change_user(office, asked, "bot", change)
-        await accounts_api.change_user(office, asked, "bot", ChangeUser(owner="bob", display_name="Bot"))
+            await accounts_api.change_user(services, request, "bot", change)
+        await accounts_api.change_user(services, request, "bot", ChangeUser(owner="bob", display_name="Bot"))
     narrow = await through_token(desk, "root", "change_user", Permission.ADMINISTER, Permission.VOTE)
     with pytest.raises(NotPermitted, match="cannot give access to bot"):
-        await accounts_api.change_user(office, narrow, "bot", change)
+        await accounts_api.change_user(services, narrow, "bot", change)
     changed = await accounts_api.change_user(
-        office, await through_token(desk, "root", "change_user", *every), "bot", change
+        services, await through_token(desk, "root", "change_user", *every), "bot", change
     )
     assert changed.record.owner == "olga"
 
@@ -95,7 +95,7 @@ async def test_a_token_that_is_not_for_votes_delegates_none(desk: Desk, scopes: 
     only_votes = await through_token(desk, "root", "create_delegation", Permission.VOTE)
     with pytest.raises(NotPermitted, match="cannot decide on a delegation of bob"):
         await approvals_api.create_delegation(
-            desk.office, only_votes, NewDelegation(delegator="bob", delegate="root", ends=60.0)
+            desk.services, only_votes, NewDelegation(delegator="bob", delegate="root", ends=60.0)
         )
 
 
@@ -105,36 +105,38 @@ async def test_a_token_that_is_for_less_gives_less(desk: Desk) -> None:
     narrow = await through_token(desk, "root", "create_token", *NARROW)
     for form in (NewToken(account="olga"), NewToken(account="olga", scopes=frozenset({Permission.OPERATE}))):
         with pytest.raises(NotPermitted, match="operate: root has not that permission through this token"):
-            await accounts_api.create_token(desk.office, narrow, form)
+            await accounts_api.create_token(desk.services, narrow, form)
     made = await accounts_api.create_token(
-        desk.office, narrow, NewToken(account="olga", scopes=frozenset({Permission.READ}))
+        desk.services, narrow, NewToken(account="olga", scopes=frozenset({Permission.READ}))
     )
     assert made.scopes == {Permission.READ}
 
 
 async def test_who_never_votes_makes_nobody_who_does(desk: Desk) -> None:
     await _people(desk)
-    local = await local_caller(desk.office.stores)
+    local = await local_caller(desk.services.stores)
 
     async def ask(operation: str) -> RequestContext:
         return as_caller(local, operation)
 
     await _giving(desk, ask)
-    made = await accounts_api.create_user(desk.office, await ask("create_user"), NewUser(id="otto", roles=["operator"]))
+    made = await accounts_api.create_user(
+        desk.services, await ask("create_user"), NewUser(id="otto", roles=["operator"])
+    )
     assert made.record.roles == ["operator"]
-    await accounts_api.create_login_link(desk.office, await ask("create_login_link"), "otto")
+    await accounts_api.create_login_link(desk.services, await ask("create_login_link"), "otto")
 
 
 async def test_to_take_something_away_one_needs_not_have_it(desk: Desk) -> None:
     await _people(desk)
 
     async def changed(**fields: Any) -> list[str]:
-        asked = await through_token(desk, "root", "change_user", *NARROW)
-        return (await accounts_api.change_user(desk.office, asked, "bob", ChangeUser(**fields))).record.roles
+        request = await through_token(desk, "root", "change_user", *NARROW)
+        return (await accounts_api.change_user(desk.services, request, "bob", ChangeUser(**fields))).record.roles
 
     assert await changed(display_name="Robert") == ["reviewer"]
     await accounts_api.set_user_password(
-        desk.office, await through_token(desk, "root", "set_user_password", *NARROW), "bob", SetPassword(remove=True)
+        desk.services, await through_token(desk, "root", "set_user_password", *NARROW), "bob", SetPassword(remove=True)
     )
     assert await changed(roles=["viewer"]) == ["viewer"]
     assert await changed(is_active=False) == ["viewer"]
@@ -143,9 +145,9 @@ async def test_to_take_something_away_one_needs_not_have_it(desk: Desk) -> None:
 async def test_an_admin_with_all_permissions_gives_them(desk: Desk) -> None:
     await _people(desk)
     root = await by(desk, "root", "create_user")
-    await accounts_api.create_user(desk.office, root, NewUser(id="eve", roles=["admin"], password=PASSWORD))
-    await accounts_api.create_login_link(desk.office, await by(desk, "root", "create_login_link"), "bob")
-    events = await desk.office.stores.events.newest(2)
+    await accounts_api.create_user(desk.services, root, NewUser(id="eve", roles=["admin"], password=PASSWORD))
+    await accounts_api.create_login_link(desk.services, await by(desk, "root", "create_login_link"), "bob")
+    events = await desk.services.stores.events.newest(2)
     assert [(event.type, event.actor) for event in events] == [("user.added", "root"), ("login_link.created", "root")]
 
 

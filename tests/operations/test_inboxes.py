@@ -30,61 +30,61 @@ from tests.operations.wired import received, sent
 CLEAR = ClearInbox(reason=ClearReason.CANCELLED)
 
 
-async def say(desk: Desk, inbox: str, *texts: str, asked: RequestContext = LOCAL, **more: Any) -> PutItems:
+async def say(desk: Desk, inbox: str, *texts: str, request: RequestContext = LOCAL, **more: Any) -> PutItems:
     items = [NewInboxItem(content=text) for text in texts]
-    return await conversations_api.put_inbox_items(desk.office, asked, inbox, PutInboxItems(items=items, **more))
+    return await conversations_api.put_inbox_items(desk.services, request, inbox, PutInboxItems(items=items, **more))
 
 
 async def test_a_conversation_is_told_something_and_shows_it(desk: Desk) -> None:
     bot = await desk.account("bot", Role.AGENT)
-    put = await say(desk, "team/conv-1", "one", "two", asked=desk.asked(bot, "put_inbox_items"))
+    put = await say(desk, "team/conv-1", "one", "two", request=desk.request(bot, "put_inbox_items"))
     assert [one.item_id for one in put.items] == ["q-1", "q-2"]
     await say(desk, "conv-2", "hello", consumer="greet")
-    seen = await conversations_api.get_inbox(desk.office, LOCAL, "team/conv-1")
+    seen = await conversations_api.get_inbox(desk.services, LOCAL, "team/conv-1")
     assert [(item.content, item.author) for item in seen.items] == [("one", "bot"), ("two", "bot")]
     assert (seen.waiting, seen.taken, received(seen)) == (2, 0, seen)
 
-    first = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes(limit=1))
-    rest = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes(limit=1, cursor=first.next))
+    first = await conversations_api.list_inboxes(desk.services, LOCAL, ListInboxes(limit=1))
+    rest = await conversations_api.list_inboxes(desk.services, LOCAL, ListInboxes(limit=1, cursor=first.next))
     assert [(one.id, one.waiting) for page in (first, rest) for one in page.items] == [
         ("conv-2", 1),
         ("team/conv-1", 2),
     ]
     assert rest.next is None
     assert [received(one) for one in first.items] == first.items
-    after = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes(after="conv-2"))
+    after = await conversations_api.list_inboxes(desk.services, LOCAL, ListInboxes(after="conv-2"))
     assert [one.id for one in after.items] == ["team/conv-1"]
 
 
 async def test_what_is_sent_under_a_key_is_put_in_once(desk: Desk) -> None:
     body = PutInboxItems(items=[NewInboxItem(content="a", key="k"), NewInboxItem(content="a", key="k")])
-    once = await conversations_api.put_inbox_items(desk.office, LOCAL, "c", body)
+    once = await conversations_api.put_inbox_items(desk.services, LOCAL, "c", body)
     assert [(one.is_new, one.item_id) for one in once.items] == [(True, "q-1"), (False, None)]
-    again = await conversations_api.put_inbox_items(desk.office, LOCAL, "c", body)
+    again = await conversations_api.put_inbox_items(desk.services, LOCAL, "c", body)
     assert [one.is_new for one in again.items] == [False, False]
-    assert len((await conversations_api.get_inbox(desk.office, LOCAL, "c")).items) == 1
+    assert len((await conversations_api.get_inbox(desk.services, LOCAL, "c")).items) == 1
 
 
 async def test_all_are_put_in_or_none(desk: Desk) -> None:
     limits = InboxLimits(max_items=2, hard_max_items=2)
     barrier = NewInboxItem(kind=ItemKind.APPROVAL_RESULT, text="yes")
-    await DurableInbox(desk.office.stores, "c", limits=limits).enqueue(conversations_api._new_item(LOCAL, barrier))
-    before = await conversations_api.get_inbox(desk.office, LOCAL, "c")
+    await DurableInbox(desk.services.stores, "c", limits=limits).enqueue(conversations_api._new_item(LOCAL, barrier))
+    before = await conversations_api.get_inbox(desk.services, LOCAL, "c")
     with pytest.raises(InboxFull):
-        await conversations_api.put_inbox_items(desk.office, LOCAL, "c", PutInboxItems(items=[barrier, barrier]))
-    assert await conversations_api.get_inbox(desk.office, LOCAL, "c") == before
+        await conversations_api.put_inbox_items(desk.services, LOCAL, "c", PutInboxItems(items=[barrier, barrier]))
+    assert await conversations_api.get_inbox(desk.services, LOCAL, "c") == before
 
     bad = NewInboxItem(kind=ItemKind.MESSAGE, text="no content")
     for wrong in (bad, NewInboxItem(content=" \n"), NewInboxItem(content=[]), NewInboxItem(content="x" * 300_000)):
         with pytest.raises(InvalidInboxItem):
-            await conversations_api.put_inbox_items(desk.office, LOCAL, "c", PutInboxItems(items=[barrier, wrong]))
+            await conversations_api.put_inbox_items(desk.services, LOCAL, "c", PutInboxItems(items=[barrier, wrong]))
     with pytest.raises(InvalidInbox):
         await say(desk, "two words", "hi")
-    assert await conversations_api.get_inbox(desk.office, LOCAL, "c") == before
+    assert await conversations_api.get_inbox(desk.services, LOCAL, "c") == before
 
 
 async def test_old_items_that_give_way_are_named(desk: Desk) -> None:
-    await DurableInbox(desk.office.stores, "c", limits=InboxLimits(max_items=1, hard_max_items=3)).enqueue(
+    await DurableInbox(desk.services.stores, "c", limits=InboxLimits(max_items=1, hard_max_items=3)).enqueue(
         conversations_api._new_item(LOCAL, NewInboxItem(content="old"))
     )
     assert (await say(desk, "c", "new")).dropped == ["q-1"]
@@ -92,22 +92,22 @@ async def test_old_items_that_give_way_are_named(desk: Desk) -> None:
 
 async def test_another_consumer_takes_more_than_to_say_something(desk: Desk) -> None:
     bot = await desk.account("bot", Role.AGENT)
-    asked = desk.asked(bot, "put_inbox_items")
-    assert not (await say(desk, "c", "hi", asked=asked, consumer="agent:coder")).is_fed
+    request = desk.request(bot, "put_inbox_items")
+    assert not (await say(desk, "c", "hi", request=request, consumer="agent:coder")).is_fed
     with pytest.raises(NotPermitted):  # it is no agent
-        await say(desk, "d", "hi", asked=asked, consumer="greet")
+        await say(desk, "d", "hi", request=request, consumer="greet")
     await say(desk, "e", "what others have said")
     with pytest.raises(NotPermitted):
-        await say(desk, "e", "to me", asked=asked, consumer="agent:coder")
-    assert (await conversations_api.get_inbox(desk.office, LOCAL, "e")).waiting == 1
-    await say(desk, "c", "hi", asked=asked, consumer="agent:coder")
+        await say(desk, "e", "to me", request=request, consumer="agent:coder")
+    assert (await conversations_api.get_inbox(desk.services, LOCAL, "e")).waiting == 1
+    await say(desk, "c", "hi", request=request, consumer="agent:coder")
     with pytest.raises(NotPermitted):
-        await say(desk, "c", "mine now", asked=asked, consumer="greet")
-    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
+        await say(desk, "c", "mine now", request=request, consumer="greet")
+    seen = await conversations_api.get_inbox(desk.services, LOCAL, "c")
     assert (seen.consumer, seen.waiting) == ("agent:coder", 2)
     olga = await desk.account("olga")
-    assert (await say(desk, "c", "hi", asked=desk.asked(olga, "put_inbox_items"), consumer="greet")).is_fed
-    assert (await conversations_api.get_inbox(desk.office, LOCAL, "c")).consumer == "greet"
+    assert (await say(desk, "c", "hi", request=desk.request(olga, "put_inbox_items"), consumer="greet")).is_fed
+    assert (await conversations_api.get_inbox(desk.services, LOCAL, "c")).consumer == "greet"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ async def test_nobody_speaks_for_ade_who_may_not_operate(desk: Desk, forged: dic
     bot, olga = await desk.account("bot", Role.AGENT), await desk.account("olga")
     body = PutInboxItems(items=[NewInboxItem(content="hi"), NewInboxItem(**forged)])
     with pytest.raises(NotPermitted):
-        await conversations_api.put_inbox_items(desk.office, desk.asked(bot, "put_inbox_items"), "c", body)
+        await conversations_api.put_inbox_items(desk.services, desk.request(bot, "put_inbox_items"), "c", body)
     with pytest.raises(UnknownInbox):
-        await conversations_api.get_inbox(desk.office, LOCAL, "c")
-    for asked in (desk.asked(olga, "put_inbox_items"), LOCAL):
-        assert (await conversations_api.put_inbox_items(desk.office, asked, asked.actor, body)).items[1].is_new
+        await conversations_api.get_inbox(desk.services, LOCAL, "c")
+    for request in (desk.request(olga, "put_inbox_items"), LOCAL):
+        assert (await conversations_api.put_inbox_items(desk.services, request, request.actor, body)).items[1].is_new
 
 
 async def test_agents_say_what_agents_say(desk: Desk) -> None:
@@ -139,16 +139,16 @@ async def test_agents_say_what_agents_say(desk: Desk) -> None:
         NewInboxItem(kind=ItemKind.MOD_CONTINUE, text="go on"),
         NewInboxItem(kind=ItemKind.OVERLAY_ACTION, text="opened"),
     ]
-    asked = desk.asked(bot, "put_inbox_items")
-    put = await conversations_api.put_inbox_items(desk.office, asked, "c", PutInboxItems(items=items))
+    request = desk.request(bot, "put_inbox_items")
+    put = await conversations_api.put_inbox_items(desk.services, request, "c", PutInboxItems(items=items))
     assert [one.is_new for one in put.items] == [True, True, True]
 
 
 async def test_the_lease_of_a_batch_is_nobody_elses(desk: Desk) -> None:
     await say(desk, "c", "one", "two")
-    inbox = DurableInbox(desk.office.stores, "c")
+    inbox = DurableInbox(desk.services.stores, "c")
     await inbox.take_items(1, lease_id="secret-lease", holder="pump", lease_ms=60_000)
-    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
+    seen = await conversations_api.get_inbox(desk.services, LOCAL, "c")
     assert seen.batch is not None
     assert (seen.batch.holder, seen.batch.lease_ms, [item.is_taken for item in seen.items]) == (
         "pump",
@@ -156,45 +156,45 @@ async def test_the_lease_of_a_batch_is_nobody_elses(desk: Desk) -> None:
         [True, False],
     )
     assert "secret-lease" not in str(sent(seen))
-    listed = await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes())
+    listed = await conversations_api.list_inboxes(desk.services, LOCAL, ListInboxes())
     assert [(one.holder, one.lease_ms) for one in listed.items] == [("pump", 60_000)]
 
     with pytest.raises(UnknownInboxItem):
-        await conversations_api.remove_inbox_item(desk.office, LOCAL, "c", "q-1")
+        await conversations_api.remove_inbox_item(desk.services, LOCAL, "c", "q-1")
     with pytest.raises(InboxBusy):
-        await conversations_api.reset_inbox(desk.office, LOCAL, "c")
+        await conversations_api.reset_inbox(desk.services, LOCAL, "c")
     await inbox.give_back("secret-lease", ReturnReason.RELEASED)
-    await conversations_api.reset_inbox(desk.office, LOCAL, "c")
-    await conversations_api.remove_inbox_item(desk.office, LOCAL, "c", "q-1")
-    assert [item.id for item in (await conversations_api.get_inbox(desk.office, LOCAL, "c")).items] == ["q-2"]
+    await conversations_api.reset_inbox(desk.services, LOCAL, "c")
+    await conversations_api.remove_inbox_item(desk.services, LOCAL, "c", "q-1")
+    assert [item.id for item in (await conversations_api.get_inbox(desk.services, LOCAL, "c")).items] == ["q-2"]
 
 
 async def test_only_what_was_seen_is_cleared(desk: Desk) -> None:
     await say(desk, "c", "one")
-    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
+    seen = await conversations_api.get_inbox(desk.services, LOCAL, "c")
     await say(desk, "c", "two")
     meant = replace(LOCAL, if_match=str(tag_of_version(seen.version)))
     with pytest.raises(RequestRefused) as refused:
-        await conversations_api.clear_inbox(desk.office, meant, "c", CLEAR)
+        await conversations_api.clear_inbox(desk.services, meant, "c", CLEAR)
     assert refused.value.problem.status == 412
-    seen = await conversations_api.get_inbox(desk.office, LOCAL, "c")
+    seen = await conversations_api.get_inbox(desk.services, LOCAL, "c")
     meant = replace(LOCAL, if_match=str(tag_of_version(seen.version)))
-    assert (await conversations_api.clear_inbox(desk.office, meant, "c", CLEAR)).cleared == ["q-1", "q-2"]
-    assert (await conversations_api.clear_inbox(desk.office, LOCAL, "c", CLEAR)).cleared == []
+    assert (await conversations_api.clear_inbox(desk.services, meant, "c", CLEAR)).cleared == ["q-1", "q-2"]
+    assert (await conversations_api.clear_inbox(desk.services, LOCAL, "c", CLEAR)).cleared == []
 
 
 async def test_what_does_not_exist_is_not_made_by_looking(desk: Desk) -> None:
     for unknown in ("c", "two words", "{x}", "x" * 300):
         with pytest.raises(UnknownInbox):
-            await conversations_api.get_inbox(desk.office, LOCAL, unknown)
+            await conversations_api.get_inbox(desk.services, LOCAL, unknown)
         with pytest.raises(UnknownInbox):
-            await conversations_api.clear_inbox(desk.office, LOCAL, unknown, CLEAR)
+            await conversations_api.clear_inbox(desk.services, LOCAL, unknown, CLEAR)
         with pytest.raises(UnknownInbox):
-            await conversations_api.remove_inbox_item(desk.office, LOCAL, unknown, "q-1")
+            await conversations_api.remove_inbox_item(desk.services, LOCAL, unknown, "q-1")
         with pytest.raises(UnknownInbox):
-            await conversations_api.reset_inbox(desk.office, LOCAL, unknown)
-    assert (await conversations_api.list_inboxes(desk.office, LOCAL, ListInboxes())).items == []
+            await conversations_api.reset_inbox(desk.services, LOCAL, unknown)
+    assert (await conversations_api.list_inboxes(desk.services, LOCAL, ListInboxes())).items == []
     bot = await desk.account("bot", Role.AGENT)
     for operation in ("clear_inbox", "remove_inbox_item", "reset_inbox"):
         with pytest.raises(NotPermitted):
-            desk.asked(bot, operation)
+            desk.request(bot, operation)

@@ -33,8 +33,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_how_things_stand_goes_over_the_wire_whole(desk: Desk) -> None:
-    await create.create_task(desk.office, LOCAL, NewTask(name="greet", queue="a"))
-    seen = await events_api.get_stats(desk.office, LOCAL)
+    await create.create_task(desk.services, LOCAL, NewTask(name="greet", queue="a"))
+    seen = await events_api.get_stats(desk.services, LOCAL)
     assert (seen.total(Status.PENDING), seen.throughput.created_per_s > 0) == (1, True)
     assert [worker.worker.id for worker in seen.workers] == ["w"]
 
@@ -46,16 +46,16 @@ async def test_how_things_stand_goes_over_the_wire_whole(desk: Desk) -> None:
 
 async def test_figures_over_time_are_told_step_by_step(desk: Desk) -> None:
     for name in ("greet", "greet"):
-        await create.create_task(desk.office, LOCAL, NewTask(name=name))
-    await MetricsCollector(desk.office.stores, FigureSettings()).keep()
+        await create.create_task(desk.services, LOCAL, NewTask(name=name))
+    await MetricsCollector(desk.services.stores, FigureSettings()).keep()
 
-    told = await events_api.get_stats_series(desk.office, LOCAL, StatsSeries())
+    told = await events_api.get_stats_series(desk.services, LOCAL, StatsSeries())
     assert (told.step_s, sum(point.enqueued for point in told.points)) == (60, 2)
     assert told.until - told.since >= 3_600_000
     sent = msgspec.json.encode(to_wire(told))
     assert b'"until":"20' in sent
     assert from_wire(msgspec.json.decode(sent, type=plan_of(Series).wire), Series) == told
-    other = await events_api.get_stats_series(desk.office, LOCAL, StatsSeries(queue="other"))
+    other = await events_api.get_stats_series(desk.services, LOCAL, StatsSeries(queue="other"))
     assert sum(point.enqueued for point in other.points) == 0
 
     now = datetime.fromtimestamp(desk.clock.now() / 1000, UTC)
@@ -66,15 +66,15 @@ async def test_figures_over_time_are_told_step_by_step(desk: Desk) -> None:
         StatsSeries(until=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),  # on a whole step it is past all years
     ):
         with pytest.raises(InvalidFilter):
-            await events_api.get_stats_series(desk.office, LOCAL, wrong)
+            await events_api.get_stats_series(desk.services, LOCAL, wrong)
 
 
 async def test_health_says_what_deserves_attention(desk: Desk) -> None:
     assert (
-        await server_api.get_health(desk.office, LOCAL, GetHealth())
+        await server_api.get_health(desk.services, LOCAL, GetHealth())
     ).verdict is FindingsVerdict.OK  # it has just begun
     desk.clock.advance(20)
-    report = await server_api.get_health(desk.office, LOCAL, GetHealth())
+    report = await server_api.get_health(desk.services, LOCAL, GetHealth())
     checks = {finding.check for finding in report.findings}
     assert checks >= {"store", "workers", "queues", "event log", "audit", "duties"}
     assert "invariants" not in checks
@@ -82,9 +82,9 @@ async def test_health_says_what_deserves_attention(desk: Desk) -> None:
     told = " ".join(finding.sentence for finding in report.findings)
     assert "w renews its leases but has not gone round for 20 s" in told
 
-    await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     desk.clock.advance(600)
-    report = await server_api.get_health(desk.office, LOCAL, GetHealth(thorough=True))
+    report = await server_api.get_health(desk.services, LOCAL, GetHealth(thorough=True))
     assert report.verdict is FindingsVerdict.WARNING
     assert "w has been silent" in " ".join(finding.sentence for finding in report.findings)
     assert [f.sentence for f in report.findings if f.check == "invariants"] == ["all hold"]
@@ -92,17 +92,17 @@ async def test_health_says_what_deserves_attention(desk: Desk) -> None:
 
 
 async def test_a_thorough_look_is_taken_once_at_a_time(desk: Desk) -> None:
-    looks = [server_api.get_health(desk.office, LOCAL, GetHealth(thorough=True)) for _ in range(3)]
+    looks = [server_api.get_health(desk.services, LOCAL, GetHealth(thorough=True)) for _ in range(3)]
     done = await asyncio.gather(*looks, return_exceptions=True)
     refused = [each for each in done if isinstance(each, RequestRefused)]
     assert [each.problem.status for each in refused] == [503, 503]
     assert refused[0].problem.headers["Retry-After"] == "10"
-    await server_api.get_health(desk.office, LOCAL, GetHealth(thorough=True))
+    await server_api.get_health(desk.services, LOCAL, GetHealth(thorough=True))
 
 
 async def test_all_see_figures_and_operators_see_health(desk: Desk) -> None:
     viewer = await desk.account("vera", Role.VIEWER)
-    desk.asked(viewer, "get_stats")
-    desk.asked(viewer, "get_stats_series")
+    desk.request(viewer, "get_stats")
+    desk.request(viewer, "get_stats_series")
     with pytest.raises(NotPermitted):
-        desk.asked(viewer, "get_health")
+        desk.request(viewer, "get_health")

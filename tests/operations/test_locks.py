@@ -31,7 +31,7 @@ REPO, DB = "repo:app", "database:main"
 
 async def acquire(desk: Desk, who: User, *wanted: Any, **more: Any) -> RequestView:
     form = AcquireLocks(locks=list(wanted), **more)
-    return await locks_api.acquire_locks(desk.office, desk.asked(who, "acquire_locks"), form)
+    return await locks_api.acquire_locks(desk.services, desk.request(who, "acquire_locks"), form)
 
 
 async def agents(desk: Desk) -> tuple[User, User]:
@@ -39,7 +39,7 @@ async def agents(desk: Desk) -> tuple[User, User]:
 
 
 async def waiters(desk: Desk) -> list[str]:
-    seen = await locks_api.list_locks(desk.office, LOCAL, ListLocks(resource=REPO))
+    seen = await locks_api.list_locks(desk.services, LOCAL, ListLocks(resource=REPO))
     return [one.owner for lock in seen.items for one in lock.waiters]
 
 
@@ -58,12 +58,12 @@ async def test_a_lock_is_had_renewed_and_let_go(desk: Desk) -> None:
 
     desk.clock.advance(15)
     body = RenewLocks(ids=[held.id])
-    renewed = await locks_api.renew_locks(desk.office, desk.asked(ann, "renew_locks"), body)
+    renewed = await locks_api.renew_locks(desk.services, desk.request(ann, "renew_locks"), body)
     assert [one.expires_in_ms for one in renewed.renewed] == [20_000]
     assert received(renewed) == renewed
 
     gone = await locks_api.release_locks(
-        desk.office, desk.asked(ann, "release_locks"), ReleaseLocks(ids=[held.id, "x"])
+        desk.services, desk.request(ann, "release_locks"), ReleaseLocks(ids=[held.id, "x"])
     )
     assert (gone.released, gone.lost) == ([held.id], ["x"])
     assert (await acquire(desk, ben, REPO)).state is LockState.GRANTED
@@ -84,7 +84,7 @@ async def test_whoever_goes_silent_loses_the_lock(desk: Desk) -> None:
     ]
     for body, verb in verbs:
         with pytest.raises(LockLost):
-            await verb(desk.office, desk.asked(ann, "renew_locks"), body)
+            await verb(desk.services, desk.request(ann, "renew_locks"), body)
 
 
 async def test_a_place_in_line_is_kept_by_renewing_until_it_is_granted(desk: Desk) -> None:
@@ -98,17 +98,19 @@ async def test_a_place_in_line_is_kept_by_renewing_until_it_is_granted(desk: Des
 
     desk.clock.advance(10)
     keep = RenewLocks(ids=[first.id, second.id])
-    kept = await locks_api.renew_locks(desk.office, desk.asked(ben, "renew_locks"), keep)
+    kept = await locks_api.renew_locks(desk.services, desk.request(ben, "renew_locks"), keep)
     assert [one.position for one in kept.renewed] == [1, 2]
     desk.clock.advance(10)
-    asked = desk.asked(ann, "release_locks")
-    assert (await locks_api.renew_locks(desk.office, desk.asked(ben, "renew_locks"), keep)).lost == []
-    await locks_api.release_locks(desk.office, asked, ReleaseLocks(ids=[held.id]))
+    request = desk.request(ann, "release_locks")
+    assert (await locks_api.renew_locks(desk.services, desk.request(ben, "renew_locks"), keep)).lost == []
+    await locks_api.release_locks(desk.services, request, ReleaseLocks(ids=[held.id]))
 
-    seen = await locks_api.get_lock_position(desk.office, desk.asked(ben, "get_lock_position"), OneLock(id=first.id))
+    seen = await locks_api.get_lock_position(
+        desk.services, desk.request(ben, "get_lock_position"), OneLock(id=first.id)
+    )
     assert (seen.state, seen.position) == (LockState.GRANTED, None)
     desk.clock.advance(16)  # nobody has asked for the second one meanwhile
-    still = await locks_api.renew_locks(desk.office, desk.asked(ben, "renew_locks"), keep)
+    still = await locks_api.renew_locks(desk.services, desk.request(ben, "renew_locks"), keep)
     assert ([one.id for one in still.renewed], still.lost) == ([first.id], [second.id])
 
 
@@ -117,14 +119,14 @@ async def test_one_that_waits_is_told_as_soon_as_it_is_its_turn(desk: Desk) -> N
     held = await acquire(desk, ann, REPO)
     waiting = asyncio.create_task(acquire(desk, ben, REPO, wait=30))
     await _until(desk, ["ben"])
-    await locks_api.release_locks(desk.office, desk.asked(ann, "release_locks"), ReleaseLocks(ids=[held.id]))
+    await locks_api.release_locks(desk.services, desk.request(ann, "release_locks"), ReleaseLocks(ids=[held.id]))
     got = await waiting
     assert got.state is LockState.GRANTED
 
     place = await acquire(desk, ann, REPO, stay=True)
     body = RenewLocks(ids=[place.id], wait=30)
-    waiting_on = asyncio.create_task(locks_api.renew_locks(desk.office, desk.asked(ann, "renew_locks"), body))
-    await locks_api.release_locks(desk.office, desk.asked(ben, "release_locks"), ReleaseLocks(ids=[got.id]))
+    waiting_on = asyncio.create_task(locks_api.renew_locks(desk.services, desk.request(ann, "renew_locks"), body))
+    await locks_api.release_locks(desk.services, desk.request(ben, "release_locks"), ReleaseLocks(ids=[got.id]))
     assert [one.state for one in (await waiting_on).renewed] == [LockState.GRANTED]
 
 
@@ -172,20 +174,20 @@ async def test_nobody_acts_for_another_owner(desk: Desk) -> None:
     assert owners == ["ben/ann", "ben/ann/x", "ben", "ben/y"]
     await acquire(desk, ann, "r:scoped", scope="one")
     await acquire(desk, ben, "r:too", scope="one")
-    seen = await locks_api.list_locks(desk.office, LOCAL, ListLocks())
+    seen = await locks_api.list_locks(desk.services, LOCAL, ListLocks())
     assert {one.scope for lock in seen.items for one in lock.holders} >= {"ann:one", "ben:one"}
 
 
 async def test_a_foreign_lock_is_answered_as_one_that_does_not_exist(desk: Desk) -> None:
     ann, ben = await agents(desk)
     held = await acquire(desk, ann, REPO)
-    local = await locks_api.acquire_locks(desk.office, LOCAL, AcquireLocks(locks=[DB], owner="host-1"))
+    local = await locks_api.acquire_locks(desk.services, LOCAL, AcquireLocks(locks=[DB], owner="host-1"))
     assert local.owner == "host-1"
 
     async def refused(call: Verb, operation: str, form: type[Any], lock: str) -> str:
         fields = {"ids": [lock]} if form in (RenewLocks, ReleaseLocks) else {"id": lock}
         try:
-            answer = await call(desk.office, desk.asked(ben, operation), form(**fields))
+            answer = await call(desk.services, desk.request(ben, operation), form(**fields))
         except AdeError as error:
             return f"{error.code}: {error.detail}".replace(lock, "ID")
         return str(answer).replace(lock, "ID")
@@ -202,7 +204,7 @@ async def test_a_foreign_lock_is_answered_as_one_that_does_not_exist(desk: Desk)
             for lock in (held.id, local.id, "ann:" + "0" * 32, "ben:" + "0" * 32, "{x}")
         }
         assert len(answers) == 1
-    seen = await locks_api.list_locks(desk.office, LOCAL, ListLocks())
+    seen = await locks_api.list_locks(desk.services, LOCAL, ListLocks())
     assert [one.owner for lock in seen.items for one in lock.holders] == ["host-1", "ann"]
 
 
@@ -211,24 +213,24 @@ async def test_a_share_becomes_exclusive_and_a_share_again(desk: Desk) -> None:
     mine, other = await acquire(desk, ann, read(REPO)), await acquire(desk, ben, read(REPO))
     upgrade = UpgradeLock(id=mine.id, wait=0.05)
     with pytest.raises(LockTimeout):
-        await locks_api.upgrade_lock(desk.office, desk.asked(ann, "upgrade_lock"), upgrade)
+        await locks_api.upgrade_lock(desk.services, desk.request(ann, "upgrade_lock"), upgrade)
     assert await waiters(desk) == []
 
     widening = asyncio.create_task(
-        locks_api.upgrade_lock(desk.office, desk.asked(ann, "upgrade_lock"), UpgradeLock(id=mine.id, wait=30))
+        locks_api.upgrade_lock(desk.services, desk.request(ann, "upgrade_lock"), UpgradeLock(id=mine.id, wait=30))
     )
     await _until(desk, ["ann"])
-    await locks_api.release_locks(desk.office, desk.asked(ben, "release_locks"), ReleaseLocks(ids=[other.id]))
+    await locks_api.release_locks(desk.services, desk.request(ben, "release_locks"), ReleaseLocks(ids=[other.id]))
     wide = await widening
     assert (wide.id, wide.items[0].mode) == (mine.id, LockMode.EXCLUSIVE)
     assert wide.items[0].token > mine.items[0].token
 
     body = DowngradeLock(id=mine.id, resource=REPO)
-    shared = await locks_api.downgrade_lock(desk.office, desk.asked(ann, "downgrade_lock"), body)
+    shared = await locks_api.downgrade_lock(desk.services, desk.request(ann, "downgrade_lock"), body)
     assert shared.items[0].mode is LockMode.SHARED
     body = DowngradeLock(id=mine.id, resource=DB)
     with pytest.raises(InvalidLock, match="name one of the resources"):
-        await locks_api.downgrade_lock(desk.office, desk.asked(ann, "downgrade_lock"), body)
+        await locks_api.downgrade_lock(desk.services, desk.request(ann, "downgrade_lock"), body)
 
 
 async def test_rings_are_seen_and_an_operator_ends_one(desk: Desk) -> None:
@@ -237,7 +239,7 @@ async def test_rings_are_seen_and_an_operator_ends_one(desk: Desk) -> None:
     await acquire(desk, ben, DB, scope="b")
     await acquire(desk, ann, DB, scope="a", stay=True)
     await acquire(desk, ben, REPO, scope="b", stay=True)
-    graph = await locks_api.get_lock_graph(desk.office, LOCAL, GetLockGraph())
+    graph = await locks_api.get_lock_graph(desk.services, LOCAL, GetLockGraph())
     assert [{edge.scope for edge in ring} for ring in graph.rings] == [{"ann:a", "ben:b"}]
     back = received(graph)
     assert (back.edges, back.rings) == (graph.edges, graph.rings)
@@ -245,14 +247,14 @@ async def test_rings_are_seen_and_an_operator_ends_one(desk: Desk) -> None:
 
     body = ForceRelease(id=held.id, reason="in the way")
     with pytest.raises(NotPermitted):
-        desk.asked(ben, "force_release_lock")
+        desk.request(ben, "force_release_lock")
     operator = await desk.account("olga")
-    asked = desk.asked(operator, "force_release_lock")
-    taken = await locks_api.force_release_lock(desk.office, asked, body)
+    request = desk.request(operator, "force_release_lock")
+    taken = await locks_api.force_release_lock(desk.services, request, body)
     assert (taken.request_id, taken.owner, taken.resources) == (held.id, "ann", (REPO,))
     with pytest.raises(LockLost):
-        await locks_api.force_release_lock(desk.office, asked, body)
-    told = [event for event in await desk.office.stores.events.newest(10) if event.type == "lock.lost"]
+        await locks_api.force_release_lock(desk.services, request, body)
+    told = [event for event in await desk.services.stores.events.newest(10) if event.type == "lock.lost"]
     assert [event.payload["by"] for event in told] == ["olga"]
 
 
@@ -262,7 +264,7 @@ async def test_of_two_who_wait_for_each_other_one_gives_way(desk: Desk) -> None:
     places = [await acquire(desk, who, what, scope="s", stay=True) for who, what in zip(users, (DB, REPO), strict=True)]
     waits = [
         asyncio.create_task(
-            locks_api.renew_locks(desk.office, desk.asked(who, "renew_locks"), RenewLocks(ids=[place.id], wait=30))
+            locks_api.renew_locks(desk.services, desk.request(who, "renew_locks"), RenewLocks(ids=[place.id], wait=30))
         )
         for who, place in zip(users, places, strict=True)
     ]
@@ -271,8 +273,8 @@ async def test_of_two_who_wait_for_each_other_one_gives_way(desk: Desk) -> None:
     with pytest.raises(DeadlockVictim):
         victim.result()
     loser = waits.index(victim)
-    asked = desk.asked(users[loser], "release_locks")
-    await locks_api.release_locks(desk.office, asked, ReleaseLocks(ids=[held[loser].id]))
+    request = desk.request(users[loser], "release_locks")
+    await locks_api.release_locks(desk.services, request, ReleaseLocks(ids=[held[loser].id]))
     assert [one.state for one in (await other).renewed] == [LockState.GRANTED]
 
 
@@ -291,5 +293,5 @@ async def test_of_two_who_wait_for_each_other_one_gives_way(desk: Desk) -> None:
 )
 async def test_what_cannot_be_is_refused_and_nothing_is_locked(desk: Desk, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidLock):
-        await locks_api.acquire_locks(desk.office, LOCAL, AcquireLocks(**{"locks": [REPO], **wrong}))
-    assert (await locks_api.list_locks(desk.office, LOCAL, ListLocks())).items == []
+        await locks_api.acquire_locks(desk.services, LOCAL, AcquireLocks(**{"locks": [REPO], **wrong}))
+    assert (await locks_api.list_locks(desk.services, LOCAL, ListLocks())).items == []

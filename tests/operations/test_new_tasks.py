@@ -17,13 +17,13 @@ from tests.operations.conftest import LOCAL, Desk
 ABSENT = "019a0000-0000-7000-8000-000000000000"
 
 
-async def make(desk: Desk, asked: RequestContext, **more: object) -> Task:
-    return await create.create_task(desk.office, asked, NewTask(name="greet", **more))  # type: ignore[arg-type]
+async def make(desk: Desk, request: RequestContext, **more: object) -> Task:
+    return await create.create_task(desk.services, request, NewTask(name="greet", **more))  # type: ignore[arg-type]
 
 
 async def test_nobody_names_anothers_task_as_the_parent(desk: Desk) -> None:
     bob, eve = await desk.account("bob", Role.AGENT), await desk.account("eve", Role.AGENT)
-    by_bob, by_eve = desk.asked(bob, "create_task"), desk.asked(eve, "create_task")
+    by_bob, by_eve = desk.request(bob, "create_task"), desk.request(eve, "create_task")
     of_bob = await make(desk, by_bob)
     told = set()
     for foreign in (of_bob.id, ABSENT):
@@ -33,25 +33,25 @@ async def test_nobody_names_anothers_task_as_the_parent(desk: Desk) -> None:
     assert len(told) == 1  # neither can be told from the other
     batch = NewTasks(tasks=[BatchTask(name="greet"), BatchTask(name="greet", parent=of_bob.id)])
     with pytest.raises(InvalidTask, match="parent"):
-        await create.create_tasks(desk.office, desk.asked(eve, "create_tasks"), batch)
-    assert len((await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items) == 1
+        await create.create_tasks(desk.services, desk.request(eve, "create_tasks"), batch)
+    assert len((await tasks.list_tasks(desk.services, LOCAL, ListTasks())).items) == 1
 
-    olga = desk.asked(await desk.account("olga"), "create_task")
-    for asked in (by_bob, olga, LOCAL):
-        assert (await make(desk, asked, parent=of_bob.id)).parent_id == of_bob.id
+    olga = desk.request(await desk.account("olga"), "create_task")
+    for request in (by_bob, olga, LOCAL):
+        assert (await make(desk, request, parent=of_bob.id)).parent_id == of_bob.id
     with pytest.raises(InvalidTask):
         await make(desk, olga, parent=ABSENT)
 
 
 async def test_a_worker_names_what_it_runs(desk: Desk) -> None:
     hand = await desk.account("hand", Role.WORKER)
-    by_hand = desk.asked(hand, "create_task")
+    by_hand = desk.request(hand, "create_task")
     parent = await make(desk, LOCAL)
     with pytest.raises(InvalidTask):
         await make(desk, by_hand, parent=parent.id)
     form = RegisterWorker(definitions=[NewDefinition(name="greet")])
-    await workers.register_worker(desk.office, desk.asked(hand, "register_worker"), "one", form)
-    [run] = (await runs.claim_tasks(desk.office, desk.asked(hand, "claim_tasks"), Claim(worker="one"))).runs
+    await workers.register_worker(desk.services, desk.request(hand, "register_worker"), "one", form)
+    [run] = (await runs.claim_tasks(desk.services, desk.request(hand, "claim_tasks"), Claim(worker="one"))).runs
     child = await make(desk, by_hand, parent=parent.id, key="k")
     assert (child.parent_id, child.idempotency_key) == (parent.id, "k")  # as the next run, elsewhere, would have it
     assert (await make(desk, LOCAL, parent=parent.id, key="k")).id == child.id
@@ -59,14 +59,14 @@ async def test_a_worker_names_what_it_runs(desk: Desk) -> None:
         child = await make(desk, by_hand, parent=parent.id, key=others)
         assert child.idempotency_key == f"account:hand:{others}"
     body = CompleteRun(task_id=parent.id)
-    await runs.complete_run(desk.office, desk.asked(hand, "complete_run"), run.run_id, body)
+    await runs.complete_run(desk.services, desk.request(hand, "complete_run"), run.run_id, body)
     with pytest.raises(InvalidTask):
         await make(desk, by_hand, parent=parent.id)
 
 
 async def test_keys_of_accounts_are_their_own(desk: Desk) -> None:
     bob, eve = await desk.account("bob", Role.AGENT), await desk.account("eve", Role.AGENT)
-    by_bob, by_eve = desk.asked(bob, "create_task"), desk.asked(eve, "create_task")
+    by_bob, by_eve = desk.request(bob, "create_task"), desk.request(eve, "create_task")
     squatted = await make(desk, by_eve, key="nightly", args={"evil": True})
     made = await make(desk, by_bob, key="nightly")
     assert (made.author_id, made.idempotency_key) == ("bob", "account:bob:nightly")
@@ -77,16 +77,16 @@ async def test_keys_of_accounts_are_their_own(desk: Desk) -> None:
 
     shared = await make(desk, LOCAL, key="nightly")
     assert shared.idempotency_key == "nightly"
-    olga = desk.asked(await desk.account("olga"), "create_task")
+    olga = desk.request(await desk.account("olga"), "create_task")
     assert (await make(desk, olga, key="nightly")).id == shared.id  # who may operate uses those of the store
 
 
 async def test_a_key_is_checked_as_before(desk: Desk) -> None:
-    asked = desk.asked(await desk.account("bob", Role.AGENT), "create_task")
+    request = desk.request(await desk.account("bob", Role.AGENT), "create_task")
     for wrong in ("", "x" * 501, "a\nb", "\n" * 499):
         with pytest.raises(InvalidTask, match="idempotency_key"):
-            await make(desk, asked, key=wrong)
-    longest = await make(desk, asked, key="x" * 500)
+            await make(desk, request, key=wrong)
+    longest = await make(desk, request, key="x" * 500)
     assert longest.idempotency_key == own_task_key("bob", "x" * 500)
-    assert (await make(desk, asked, key="x" * 500)).id == longest.id
-    assert (await make(desk, asked, key="x" * 499)).id != longest.id
+    assert (await make(desk, request, key="x" * 500)).id == longest.id
+    assert (await make(desk, request, key="x" * 499)).id != longest.id

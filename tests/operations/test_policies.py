@@ -24,13 +24,13 @@ OTHER: dict[str, Any] = {"guard": [{**HELD, "policy": "two"}], "policy": [TWO]}
 
 async def test_a_rulebook_is_applied_by_who_has_seen_the_one_before(desk: Desk) -> None:
     await person(desk, "root", "admin")
-    nothing = await api_rulebook.get_rulebook(desk.office, LOCAL)
+    nothing = await api_rulebook.get_rulebook(desk.services, LOCAL)
     assert (nothing.version, nothing.rules) == (0, {})
     assert msgspec.json.decode(msgspec.json.encode(to_wire(nothing))).get("at") is None
 
     async def put(rules: dict[str, Any], if_match: str | None) -> int:
-        asked = await by(desk, "root", "apply_rulebook", if_match=if_match, tag_required=True)
-        return (await api_rulebook.apply_rulebook(desk.office, asked, ApplyRulebook(rules=rules))).version
+        request = await by(desk, "root", "apply_rulebook", if_match=if_match, tag_required=True)
+        return (await api_rulebook.apply_rulebook(desk.services, request, ApplyRulebook(rules=rules))).version
 
     with pytest.raises(RequestRefused) as unsaid:
         await put(RULES, None)
@@ -41,38 +41,38 @@ async def test_a_rulebook_is_applied_by_who_has_seen_the_one_before(desk: Desk) 
     assert stale.value.problem.status == 412
     assert await put(RULES, "*") == 1  # it says the same
     assert await put(OTHER, '"1"') == 2
-    now = await api_rulebook.get_rulebook(desk.office, LOCAL)
+    now = await api_rulebook.get_rulebook(desk.services, LOCAL)
     assert (now.version, now.by, now.rules["policy"][0]["id"]) == (2, "root", "two")
 
 
 async def test_of_two_rulebooks_made_from_one_version_one_is_applied(desk: Desk) -> None:
     await person(desk, "root", "admin")
-    asked = await by(desk, "root", "apply_rulebook", if_match='"0"', tag_required=True)
-    both = [api_rulebook.apply_rulebook(desk.office, asked, ApplyRulebook(rules=rules)) for rules in (RULES, OTHER)]
+    request = await by(desk, "root", "apply_rulebook", if_match='"0"', tag_required=True)
+    both = [api_rulebook.apply_rulebook(desk.services, request, ApplyRulebook(rules=rules)) for rules in (RULES, OTHER)]
     done = await asyncio.gather(*both, return_exceptions=True)
     lost = [type(each).__name__ for each in done if not isinstance(each, RulebookVersion)]
     assert lost in ([StaleWrite.__name__], [RequestRefused.__name__])
-    assert (await api_rulebook.get_rulebook(desk.office, LOCAL)).version == 1
+    assert (await api_rulebook.get_rulebook(desk.services, LOCAL)).version == 1
 
 
 async def test_every_version_is_kept(desk: Desk) -> None:
     for rules in (RULES, OTHER):
-        await api_rulebook.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=rules))
-    found = await api_rulebook.list_rulebook_versions(desk.office, LOCAL, ListRulebookVersions(limit=1))
-    rest = await api_rulebook.list_rulebook_versions(desk.office, LOCAL, ListRulebookVersions(cursor=found.next))
+        await api_rulebook.apply_rulebook(desk.services, LOCAL, ApplyRulebook(rules=rules))
+    found = await api_rulebook.list_rulebook_versions(desk.services, LOCAL, ListRulebookVersions(limit=1))
+    rest = await api_rulebook.list_rulebook_versions(desk.services, LOCAL, ListRulebookVersions(cursor=found.next))
     assert [edition.version for page in (found, rest) for edition in page.items] == [2, 1]
-    first = await api_rulebook.get_rulebook_version(desk.office, LOCAL, "1")
+    first = await api_rulebook.get_rulebook_version(desk.services, LOCAL, "1")
     assert first.rules["policy"][0]["id"] == "one"
     for wrong in ("3", "0", "-1", "a{b}", "1" * 300, "٣"):
         with pytest.raises(UnknownRulebook):
-            await api_rulebook.get_rulebook_version(desk.office, LOCAL, wrong)
+            await api_rulebook.get_rulebook_version(desk.services, LOCAL, wrong)
 
 
 async def test_on_a_local_store_the_version_may_be_said(desk: Desk) -> None:
-    await api_rulebook.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=RULES))
+    await api_rulebook.apply_rulebook(desk.services, LOCAL, ApplyRulebook(rules=RULES))
     late = type(LOCAL)(actor="cli:x", author="x", if_match='"0"')
     with pytest.raises((RequestRefused, StaleWrite)):
-        await api_rulebook.apply_rulebook(desk.office, late, ApplyRulebook(rules=OTHER))
+        await api_rulebook.apply_rulebook(desk.services, late, ApplyRulebook(rules=OTHER))
 
 
 async def test_what_is_wrong_is_named_and_nothing_is_stored(desk: Desk) -> None:
@@ -83,8 +83,8 @@ async def test_what_is_wrong_is_named_and_nothing_is_stored(desk: Desk) -> None:
     ]
     for wrong in wrongs:
         with pytest.raises(InvalidRulebook):
-            await api_rulebook.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=wrong))
-    assert (await api_rulebook.get_rulebook(desk.office, LOCAL)).version == 0
+            await api_rulebook.apply_rulebook(desk.services, LOCAL, ApplyRulebook(rules=wrong))
+    assert (await api_rulebook.get_rulebook(desk.services, LOCAL)).version == 0
 
 
 async def test_only_admins_apply(desk: Desk) -> None:
@@ -95,9 +95,9 @@ async def test_only_admins_apply(desk: Desk) -> None:
 
 async def test_the_rules_are_asked_what_they_would_say(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
-    await api_rulebook.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=RULES))
+    await api_rulebook.apply_rulebook(desk.services, LOCAL, ApplyRulebook(rules=RULES))
     bob = await by(desk, "bob", "check_policies")
-    found = await api_rulebook.check_policies(desk.office, bob, CheckPolicies(name="greet", args={"name": "Ada"}))
+    found = await api_rulebook.check_policies(desk.services, bob, CheckPolicies(name="greet", args={"name": "Ada"}))
     assert found.rulings[GuardOccasion.ENQUEUE].verdict is GuardRulesVerdict.DEMAND
     assert found.chosen.policy.id == "one"
     assert found.candidates.rules[0].accounts == ("bob",)
@@ -111,15 +111,15 @@ async def test_other_rules_are_tried_by_who_operates(desk: Desk) -> None:
     """A rulebook may be made to take very long, and every agent may read."""
     await person(desk, "olga", "operator")
     await person(desk, "bob", "reviewer")
-    await api_rulebook.apply_rulebook(desk.office, LOCAL, ApplyRulebook(rules=RULES))
+    await api_rulebook.apply_rulebook(desk.services, LOCAL, ApplyRulebook(rules=RULES))
     tried: dict[str, Any] = {"guard": [{"do": "deny", "name": "*", "reason": "never"}]}
     olga, bob = await by(desk, "olga", "check_policies"), await by(desk, "bob", "check_policies")
-    other = await api_rulebook.check_policies(desk.office, olga, CheckPolicies(name="greet", score=80.0, rules=tried))
+    other = await api_rulebook.check_policies(desk.services, olga, CheckPolicies(name="greet", score=80.0, rules=tried))
     assert (other.rulings[GuardOccasion.RUN].verdict, other.is_assessed) == (GuardRulesVerdict.DENY, False)
-    assert (await api_rulebook.get_rulebook(desk.office, LOCAL)).version == 1
+    assert (await api_rulebook.get_rulebook(desk.services, LOCAL)).version == 1
     with pytest.raises(InvalidRulebook):
-        await api_rulebook.check_policies(desk.office, olga, CheckPolicies(name="greet", rules={"gard": []}))
+        await api_rulebook.check_policies(desk.services, olga, CheckPolicies(name="greet", rules={"gard": []}))
     wrong: dict[str, Any] = {"gard": []}
     for rules in (tried, wrong):
         with pytest.raises(NotPermitted, match="operate"):
-            await api_rulebook.check_policies(desk.office, bob, CheckPolicies(name="greet", rules=rules))
+            await api_rulebook.check_policies(desk.services, bob, CheckPolicies(name="greet", rules=rules))

@@ -15,28 +15,30 @@ from tests.operations.wired import received
 
 async def test_queues_are_seen_with_depth_and_age(desk: Desk) -> None:
     for queue in ("default", "mail", "mail"):
-        await create_task(desk.office, LOCAL, NewTask(name="greet", queue=queue))
+        await create_task(desk.services, LOCAL, NewTask(name="greet", queue=queue))
     desk.clock.advance(2)
-    seen = await queues.get_queue(desk.office, LOCAL, "mail")
+    seen = await queues.get_queue(desk.services, LOCAL, "mail")
     assert (seen.by_status[Status.PENDING], seen.unfinished, seen.oldest_ready_ms) == (2, 2, 2_000)
     assert received(seen) == seen
-    first = await queues.list_queues(desk.office, LOCAL, ListQueues(limit=1))
-    rest = await queues.list_queues(desk.office, LOCAL, ListQueues(limit=1, cursor=first.next))
+    first = await queues.list_queues(desk.services, LOCAL, ListQueues(limit=1))
+    rest = await queues.list_queues(desk.services, LOCAL, ListQueues(limit=1, cursor=first.next))
     assert [one.name for page in (first, rest) for one in page.items] == ["default", "mail"]
 
 
 async def test_a_queue_is_paused_limited_and_resumed(desk: Desk) -> None:
     olga = await desk.account("olga")
-    await create_task(desk.office, LOCAL, NewTask(name="greet", queue="mail"))
-    paused = await queues.pause_queue(desk.office, desk.asked(olga, "pause_queue"), "mail", PauseQueue())
+    await create_task(desk.services, LOCAL, NewTask(name="greet", queue="mail"))
+    paused = await queues.pause_queue(desk.services, desk.request(olga, "pause_queue"), "mail", PauseQueue())
     assert paused.paused
-    limited = await queues.limit_queue(desk.office, desk.asked(olga, "limit_queue"), "mail", LimitQueue(max_depth=1))
+    limited = await queues.limit_queue(
+        desk.services, desk.request(olga, "limit_queue"), "mail", LimitQueue(max_depth=1)
+    )
     assert (limited.paused, limited.max_depth) == (True, 1)
     with pytest.raises(QueueFull):
-        await create_task(desk.office, LOCAL, NewTask(name="greet", queue="mail"))
-    assert not (await queues.resume_queue(desk.office, desk.asked(olga, "resume_queue"), "mail")).paused
-    assert (await queues.limit_queue(desk.office, LOCAL, "mail", LimitQueue())).max_depth is None
-    told = [(event.type, event.actor) for event in await desk.office.stores.events.newest(4)]
+        await create_task(desk.services, LOCAL, NewTask(name="greet", queue="mail"))
+    assert not (await queues.resume_queue(desk.services, desk.request(olga, "resume_queue"), "mail")).paused
+    assert (await queues.limit_queue(desk.services, LOCAL, "mail", LimitQueue())).max_depth is None
+    told = [(event.type, event.actor) for event in await desk.services.stores.events.newest(4)]
     assert told == [
         ("queue.paused", "olga"),
         ("queue.limited", "olga"),
@@ -46,18 +48,18 @@ async def test_a_queue_is_paused_limited_and_resumed(desk: Desk) -> None:
 
 
 async def test_a_queue_that_is_not_there_is_made_only_if_that_is_said(desk: Desk) -> None:
-    await create_task(desk.office, LOCAL, NewTask(name="greet"))
+    await create_task(desk.services, LOCAL, NewTask(name="greet"))
     for name in ("defualt", "{x}"):
         with pytest.raises(UnknownQueue):
-            await queues.get_queue(desk.office, LOCAL, name)
+            await queues.get_queue(desk.services, LOCAL, name)
         with pytest.raises(UnknownQueue):
-            await queues.pause_queue(desk.office, LOCAL, name, PauseQueue())
+            await queues.pause_queue(desk.services, LOCAL, name, PauseQueue())
         with pytest.raises(UnknownQueue):
-            await queues.resume_queue(desk.office, LOCAL, name)
+            await queues.resume_queue(desk.services, LOCAL, name)
     with pytest.raises(InvalidTask):
-        await queues.limit_queue(desk.office, LOCAL, "{x}", LimitQueue(max_depth=1, new=True))
-    assert (await queues.pause_queue(desk.office, LOCAL, "later", PauseQueue(new=True))).paused
-    listed = await queues.list_queues(desk.office, LOCAL, ListQueues())
+        await queues.limit_queue(desk.services, LOCAL, "{x}", LimitQueue(max_depth=1, new=True))
+    assert (await queues.pause_queue(desk.services, LOCAL, "later", PauseQueue(new=True))).paused
+    listed = await queues.list_queues(desk.services, LOCAL, ListQueues())
     assert [one.name for one in listed.items] == ["default", "later"]
 
 
@@ -65,4 +67,4 @@ async def test_programs_stop_no_queue(desk: Desk) -> None:
     bot = await desk.account("bot", Role.AGENT)
     for operation in ("pause_queue", "resume_queue", "limit_queue"):
         with pytest.raises(NotPermitted):
-            desk.asked(bot, operation)
+            desk.request(bot, operation)

@@ -53,11 +53,11 @@ def test_a_declaration_states_only_what_does_not_follow(monkeypatch: pytest.Monk
     monkeypatch.setattr("ade.server.registry.OPERATIONS", declared)
 
     @operation("PATCH /things/{thing_id}", permission=(Permission.ENQUEUE, Permission.VOTE))
-    async def change_thing(office: Services, asked: RequestContext, thing_id: str) -> None:
+    async def change_thing(services: Services, request: RequestContext, thing_id: str) -> None:
         """Change it. And more about it."""
 
     @operation("GET /things", door=AuthLevel.SELF)
-    async def list_things(office: Services, asked: RequestContext) -> None:
+    async def list_things(services: Services, request: RequestContext) -> None:
         """All of them."""
 
     change, read = (declared[name].route for name in ("change_thing", "list_things"))
@@ -69,8 +69,8 @@ def test_a_declaration_states_only_what_does_not_follow(monkeypatch: pytest.Monk
 
 
 def test_a_function_that_does_not_fit_its_declaration_is_refused() -> None:
-    async def get_thing(office: Services, asked: RequestContext, name: str) -> None: ...
-    async def get_task(office: Services, asked: RequestContext, task_id: str) -> None: ...
+    async def get_thing(services: Services, request: RequestContext, name: str) -> None: ...
+    async def get_task(services: Services, request: RequestContext, task_id: str) -> None: ...
 
     with pytest.raises(TypeError, match=r"get_thing takes \('name',\), but its path has \('thing_id',\)"):
         operation("GET /things/{thing_id}", permission=Permission.READ)(get_thing)
@@ -105,9 +105,9 @@ def answered() -> list[type[Struct]]:
 def test_a_record_that_is_answered_can_be_had_back(kind: type[Struct]) -> None:
     plan_of(kind)
     redaction_plan_of(kind)  # what is hidden has a default
-    hints = get_type_hints(kind)
+    wakeups = get_type_hints(kind)
     for field in structs.fields(kind):
-        hint, default = hints[field.name], field.default
+        hint, default = wakeups[field.name], field.default
         if field.name in private_fields_of(kind) or default is NODEFAULT:
             continue
         if type(None) in get_args(hint):

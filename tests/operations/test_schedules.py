@@ -29,60 +29,60 @@ NIGHTLY = PutSchedule(cron="0 3 * * *", task_name="greet", timezone="Europe/Berl
 
 async def test_a_schedule_is_made_paused_resumed_fired_and_removed(desk: Desk) -> None:
     olga = await desk.account("olga")
-    made = (await queues.put_schedule(desk.office, desk.asked(olga, "put_schedule"), "nightly", NIGHTLY)).record
+    made = (await queues.put_schedule(desk.services, desk.request(olga, "put_schedule"), "nightly", NIGHTLY)).record
     assert (made.author, made.timezone, made.queue, made.priority) == ("olga", "Europe/Berlin", "default", 5)
     assert made.next_at > desk.clock.now()
     assert received(made) == made
 
-    assert (await queues.pause_schedule(desk.office, desk.asked(olga, "pause_schedule"), "nightly")).paused
-    assert not (await queues.resume_schedule(desk.office, desk.asked(olga, "resume_schedule"), "nightly")).paused
-    task = await queues.fire_schedule(desk.office, LOCAL, "nightly")
+    assert (await queues.pause_schedule(desk.services, desk.request(olga, "pause_schedule"), "nightly")).paused
+    assert not (await queues.resume_schedule(desk.services, desk.request(olga, "resume_schedule"), "nightly")).paused
+    task = await queues.fire_schedule(desk.services, LOCAL, "nightly")
     assert (task.name, task.author_id, task.arguments()) == ("greet", "olga", {"name": "Ada"})
 
-    listed = await queues.list_schedules(desk.office, LOCAL, ListSchedules())
+    listed = await queues.list_schedules(desk.services, LOCAL, ListSchedules())
     assert [one.name for one in listed.items] == ["nightly"]
-    await queues.remove_schedule(desk.office, desk.asked(olga, "remove_schedule"), "nightly")
+    await queues.remove_schedule(desk.services, desk.request(olga, "remove_schedule"), "nightly")
     for verb in (queues.get_schedule, queues.pause_schedule, queues.remove_schedule, queues.fire_schedule):
         with pytest.raises(UnknownSchedule):
-            await verb(desk.office, LOCAL, "nightly")
-    told = [event for event in await desk.office.stores.events.newest(20) if event.type.startswith("schedule.")]
+            await verb(desk.services, LOCAL, "nightly")
+    told = [event for event in await desk.services.stores.events.newest(20) if event.type.startswith("schedule.")]
     assert [event.type.removeprefix("schedule.") for event in told] == ["changed", "paused", "resumed", "removed"]
     assert {event.actor for event in told} == {"olga"}
 
 
 async def test_nobody_writes_over_what_he_has_not_seen(desk: Desk) -> None:
-    first = await queues.put_schedule(desk.office, LOCAL, "nightly", NIGHTLY)
-    seen = await queues.get_schedule(desk.office, LOCAL, "nightly")
+    first = await queues.put_schedule(desk.services, LOCAL, "nightly", NIGHTLY)
+    seen = await queues.get_schedule(desk.services, LOCAL, "nightly")
     assert seen == first
     desk.clock.advance(1)
     at_four = structs.replace(NIGHTLY, cron="0 4 * * *")
     mine = replace(LOCAL, if_match=str(tag_of_version(seen.version)))
-    changed = await queues.put_schedule(desk.office, mine, "nightly", at_four)
+    changed = await queues.put_schedule(desk.services, mine, "nightly", at_four)
     assert (changed.record.cron, changed.version != seen.version) == ("0 4 * * *", True)
     with pytest.raises(RequestRefused) as refused:
-        await queues.put_schedule(desk.office, mine, "nightly", NIGHTLY)
+        await queues.put_schedule(desk.services, mine, "nightly", NIGHTLY)
     assert refused.value.problem.status == 412
     with pytest.raises(RequestRefused):
-        await queues.put_schedule(desk.office, replace(LOCAL, if_none_match="*"), "nightly", NIGHTLY)
+        await queues.put_schedule(desk.services, replace(LOCAL, if_none_match="*"), "nightly", NIGHTLY)
     with pytest.raises(RequestRefused):
-        await queues.put_schedule(desk.office, mine, "other", NIGHTLY)
-    assert (await queues.get_schedule(desk.office, LOCAL, "nightly")).record.cron == "0 4 * * *"
+        await queues.put_schedule(desk.services, mine, "other", NIGHTLY)
+    assert (await queues.get_schedule(desk.services, LOCAL, "nightly")).record.cron == "0 4 * * *"
 
 
 async def test_of_several_who_saw_the_same_one_writes(desk: Desk) -> None:
-    seen = (await queues.put_schedule(desk.office, LOCAL, "nightly", NIGHTLY)).record
+    seen = (await queues.put_schedule(desk.services, LOCAL, "nightly", NIGHTLY)).record
     desk.clock.advance(1)
     crons = [f"{minute} 5 * * *" for minute in range(5)]
 
     async def write(cron: str) -> bool:
         try:
-            await schedules.replace(desk.office.stores, seen, structs.replace(seen, cron=cron), actor="x")
+            await schedules.replace(desk.services.stores, seen, structs.replace(seen, cron=cron), actor="x")
         except StaleWrite:
             return False
         return True
 
     assert sum(await asyncio.gather(*map(write, crons))) == 1
-    changes = [event for event in await desk.office.stores.events.newest(20) if event.type == "schedule.changed"]
+    changes = [event for event in await desk.services.stores.events.newest(20) if event.type == "schedule.changed"]
     assert len(changes) == 2, "who was too late tells nothing"
 
 
@@ -101,5 +101,5 @@ async def test_of_several_who_saw_the_same_one_writes(desk: Desk) -> None:
 )
 async def test_what_cannot_be_is_not_stored(desk: Desk, wrong: dict[str, Any], error: type[AdeError]) -> None:
     with pytest.raises(error):
-        await queues.put_schedule(desk.office, LOCAL, "nightly", structs.replace(NIGHTLY, **wrong))
-    assert (await queues.list_schedules(desk.office, LOCAL, ListSchedules())).items == []
+        await queues.put_schedule(desk.services, LOCAL, "nightly", structs.replace(NIGHTLY, **wrong))
+    assert (await queues.list_schedules(desk.services, LOCAL, ListSchedules())).items == []

@@ -36,22 +36,22 @@ def outside(address: str = "192.0.2.1") -> RequestContext:
 
 
 async def signed_in(desk: Desk, name: str = "bob") -> SignedIn:
-    return await api_sessions.sign_in(desk.office, outside(), SignIn(name=name, password=PASSWORD))
+    return await api_sessions.sign_in(desk.services, outside(), SignIn(name=name, password=PASSWORD))
 
 
 async def within(desk: Desk, signed: SignedIn, operation: str) -> RequestContext:
-    return as_caller(await use_session(desk.office.stores, signed.secret), operation)
+    return as_caller(await use_session(desk.services.stores, signed.secret), operation)
 
 
 async def test_the_secret_is_for_the_cookie_alone(desk: Desk) -> None:
     await person(desk, "bob", "reviewer", display_name="Bob")
-    signed = await api_sessions.sign_in(desk.office, outside(), SignIn(name="BOB", password=PASSWORD))
+    signed = await api_sessions.sign_in(desk.services, outside(), SignIn(name="BOB", password=PASSWORD))
     assert (signed.account, signed.roles) == ("bob", ["reviewer"])
     assert signed.permissions == [Permission.READ, Permission.VOTE]
     assert (signed.session.ip, signed.session.user_agent, signed.session.is_current) == ("192.0.2.1", "test", True)
     assert signed.session.expires_at - signed.session.created_at == 86_400_000
     assert signed.session.idle_ends_at - signed.session.created_at == 3_600_000
-    assert (await use_session(desk.office.stores, signed.secret)).user.id == "bob"
+    assert (await use_session(desk.services.stores, signed.secret)).user.id == "bob"
     sent = msgspec.json.encode(to_wire(signed)).decode()
     assert signed.secret not in sent + repr(signed)
     assert from_wire(to_wire(signed), SignedIn).secret == ""
@@ -62,10 +62,10 @@ async def test_nobody_learns_what_was_wrong(desk: Desk) -> None:
     told = set()
     for name, password in (("bob", "wrong, all of it"), ("nobody", PASSWORD), ("a b", PASSWORD), ("bob", "")):
         with pytest.raises(NotAuthenticated) as refused:
-            await api_sessions.sign_in(desk.office, outside(), SignIn(name=name, password=password))
+            await api_sessions.sign_in(desk.services, outside(), SignIn(name=name, password=password))
         told.add(refused.value.detail)
     assert len(told) == 1
-    assert (await api_sessions.list_sessions(desk.office, LOCAL, ListSessions())).items == []
+    assert (await api_sessions.list_sessions(desk.services, LOCAL, ListSessions())).items == []
 
 
 async def test_tries_are_counted_by_account_and_by_address(desk: Desk) -> None:
@@ -73,80 +73,80 @@ async def test_tries_are_counted_by_account_and_by_address(desk: Desk) -> None:
     await person(desk, "cy", "reviewer")
     for number in range(10):  # many addresses, one account
         with pytest.raises(NotAuthenticated):
-            await api_sessions.sign_in(desk.office, outside(f"198.51.100.{number}"), SignIn(name="bob", password="x"))
+            await api_sessions.sign_in(desk.services, outside(f"198.51.100.{number}"), SignIn(name="bob", password="x"))
     with pytest.raises(TooManyRequests):
-        await api_sessions.sign_in(desk.office, outside("198.51.100.99"), SignIn(name="bob", password=PASSWORD))
+        await api_sessions.sign_in(desk.services, outside("198.51.100.99"), SignIn(name="bob", password=PASSWORD))
 
     for _ in range(10):  # one address, whatever it tries
         with pytest.raises(NotAuthenticated):
-            await api_sessions.use_login_link(desk.office, outside("2001:db8::1"), UseLoginLink(secret="wrong"))
+            await api_sessions.use_login_link(desk.services, outside("2001:db8::1"), UseLoginLink(secret="wrong"))
     with pytest.raises(TooManyRequests):
-        await api_sessions.sign_in(desk.office, outside("2001:db8::2"), SignIn(name="cy", password=PASSWORD))
-    await api_sessions.sign_in(desk.office, outside("203.0.113.1"), SignIn(name="cy", password=PASSWORD))
+        await api_sessions.sign_in(desk.services, outside("2001:db8::2"), SignIn(name="cy", password=PASSWORD))
+    await api_sessions.sign_in(desk.services, outside("203.0.113.1"), SignIn(name="cy", password=PASSWORD))
 
 
 async def test_a_link_lets_in_once_and_gives_the_first_password(desk: Desk) -> None:
-    await accounts_api.create_user(desk.office, LOCAL, NewUser(id="eve", roles=["admin"]))
-    link = await accounts_api.create_login_link(desk.office, LOCAL, "Eve")
+    await accounts_api.create_user(desk.services, LOCAL, NewUser(id="eve", roles=["admin"]))
+    link = await accounts_api.create_login_link(desk.services, LOCAL, "Eve")
     assert link.secret not in repr(link)
     form = UseLoginLink(secret=link.secret)
     assert link.secret not in repr(form)
-    signed = await api_sessions.use_login_link(desk.office, outside(), form)
+    signed = await api_sessions.use_login_link(desk.services, outside(), form)
     assert (signed.account, signed.has_password) == ("eve", False)
     with pytest.raises(NotAuthenticated):
-        await api_sessions.use_login_link(desk.office, outside(), form)
+        await api_sessions.use_login_link(desk.services, outside(), form)
 
-    asked = await within(desk, signed, "change_own_password")
-    changed = await api_sessions.change_own_password(desk.office, asked, ChangeOwnPassword(new=NEW))
+    request = await within(desk, signed, "change_own_password")
+    changed = await api_sessions.change_own_password(desk.services, request, ChangeOwnPassword(new=NEW))
     assert changed.has_password
     assert changed.secret != signed.secret
     with pytest.raises(NotAuthenticated):
-        await use_session(desk.office.stores, signed.secret)
-    assert (await use_session(desk.office.stores, changed.secret)).user.id == "eve"
+        await use_session(desk.services.stores, signed.secret)
+    assert (await use_session(desk.services.stores, changed.secret)).user.id == "eve"
 
 
 async def test_a_password_is_changed_with_the_old_one(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
     first, other = await signed_in(desk), await signed_in(desk)
-    asked = await within(desk, first, "change_own_password")
+    request = await within(desk, first, "change_own_password")
     for wrong, error in (
         (ChangeOwnPassword(new=NEW), NotAuthenticated),
         (ChangeOwnPassword(new=NEW, old="not this one"), NotAuthenticated),
         (ChangeOwnPassword(new="short", old=PASSWORD), WeakPassword),
     ):
         with pytest.raises(error):
-            await api_sessions.change_own_password(desk.office, asked, wrong)
-    await api_sessions.change_own_password(desk.office, asked, ChangeOwnPassword(new=NEW, old=PASSWORD))
+            await api_sessions.change_own_password(desk.services, request, wrong)
+    await api_sessions.change_own_password(desk.services, request, ChangeOwnPassword(new=NEW, old=PASSWORD))
     for gone in (first, other):
         with pytest.raises(NotAuthenticated):
-            await use_session(desk.office.stores, gone.secret)
+            await use_session(desk.services.stores, gone.secret)
     with pytest.raises(NotAuthenticated):
         await signed_in(desk)
 
 
 async def test_the_first_password_takes_a_fresh_link(desk: Desk) -> None:
-    await accounts_api.create_user(desk.office, LOCAL, NewUser(id="eve", roles=["viewer"]))
-    link = await accounts_api.create_login_link(desk.office, LOCAL, "eve")
-    signed = await api_sessions.use_login_link(desk.office, outside(), UseLoginLink(secret=link.secret))
+    await accounts_api.create_user(desk.services, LOCAL, NewUser(id="eve", roles=["viewer"]))
+    link = await accounts_api.create_login_link(desk.services, LOCAL, "eve")
+    signed = await api_sessions.use_login_link(desk.services, outside(), UseLoginLink(secret=link.secret))
     desk.clock.advance(301)
-    asked = await within(desk, signed, "change_own_password")
+    request = await within(desk, signed, "change_own_password")
     with pytest.raises(ReauthenticationNeeded):
-        await api_sessions.change_own_password(desk.office, asked, ChangeOwnPassword(new=NEW))
+        await api_sessions.change_own_password(desk.services, request, ChangeOwnPassword(new=NEW))
 
 
 async def test_a_session_is_confirmed_with_the_password(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
     signed = await signed_in(desk)
     desk.clock.advance(600)
-    asked = await within(desk, signed, "confirm_session")
-    assert asked.caller is not None
-    assert asked.caller.session is not None
-    assert not asked.caller.session.is_fresh(desk.clock.now())
+    request = await within(desk, signed, "confirm_session")
+    assert request.caller is not None
+    assert request.caller.session is not None
+    assert not request.caller.session.is_fresh(desk.clock.now())
     with pytest.raises(NotAuthenticated):
-        await api_sessions.confirm_session(desk.office, asked, ConfirmSession(password="wrong, all of it"))
-    confirmed = await api_sessions.confirm_session(desk.office, asked, ConfirmSession(password=PASSWORD))
+        await api_sessions.confirm_session(desk.services, request, ConfirmSession(password="wrong, all of it"))
+    confirmed = await api_sessions.confirm_session(desk.services, request, ConfirmSession(password=PASSWORD))
     assert confirmed.confirmed_at == desk.clock.now()
-    session = (await use_session(desk.office.stores, signed.secret)).session
+    session = (await use_session(desk.services.stores, signed.secret)).session
     assert session is not None
     assert session.is_fresh(desk.clock.now())
 
@@ -156,36 +156,36 @@ async def test_who_guesses_from_outside_does_not_keep_out_who_is_in(desk: Desk) 
     signed = await signed_in(desk)
     for number in range(9):
         with pytest.raises(NotAuthenticated):
-            await api_sessions.sign_in(desk.office, outside(f"198.51.100.{number}"), SignIn(name="bob", password="x"))
+            await api_sessions.sign_in(desk.services, outside(f"198.51.100.{number}"), SignIn(name="bob", password="x"))
     with pytest.raises(TooManyRequests):
-        await api_sessions.sign_in(desk.office, outside("198.51.100.99"), SignIn(name="bob", password=PASSWORD))
+        await api_sessions.sign_in(desk.services, outside("198.51.100.99"), SignIn(name="bob", password=PASSWORD))
 
     confirming = await within(desk, signed, "confirm_session")
-    await api_sessions.confirm_session(desk.office, confirming, ConfirmSession(password=PASSWORD))
+    await api_sessions.confirm_session(desk.services, confirming, ConfirmSession(password=PASSWORD))
     for _ in range(8):  # these are counted too, apart
         with pytest.raises(NotAuthenticated):
-            await api_sessions.confirm_session(desk.office, confirming, ConfirmSession(password="wrong, all of it"))
+            await api_sessions.confirm_session(desk.services, confirming, ConfirmSession(password="wrong, all of it"))
     changing = await within(desk, signed, "change_own_password")
-    changed = await api_sessions.change_own_password(desk.office, changing, ChangeOwnPassword(new=NEW, old=PASSWORD))
+    changed = await api_sessions.change_own_password(desk.services, changing, ChangeOwnPassword(new=NEW, old=PASSWORD))
     confirming = await within(desk, changed, "confirm_session")
     with pytest.raises(TooManyRequests):
-        await api_sessions.confirm_session(desk.office, confirming, ConfirmSession(password=NEW))
+        await api_sessions.confirm_session(desk.services, confirming, ConfirmSession(password=NEW))
 
 
 async def test_sessions_end_one_by_one_or_all_together(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
     first, second, third = [await signed_in(desk) for _ in range(3)]
-    await api_sessions.sign_out(desk.office, await within(desk, first, "sign_out"))
+    await api_sessions.sign_out(desk.services, await within(desk, first, "sign_out"))
     with pytest.raises(NotAuthenticated):
-        await use_session(desk.office.stores, first.secret)
+        await use_session(desk.services.stores, first.secret)
 
-    await api_sessions.end_session(desk.office, await within(desk, second, "end_session"), third.session.id)
+    await api_sessions.end_session(desk.services, await within(desk, second, "end_session"), third.session.id)
     with pytest.raises(NotAuthenticated):
-        await use_session(desk.office.stores, third.secret)
+        await use_session(desk.services.stores, third.secret)
     fourth = await signed_in(desk)
-    ended = await api_sessions.sign_out_everywhere(desk.office, await within(desk, fourth, "sign_out_everywhere"))
+    ended = await api_sessions.sign_out_everywhere(desk.services, await within(desk, fourth, "sign_out_everywhere"))
     assert ended.ended == 2
-    assert (await api_sessions.list_sessions(desk.office, LOCAL, ListSessions())).items == []
+    assert (await api_sessions.list_sessions(desk.services, LOCAL, ListSessions())).items == []
 
 
 async def test_foreign_sessions_do_not_exist(desk: Desk) -> None:
@@ -194,17 +194,17 @@ async def test_foreign_sessions_do_not_exist(desk: Desk) -> None:
     await person(desk, "root", "admin")
     mine, foreign = await signed_in(desk), await signed_in(desk, "cy")
     bob = await within(desk, mine, "list_sessions")
-    own = await api_sessions.list_sessions(desk.office, bob, ListSessions())
+    own = await api_sessions.list_sessions(desk.services, bob, ListSessions())
     assert [(each.account, each.is_current) for each in own.items] == [("bob", True)]
     with pytest.raises(UnknownAccount):
-        await api_sessions.list_sessions(desk.office, bob, ListSessions(account="cy"))
+        await api_sessions.list_sessions(desk.services, bob, ListSessions(account="cy"))
     for wrong in (foreign.session.id, "", "a{b}", "x" * 900):
         with pytest.raises(UnknownSession):
-            await api_sessions.end_session(desk.office, await within(desk, mine, "end_session"), wrong)
-    await use_session(desk.office.stores, foreign.secret)
+            await api_sessions.end_session(desk.services, await within(desk, mine, "end_session"), wrong)
+    await use_session(desk.services.stores, foreign.secret)
 
     root = await by(desk, "root", "list_sessions")
-    everybodys = await api_sessions.list_sessions(desk.office, root, ListSessions())
+    everybodys = await api_sessions.list_sessions(desk.services, root, ListSessions())
     assert {each.account for each in everybodys.items} == {"bob", "cy"}
     sent = msgspec.json.encode(to_wire(everybodys)).decode()
     assert all(each.secret not in sent for each in (mine, foreign))
@@ -214,27 +214,29 @@ async def test_a_session_that_nobody_uses_is_not_listed(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
     await signed_in(desk)
     desk.clock.advance(3_601)
-    assert (await api_sessions.list_sessions(desk.office, LOCAL, ListSessions())).items == []
+    assert (await api_sessions.list_sessions(desk.services, LOCAL, ListSessions())).items == []
 
 
 async def test_who_one_is(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
     signed = await signed_in(desk)
-    me = await api_sessions.get_me(desk.office, await within(desk, signed, "get_me"))
+    me = await api_sessions.get_me(desk.services, await within(desk, signed, "get_me"))
     assert (me.user.id, me.permissions, me.token) == ("bob", [Permission.READ, Permission.VOTE], None)
     assert me.session is not None
     assert me.session.is_current
 
     narrow = await through_token(desk, "bob", "get_me", Permission.READ)
-    through = await api_sessions.get_me(desk.office, narrow)
+    through = await api_sessions.get_me(desk.services, narrow)
     assert (through.permissions, through.session) == ([Permission.READ], None)
     assert through.token is not None
     agent = await desk.account("helper", Role.AGENT)
-    assert not (await api_sessions.get_me(desk.office, desk.asked(agent, "get_me"))).user.is_human
-    nobody_asked = await api_sessions.get_me(desk.office, as_caller(await local_caller(desk.office.stores), "get_me"))
+    assert not (await api_sessions.get_me(desk.services, desk.request(agent, "get_me"))).user.is_human
+    nobody_asked = await api_sessions.get_me(
+        desk.services, as_caller(await local_caller(desk.services.stores), "get_me")
+    )
     assert (nobody_asked.user.id, nobody_asked.token) == ("local", None)
     with pytest.raises(UnknownAccount):
-        await api_sessions.get_me(desk.office, LOCAL)
+        await api_sessions.get_me(desk.services, LOCAL)
     msgspec.json.encode(to_wire(me))
 
 
@@ -244,4 +246,4 @@ async def test_a_token_is_no_session(desk: Desk) -> None:
         with pytest.raises(NotPermitted, match="a token is not enough"):
             await through_token(desk, "bob", operation)
     with pytest.raises(NotAuthenticated):
-        await api_sessions.sign_out(desk.office, LOCAL)
+        await api_sessions.sign_out(desk.services, LOCAL)

@@ -17,28 +17,28 @@ from tests.operations.conftest import LOCAL, Desk
 
 async def test_a_setting_is_set_seen_and_taken_back(desk: Desk) -> None:
     root = await desk.account("root", Role.ADMIN)
-    before = await settings_api.get_setting(desk.office, LOCAL, "risk.high")
+    before = await settings_api.get_setting(desk.services, LOCAL, "risk.high")
     assert (before.value, before.origin, before.version, before.changed_at) == (50, SettingOrigin.DEFAULT, 0, None)
 
-    asked = desk.asked(root, "set_setting")
-    after = await settings_api.set_setting(desk.office, asked, "risk.high", SetSetting(value=60))
+    request = desk.request(root, "set_setting")
+    after = await settings_api.set_setting(desk.services, request, "risk.high", SetSetting(value=60))
     assert (after.value, after.origin, after.changed_by, after.changed_at) == (
         *(60, SettingOrigin.STORE, "root"),
         desk.clock.now(),
     )
     assert (after.least, after.most, after.default) == (0, 100, 50)
-    assert await settings_api.get_setting(desk.office, LOCAL, "risk.high") == after
+    assert await settings_api.get_setting(desk.services, LOCAL, "risk.high") == after
 
-    assert await settings_api.unset_setting(desk.office, LOCAL, "risk.high") == before
-    assert await settings_api.unset_setting(desk.office, LOCAL, "risk.high") == before
-    told = [event for event in await desk.office.stores.events.read(0, 100) if event.type == runtime.SETTING_CHANGED]
+    assert await settings_api.unset_setting(desk.services, LOCAL, "risk.high") == before
+    assert await settings_api.unset_setting(desk.services, LOCAL, "risk.high") == before
+    told = [event for event in await desk.services.stores.events.read(0, 100) if event.type == runtime.SETTING_CHANGED]
     assert [(event.actor, event.payload["new"]) for event in told] == [("root", 60), ("tester", None)]
 
 
 async def test_all_of_them_are_listed_page_by_page(desk: Desk) -> None:
-    await settings_api.set_setting(desk.office, LOCAL, "risk.high", SetSetting(value=60))
-    first = await settings_api.list_settings(desk.office, LOCAL, ListSettings(limit=5))
-    second = await settings_api.list_settings(desk.office, LOCAL, ListSettings(limit=5, cursor=first.next))
+    await settings_api.set_setting(desk.services, LOCAL, "risk.high", SetSetting(value=60))
+    first = await settings_api.list_settings(desk.services, LOCAL, ListSettings(limit=5))
+    second = await settings_api.list_settings(desk.services, LOCAL, ListSettings(limit=5, cursor=first.next))
 
     listed = [*first.items, *second.items]
     assert ([each.name for each in listed], second.next) == (list(SETTINGS), None)
@@ -47,64 +47,66 @@ async def test_all_of_them_are_listed_page_by_page(desk: Desk) -> None:
 
 async def test_what_cannot_be_set_is_refused_and_nothing_is_stored(desk: Desk) -> None:
     with pytest.raises(UnknownSetting):
-        await settings_api.set_setting(desk.office, LOCAL, "batch_approvals", SetSetting(value=1))
+        await settings_api.set_setting(desk.services, LOCAL, "batch_approvals", SetSetting(value=1))
     with pytest.raises(UnknownSetting):
-        await settings_api.unset_setting(desk.office, LOCAL, "batch_approvals")  # a feature is no setting
+        await settings_api.unset_setting(desk.services, LOCAL, "batch_approvals")  # a feature is no setting
     with pytest.raises(UnknownSetting):
-        await settings_api.switch_feature(desk.office, LOCAL, "risk.high", SwitchFeature(is_on=True))
+        await settings_api.switch_feature(desk.services, LOCAL, "risk.high", SwitchFeature(is_on=True))
     for name, value in (("risk.high", 101.0), ("risk.high", float("nan")), ("risk.high", 10.0)):
         with pytest.raises(InvalidSetting):
-            await settings_api.set_setting(desk.office, LOCAL, name, SetSetting(value=value))
-    assert await runtime.load(desk.office.stores) == runtime.RuntimeSettings()
+            await settings_api.set_setting(desk.services, LOCAL, name, SetSetting(value=value))
+    assert await runtime.load(desk.services.stores) == runtime.RuntimeSettings()
 
 
 async def test_who_names_a_version_writes_over_nothing_else(desk: Desk) -> None:
     root = await desk.account("root", Role.ADMIN)
-    unset = desk.asked(root, "set_setting", if_match='"0"')
-    first = await settings_api.set_setting(desk.office, unset, "risk.high", SetSetting(value=60))
+    unset = desk.request(root, "set_setting", if_match='"0"')
+    first = await settings_api.set_setting(desk.services, unset, "risk.high", SetSetting(value=60))
     with pytest.raises(RequestRefused):
-        await settings_api.set_setting(desk.office, unset, "risk.high", SetSetting(value=70))
+        await settings_api.set_setting(desk.services, unset, "risk.high", SetSetting(value=70))
 
-    seen = desk.asked(root, "set_setting", if_match=f'"{first.version}"')
-    second = await settings_api.set_setting(desk.office, seen, "risk.high", SetSetting(value=70))
+    seen = desk.request(root, "set_setting", if_match=f'"{first.version}"')
+    second = await settings_api.set_setting(desk.services, seen, "risk.high", SetSetting(value=70))
     assert second.version > first.version
 
     async def another() -> None:
-        await runtime.set_value(desk.office.stores, "risk.high", 55, actor="bob")
+        await runtime.set_value(desk.services.stores, "risk.high", 55, actor="bob")
 
-    seen = desk.asked(root, "set_setting", if_match=f'"{second.version}"')
-    late = replace(desk.office, stores=meanwhile(desk.office.stores, another))
+    seen = desk.request(root, "set_setting", if_match=f'"{second.version}"')
+    late = replace(desk.services, stores=meanwhile(desk.services.stores, another))
     with pytest.raises(StaleWrite):
         await settings_api.set_setting(late, seen, "risk.high", SetSetting(value=65))
-    assert (await settings_api.get_setting(desk.office, LOCAL, "risk.high")).value == 55
+    assert (await settings_api.get_setting(desk.services, LOCAL, "risk.high")).value == 55
 
-    late = replace(desk.office, stores=meanwhile(desk.office.stores, another))
+    late = replace(desk.services, stores=meanwhile(desk.services.stores, another))
     after = await settings_api.set_setting(late, LOCAL, "risk.high", SetSetting(value=65))
     assert after.value == 65  # who names none wants this, whatever there was
 
 
 async def test_features_are_switched_and_taken_back(desk: Desk) -> None:
     root = await desk.account("root", Role.ADMIN)
-    listed = await settings_api.list_features(desk.office, LOCAL, ListFeatures())
+    listed = await settings_api.list_features(desk.services, LOCAL, ListFeatures())
     assert [(each.name, each.is_on) for each in listed.items] == [(n, f.default) for n, f in FEATURES.items()]
 
-    asked = desk.asked(root, "switch_feature", if_match='"0"')
-    after = await settings_api.switch_feature(desk.office, asked, "auto_approve_low_risk", SwitchFeature(is_on=True))
+    request = desk.request(root, "switch_feature", if_match='"0"')
+    after = await settings_api.switch_feature(
+        desk.services, request, "auto_approve_low_risk", SwitchFeature(is_on=True)
+    )
     assert (after.is_on, after.origin, after.changed_by) == (True, SettingOrigin.STORE, "root")
     with pytest.raises(RequestRefused):
-        await settings_api.switch_feature(desk.office, asked, "auto_approve_low_risk", SwitchFeature(is_on=False))
+        await settings_api.switch_feature(desk.services, request, "auto_approve_low_risk", SwitchFeature(is_on=False))
 
-    back = await settings_api.unset_feature(desk.office, LOCAL, "auto_approve_low_risk")
+    back = await settings_api.unset_feature(desk.services, LOCAL, "auto_approve_low_risk")
     assert (back.is_on, back.origin, back.version) == (False, SettingOrigin.DEFAULT, 0)
     with pytest.raises(UnknownSetting):
-        await settings_api.get_feature(desk.office, LOCAL, "auto")
+        await settings_api.get_feature(desk.services, LOCAL, "auto")
 
 
 async def test_only_admins_change_them_and_all_may_look(desk: Desk) -> None:
     for role in (Role.VIEWER, Role.OPERATOR, Role.AGENT):
         user = await desk.account(f"a-{role}", role)
-        listed = await settings_api.list_features(desk.office, desk.asked(user, "list_features"), ListFeatures())
+        listed = await settings_api.list_features(desk.services, desk.request(user, "list_features"), ListFeatures())
         assert len(listed.items) == len(FEATURES)
         for operation in ("set_setting", "unset_setting", "switch_feature", "unset_feature"):
             with pytest.raises(NotPermitted):
-                desk.asked(user, operation)
+                desk.request(user, operation)

@@ -25,8 +25,8 @@ from tests.operations.conftest import LOCAL, Desk
 from tests.operations.running import approved, failed
 
 
-async def draft(desk: Desk, asked: RequestContext = LOCAL) -> Task:
-    return await create.create_task(desk.office, asked, NewTask(name="greet", draft=True))
+async def draft(desk: Desk, request: RequestContext = LOCAL) -> Task:
+    return await create.create_task(desk.services, request, NewTask(name="greet", draft=True))
 
 
 def match(task: Task) -> str:
@@ -35,18 +35,18 @@ def match(task: Task) -> str:
 
 async def test_a_draft_is_edited_and_submitted(desk: Desk) -> None:
     ann = await desk.account("ann")
-    made = await draft(desk, desk.asked(ann, "create_task"))
-    asked = desk.asked(ann, "edit_task", if_match=match(made), tag_required=True)
+    made = await draft(desk, desk.request(ann, "create_task"))
+    request = desk.request(ann, "edit_task", if_match=match(made), tag_required=True)
     body = EditTask(args={"name": "Ada"}, description="says hello", priority=2, tags=["x"], resources=["db:main"])
 
-    edited = await tasks.edit_task(desk.office, asked, made.id, body)
+    edited = await tasks.edit_task(desk.services, request, made.id, body)
 
     assert (edited.arguments(), edited.description, edited.priority) == ({"name": "Ada"}, "says hello", 2)
     assert (edited.tags, edited.resources) == (("x",), ("db:main",))
-    submitted = await tasks.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
+    submitted = await tasks.submit_task(desk.services, desk.request(ann, "submit_task"), made.id, Nothing())
     assert submitted.status is Status.REVIEWING
     with pytest.raises(IllegalTransition):
-        await tasks.edit_task(desk.office, LOCAL, made.id, EditTask(priority=1))
+        await tasks.edit_task(desk.services, LOCAL, made.id, EditTask(priority=1))
 
 
 async def test_an_edit_names_the_version_it_means(desk: Desk) -> None:
@@ -54,60 +54,60 @@ async def test_an_edit_names_the_version_it_means(desk: Desk) -> None:
     made = await draft(desk)
     with pytest.raises(RequestRefused) as unsaid:
         await tasks.edit_task(
-            desk.office, desk.asked(ann, "edit_task", tag_required=True), made.id, EditTask(priority=1)
+            desk.services, desk.request(ann, "edit_task", tag_required=True), made.id, EditTask(priority=1)
         )
-    asked = desk.asked(ann, "edit_task", if_match=match(made), tag_required=True)
+    request = desk.request(ann, "edit_task", if_match=match(made), tag_required=True)
     answers = await asyncio.gather(
-        *(tasks.edit_task(desk.office, asked, made.id, EditTask(priority=each)) for each in (1, 2)),
+        *(tasks.edit_task(desk.services, request, made.id, EditTask(priority=each)) for each in (1, 2)),
         return_exceptions=True,
     )
     assert unsaid.value.problem.status == 428
     [refused] = [answer for answer in answers if isinstance(answer, RequestRefused)]
     [written] = [answer for answer in answers if isinstance(answer, Task)]
     assert refused.problem.status == 412
-    assert (await desk.office.stores.tasks.get([made.id])) == [written]
+    assert (await desk.services.stores.tasks.get([made.id])) == [written]
 
 
 async def test_an_edit_that_says_nothing_is_refused(desk: Desk) -> None:
     made = await draft(desk)
     with pytest.raises(InvalidTask):
-        await tasks.edit_task(desk.office, LOCAL, made.id, EditTask())
+        await tasks.edit_task(desk.services, LOCAL, made.id, EditTask())
     with pytest.raises(InvalidTask):
-        await tasks.edit_task(desk.office, LOCAL, made.id, EditTask(priority=77))
-    assert await desk.office.stores.tasks.get([made.id]) == [made]
+        await tasks.edit_task(desk.services, LOCAL, made.id, EditTask(priority=77))
+    assert await desk.services.stores.tasks.get([made.id]) == [made]
 
 
 async def test_a_failed_task_runs_again_perhaps_with_other_arguments(desk: Desk) -> None:
     made = await failed(desk)
     with pytest.raises(RequestRefused):
-        await tasks.retry_task(desk.office, RequestContext(actor="x", if_match='"1"'), made.id, RetryTask())
-    again = await tasks.retry_task(desk.office, LOCAL, made.id, RetryTask(args={"name": "Bob"}))
+        await tasks.retry_task(desk.services, RequestContext(actor="x", if_match='"1"'), made.id, RetryTask())
+    again = await tasks.retry_task(desk.services, LOCAL, made.id, RetryTask(args={"name": "Bob"}))
     assert (again.status, again.generation, again.arguments()) == (Status.PENDING, 2, {"name": "Bob"})
     with pytest.raises(IllegalTransition):
-        await tasks.retry_task(desk.office, LOCAL, made.id, RetryTask(args={"name": "Eve"}))
+        await tasks.retry_task(desk.services, LOCAL, made.id, RetryTask(args={"name": "Eve"}))
 
 
 @pytest.mark.parametrize("operation", ["retry_task", "edit_task", "submit_task", "apply_task", "roll_back_task"])
 async def test_a_foreign_task_is_none_at_all(desk: Desk, operation: str) -> None:
     agent, other = await desk.account("agent-a", Role.AGENT), await desk.account("agent-b", Role.AGENT)
-    made = await draft(desk, desk.asked(agent, "create_task"))
+    made = await draft(desk, desk.request(agent, "create_task"))
     body = {"retry_task": RetryTask(), "edit_task": EditTask(priority=1)}.get(operation, Nothing())
     for task_id in (made.id, "no id", "../etc"):
         with pytest.raises(UnknownTask):
-            await getattr(tasks, operation)(desk.office, desk.asked(other, operation), task_id, body)
-    assert await desk.office.stores.tasks.get([made.id]) == [made]
+            await getattr(tasks, operation)(desk.services, desk.request(other, operation), task_id, body)
+    assert await desk.services.stores.tasks.get([made.id]) == [made]
 
 
 async def test_an_approved_task_that_waits_for_a_hand_is_started(desk: Desk) -> None:
     ann = await desk.account("ann")
-    asked = desk.asked(ann, "create_task")
-    made = await create.create_task(desk.office, asked, NewTask(name="greet", draft=True, start="by_hand"))
-    submitted = await tasks.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
+    request = desk.request(ann, "create_task")
+    made = await create.create_task(desk.services, request, NewTask(name="greet", draft=True, start="by_hand"))
+    submitted = await tasks.submit_task(desk.services, desk.request(ann, "submit_task"), made.id, Nothing())
     assert (submitted.status, (await approved(desk, submitted)).status) == (Status.REVIEWING, Status.APPROVED)
-    stale = desk.asked(ann, "apply_task", if_match=match(made))
+    stale = desk.request(ann, "apply_task", if_match=match(made))
     with pytest.raises(RequestRefused):
-        await tasks.apply_task(desk.office, stale, made.id, Nothing())
-    started = await tasks.apply_task(desk.office, desk.asked(ann, "apply_task"), made.id, Nothing())
+        await tasks.apply_task(desk.services, stale, made.id, Nothing())
+    started = await tasks.apply_task(desk.services, desk.request(ann, "apply_task"), made.id, Nothing())
     assert started.status is Status.PENDING
 
 
@@ -115,42 +115,42 @@ async def test_what_nobody_can_undo_is_not_rolled_back(desk: Desk) -> None:
     ann = await desk.account("ann")
     made = await failed(desk)
     with pytest.raises(UnknownName):
-        await tasks.roll_back_task(desk.office, desk.asked(ann, "roll_back_task"), made.id, Nothing())
+        await tasks.roll_back_task(desk.services, desk.request(ann, "roll_back_task"), made.id, Nothing())
 
 
 async def test_the_result_is_answered_whole(desk: Desk) -> None:
-    stores, text = desk.office.stores, '"' + "x" * 200_000 + '"'
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
-    assert (await tasks.get_task_result(desk.office, LOCAL, made.id)).result is None
+    stores, text = desk.services.stores, '"' + "x" * 200_000 + '"'
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
+    assert (await tasks.get_task_result(desk.services, LOCAL, made.id)).result is None
     [run] = await stores.tasks.claim(ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"})))
-    result = await desk.office.payloads.spill(run.id, "1.1.result", Raw(text.encode()))
+    result = await desk.services.payloads.spill(run.id, "1.1.result", Raw(text.encode()))
     await stores.tasks.commit(succeed(run, Succeeded(result), now=desk.clock.now()))
 
-    answer = await tasks.get_task_result(desk.office, LOCAL, made.id)
+    answer = await tasks.get_task_result(desk.services, LOCAL, made.id)
 
     assert (answer.status, bytes(answer.result or b"")) == (Status.COMPLETED, text.encode())
 
 
 async def test_a_result_that_was_kept_for_a_time_is_gone_afterwards(desk: Desk) -> None:
-    stores = desk.office.stores
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet", result_ttl=10))
+    stores = desk.services.stores
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet", result_ttl=10))
     [run] = await stores.tasks.claim(ClaimRequest(worker_id="w", run_ids=["r1"], names=frozenset({"greet"})))
     await stores.tasks.commit(succeed(run, Succeeded(Raw(b"1")), now=desk.clock.now()))
     desk.clock.advance(11)
     await stores.sweeps.expire_results(10)
     with pytest.raises(ResultExpired):
-        await tasks.get_task_result(desk.office, LOCAL, made.id)
+        await tasks.get_task_result(desk.services, LOCAL, made.id)
 
 
 async def test_a_page_of_long_lines_ends_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "LARGEST_PAGE", 1_000)
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     sizes = [400, 400, 400, 2_000, 10, 10]
     lines = [OutputLine(task_id=made.id, run_id="r", attempt=1, at=1, text="x" * size) for size in sizes]
-    await desk.office.stores.outputs.append(lines)
+    await desk.services.stores.outputs.append(lines)
     pages, cursor = list[list[int]](), None
     while True:
-        found = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=6, cursor=cursor))
+        found = await tasks.get_task_output(desk.services, LOCAL, made.id, ListLines(limit=6, cursor=cursor))
         pages.append([len(each.text) for each in found.items])
         if (cursor := found.next) is None:
             break
@@ -158,28 +158,28 @@ async def test_a_page_of_long_lines_ends_early(desk: Desk, monkeypatch: pytest.M
 
 
 async def test_output_and_events_are_read_page_by_page(desk: Desk) -> None:
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     line = {"task_id": made.id, "run_id": "r", "attempt": 1, "at": 1}
-    await desk.office.stores.outputs.append([OutputLine(**line, text=str(each)) for each in range(5)])  # type: ignore[arg-type]
-    first = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=3))
-    rest = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines(limit=3, cursor=first.next))
+    await desk.services.stores.outputs.append([OutputLine(**line, text=str(each)) for each in range(5)])  # type: ignore[arg-type]
+    first = await tasks.get_task_output(desk.services, LOCAL, made.id, ListLines(limit=3))
+    rest = await tasks.get_task_output(desk.services, LOCAL, made.id, ListLines(limit=3, cursor=first.next))
     assert [each.text for page in (first, rest) for each in page.items] == list("01234")
     assert rest.next is None
     later = ListLines(after=first.items[-1].seq)
-    assert [each.text for each in (await tasks.get_task_output(desk.office, LOCAL, made.id, later)).items] == [
+    assert [each.text for each in (await tasks.get_task_output(desk.services, LOCAL, made.id, later)).items] == [
         "3",
         "4",
     ]
-    await tasks.cancel_task(desk.office, LOCAL, made.id, Cancel())
-    events: Page[Event] = await tasks.list_task_events(desk.office, LOCAL, made.id, ListLines())
+    await tasks.cancel_task(desk.services, LOCAL, made.id, Cancel())
+    events: Page[Event] = await tasks.list_task_events(desk.services, LOCAL, made.id, ListLines())
     assert [each.type for each in events.items] == ["task.created", "task.cancelled"]
     with pytest.raises(UnknownTask):
-        await tasks.list_task_events(desk.office, LOCAL, "no id", ListLines())
+        await tasks.list_task_events(desk.services, LOCAL, "no id", ListLines())
 
 
 async def test_why_it_waits_and_which_names_there_are(desk: Desk) -> None:
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet", delay=60))
-    explained = await tasks.explain_task(desk.office, LOCAL, made.id)
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet", delay=60))
+    explained = await tasks.explain_task(desk.services, LOCAL, made.id)
     assert "delayed" in explained.codes
-    known = await tasks.list_definitions(desk.office, LOCAL, ListNames())
+    known = await tasks.list_definitions(desk.services, LOCAL, ListNames())
     assert [each.name for each in known.items] == ["greet"]

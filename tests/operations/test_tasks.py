@@ -14,21 +14,21 @@ from tests.operations.conftest import LOCAL, Desk
 
 
 async def test_a_task_is_made_found_and_cancelled(desk: Desk) -> None:
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet", args={"name": "Ada"}, tags=["a"]))
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet", args={"name": "Ada"}, tags=["a"]))
     assert (made.status, made.author_id, made.arguments()) == (Status.PENDING, "tester", {"name": "Ada"})
 
-    found = await tasks.list_tasks(desk.office, LOCAL, ListTasks(tag="a"))
+    found = await tasks.list_tasks(desk.services, LOCAL, ListTasks(tag="a"))
     assert [task.id for task in found.items] == [made.id]
 
-    cancelled = await tasks.cancel_task(desk.office, LOCAL, made.id, Cancel(reason="no need"))
+    cancelled = await tasks.cancel_task(desk.services, LOCAL, made.id, Cancel(reason="no need"))
     assert (cancelled.status, cancelled.reason) == (Status.CANCELLED, "no need")
-    assert await tasks.get_task(desk.office, LOCAL, made.id, GetTask()) == cancelled
+    assert await tasks.get_task(desk.services, LOCAL, made.id, GetTask()) == cancelled
 
 
 async def test_a_list_goes_on_where_its_page_ended(desk: Desk) -> None:
-    ids = [(await create.create_task(desk.office, LOCAL, NewTask(name="greet"))).id for _ in range(5)]
-    first = await tasks.list_tasks(desk.office, LOCAL, ListTasks(order="oldest", limit=3))
-    second = await tasks.list_tasks(desk.office, LOCAL, ListTasks(order="oldest", limit=3, cursor=first.next))
+    ids = [(await create.create_task(desk.services, LOCAL, NewTask(name="greet"))).id for _ in range(5)]
+    first = await tasks.list_tasks(desk.services, LOCAL, ListTasks(order="oldest", limit=3))
+    second = await tasks.list_tasks(desk.services, LOCAL, ListTasks(order="oldest", limit=3, cursor=first.next))
     assert [task.id for page in (first, second) for task in page.items] == ids
     assert second.next is None
 
@@ -41,12 +41,12 @@ async def test_a_page_of_large_tasks_has_fewer(
     monkeypatch.setattr(tasks, "LARGEST_PAGE", 10_000)
     sizes = [3_000, 10, 3_000, 3_000, 20_000, 10, 10, 3_000, 3_000, 3_000, 3_000]
     ids = [
-        (await create.create_task(desk.office, LOCAL, NewTask(name="greet", args={"text": "x" * size}))).id
+        (await create.create_task(desk.services, LOCAL, NewTask(name="greet", args={"text": "x" * size}))).id
         for size in sizes
     ]
     seen, cursor = list[str](), None
     while True:
-        found = await tasks.list_tasks(desk.office, LOCAL, ListTasks(order=order, limit=8, cursor=cursor))
+        found = await tasks.list_tasks(desk.services, LOCAL, ListTasks(order=order, limit=8, cursor=cursor))
         assert len(found.items) == 1 or sum(len(task.args) for task in found.items) <= 10_000
         seen += [task.id for task in found.items]
         if (cursor := found.next) is None:
@@ -56,20 +56,20 @@ async def test_a_page_of_large_tasks_has_fewer(
 
 async def test_an_unknown_name_stores_nothing(desk: Desk) -> None:
     with pytest.raises(UnknownName):
-        await create.create_task(desk.office, LOCAL, NewTask(name="gret"))
-    assert (await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items == []
+        await create.create_task(desk.services, LOCAL, NewTask(name="gret"))
+    assert (await tasks.list_tasks(desk.services, LOCAL, ListTasks())).items == []
 
 
 async def test_an_agent_cannot_tell_a_foreign_task_from_none(desk: Desk) -> None:
     agent, other = await desk.account("agent-a", Role.AGENT), await desk.account("agent-b", Role.AGENT)
-    made = await create.create_task(desk.office, desk.asked(agent, "create_task"), NewTask(name="greet"))
+    made = await create.create_task(desk.services, desk.request(agent, "create_task"), NewTask(name="greet"))
     with pytest.raises(UnknownTask) as refused:
-        await tasks.cancel_task(desk.office, desk.asked(other, "cancel_task"), made.id, Cancel())
+        await tasks.cancel_task(desk.services, desk.request(other, "cancel_task"), made.id, Cancel())
     absent = "019" + made.id[3:-1] + ("0" if made.id[-1] != "0" else "1")
     with pytest.raises(UnknownTask) as missing:
-        await tasks.cancel_task(desk.office, desk.asked(other, "cancel_task"), absent, Cancel())
+        await tasks.cancel_task(desk.services, desk.request(other, "cancel_task"), absent, Cancel())
     assert refused.value.detail.replace(made.id, absent) == missing.value.detail
-    cancelled = await tasks.cancel_task(desk.office, desk.asked(agent, "cancel_task"), made.id, Cancel())
+    cancelled = await tasks.cancel_task(desk.services, desk.request(agent, "cancel_task"), made.id, Cancel())
     assert cancelled.status is Status.CANCELLED
 
 
@@ -81,11 +81,11 @@ async def test_many_are_made_in_one_go_and_wait_for_each_other(desk: Desk) -> No
             BatchTask(name="greet", ref="second", after=["first"], draft=True),
         ]
     )
-    made = (await create.create_tasks(desk.office, LOCAL, batch)).items
+    made = (await create.create_tasks(desk.services, LOCAL, batch)).items
     last, first, second = made
     assert (last.depends_on, first.depends_on, second.depends_on) == ((first.id, second.id), (), (first.id,))
     assert [task.status for task in made] == [Status.PENDING, Status.PENDING, Status.DRAFT]
-    stored = await desk.office.stores.tasks.get([task.id for task in made])
+    stored = await desk.services.stores.tasks.get([task.id for task in made])
     assert [task and task.waiting_on for task in stored] == [2, 0, 1]
 
 
@@ -105,32 +105,32 @@ async def test_many_are_made_in_one_go_and_wait_for_each_other(desk: Desk) -> No
 )
 async def test_one_mistake_in_many_stores_nothing(desk: Desk, wrong: list[BatchTask], error: type[Exception]) -> None:
     with pytest.raises(error) as refused:
-        await create.create_tasks(desk.office, LOCAL, NewTasks(tasks=wrong))
+        await create.create_tasks(desk.services, LOCAL, NewTasks(tasks=wrong))
     if error is not UnknownDependency:
         assert "tasks[" in str(refused.value)
-    assert (await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items == []
+    assert (await tasks.list_tasks(desk.services, LOCAL, ListTasks())).items == []
 
 
 async def test_a_repeated_request_for_many_makes_them_once(desk: Desk) -> None:
     user = await desk.account("ann")
     batch = NewTasks(tasks=[BatchTask(name="greet", ref="a"), BatchTask(name="greet", after=["a"])])
-    first = await create.create_tasks(desk.office, desk.asked(user, "create_tasks", key="k1"), batch)
-    again = await create.create_tasks(desk.office, desk.asked(user, "create_tasks", key="k1"), batch)
+    first = await create.create_tasks(desk.services, desk.request(user, "create_tasks", key="k1"), batch)
+    again = await create.create_tasks(desk.services, desk.request(user, "create_tasks", key="k1"), batch)
     ids = [task.id for task in first.items]
     assert ([task.id for task in again.items], first.earlier, again.earlier) == (ids, [], ids)
-    assert len((await tasks.list_tasks(desk.office, LOCAL, ListTasks())).items) == 2
+    assert len((await tasks.list_tasks(desk.services, LOCAL, ListTasks())).items) == 2
 
 
 async def test_tasks_are_found_by_what_they_change_or_lock(desk: Desk) -> None:
     for form in (NewTask(name="greet", resources=["db:main"]), NewTask(name="greet", locks=["db:main"])):
-        await create.create_task(desk.office, LOCAL, form)
-    await create.create_task(desk.office, LOCAL, NewTask(name="greet", resources=["db:other"]))
-    found = await tasks.list_tasks(desk.office, LOCAL, ListTasks(resource="db:main"))
+        await create.create_task(desk.services, LOCAL, form)
+    await create.create_task(desk.services, LOCAL, NewTask(name="greet", resources=["db:other"]))
+    found = await tasks.list_tasks(desk.services, LOCAL, ListTasks(resource="db:main"))
     assert len(found.items) == 2
 
 
 async def test_large_arguments_are_shown_whole_if_asked(desk: Desk) -> None:
     text = "x" * 300_000
-    made = await create.create_task(desk.office, LOCAL, NewTask(name="greet", args={"name": text}))
-    assert "$blob" in (await tasks.get_task(desk.office, LOCAL, made.id, GetTask())).arguments()
-    assert (await tasks.get_task(desk.office, LOCAL, made.id, GetTask(whole=True))).arguments() == {"name": text}
+    made = await create.create_task(desk.services, LOCAL, NewTask(name="greet", args={"name": text}))
+    assert "$blob" in (await tasks.get_task(desk.services, LOCAL, made.id, GetTask())).arguments()
+    assert (await tasks.get_task(desk.services, LOCAL, made.id, GetTask(whole=True))).arguments() == {"name": text}

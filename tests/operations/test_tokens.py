@@ -33,22 +33,22 @@ async def test_a_secret_is_answered_once(desk: Desk) -> None:
     agent = await desk.account("helper", Role.AGENT)
     root = await by(desk, "root", "create_token")
     form = NewToken(account="Helper", seconds=3_600.0, label="for tests")
-    made = await accounts_api.create_token(desk.office, root, form)
+    made = await accounts_api.create_token(desk.services, root, form)
     assert (made.account, made.label, made.expires_at - made.created_at) == ("helper", "for tests", 3_600_000)
     assert made.scopes == agent.permissions
-    assert (await use_token(desk.office.stores, made.secret)).user.id == "helper"
+    assert (await use_token(desk.services.stores, made.secret)).user.id == "helper"
     assert made.secret not in repr(made)
     assert msgspec.json.decode(msgspec.json.encode(to_wire(made)))["secret"] == made.secret
 
-    listed = await accounts_api.list_tokens(desk.office, root, ListTokens())
-    shown = await accounts_api.get_token(desk.office, root, made.id)
+    listed = await accounts_api.list_tokens(desk.services, root, ListTokens())
+    shown = await accounts_api.get_token(desk.services, root, made.id)
     assert [token.id for token in listed.items] == [made.id]
     assert made.secret not in msgspec.json.encode([to_wire(shown), to_wire(listed)]).decode()
 
-    revoked = await accounts_api.revoke_token(desk.office, root, made.id)
+    revoked = await accounts_api.revoke_token(desk.services, root, made.id)
     assert revoked.revoked_at is not None
     with pytest.raises(NotAuthenticated):
-        await use_token(desk.office.stores, made.secret)
+        await use_token(desk.services.stores, made.secret)
 
 
 async def test_scopes_are_within_what_the_account_may_do(desk: Desk) -> None:
@@ -58,41 +58,43 @@ async def test_scopes_are_within_what_the_account_may_do(desk: Desk) -> None:
     for beyond in (Permission.VOTE, Permission.OPERATE, Permission.ADMINISTER):
         form = NewToken(account="helper", scopes=frozenset({Permission.READ, beyond}))
         with pytest.raises(InvalidToken):
-            await accounts_api.create_token(desk.office, root, form)
+            await accounts_api.create_token(desk.services, root, form)
     with pytest.raises(InvalidToken):
-        await accounts_api.create_token(desk.office, root, NewToken(account="helper", scopes=frozenset()))
+        await accounts_api.create_token(desk.services, root, NewToken(account="helper", scopes=frozenset()))
     with pytest.raises(UnknownAccount):
-        await accounts_api.create_token(desk.office, root, NewToken(account="no one"))
-    assert (await accounts_api.list_tokens(desk.office, root, ListTokens())).items == []
+        await accounts_api.create_token(desk.services, root, NewToken(account="no one"))
+    assert (await accounts_api.list_tokens(desk.services, root, ListTokens())).items == []
     narrow = NewToken(account="helper", scopes=frozenset({Permission.READ}))
-    assert (await accounts_api.create_token(desk.office, root, narrow)).scopes == {Permission.READ}
+    assert (await accounts_api.create_token(desk.services, root, narrow)).scopes == {Permission.READ}
 
 
 async def test_nobody_gets_a_vote_of_somebody_else(desk: Desk) -> None:
     await person(desk, "root", "admin")
     await person(desk, "bob", "reviewer")
     root = await by(desk, "root", "create_token")
-    assert (await accounts_api.create_token(desk.office, root, NewToken(account="bob"))).scopes == {Permission.READ}
+    assert (await accounts_api.create_token(desk.services, root, NewToken(account="bob"))).scopes == {Permission.READ}
     with pytest.raises(NotPermitted, match="permission vote"):
-        await accounts_api.create_token(desk.office, root, NewToken(account="bob", scopes=frozenset({Permission.VOTE})))
+        await accounts_api.create_token(
+            desk.services, root, NewToken(account="bob", scopes=frozenset({Permission.VOTE}))
+        )
     # Whoever can open the store may do all, as ever.
-    assert Permission.VOTE in (await accounts_api.create_token(desk.office, LOCAL, NewToken(account="bob"))).scopes
+    assert Permission.VOTE in (await accounts_api.create_token(desk.services, LOCAL, NewToken(account="bob"))).scopes
 
 
 async def test_a_token_makes_none_that_may_do_more(desk: Desk) -> None:
     await person(desk, "root", "admin")
     scopes = (Permission.READ, Permission.ADMINISTER)
     narrow = await through_token(desk, "root", "create_token", *scopes)
-    made = await accounts_api.create_token(desk.office, narrow, NewToken(account="root"))
+    made = await accounts_api.create_token(desk.services, narrow, NewToken(account="root"))
     assert made.scopes == set(scopes)
     form = NewToken(account="root", scopes=frozenset({Permission.VOTE}))
     with pytest.raises(NotPermitted):
-        await accounts_api.create_token(desk.office, narrow, form)
+        await accounts_api.create_token(desk.services, narrow, form)
 
 
 async def test_where_nobody_is_asked_who_he_is_there_is_no_vote_to_be_had(desk: Desk) -> None:
-    asked = as_caller(await local_caller(desk.office.stores), "create_token")
-    made = await accounts_api.create_token(desk.office, asked, NewToken(account="local"))
+    request = as_caller(await local_caller(desk.services.stores), "create_token")
+    made = await accounts_api.create_token(desk.services, request, NewToken(account="local"))
     assert not made.scopes & {Permission.VOTE, Permission.BREAK_GLASS}
 
 
@@ -103,14 +105,14 @@ async def test_a_person_makes_his_own_with_a_fresh_password(desk: Desk) -> None:
     with pytest.raises(NotPermitted, match="token is not enough"):
         await through_token(desk, "bob", "create_own_token")
     with pytest.raises(ReauthenticationNeeded):
-        await accounts_api.create_own_token(desk.office, await by(desk, "bob", "create_own_token"), NewOwnToken())
+        await accounts_api.create_own_token(desk.services, await by(desk, "bob", "create_own_token"), NewOwnToken())
     fresh = await by(desk, "bob", "create_own_token", confirmed_at=desk.clock.now())
-    made = await accounts_api.create_own_token(desk.office, fresh, NewOwnToken(label="laptop"))
+    made = await accounts_api.create_own_token(desk.services, fresh, NewOwnToken(label="laptop"))
     assert (made.account, sorted(made.scopes)) == ("bob", [Permission.READ, Permission.VOTE])
     with pytest.raises(InvalidToken):
-        await accounts_api.create_own_token(desk.office, fresh, NewOwnToken(scopes=frozenset({Permission.OPERATE})))
+        await accounts_api.create_own_token(desk.services, fresh, NewOwnToken(scopes=frozenset({Permission.OPERATE})))
 
-    gone = await accounts_api.revoke_own_token(desk.office, await by(desk, "bob", "revoke_own_token"), made.id)
+    gone = await accounts_api.revoke_own_token(desk.services, await by(desk, "bob", "revoke_own_token"), made.id)
     assert gone.revoked_at is not None
 
 
@@ -118,23 +120,23 @@ async def test_foreign_tokens_do_not_exist(desk: Desk) -> None:
     for name in ("bob", "cy"):
         await person(desk, name, "reviewer")
     await desk.account("bot", Role.AGENT, owner="bob")
-    own = [await accounts_api.create_token(desk.office, LOCAL, NewToken(account=name)) for name in ("bob", "bot")]
-    foreign = await accounts_api.create_token(desk.office, LOCAL, NewToken(account="cy"))
+    own = [await accounts_api.create_token(desk.services, LOCAL, NewToken(account=name)) for name in ("bob", "bot")]
+    foreign = await accounts_api.create_token(desk.services, LOCAL, NewToken(account="cy"))
 
     bob = await by(desk, "bob", "list_tokens")
-    listed = await accounts_api.list_tokens(desk.office, bob, ListTokens())
+    listed = await accounts_api.list_tokens(desk.services, bob, ListTokens())
     assert {token.id for token in listed.items} == {token.id for token in own}
-    of_bot = await accounts_api.list_tokens(desk.office, bob, ListTokens(account="bot"))
+    of_bot = await accounts_api.list_tokens(desk.services, bob, ListTokens(account="bot"))
     assert [token.account for token in of_bot.items] == ["bot"]
     with pytest.raises(UnknownAccount) as hidden:
-        await accounts_api.list_tokens(desk.office, bob, ListTokens(account="cy"))
+        await accounts_api.list_tokens(desk.services, bob, ListTokens(account="cy"))
     assert "'cy'" in hidden.value.detail
     for wrong in (foreign.id, "a{b}", "x" * 900):
         with pytest.raises(UnknownToken):
-            await accounts_api.get_token(desk.office, await by(desk, "bob", "get_token"), wrong)
+            await accounts_api.get_token(desk.services, await by(desk, "bob", "get_token"), wrong)
         with pytest.raises(UnknownToken):
-            await accounts_api.revoke_own_token(desk.office, await by(desk, "bob", "revoke_own_token"), wrong)
-    assert (await accounts_api.get_token(desk.office, LOCAL, foreign.id)).revoked_at is None
+            await accounts_api.revoke_own_token(desk.services, await by(desk, "bob", "revoke_own_token"), wrong)
+    assert (await accounts_api.get_token(desk.services, LOCAL, foreign.id)).revoked_at is None
     with pytest.raises(NotPermitted):
         await by(desk, "bob", "revoke_token")
 

@@ -28,45 +28,47 @@ async def test_an_account_is_made_and_shown_without_its_password(desk: Desk) -> 
     root = await by(desk, "root", "create_user")
     form = NewUser(id="Ada", display_name="Ada L.", roles=["reviewer", "dba"], password=PASSWORD)
     assert "horse" not in repr(form)
-    made = await accounts_api.create_user(desk.office, root, form)
+    made = await accounts_api.create_user(desk.services, root, form)
     assert (made.record.id, made.record.roles, made.record.has_password) == ("ada", ["dba", "reviewer"], True)
-    found = await accounts_api.get_user(desk.office, LOCAL, "ADA")
+    found = await accounts_api.get_user(desk.services, LOCAL, "ADA")
     assert found == made
     sent = msgspec.json.encode(to_wire(found.record)).decode()
     assert "scrypt" not in sent
     assert '"password"' not in sent
     with pytest.raises(AccountExists):
-        await accounts_api.create_user(desk.office, root, NewUser(id="ada"))
+        await accounts_api.create_user(desk.services, root, NewUser(id="ada"))
 
 
 async def test_a_list_is_filtered_and_cut(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
     await person(desk, "ada", "operator")
-    await accounts_api.create_user(desk.office, LOCAL, NewUser(id="bot", roles=["agent"], is_human=False, owner="ada"))
-    await accounts_api.change_user(desk.office, LOCAL, "bob", ChangeUser(is_active=False))
+    await accounts_api.create_user(
+        desk.services, LOCAL, NewUser(id="bot", roles=["agent"], is_human=False, owner="ada")
+    )
+    await accounts_api.change_user(desk.services, LOCAL, "bob", ChangeUser(is_active=False))
 
     async def names(**filters: object) -> list[str]:
-        found = await accounts_api.list_users(desk.office, LOCAL, ListUsers(**filters))  # type: ignore[arg-type]
+        found = await accounts_api.list_users(desk.services, LOCAL, ListUsers(**filters))  # type: ignore[arg-type]
         return [user.id for user in found.items]
 
     assert await names() == ["ada", "bob", "bot"]
     assert await names(is_human=False) == ["bot"]
     assert await names(is_active=True, is_human=True) == ["ada"]
     assert await names(role="Operator") == ["ada"]
-    first = await accounts_api.list_users(desk.office, LOCAL, ListUsers(limit=2))
-    rest = await accounts_api.list_users(desk.office, LOCAL, ListUsers(limit=2, cursor=first.next))
+    first = await accounts_api.list_users(desk.services, LOCAL, ListUsers(limit=2))
+    rest = await accounts_api.list_users(desk.services, LOCAL, ListUsers(limit=2, cursor=first.next))
     assert [user.id for user in rest.items] == ["bot"]
 
 
 async def test_a_change_names_the_version_it_is_for(desk: Desk) -> None:
     await person(desk, "root", "admin")
     await person(desk, "bob", "reviewer")
-    seen = await accounts_api.get_user(desk.office, LOCAL, "bob")
+    seen = await accounts_api.get_user(desk.services, LOCAL, "bob")
 
     async def change(if_match: str | None, **fields: object) -> list[str]:
-        asked = await by(desk, "root", "change_user", if_match=if_match, tag_required=True)
+        request = await by(desk, "root", "change_user", if_match=if_match, tag_required=True)
         form = ChangeUser(**fields)  # type: ignore[arg-type]
-        return (await accounts_api.change_user(desk.office, asked, "Bob", form)).record.roles
+        return (await accounts_api.change_user(desk.services, request, "Bob", form)).record.roles
 
     with pytest.raises(RequestRefused) as unsaid:
         await change(None, roles=["viewer"])
@@ -76,32 +78,32 @@ async def test_a_change_names_the_version_it_is_for(desk: Desk) -> None:
         await change(f'"{seen.version}"', roles=["viewer"])
     assert stale.value.problem.status == 412
     assert await change("*", roles=[]) == []
-    after = await accounts_api.get_user(desk.office, LOCAL, "bob")
+    after = await accounts_api.get_user(desk.services, LOCAL, "bob")
     assert after.version > seen.version
 
 
 async def test_of_two_changes_of_one_version_at_once_one_counts(desk: Desk) -> None:
     await person(desk, "root", "admin")
     await person(desk, "bob", "reviewer")
-    version = (await accounts_api.get_user(desk.office, LOCAL, "bob")).version
+    version = (await accounts_api.get_user(desk.services, LOCAL, "bob")).version
     root = await by(desk, "root", "change_user", if_match=f'"{version}"', tag_required=True)
     changes = [
-        accounts_api.change_user(desk.office, root, "bob", ChangeUser(display_name=f"Bob {n}")) for n in range(5)
+        accounts_api.change_user(desk.services, root, "bob", ChangeUser(display_name=f"Bob {n}")) for n in range(5)
     ]
     done = await asyncio.gather(*changes, return_exceptions=True)
     refused = [each for each in done if isinstance(each, BaseException)]
     assert len(refused) == 4
     assert {type(each) for each in refused} <= {StaleWrite, RequestRefused}
     [kept] = [each for each in done if not isinstance(each, BaseException)]
-    assert (await accounts_api.get_user(desk.office, LOCAL, "bob")).record == kept.record
+    assert (await accounts_api.get_user(desk.services, LOCAL, "bob")).record == kept.record
 
 
 async def test_what_is_not_said_stays(desk: Desk) -> None:
     await person(desk, "ada", "operator")
     await person(desk, "bob", "reviewer", person="ada", display_name="Bob")
-    named = await accounts_api.change_user(desk.office, LOCAL, "bob", ChangeUser(display_name="Robert"))
+    named = await accounts_api.change_user(desk.services, LOCAL, "bob", ChangeUser(display_name="Robert"))
     assert (named.record.display_name, named.record.person, named.record.roles) == ("Robert", "ada", ["reviewer"])
-    alone = await accounts_api.change_user(desk.office, LOCAL, "bob", ChangeUser(person=""))
+    alone = await accounts_api.change_user(desk.services, LOCAL, "bob", ChangeUser(person=""))
     assert (alone.record.display_name, alone.record.person) == ("Robert", None)
 
 
@@ -109,46 +111,50 @@ async def test_the_last_admin_stays(desk: Desk) -> None:
     await person(desk, "root", "admin")
     for change in (ChangeUser(is_active=False), ChangeUser(roles=["viewer"]), ChangeUser(fewer_roles=["admin"])):
         with pytest.raises(LastAdmin):
-            await accounts_api.change_user(desk.office, await by(desk, "root", "change_user"), "root", change)
+            await accounts_api.change_user(desk.services, await by(desk, "root", "change_user"), "root", change)
 
 
 async def test_whoever_is_switched_off_is_out_at_once(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
-    signed = await api_sessions.sign_in(desk.office, OUTSIDE, SignIn(name="bob", password=PASSWORD))
-    token, _ = await create_token(desk.office.stores, "bob")
-    off = await accounts_api.change_user(desk.office, LOCAL, "bob", ChangeUser(is_active=False))
+    signed = await api_sessions.sign_in(desk.services, OUTSIDE, SignIn(name="bob", password=PASSWORD))
+    token, _ = await create_token(desk.services.stores, "bob")
+    off = await accounts_api.change_user(desk.services, LOCAL, "bob", ChangeUser(is_active=False))
     assert (off.record.is_active, off.record.permissions) == (False, [])
     with pytest.raises(NotAuthenticated):
-        await use_session(desk.office.stores, signed.secret)
+        await use_session(desk.services.stores, signed.secret)
     with pytest.raises(NotAuthenticated):
-        await use_token(desk.office.stores, token)
+        await use_token(desk.services.stores, token)
     with pytest.raises(NotAuthenticated):
-        await api_sessions.sign_in(desk.office, OUTSIDE, SignIn(name="bob", password=PASSWORD))
+        await api_sessions.sign_in(desk.services, OUTSIDE, SignIn(name="bob", password=PASSWORD))
 
 
 async def test_a_new_password_ends_all_sessions(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
-    signed = await api_sessions.sign_in(desk.office, OUTSIDE, SignIn(name="bob", password=PASSWORD))
+    signed = await api_sessions.sign_in(desk.services, OUTSIDE, SignIn(name="bob", password=PASSWORD))
     for unclear in (SetPassword(), SetPassword(password="another one, long", remove=True)):
         with pytest.raises(InvalidAccount):
-            await accounts_api.set_user_password(desk.office, LOCAL, "bob", unclear)
+            await accounts_api.set_user_password(desk.services, LOCAL, "bob", unclear)
     with pytest.raises(WeakPassword):
-        await accounts_api.set_user_password(desk.office, LOCAL, "bob", SetPassword(password="short"))
-    await use_session(desk.office.stores, signed.secret)
-    changed = await accounts_api.set_user_password(desk.office, LOCAL, "bob", SetPassword(password="another one, long"))
+        await accounts_api.set_user_password(desk.services, LOCAL, "bob", SetPassword(password="short"))
+    await use_session(desk.services.stores, signed.secret)
+    changed = await accounts_api.set_user_password(
+        desk.services, LOCAL, "bob", SetPassword(password="another one, long")
+    )
     assert changed.has_password
     with pytest.raises(NotAuthenticated):
-        await use_session(desk.office.stores, signed.secret)
-    assert not (await accounts_api.set_user_password(desk.office, LOCAL, "bob", SetPassword(remove=True))).has_password
+        await use_session(desk.services.stores, signed.secret)
+    assert not (
+        await accounts_api.set_user_password(desk.services, LOCAL, "bob", SetPassword(remove=True))
+    ).has_password
 
 
 async def test_an_admin_ends_all_sessions_of_somebody(desk: Desk) -> None:
     await person(desk, "bob", "reviewer")
     await person(desk, "root", "admin")
     for _ in range(2):
-        await api_sessions.sign_in(desk.office, OUTSIDE, SignIn(name="bob", password=PASSWORD))
+        await api_sessions.sign_in(desk.services, OUTSIDE, SignIn(name="bob", password=PASSWORD))
     root = await by(desk, "root", "end_user_sessions")
-    ended = await accounts_api.end_user_sessions(desk.office, root, "BOB")
+    ended = await accounts_api.end_user_sessions(desk.services, root, "BOB")
     assert (ended.account, ended.ended) == ("bob", 2)
 
 
@@ -162,11 +168,11 @@ async def test_only_admins_change_accounts(desk: Desk) -> None:
 async def test_bad_names_are_refused_and_unknown_ones_not_found(desk: Desk) -> None:
     for wrong in ("a b", "a{b}", "a:b", "x" * 150, "a\nb"):
         with pytest.raises(InvalidAccount):
-            await accounts_api.create_user(desk.office, LOCAL, NewUser(id=wrong))
+            await accounts_api.create_user(desk.services, LOCAL, NewUser(id=wrong))
         with pytest.raises(UnknownAccount):
-            await accounts_api.get_user(desk.office, LOCAL, wrong)
+            await accounts_api.get_user(desk.services, LOCAL, wrong)
         with pytest.raises(UnknownAccount):
-            await accounts_api.change_user(desk.office, LOCAL, wrong, ChangeUser(is_active=False))
+            await accounts_api.change_user(desk.services, LOCAL, wrong, ChangeUser(is_active=False))
     with pytest.raises(InvalidAccount):
-        await accounts_api.create_user(desk.office, LOCAL, NewUser(id="bot", is_human=False))
-    assert (await accounts_api.list_users(desk.office, LOCAL, ListUsers())).items == []
+        await accounts_api.create_user(desk.services, LOCAL, NewUser(id="bot", is_human=False))
+    assert (await accounts_api.list_users(desk.services, LOCAL, ListUsers())).items == []

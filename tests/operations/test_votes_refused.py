@@ -53,29 +53,29 @@ Way = Callable[[Desk, RequestContext, Task], Awaitable[Any]]
 
 
 async def unchanged(desk: Desk, task: Task) -> bool:
-    return (await tasks.get_task(desk.office, LOCAL, task.id, GetTask())).version == task.version
+    return (await tasks.get_task(desk.services, LOCAL, task.id, GetTask())).version == task.version
 
 
 async def delegated(desk: Desk, delegator: str, delegate: str) -> None:
-    asked = await by(desk, delegator, "create_delegation")
-    await approvals_api.create_delegation(desk.office, asked, NewDelegation(delegate=delegate, ends=3_600.0))
+    request = await by(desk, delegator, "create_delegation")
+    await approvals_api.create_delegation(desk.services, request, NewDelegation(delegate=delegate, ends=3_600.0))
 
 
 async def test_an_author_does_not_approve_by_session_token_or_link(desk: Desk) -> None:
     await council(desk)
     task = await held(desk)
-    link = await accounts_api.create_login_link(desk.office, LOCAL, "ada")
+    link = await accounts_api.create_login_link(desk.services, LOCAL, "ada")
     linked = await api_sessions.use_login_link(
-        desk.office, RequestContext(actor="http:x"), UseLoginLink(secret=link.secret)
+        desk.services, RequestContext(actor="http:x"), UseLoginLink(secret=link.secret)
     )
-    for asked in (
+    for request in (
         await by(desk, "ada", "respond_to_approval", confirmed_at=desk.clock.now()),
         await through_token(desk, "ada", "respond_to_approval"),
-        as_caller(await use_session(desk.office.stores, linked.secret), "respond_to_approval"),
+        as_caller(await use_session(desk.services.stores, linked.secret), "respond_to_approval"),
         RequestContext(actor="cli:ada", author="ADA"),
     ):
         with pytest.raises(ConflictOfInterest):
-            await answer(desk, asked, task)
+            await answer(desk, request, task)
     assert await unchanged(desk, task)
 
 
@@ -84,7 +84,9 @@ async def test_an_author_does_not_approve_among_many(desk: Desk) -> None:
     own, other = await held(desk), await held(desk, author="zoe")
     items = [BatchItem(task_id=task.id, digest=digest_of(task)) for task in (own, other)]
     ada = await by(desk, "ada", "respond_to_approvals")
-    done = await approvals_api.respond_to_approvals(desk.office, ada, AnswerApprovals(decision="approve", items=items))
+    done = await approvals_api.respond_to_approvals(
+        desk.services, ada, AnswerApprovals(decision="approve", items=items)
+    )
     assert [one.code for one in done.items] == ["conflict_of_interest", ""]
     assert await unchanged(desk, own)
 
@@ -99,7 +101,7 @@ async def test_an_author_does_not_approve_in_the_place_of_somebody_else(desk: De
             await answer(desk, ada, task, for_whom=for_whom)
     cy = await by(desk, "cy", "delegate_approval")
     with pytest.raises(ConflictOfInterest):
-        await approvals_api.delegate_approval(desk.office, cy, task.id, DelegateApproval(to="Ada"))
+        await approvals_api.delegate_approval(desk.services, cy, task.id, DelegateApproval(to="Ada"))
     assert await unchanged(desk, task)
 
 
@@ -129,42 +131,42 @@ async def test_two_accounts_of_one_human_are_one_answer(desk: Desk) -> None:
 async def test_whoever_answers_for_an_agent_does_not_approve_what_it_asks_for(desk: Desk) -> None:
     await council(desk)
     agent = await desk.account("helper", Role.AGENT, owner="bob")
-    asked = desk.asked(agent, "create_task")
-    task = await create.create_task(desk.office, asked, NewTask(name="greet", args={"name": "Ada"}))
+    request = desk.request(agent, "create_task")
+    task = await create.create_task(desk.services, request, NewTask(name="greet", args={"name": "Ada"}))
     with pytest.raises(ConflictOfInterest):
         await answer(desk, await by(desk, "bob", "respond_to_approval"), task)
     await answer(desk, await by(desk, "cy", "respond_to_approval"), task)
 
 
-async def _respond(desk: Desk, asked: RequestContext, task: Task) -> Any:
+async def _respond(desk: Desk, request: RequestContext, task: Task) -> Any:
     form = AnswerApproval(decision=Decision.APPROVE, digest=digest_of(task))
-    return await approvals_api.respond_to_approval(desk.office, asked, task.id, form)
+    return await approvals_api.respond_to_approval(desk.services, request, task.id, form)
 
 
-async def _batch(desk: Desk, asked: RequestContext, task: Task) -> Any:
+async def _batch(desk: Desk, request: RequestContext, task: Task) -> Any:
     form = AnswerApprovals(decision="approve", items=[BatchItem(task_id=task.id, digest=digest_of(task))])
-    return await approvals_api.respond_to_approvals(desk.office, asked, form)
+    return await approvals_api.respond_to_approvals(desk.services, request, form)
 
 
-async def _delegate(desk: Desk, asked: RequestContext, task: Task) -> Any:
-    return await approvals_api.delegate_approval(desk.office, asked, task.id, DelegateApproval(to="cy"))
+async def _delegate(desk: Desk, request: RequestContext, task: Task) -> Any:
+    return await approvals_api.delegate_approval(desk.services, request, task.id, DelegateApproval(to="cy"))
 
 
-async def _amend(desk: Desk, asked: RequestContext, task: Task) -> Any:
+async def _amend(desk: Desk, request: RequestContext, task: Task) -> Any:
     form = AmendApproval(digest=digest_of(task), args={"name": "Eve"})
-    return await approvals_api.amend_approval(desk.office, asked, task.id, form)
+    return await approvals_api.amend_approval(desk.services, request, task.id, form)
 
 
-async def _snooze(desk: Desk, asked: RequestContext, task: Task) -> Any:
-    return await approvals_api.snooze_approval(desk.office, asked, task.id, SnoozeApproval())
+async def _snooze(desk: Desk, request: RequestContext, task: Task) -> Any:
+    return await approvals_api.snooze_approval(desk.services, request, task.id, SnoozeApproval())
 
 
-async def _revoke(desk: Desk, asked: RequestContext, task: Task) -> Any:
-    return await approvals_api.revoke_approval(desk.office, asked, task.id, RevokeApproval(reason="no"))
+async def _revoke(desk: Desk, request: RequestContext, task: Task) -> Any:
+    return await approvals_api.revoke_approval(desk.services, request, task.id, RevokeApproval(reason="no"))
 
 
-async def _create_delegation(desk: Desk, asked: RequestContext, task: Task) -> Any:
-    return await approvals_api.create_delegation(desk.office, asked, NewDelegation(delegate="cy", ends=60.0))
+async def _create_delegation(desk: Desk, request: RequestContext, task: Task) -> Any:
+    return await approvals_api.create_delegation(desk.services, request, NewDelegation(delegate="cy", ends=60.0))
 
 
 WAYS: dict[str, Way] = {
@@ -182,11 +184,13 @@ async def test_programs_never_vote_on_any_way(desk: Desk) -> None:
     await council(desk)
     task = await held(desk, author="zoe")
     with pytest.raises(InvalidAccount):
-        await add_user(desk.office.stores, User(id="bot", roles=frozenset({"reviewer"}), is_human=False, owner="root"))
+        await add_user(
+            desk.services.stores, User(id="bot", roles=frozenset({"reviewer"}), is_human=False, owner="root")
+        )
     for role in (Role.AGENT, Role.WORKER):
         program = await desk.account(f"the-{role}", role)
-        secret, _ = await create_token(desk.office.stores, program.id)
-        caller = await use_token(desk.office.stores, secret)
+        secret, _ = await create_token(desk.services.stores, program.id)
+        caller = await use_token(desk.services.stores, secret)
         for operation, way in WAYS.items():
             with pytest.raises(NotPermitted):
                 as_caller(caller, operation)
@@ -204,7 +208,7 @@ async def test_programs_never_vote_on_any_way(desk: Desk) -> None:
 async def test_where_nobody_is_asked_who_he_is_nobody_votes(desk: Desk) -> None:
     await council(desk)
     task = await held(desk, author="zoe")
-    caller = await local_caller(desk.office.stores)
+    caller = await local_caller(desk.services.stores)
     for operation, way in WAYS.items():
         with pytest.raises(NotPermitted):
             as_caller(caller, operation)
@@ -218,8 +222,8 @@ async def test_where_nobody_is_asked_who_he_is_nobody_votes(desk: Desk) -> None:
 async def test_a_token_without_the_scope_does_not_vote(desk: Desk) -> None:
     await council(desk)
     task = await held(desk, author="zoe")
-    secret, _ = await create_token(desk.office.stores, "bob", scopes=frozenset({Permission.READ}))
-    caller = await use_token(desk.office.stores, secret)
+    secret, _ = await create_token(desk.services.stores, "bob", scopes=frozenset({Permission.READ}))
+    caller = await use_token(desk.services.stores, secret)
     for operation, way in WAYS.items():
         with pytest.raises(NotPermitted):
             as_caller(caller, operation)
@@ -232,13 +236,13 @@ async def test_a_role_that_was_taken_away_counts_from_the_next_request_on(desk: 
     await council(desk)
     task = await held(desk)
     signed = await api_sessions.sign_in(
-        desk.office, RequestContext(actor="http:x"), SignIn(name="bob", password=PASSWORD)
+        desk.services, RequestContext(actor="http:x"), SignIn(name="bob", password=PASSWORD)
     )
-    before = as_caller(await use_session(desk.office.stores, signed.secret), "respond_to_approval")
-    await change_user(desk.office.stores, "bob", UserChanges(fewer_roles=frozenset({"reviewer"})))
+    before = as_caller(await use_session(desk.services.stores, signed.secret), "respond_to_approval")
+    await change_user(desk.services.stores, "bob", UserChanges(fewer_roles=frozenset({"reviewer"})))
 
     with pytest.raises(NotPermitted):
-        as_caller(await use_session(desk.office.stores, signed.secret), "respond_to_approval")
+        as_caller(await use_session(desk.services.stores, signed.secret), "respond_to_approval")
     with pytest.raises(NotEligible):  # and the request that is under way already counts no more
         await answer(desk, before, task)
     assert await unchanged(desk, task)
@@ -250,7 +254,7 @@ async def test_many_identical_votes_at_once_are_one(desk: Desk) -> None:
     bob = await by(desk, "bob", "respond_to_approval")
     answers = await asyncio.gather(*(answer(desk, bob, task) for _ in range(100)))
     assert {len(one.missing) for one in answers} == {1}
-    [gate] = (await approvals_api.get_approval(desk.office, LOCAL, task.id)).review.gates
+    [gate] = (await approvals_api.get_approval(desk.services, LOCAL, task.id)).review.gates
     assert [vote.voter for vote in gate.votes] == ["bob"]
 
 
@@ -263,7 +267,7 @@ async def test_out_of_order_is_a_conflict(desk: Desk) -> None:
     with pytest.raises(GateClosed) as late:
         await answer(desk, await by(desk, "cy", "respond_to_approval"), task)
     refused.append(late.value)
-    plain = await create.create_task(desk.office, LOCAL, NewTask(name="other", allow_unknown=True))
+    plain = await create.create_task(desk.services, LOCAL, NewTask(name="other", allow_unknown=True))
     with pytest.raises(AdeError) as nothing:
         await answer(desk, bob, plain, digest="f" * 64)
     refused.append(nothing.value)

@@ -29,32 +29,32 @@ ABSENT = "019aaaaa-aaaa-7aaa-8aaa-aaaaaaaaaaaa"
 
 
 async def made(desk: Desk) -> WebhookWithSecret:
-    return await webhooks_api.create_webhook(desk.office, LOCAL, NEW)
+    return await webhooks_api.create_webhook(desk.services, LOCAL, NEW)
 
 
 async def sent(desk: Desk, *answers: DeliveryResponse) -> None:
     """Whatever is to be sent goes out."""
-    office, network = desk.office, Network(*answers)
-    await follow(office.stores, office.payloads)
-    orders = await office.stores.tasks.find(TaskQuery(queue="webhooks", oldest_first=True, limit=100))
+    services, network = desk.services, Network(*answers)
+    await follow(services.stores, services.payloads)
+    orders = await services.stores.tasks.find(TaskQuery(queue="webhooks", oldest_first=True, limit=100))
     for task in orders.tasks:
         order = msgspec.json.decode(task.args, type=DeliveryTaskArguments)
-        await deliver(office.stores, network, order, attempt=1, dice=0.5)
+        await deliver(services.stores, network, order, attempt=1, randomness=0.5)
         desk.clock.advance(1)
 
 
 async def test_its_secret_is_shown_once_and_never_again(desk: Desk) -> None:
     webhook = await made(desk)
     assert len(key_of(webhook.secret)) == 32
-    rotated = await webhooks_api.rotate_webhook_secret(desk.office, LOCAL, webhook.id, RotateSecret(overlap_s=60))
+    rotated = await webhooks_api.rotate_webhook_secret(desk.services, LOCAL, webhook.id, RotateSecret(overlap_s=60))
     assert rotated.secret != webhook.secret
     assert (rotated.old_secrets, rotated.old_secrets_end_at) == (1, desk.clock.now() + 60_000)
 
     shown = [
-        await webhooks_api.get_webhook(desk.office, LOCAL, webhook.id),
-        await webhooks_api.list_webhooks(desk.office, LOCAL, ListWebhooks()),
-        await webhooks_api.change_webhook(desk.office, LOCAL, webhook.id, ChangeWebhook(description="x")),
-        await webhooks_api.test_webhook(desk.office, LOCAL, webhook.id, Nothing()),
+        await webhooks_api.get_webhook(desk.services, LOCAL, webhook.id),
+        await webhooks_api.list_webhooks(desk.services, LOCAL, ListWebhooks()),
+        await webhooks_api.change_webhook(desk.services, LOCAL, webhook.id, ChangeWebhook(description="x")),
+        await webhooks_api.test_webhook(desk.services, LOCAL, webhook.id, Nothing()),
     ]
     text = "".join(msgspec.json.encode(to_wire(each)).decode() for each in shown)
     assert URL in text
@@ -67,13 +67,13 @@ async def test_its_secret_is_shown_once_and_never_again(desk: Desk) -> None:
 async def test_only_who_may_change_it_sees_its_path(desk: Desk) -> None:
     webhook = await made(desk)
     operator, root = await desk.account("olga"), await desk.account("root", Role.ADMIN)
-    seen = await webhooks_api.get_webhook(desk.office, desk.asked(operator, "get_webhook"), webhook.id)
+    seen = await webhooks_api.get_webhook(desk.services, desk.request(operator, "get_webhook"), webhook.id)
     assert (seen.url, seen.origin) == (None, "https://hooks.example.org")
     [listed] = (
-        await webhooks_api.list_webhooks(desk.office, desk.asked(operator, "list_webhooks"), ListWebhooks())
+        await webhooks_api.list_webhooks(desk.services, desk.request(operator, "list_webhooks"), ListWebhooks())
     ).items
     assert listed == seen
-    seen = await webhooks_api.get_webhook(desk.office, desk.asked(root, "get_webhook"), webhook.id)
+    seen = await webhooks_api.get_webhook(desk.services, desk.request(root, "get_webhook"), webhook.id)
     assert seen.url == URL
 
 
@@ -96,11 +96,11 @@ async def test_only_who_may_change_it_sees_its_path(desk: Desk) -> None:
 )
 async def test_nothing_inside_can_be_its_address(desk: Desk, url: str) -> None:
     with pytest.raises(InvalidWebhook):
-        await webhooks_api.create_webhook(desk.office, LOCAL, NewWebhook(url=url, events=["*"]))
+        await webhooks_api.create_webhook(desk.services, LOCAL, NewWebhook(url=url, events=["*"]))
     webhook = await made(desk)
     with pytest.raises(InvalidWebhook):
-        await webhooks_api.change_webhook(desk.office, LOCAL, webhook.id, ChangeWebhook(url=url))
-    [kept] = await webhooks_service.list_webhooks(desk.office.stores)
+        await webhooks_api.change_webhook(desk.services, LOCAL, webhook.id, ChangeWebhook(url=url))
+    [kept] = await webhooks_service.list_webhooks(desk.services.stores)
     assert kept.url == URL
 
 
@@ -113,9 +113,9 @@ async def test_other_nonsense_stores_nothing(desk: Desk) -> None:
         NewWebhook(url=URL, events=["*"], description="\n"),
     ):
         with pytest.raises(InvalidWebhook):
-            await webhooks_api.create_webhook(desk.office, LOCAL, new)
-    assert (await webhooks_api.list_webhooks(desk.office, LOCAL, ListWebhooks())).items == []
-    assert [e.type for e in await desk.office.stores.events.read(0, 100) if e.type.startswith("webhook.")] == []
+            await webhooks_api.create_webhook(desk.services, LOCAL, new)
+    assert (await webhooks_api.list_webhooks(desk.services, LOCAL, ListWebhooks())).items == []
+    assert [e.type for e in await desk.services.stores.events.read(0, 100) if e.type.startswith("webhook.")] == []
 
 
 async def test_it_is_changed_by_who_has_seen_it_as_it_is(desk: Desk) -> None:
@@ -123,39 +123,42 @@ async def test_it_is_changed_by_who_has_seen_it_as_it_is(desk: Desk) -> None:
     webhook = await made(desk)
     with pytest.raises(RequestRefused):  # 428
         await webhooks_api.change_webhook(
-            desk.office, desk.asked(root, "change_webhook", tag_required=True), webhook.id, ChangeWebhook(events=["*"])
+            desk.services,
+            desk.request(root, "change_webhook", tag_required=True),
+            webhook.id,
+            ChangeWebhook(events=["*"]),
         )
-    asked = desk.asked(root, "change_webhook", tag_required=True, if_match=f'"{webhook.version}"')
-    after = await webhooks_api.change_webhook(desk.office, asked, webhook.id, ChangeWebhook(events=["*", "*"]))
+    request = desk.request(root, "change_webhook", tag_required=True, if_match=f'"{webhook.version}"')
+    after = await webhooks_api.change_webhook(desk.services, request, webhook.id, ChangeWebhook(events=["*", "*"]))
     assert (after.events, after.description, after.version > webhook.version) == (("*",), "for the team", True)
     with pytest.raises(RequestRefused):  # 412
-        await webhooks_api.change_webhook(desk.office, asked, webhook.id, ChangeWebhook(events=["alert"]))
+        await webhooks_api.change_webhook(desk.services, request, webhook.id, ChangeWebhook(events=["alert"]))
 
     async def another() -> None:
-        await webhooks_service.rotate(desk.office.stores, webhook.id, actor="bob")
+        await webhooks_service.rotate(desk.services.stores, webhook.id, actor="bob")
 
-    late = replace(desk.office, stores=meanwhile(desk.office.stores, another))
-    asked = desk.asked(root, "change_webhook", tag_required=True, if_match=f'"{after.version}"')
+    late = replace(desk.services, stores=meanwhile(desk.services.stores, another))
+    request = desk.request(root, "change_webhook", tag_required=True, if_match=f'"{after.version}"')
     with pytest.raises(StaleWrite):
-        await webhooks_api.change_webhook(late, asked, webhook.id, ChangeWebhook(is_active=False))
-    assert (await webhooks_api.get_webhook(desk.office, LOCAL, webhook.id)).is_active
+        await webhooks_api.change_webhook(late, request, webhook.id, ChangeWebhook(is_active=False))
+    assert (await webhooks_api.get_webhook(desk.services, LOCAL, webhook.id)).is_active
 
 
 async def test_it_is_switched_off_and_on_with_other_changes_in_one_step(desk: Desk) -> None:
     webhook = await made(desk)
     off = ChangeWebhook(is_active=False, reason="too loud", description="silent")
-    after = await webhooks_api.change_webhook(desk.office, LOCAL, webhook.id, off)
+    after = await webhooks_api.change_webhook(desk.services, LOCAL, webhook.id, off)
     assert (after.is_active, after.disabled_why, after.description) == (False, "too loud", "silent")
-    assert await webhooks_api.change_webhook(desk.office, LOCAL, webhook.id, ChangeWebhook(is_active=False)) == after
+    assert await webhooks_api.change_webhook(desk.services, LOCAL, webhook.id, ChangeWebhook(is_active=False)) == after
     with pytest.raises(InvalidWebhook, match="disabled"):
-        await webhooks_api.test_webhook(desk.office, LOCAL, webhook.id, Nothing())
+        await webhooks_api.test_webhook(desk.services, LOCAL, webhook.id, Nothing())
     with pytest.raises(InvalidWebhook, match="is_active"):
-        await webhooks_api.change_webhook(desk.office, LOCAL, webhook.id, ChangeWebhook(reason="why"))
+        await webhooks_api.change_webhook(desk.services, LOCAL, webhook.id, ChangeWebhook(reason="why"))
 
     on = ChangeWebhook(is_active=True, url="https://b.example/")
-    after = await webhooks_api.change_webhook(desk.office, LOCAL, webhook.id, on)
+    after = await webhooks_api.change_webhook(desk.services, LOCAL, webhook.id, on)
     assert (after.is_active, after.disabled_why, after.origin) == (True, None, "https://b.example")
-    told = [e.type for e in await desk.office.stores.events.read(0, 100) if e.type.startswith("webhook.")]
+    told = [e.type for e in await desk.services.stores.events.read(0, 100) if e.type.startswith("webhook.")]
     assert told == [
         *("webhook.created", "webhook.changed", "webhook.disabled"),
         *("webhook.changed", "webhook.enabled"),
@@ -164,72 +167,72 @@ async def test_it_is_switched_off_and_on_with_other_changes_in_one_step(desk: De
 
 async def test_a_test_is_sent_logged_and_sent_again(desk: Desk) -> None:
     webhook = await made(desk)
-    await webhooks_api.test_webhook(desk.office, LOCAL, webhook.id, Nothing())
+    await webhooks_api.test_webhook(desk.services, LOCAL, webhook.id, Nothing())
     await sent(desk, BROKEN)
 
-    [delivery] = (await webhooks_api.list_deliveries(desk.office, LOCAL, webhook.id, ListDeliveries())).items
+    [delivery] = (await webhooks_api.list_deliveries(desk.services, LOCAL, webhook.id, ListDeliveries())).items
     assert (delivery.type, delivery.state, delivery.attempts[0].status) == (
         "webhook.tested",
         DeliveryState.WAITING,
         500,
     )
-    assert await webhooks_api.get_delivery(desk.office, LOCAL, webhook.id, delivery.id) == delivery
-    seen = await webhooks_api.get_webhook(desk.office, LOCAL, webhook.id)
+    assert await webhooks_api.get_delivery(desk.services, LOCAL, webhook.id, delivery.id) == delivery
+    seen = await webhooks_api.get_webhook(desk.services, LOCAL, webhook.id)
     assert (seen.health.failures, seen.health.succeeded_at) == (1, None)
     assert '"failing_since":"20' in msgspec.json.encode(to_wire(seen)).decode()
 
-    task = await webhooks_api.replay_delivery(desk.office, LOCAL, webhook.id, delivery.id, Nothing())
+    task = await webhooks_api.replay_delivery(desk.services, LOCAL, webhook.id, delivery.id, Nothing())
     assert (task.name, task.status) == (DELIVER, Status.PENDING)
     await sent(desk)
-    again = await webhooks_api.get_delivery(desk.office, LOCAL, webhook.id, delivery.id)
+    again = await webhooks_api.get_delivery(desk.services, LOCAL, webhook.id, delivery.id)
     assert (again.state, again.replays) == (DeliveryState.DELIVERED, 1)
 
 
 async def test_deliveries_are_listed_newest_first_page_by_page(desk: Desk) -> None:
     webhook = await made(desk)
     for _ in range(5):
-        await webhooks_api.test_webhook(desk.office, LOCAL, webhook.id, Nothing())
+        await webhooks_api.test_webhook(desk.services, LOCAL, webhook.id, Nothing())
     await sent(desk)
-    first = await webhooks_api.list_deliveries(desk.office, LOCAL, webhook.id, ListDeliveries(limit=2))
-    await webhooks_api.test_webhook(desk.office, LOCAL, webhook.id, Nothing())
+    first = await webhooks_api.list_deliveries(desk.services, LOCAL, webhook.id, ListDeliveries(limit=2))
+    await webhooks_api.test_webhook(desk.services, LOCAL, webhook.id, Nothing())
     await sent(desk)  # what comes meanwhile moves nothing
     second = await webhooks_api.list_deliveries(
-        desk.office, LOCAL, webhook.id, ListDeliveries(limit=3, cursor=first.next)
+        desk.services, LOCAL, webhook.id, ListDeliveries(limit=3, cursor=first.next)
     )
     seqs = [delivery.seq for delivery in (*first.items, *second.items)]
     assert (len(seqs), seqs, second.next) == (5, sorted(seqs, reverse=True), None)
 
     waiting = ListDeliveries(state=DeliveryState.WAITING)
-    assert (await webhooks_api.list_deliveries(desk.office, LOCAL, webhook.id, waiting)).items == []
+    assert (await webhooks_api.list_deliveries(desk.services, LOCAL, webhook.id, waiting)).items == []
     with pytest.raises(RequestRefused):
         await webhooks_api.list_deliveries(
-            desk.office, LOCAL, webhook.id, ListDeliveries(state=DeliveryState.WAITING, cursor=first.next)
+            desk.services, LOCAL, webhook.id, ListDeliveries(state=DeliveryState.WAITING, cursor=first.next)
         )
 
 
 async def test_what_is_removed_is_gone(desk: Desk) -> None:
     webhook, other = await made(desk), await made(desk)
-    await webhooks_api.test_webhook(desk.office, LOCAL, webhook.id, Nothing())
+    await webhooks_api.test_webhook(desk.services, LOCAL, webhook.id, Nothing())
     await sent(desk)
-    [delivery] = (await webhooks_api.list_deliveries(desk.office, LOCAL, webhook.id, ListDeliveries())).items
+    [delivery] = (await webhooks_api.list_deliveries(desk.services, LOCAL, webhook.id, ListDeliveries())).items
     with pytest.raises(UnknownWebhook):  # of another webhook
-        await webhooks_api.get_delivery(desk.office, LOCAL, other.id, delivery.id)
-    await webhooks_api.remove_webhook(desk.office, LOCAL, webhook.id)
+        await webhooks_api.get_delivery(desk.services, LOCAL, other.id, delivery.id)
+    await webhooks_api.remove_webhook(desk.services, LOCAL, webhook.id)
 
     for webhook_id in (webhook.id, ABSENT, "", "../x", "{}:*", "x" * 10_000):
         for gone in (
-            webhooks_api.get_webhook(desk.office, LOCAL, webhook_id),
-            webhooks_api.remove_webhook(desk.office, LOCAL, webhook_id),
-            webhooks_api.change_webhook(desk.office, LOCAL, webhook_id, ChangeWebhook()),
-            webhooks_api.rotate_webhook_secret(desk.office, LOCAL, webhook_id, RotateSecret()),
-            webhooks_api.test_webhook(desk.office, LOCAL, webhook_id, Nothing()),
-            webhooks_api.list_deliveries(desk.office, LOCAL, webhook_id, ListDeliveries()),
-            webhooks_api.get_delivery(desk.office, LOCAL, webhook_id, delivery.id),
-            webhooks_api.replay_delivery(desk.office, LOCAL, webhook_id, delivery.id, Nothing()),
+            webhooks_api.get_webhook(desk.services, LOCAL, webhook_id),
+            webhooks_api.remove_webhook(desk.services, LOCAL, webhook_id),
+            webhooks_api.change_webhook(desk.services, LOCAL, webhook_id, ChangeWebhook()),
+            webhooks_api.rotate_webhook_secret(desk.services, LOCAL, webhook_id, RotateSecret()),
+            webhooks_api.test_webhook(desk.services, LOCAL, webhook_id, Nothing()),
+            webhooks_api.list_deliveries(desk.services, LOCAL, webhook_id, ListDeliveries()),
+            webhooks_api.get_delivery(desk.services, LOCAL, webhook_id, delivery.id),
+            webhooks_api.replay_delivery(desk.services, LOCAL, webhook_id, delivery.id, Nothing()),
         ):
             with pytest.raises(UnknownWebhook):
                 await gone
-    listed = await webhooks_api.list_webhooks(desk.office, LOCAL, ListWebhooks())
+    listed = await webhooks_api.list_webhooks(desk.services, LOCAL, ListWebhooks())
     assert [each.id for each in listed.items] == [other.id]
 
 
@@ -237,8 +240,8 @@ async def test_operators_look_and_admins_change(desk: Desk) -> None:
     operator, viewer = await desk.account("olga"), await desk.account("vera", Role.VIEWER)
     for operation in ("create_webhook", "change_webhook", "remove_webhook", "rotate_webhook_secret"):
         with pytest.raises(NotPermitted):
-            desk.asked(operator, operation)
+            desk.request(operator, operation)
     for operation in ("list_webhooks", "list_deliveries", "replay_delivery", "test_webhook"):
-        desk.asked(operator, operation)
+        desk.request(operator, operation)
         with pytest.raises(NotPermitted):
-            desk.asked(viewer, operation)
+            desk.request(viewer, operation)

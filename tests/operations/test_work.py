@@ -63,34 +63,34 @@ class Hand:
         self.user = user
         self.name = name
 
-    def asked(self, operation: str) -> RequestContext:
-        return self.desk.asked(self.user, operation)
+    def request(self, operation: str) -> RequestContext:
+        return self.desk.request(self.user, operation)
 
     async def register(self, **more: Any) -> "Hand":
         form = RegisterWorker(definitions=[NewDefinition(name="greet")], **more)
-        await workers.register_worker(self.desk.office, self.asked("register_worker"), self.name, form)
+        await workers.register_worker(self.desk.services, self.request("register_worker"), self.name, form)
         return self
 
     async def claim(self, **more: Any) -> list[RunGrant]:
         claim = Claim(worker=self.name, **more)
-        return (await api_runs.claim_tasks(self.desk.office, self.asked("claim_tasks"), claim)).runs
+        return (await api_runs.claim_tasks(self.desk.services, self.request("claim_tasks"), claim)).runs
 
     async def complete(self, run: RunGrant, result: object = None) -> Status:
         body = CompleteRun(task_id=run.task.id, result=result)
-        answer = await api_runs.complete_run(self.desk.office, self.asked("complete_run"), run.run_id, body)
+        answer = await api_runs.complete_run(self.desk.services, self.request("complete_run"), run.run_id, body)
         return answer.status
 
     async def fail(self, run: RunGrant, error: RunError = RAISED, **more: Any) -> Status:
         body = FailRun(task_id=run.task.id, error=error, **more)
-        return (await api_runs.fail_run(self.desk.office, self.asked("fail_run"), run.run_id, body)).status
+        return (await api_runs.fail_run(self.desk.services, self.request("fail_run"), run.run_id, body)).status
 
     async def renew(self, *runs: RunGrant, **more: Any) -> Any:
         body = RenewRuns(worker=self.name, runs={run.run_id: run.task.id for run in runs}, **more)
-        return await api_runs.renew_runs(self.desk.office, self.asked("renew_runs"), body)
+        return await api_runs.renew_runs(self.desk.services, self.request("renew_runs"), body)
 
     async def hold(self, run: RunGrant, step: str) -> Any:
         body = HoldRun(task_id=run.task.id, step=step, about={"of": "two"})
-        return await api_runs.hold_run(self.desk.office, self.asked("hold_run"), run.run_id, body)
+        return await api_runs.hold_run(self.desk.services, self.request("hold_run"), run.run_id, body)
 
 
 async def hand(desk: Desk, account: str = "hand", **more: Any) -> Hand:
@@ -98,11 +98,11 @@ async def hand(desk: Desk, account: str = "hand", **more: Any) -> Hand:
 
 
 async def new(desk: Desk, **options: Any) -> Task:
-    return await create.create_task(desk.office, LOCAL, NewTask(name="greet", **options))
+    return await create.create_task(desk.services, LOCAL, NewTask(name="greet", **options))
 
 
 async def now_there(desk: Desk, task_id: str) -> Task:
-    [task] = await desk.office.stores.tasks.get([task_id])
+    [task] = await desk.services.stores.tasks.get([task_id])
     assert task is not None
     return task
 
@@ -114,14 +114,14 @@ async def test_a_task_is_claimed_worked_on_and_completed(desk: Desk) -> None:
     assert run.task.arguments() == {"name": "x" * 300_000}  # whole, wherever it is kept
 
     told = Progress(task_id=made.id, progress={"done": 1})
-    await api_runs.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
+    await api_runs.report_progress(desk.services, ada.request("report_progress"), run.run_id, told)
     said = AppendOutput(task_id=made.id, lines=[OutputText(text="hello"), OutputText(text="oh", stream="stderr")])
-    await api_runs.append_output(desk.office, ada.asked("append_output"), run.run_id, said)
+    await api_runs.append_output(desk.services, ada.request("append_output"), run.run_id, said)
     assert await ada.complete(run, {"said": "y" * 300_000}) is Status.COMPLETED
 
-    result = await tasks.get_task_result(desk.office, LOCAL, made.id)
+    result = await tasks.get_task_result(desk.services, LOCAL, made.id)
     assert bytes(result.result or b"") == b'{"said":"' + b"y" * 300_000 + b'"}'
-    lines = await tasks.get_task_output(desk.office, LOCAL, made.id, ListLines())
+    lines = await tasks.get_task_output(desk.services, LOCAL, made.id, ListLines())
     assert [(line.text, line.stream, line.run_id) for line in lines.items] == [
         ("hello", "log", run.run_id),
         ("oh", "stderr", run.run_id),
@@ -149,7 +149,7 @@ async def test_whoever_lost_a_run_ends_it_for_nobody(desk: Desk) -> None:
     made, slow, quick = await new(desk), await hand(desk, "slow"), await hand(desk, "quick")
     [run] = await slow.claim(lease_s=10)
     desk.clock.advance(11)
-    await settle_due(desk.office.stores)
+    await settle_due(desk.services.stores)
 
     with pytest.raises(StaleLease):
         await slow.complete(run, "late")
@@ -169,16 +169,16 @@ async def test_a_heartbeat_keeps_a_run_and_tells_of_those_that_are_over(desk: De
     mine, theirs = await ada.claim(count=2, lease_s=10)
     for _ in range(3):
         desk.clock.advance(8)
-        await settle_due(desk.office.stores)
+        await settle_due(desk.services.stores)
         assert (await ada.renew(mine, theirs, lease_s=10)).gone == []
-    await tasks.cancel_task(desk.office, LOCAL, stopped.id, Cancel())
+    await tasks.cancel_task(desk.services, LOCAL, stopped.id, Cancel())
     beat = await ada.renew(mine, theirs)
     assert beat.gone == [GoneRun(run_id=theirs.run_id, task_id=stopped.id, status=Status.CANCELLED)]
     with pytest.raises(StaleLease):
         await ada.complete(theirs)
     assert await ada.complete(mine) is Status.COMPLETED
     beat = await api_runs.renew_runs(
-        desk.office, ada.asked("renew_runs"), RenewRuns(worker="one", runs={"r": "no id", "s": kept.id})
+        desk.services, ada.request("renew_runs"), RenewRuns(worker="one", runs={"r": "no id", "s": kept.id})
     )
     assert {gone.run_id: gone.status for gone in beat.gone} == {"r": None, "s": Status.COMPLETED}
 
@@ -193,7 +193,7 @@ async def test_what_is_said_twice_happens_once(desk: Desk) -> None:
     assert [await ada.fail(second), await ada.fail(second)] == [Status.PENDING] * 2
     for _ in range(2):
         body = ReleaseRun(task_id=three.id)
-        answer = await api_runs.release_run(desk.office, ada.asked("release_run"), third.run_id, body)
+        answer = await api_runs.release_run(desk.services, ada.request("release_run"), third.run_id, body)
         assert answer.status is Status.PENDING
     attempts = [(await now_there(desk, task.id)).attempt for task in (one, two, three)]
     assert attempts == [1, 1, 0]  # what is handed back does not count
@@ -255,13 +255,13 @@ async def test_nobody_touches_the_runs_of_others(desk: Desk) -> None:
         eve.complete(run, "stolen"),
         eve.fail(run),
         eve.hold(run, "a step"),
-        api_runs.release_run(desk.office, eve.asked("release_run"), run.run_id, held),
+        api_runs.release_run(desk.services, eve.request("release_run"), run.run_id, held),
         api_runs.report_progress(
-            desk.office, eve.asked("report_progress"), run.run_id, Progress(task_id=made.id, progress=1)
+            desk.services, eve.request("report_progress"), run.run_id, Progress(task_id=made.id, progress=1)
         ),
         api_runs.append_output(
-            desk.office,
-            eve.asked("append_output"),
+            desk.services,
+            eve.request("append_output"),
             run.run_id,
             AppendOutput(task_id=made.id, lines=[OutputText(text="x")]),
         ),
@@ -276,7 +276,7 @@ async def test_nobody_touches_the_runs_of_others(desk: Desk) -> None:
             await eve.claim()
     agent = await desk.account("agent-a", Role.AGENT)
     with pytest.raises(NotPermitted):
-        desk.asked(agent, "claim_tasks")
+        desk.request(agent, "claim_tasks")
 
 
 async def test_nobody_keeps_the_locks_of_others_under_a_run_of_his_own(desk: Desk) -> None:
@@ -287,9 +287,9 @@ async def test_nobody_keeps_the_locks_of_others_under_a_run_of_his_own(desk: Des
     [own] = await eve.claim()
     desk.clock.advance(40)
     mixed = RenewRuns(worker="one", runs={own.run_id: run.task.id})
-    await api_runs.renew_runs(desk.office, eve.asked("renew_runs"), mixed)
+    await api_runs.renew_runs(desk.services, eve.request("renew_runs"), mixed)
     desk.clock.advance(30)  # nothing was heard of ada for longer than her lease
-    [held] = await desk.office.stores.locks.look(DEFAULT_NAMESPACE, [request_id(run.task)])
+    [held] = await desk.services.stores.locks.look(DEFAULT_NAMESPACE, [request_id(run.task)])
     assert held is None or held.lease_until <= desk.clock.steady()
 
 
@@ -301,7 +301,7 @@ async def test_bad_words_change_nothing(desk: Desk) -> None:
         await ada.fail(run, RunError(type="X", message="x", details={"trace": "x" * 20_000}))
     told = Progress(task_id=made.id, progress="x" * 300_000)
     with pytest.raises(PayloadTooLarge):
-        await api_runs.report_progress(desk.office, ada.asked("report_progress"), run.run_id, told)
+        await api_runs.report_progress(desk.services, ada.request("report_progress"), run.run_id, told)
     with pytest.raises(UnknownTask):
         await ada.complete(structs.replace(run, task=structs.replace(run.task, id="no id")))
     with pytest.raises(InvalidTask):
@@ -315,7 +315,7 @@ async def governed(desk: Desk, **options: Any) -> Task:
     """Approved, and in its queue."""
     made = await new(desk, draft=True, **options)
     ann = await desk.account("ann")
-    submitted = await tasks.submit_task(desk.office, desk.asked(ann, "submit_task"), made.id, Nothing())
+    submitted = await tasks.submit_task(desk.services, desk.request(ann, "submit_task"), made.id, Nothing())
     return await approved(desk, submitted)
 
 
@@ -337,7 +337,7 @@ async def test_an_approval_that_is_good_lets_it_run(desk: Desk) -> None:
 async def test_the_guard_is_asked_before_a_run(desk: Desk) -> None:
     made, ada = await new(desk), await hand(desk)
     rule = GuardRule(do=GuardRulesVerdict.DENY, at=frozenset({GuardOccasion.RUN}), reason="not today")
-    await approvals_repository.apply(desk.office.stores, Rulebook(guard=(rule,)), actor="root")
+    await approvals_repository.apply(desk.services.stores, Rulebook(guard=(rule,)), actor="root")
     assert await ada.claim() == []
     denied = await now_there(desk, made.id)
     assert denied.status is Status.FAILED
@@ -365,29 +365,29 @@ async def test_steps_of_ades_own_are_given_to_nobody(desk: Desk) -> None:
         admit(Task(id=fresh_id(desk.clock.now()), name=name, source=SYSTEM), now=desk.clock.now())
         for name in ("greet:preview", "greet:rollback", NOTIFY, DELIVER)
     ]
-    await desk.office.stores.tasks.add(made)
+    await desk.services.stores.tasks.add(made)
     steps = [task.name for task in made]
     for named in (steps, *([step] for step in steps)):
         with pytest.raises(InvalidTask, match="ADE's own"):
             await hand.claim(names=named)
     assert await hand.claim(names=[*steps, "greet"], count=10) == []
-    task = await create.create_task(desk.office, LOCAL, NewTask(name="greet"))
+    task = await create.create_task(desk.services, LOCAL, NewTask(name="greet"))
     assert [run.task.id for run in await hand.claim(names=[*steps, "greet"], count=10)] == [task.id]
-    kept = await desk.office.stores.tasks.get([each.id for each in made])
+    kept = await desk.services.stores.tasks.get([each.id for each in made])
     assert [each and each.status for each in kept] == [Status.PENDING] * 4
 
 
 async def test_names_that_are_previewed_are_for_others(desk: Desk) -> None:
     ada = await hand(desk)
-    [worker] = [each for each in await desk.office.stores.workers.list_workers() if each.id == "w"]
-    await desk.office.stores.workers.register(worker, [Definition(name="greet", has_preview=True)], 60_000)
+    [worker] = [each for each in await desk.services.stores.workers.list_workers() if each.id == "w"]
+    await desk.services.stores.workers.register(worker, [Definition(name="greet", has_preview=True)], 60_000)
     await new(desk, draft=True)
     with pytest.raises(InvalidTask, match="preview"):
         await ada.claim()
 
 
 async def test_a_task_comes_with_its_locks_or_not_at_all(desk: Desk) -> None:
-    locks, ada = desk.office.stores.locks, await hand(desk)
+    locks, ada = desk.services.stores.locks, await hand(desk)
     first, second = [await new(desk, locks=["db:main"]) for _ in range(2)]
     other = await new(desk)
 
@@ -402,7 +402,7 @@ async def test_a_task_comes_with_its_locks_or_not_at_all(desk: Desk) -> None:
         desk.clock.advance(40)
         assert (await ada.renew(*runs)).lock_lost == []
     await ada.complete(runs[0])
-    assert await requeue_granted(desk.office.stores) == 1  # as every sweep does
+    assert await requeue_granted(desk.services.stores) == 1  # as every sweep does
     [later] = await ada.claim(count=3)
     assert later.task.id == second.id
     assert later.locks[0].token > item.token
@@ -411,7 +411,7 @@ async def test_a_task_comes_with_its_locks_or_not_at_all(desk: Desk) -> None:
 
 
 async def test_a_result_is_not_taken_without_the_lock_it_was_made_under(desk: Desk) -> None:
-    locks, ada = desk.office.stores.locks, await hand(desk)
+    locks, ada = desk.services.stores.locks, await hand(desk)
     made = await new(desk, locks=["db:main"])
     [run] = await ada.claim()
     await locks.take_away(DEFAULT_NAMESPACE, request_id(run.task), reason="stuck", by="root")
@@ -437,7 +437,7 @@ async def test_a_run_that_takes_too_long_is_kept_no_more(desk: Desk) -> None:
 
 
 async def test_the_runs_of_an_agent_use_its_capacity(desk: Desk) -> None:
-    await register_agent(desk.office.stores, "hand", 2, actor="root")
+    await register_agent(desk.services.stores, "hand", 2, actor="root")
     ada = await hand(desk, agent="hand")
     for _ in range(3):
         await new(desk)
@@ -462,7 +462,7 @@ async def test_whoever_hangs_up_while_a_task_is_given_to_him_costs_it_nothing(de
     after = await now_there(desk, made.id)
     if isinstance(answer, asyncio.CancelledError):
         assert (after.status, after.attempt, after.worker_id) == (Status.PENDING, 0, None)
-        assert await desk.office.stores.locks.find(LockQuery()) == []
+        assert await desk.services.stores.locks.find(LockQuery()) == []
         assert [run.task.id for run in await ada.claim()] == [made.id]
     else:
         assert after.status is Status.RUNNING

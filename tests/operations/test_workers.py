@@ -34,30 +34,30 @@ async def test_a_worker_says_what_it_is_and_goes(desk: Desk) -> None:
         concurrency=4,
         version="1.0",
     )
-    asked = desk.asked(bob, "register_worker", address="192.0.2.7")
-    made = await workers.register_worker(desk.office, asked, "one", form)
+    request = desk.request(bob, "register_worker", address="192.0.2.7")
+    made = await workers.register_worker(desk.services, request, "one", form)
     assert (made.worker.id, made.worker.hostname, made.liveness) == (
         "http:bob:one",
         "192.0.2.7",
         WorkersLiveness.WORKING,
     )
-    assert (await workers.register_worker(desk.office, asked, "http:bob:one", form)).worker == made.worker
-    assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).worker.names == ("count",)
+    assert (await workers.register_worker(desk.services, request, "http:bob:one", form)).worker == made.worker
+    assert (await workers.get_worker(desk.services, LOCAL, "http:bob:one")).worker.names == ("count",)
     assert "heartbeat_until" not in sent(made)["worker"]
     assert received(made).worker.id == made.worker.id
 
-    task = await create_task(desk.office, LOCAL, NewTask(name="count", args={"count": 1}))
+    task = await create_task(desk.services, LOCAL, NewTask(name="count", args={"count": 1}))
     assert (task.max_attempts, task.timeout_ms) == (2, 30_000)
     with pytest.raises(InvalidArguments):
-        await create_task(desk.office, LOCAL, NewTask(name="count", args={"count": "one"}))
+        await create_task(desk.services, LOCAL, NewTask(name="count", args={"count": "one"}))
 
     desk.clock.advance(61)
-    assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).liveness is WorkersLiveness.SILENT
-    asked = desk.asked(bob, "deregister_worker")
-    await workers.deregister_worker(desk.office, asked, "one")
+    assert (await workers.get_worker(desk.services, LOCAL, "http:bob:one")).liveness is WorkersLiveness.SILENT
+    request = desk.request(bob, "deregister_worker")
+    await workers.deregister_worker(desk.services, request, "one")
     with pytest.raises(UnknownWorker):
-        await workers.deregister_worker(desk.office, asked, "one")
-    listed = await workers.list_workers(desk.office, LOCAL, ListWorkers())
+        await workers.deregister_worker(desk.services, request, "one")
+    listed = await workers.list_workers(desk.services, LOCAL, ListWorkers())
     assert [each.worker.id for each in listed.items] == ["w"]
 
 
@@ -68,42 +68,42 @@ async def test_an_account_has_so_many_workers_and_no_more(desk: Desk, monkeypatc
 
     async def register(user: User, name: str, *names: str) -> None:
         form = RegisterWorker(definitions=[NewDefinition(name=each) for each in names])
-        await workers.register_worker(desk.office, desk.asked(user, "register_worker"), name, form)
+        await workers.register_worker(desk.services, desk.request(user, "register_worker"), name, form)
 
     for name in ("one", "two", "one"):
         await register(bob, name)
     with pytest.raises(InvalidTask, match="bob has 2 workers"):
         await register(bob, "three", "new")
-    assert [each.name for each in await desk.office.stores.workers.definitions()] == ["greet"]
+    assert [each.name for each in await desk.services.stores.workers.definitions()] == ["greet"]
     await register(eve, "three")
-    await workers.deregister_worker(desk.office, desk.asked(bob, "deregister_worker"), "one")
+    await workers.deregister_worker(desk.services, desk.request(bob, "deregister_worker"), "one")
     await register(bob, "three")
 
 
 async def test_no_worker_behind_http_is_part_of_the_server(desk: Desk) -> None:
     """Whatever it says of itself: a server that is told to be stuck would be taken out of use."""
-    asked = desk.asked(await desk.account("bob", Role.WORKER), "register_worker")
+    request = desk.request(await desk.account("bob", Role.WORKER), "register_worker")
     form = RegisterWorker(hostname=socket.gethostname(), pid=os.getpid(), ttl=3_600)
-    await workers.register_worker(desk.office, asked, "one", form)
+    await workers.register_worker(desk.services, request, "one", form)
     desk.clock.advance(60)
-    assert (await workers.get_worker(desk.office, LOCAL, "http:bob:one")).liveness is WorkersLiveness.STUCK
-    assert (await server_api.get_readiness(desk.office, LOCAL)).is_ready
+    assert (await workers.get_worker(desk.services, LOCAL, "http:bob:one")).liveness is WorkersLiveness.STUCK
+    assert (await server_api.get_readiness(desk.services, LOCAL)).is_ready
 
 
 async def test_nobody_is_another_ones_worker(desk: Desk) -> None:
     bob, eve = await desk.account("bob", Role.WORKER), await desk.account("eve", Role.WORKER)
-    await workers.register_worker(desk.office, desk.asked(bob, "register_worker"), "one", RegisterWorker())
-    asked = desk.asked(eve, "register_worker")
+    await workers.register_worker(desk.services, desk.request(bob, "register_worker"), "one", RegisterWorker())
+    request = desk.request(eve, "register_worker")
     for foreign in ("http:bob:one", "w", "http:eve:", "a:b", "", "x" * 101, "ü"):
         if foreign != "w":
             with pytest.raises(UnknownWorker):
-                await workers.register_worker(desk.office, asked, foreign, RegisterWorker())
+                await workers.register_worker(desk.services, request, foreign, RegisterWorker())
         with pytest.raises(UnknownWorker):
-            await workers.deregister_worker(desk.office, desk.asked(eve, "deregister_worker"), foreign)
-    listed = await workers.list_workers(desk.office, LOCAL, ListWorkers())
+            await workers.deregister_worker(desk.services, desk.request(eve, "deregister_worker"), foreign)
+    listed = await workers.list_workers(desk.services, LOCAL, ListWorkers())
     assert {each.worker.id for each in listed.items} == {"w", "http:bob:one"}
     with pytest.raises(NotPermitted):
-        desk.asked(await desk.account("ann", Role.AGENT), "register_worker")
+        desk.request(await desk.account("ann", Role.AGENT), "register_worker")
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,17 @@ async def test_nobody_is_another_ones_worker(desk: Desk) -> None:
 async def test_a_definition_that_cannot_be_leaves_nothing(desk: Desk, wrong: dict[str, Any]) -> None:
     form = RegisterWorker(definitions=[NewDefinition(name="fine"), NewDefinition(**wrong)])
     with pytest.raises(InvalidTask):
-        await workers.register_worker(desk.office, LOCAL, "one", form)
-    assert [each.name for each in await desk.office.stores.workers.definitions()] == ["greet"]
+        await workers.register_worker(desk.services, LOCAL, "one", form)
+    assert [each.name for each in await desk.services.stores.workers.definitions()] == ["greet"]
 
 
 async def test_what_is_previewed_stays_with_its_own_workers(desk: Desk) -> None:
     worker = Worker(id="w2", hostname="h", pid=1, started_at=0, version="0", names=("deploy",))
-    await desk.office.stores.workers.register(worker, [Definition(name="deploy", has_preview=True)], 60_000)
+    await desk.services.stores.workers.register(worker, [Definition(name="deploy", has_preview=True)], 60_000)
     form = RegisterWorker(definitions=[NewDefinition(name="deploy")])
     with pytest.raises(InvalidTask, match="own workers"):
-        await workers.register_worker(desk.office, LOCAL, "one", form)
-    kept = {each.name: each.has_preview for each in await desk.office.stores.workers.definitions()}
+        await workers.register_worker(desk.services, LOCAL, "one", form)
+    kept = {each.name: each.has_preview for each in await desk.services.stores.workers.definitions()}
     assert kept["deploy"] is True
 
 

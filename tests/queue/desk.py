@@ -42,12 +42,12 @@ class Desk:
 
     async def complete(self, task: Task, result: object = None) -> None:
         outcome = Succeeded(Raw(msgspec.json.encode(result)))
-        await self.stores.tasks.commit(settle(task, outcome, now=self.clock.now(), dice=0.5))
+        await self.stores.tasks.commit(settle(task, outcome, now=self.clock.now(), randomness=0.5))
 
     async def fail(self, task: Task, message: str = "no luck", kind: str = "Oops") -> Task:
         """For good; answers the task as it is then."""
         error = TaskError(kind=FailureKind.UNRECOVERABLE, type=kind, message=message)
-        await self.stores.tasks.commit(settle(task, Failed(error), now=self.clock.now(), dice=0.5))
+        await self.stores.tasks.commit(settle(task, Failed(error), now=self.clock.now(), randomness=0.5))
         return await self.get(task)
 
     async def dead_letter(self, message: str = "no luck", name: str = "send", **fields: Any) -> Task:

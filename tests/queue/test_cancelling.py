@@ -19,14 +19,14 @@ async def test_all_that_are_unfinished_are_cancelled_and_the_rest_is_left_alone(
     await desk.enqueue()
     running = await desk.claim()
     pending = await desk.enqueue()
-    stop, done = stores.hints.generation(STOP), stores.hints.generation(DONE)
+    stop, done = stores.wakeups.generation(STOP), stores.wakeups.generation(DONE)
 
     assert await cancel_all(stores, [completed, running, pending, desk.task()]) == [running.id, pending.id]
 
     assert (await desk.get(completed)).status is Status.COMPLETED
     assert (await desk.get(running)).reason == "not needed"
-    assert stores.hints.generation(STOP) > stop
-    assert stores.hints.generation(DONE) > done
+    assert stores.wakeups.generation(STOP) > stop
+    assert stores.wakeups.generation(DONE) > done
 
 
 async def test_children_and_theirs_go_too_and_are_not_counted(desk: Desk, stores: Stores) -> None:

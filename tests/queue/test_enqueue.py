@@ -36,12 +36,12 @@ LARGE = "x" * 500
 
 
 async def test_an_enqueued_task_is_pending_and_rings_for_a_worker(desk: Desk, stores: Stores) -> None:
-    seen = stores.hints.generation(WORK)
+    seen = stores.wakeups.generation(WORK)
     task = await desk.enqueue(arguments={"to": "ada"})
 
     assert (await desk.get(task)).status is Status.PENDING
     assert await desk.events(task) == ["task.created"]
-    assert stores.hints.generation(WORK) > seen
+    assert stores.wakeups.generation(WORK) > seen
 
 
 async def test_one_bad_task_keeps_the_whole_batch_out(desk: Desk, stores: Stores, payloads: Payloads) -> None:

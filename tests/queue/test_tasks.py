@@ -24,13 +24,13 @@ async def test_an_unknown_id_is_an_error_with_a_code(desk: Desk, stores: Stores)
 async def test_a_cancelled_run_hears_of_it_and_its_late_result_is_refused(desk: Desk, stores: Stores) -> None:
     await desk.enqueue()
     running = await desk.claim()
-    stop, done = stores.hints.generation(STOP), stores.hints.generation(DONE)
+    stop, done = stores.wakeups.generation(STOP), stores.wakeups.generation(DONE)
 
     cancelled = await tasks_service.cancel(stores, running.id, "not needed", actor="ada")
 
     assert (cancelled.status, cancelled.reason) == (Status.CANCELLED, "not needed")
-    assert stores.hints.generation(STOP) > stop
-    assert stores.hints.generation(DONE) > done
+    assert stores.wakeups.generation(STOP) > stop
+    assert stores.wakeups.generation(DONE) > done
     with pytest.raises(StaleLease):
         await desk.complete(running)
     assert await desk.events(running) == ["task.created", "task.claimed", "task.cancelled"]

@@ -72,7 +72,7 @@ class Office(Workshop):
 
 
 @pytest.fixture
-async def office(workshop: Workshop) -> Office:
+async def services(workshop: Workshop) -> Office:
     made = Office(workshop.stores)
     await made.open()
     return made
@@ -96,65 +96,65 @@ HANDLERS: list[tuple[Callable[..., Any], HandlerMode]] = [
 async def test_a_held_run_waits_without_a_worker_and_repeats_nothing(
     office_anywhere: Office, tmp_path: Path, function: Callable[..., Any], mode: HandlerMode
 ) -> None:
-    office, journal = office_anywhere, tmp_path / "journal"
-    office.handle(function, name="careful", mode=mode)
-    async with office.worker():
-        task = await office.enqueue("careful", {"journal": str(journal)}, author_id="ada")
-        gate = await office.held(task)
-        waiting = await office.get(task)
+    services, journal = office_anywhere, tmp_path / "journal"
+    services.handle(function, name="careful", mode=mode)
+    async with services.worker():
+        task = await services.enqueue("careful", {"journal": str(journal)}, author_id="ada")
+        gate = await services.held(task)
+        waiting = await services.get(task)
 
         assert (waiting.lease_until, waiting.worker_id, waiting.attempt) == (None, None, 0)
         assert (gate.step, gate.reason) == ("the second part", "it is dangerous")
         assert journal.read_text().split() == ["first"]
-        await office.vote(gate)
-        final = await office.final(task)
+        await services.vote(gate)
+        final = await services.final(task)
 
     assert (final.status, final.attempt) == (Status.COMPLETED, 1)
     assert journal.read_text().split() == ["first", "second"]
 
 
-async def test_a_held_run_that_is_refused_never_goes_on(office: Office, tmp_path: Path) -> None:
-    office.handle(in_the_loop)
-    async with office.worker():
-        task = await office.enqueue("in_the_loop", {"journal": str(tmp_path / "j")}, author_id="ada")
-        await office.vote(await office.held(task), decision=Decision.REJECT)
-        final = await office.final(task)
+async def test_a_held_run_that_is_refused_never_goes_on(services: Office, tmp_path: Path) -> None:
+    services.handle(in_the_loop)
+    async with services.worker():
+        task = await services.enqueue("in_the_loop", {"journal": str(tmp_path / "j")}, author_id="ada")
+        await services.vote(await services.held(task), decision=Decision.REJECT)
+        final = await services.final(task)
 
     assert final.status is Status.REJECTED
     assert (tmp_path / "j").read_text().split() == ["first"]
 
 
-async def test_a_held_run_can_be_cancelled(office: Office, tmp_path: Path) -> None:
-    office.handle(in_the_loop)
-    async with office.worker():
-        task = await office.enqueue("in_the_loop", {"journal": str(tmp_path / "j")})
-        await office.held(task)
-        await tasks_service.cancel(office.stores, task.id, "enough")
+async def test_a_held_run_can_be_cancelled(services: Office, tmp_path: Path) -> None:
+    services.handle(in_the_loop)
+    async with services.worker():
+        task = await services.enqueue("in_the_loop", {"journal": str(tmp_path / "j")})
+        await services.held(task)
+        await tasks_service.cancel(services.stores, task.id, "enough")
 
-    found = await office.get(task)
+    found = await services.get(task)
     assert found.review is not None
     assert found.review.gate is not None
     assert (found.status, found.review.gate.state) == (Status.CANCELLED, GateState.CANCELLED)
 
 
-async def test_every_step_is_asked_about_once_however_many_there_are(office: Office) -> None:
-    office.handle(asks_often)
-    async with office.worker():
-        task = await office.enqueue("asks_often", {"count": 25}, author_id="ada")
+async def test_every_step_is_asked_about_once_however_many_there_are(services: Office) -> None:
+    services.handle(asks_often)
+    async with services.worker():
+        task = await services.enqueue("asks_often", {"count": 25}, author_id="ada")
         last = ""
         for _ in range(25):
-            gate = await office.held(task, but=last)
-            await office.vote(gate)
+            gate = await services.held(task, but=last)
+            await services.vote(gate)
             last = gate.id
-        final = await office.final(task)
+        final = await services.final(task)
 
     assert final.status is Status.COMPLETED
-    kinds = await office.event_types(task)
+    kinds = await services.event_types(task)
     assert kinds.count("approval.requested") == 25
 
 
-async def test_a_run_that_asks_without_end_fails(office: Office) -> None:
-    office.handle(asks_often)
+async def test_a_run_that_asks_without_end_fails(services: Office) -> None:
+    services.handle(asks_often)
     policy = Policy(id="any", rules=(PolicyRule(needed=1, roles=frozenset({"reviewer"})),))
     answered = Gate(
         id="", task_id="", digest="", subject=Subject(name="x"), policy=policy, conflicts=frozenset(), opened_at=0
@@ -163,40 +163,40 @@ async def test_a_run_that_asks_without_end_fails(office: Office) -> None:
         structs.replace(answered, id=f"x.{number}", step=f"earlier {number}", state=GateState.APPROVED)
         for number in range(MAX_STEP_REQUESTS + 1)
     ]
-    final = await office.perform("asks_often", {"count": 1}, review=Review(gates=tuple(gates)), max_attempts=1)
+    final = await services.perform("asks_often", {"count": 1}, review=Review(gates=tuple(gates)), max_attempts=1)
 
     assert final.error is not None
     assert (final.status, final.error.type) == (Status.FAILED, "InvalidTask")
 
 
-async def test_whoever_let_a_step_pass_must_still_be_there_when_it_goes_on(office: Office) -> None:
-    office.handle(asks_often)
-    async with office.worker():
-        task = await office.enqueue("asks_often", {"count": 1}, author_id="ada")
-        gate = await office.held(task)
-    await office.vote(gate)
-    await change_user(office.stores, "bob", UserChanges(is_active=False))
-    async with office.worker():
-        anew = await office.held(task, but=gate.id)
-        await office.vote(anew, "cy")
-        final = await office.final(task)
+async def test_whoever_let_a_step_pass_must_still_be_there_when_it_goes_on(services: Office) -> None:
+    services.handle(asks_often)
+    async with services.worker():
+        task = await services.enqueue("asks_often", {"count": 1}, author_id="ada")
+        gate = await services.held(task)
+    await services.vote(gate)
+    await change_user(services.stores, "bob", UserChanges(is_active=False))
+    async with services.worker():
+        anew = await services.held(task, but=gate.id)
+        await services.vote(anew, "cy")
+        final = await services.final(task)
 
     assert final.status is Status.COMPLETED
 
 
-async def test_the_glass_is_broken_for_a_step_too_and_for_one_after_the_other(office: Office) -> None:
-    office.handle(asks_often)
-    async with office.worker():
-        task = await office.enqueue("asks_often", {"count": 2}, author_id="ada")
+async def test_the_glass_is_broken_for_a_step_too_and_for_one_after_the_other(services: Office) -> None:
+    services.handle(asks_often)
+    async with services.worker():
+        task = await services.enqueue("asks_often", {"count": 2}, author_id="ada")
         last = ""
         for _ in range(2):
-            last = (await office.held(task, but=last)).id
-            now = office.stores.clock.now()
-            await approvals_service.break_glass(office.stores, task.id, "fire", actor="root", authenticated_at=now)
-        final = await office.final(task)
+            last = (await services.held(task, but=last)).id
+            now = services.stores.clock.now()
+            await approvals_service.break_glass(services.stores, task.id, "fire", actor="root", authenticated_at=now)
+        final = await services.final(task)
 
     assert final.status is Status.COMPLETED
-    assert (await office.event_types(task)).count("approval.bypassed") == 2
+    assert (await services.event_types(task)).count("approval.bypassed") == 2
 
 
 async def stubborn(journal: str, ctx: Context) -> None:
@@ -207,13 +207,13 @@ async def stubborn(journal: str, ctx: Context) -> None:
     note(journal, "went on")
 
 
-async def test_a_handler_that_catches_everything_waits_all_the_same(office: Office, tmp_path: Path) -> None:
-    office.handle(stubborn)
-    async with office.worker():
-        task = await office.enqueue("stubborn", {"journal": str(tmp_path / "j")}, author_id="ada")
-        gate = await office.held(task)
-        await office.vote(gate)
-        final = await office.final(task)
+async def test_a_handler_that_catches_everything_waits_all_the_same(services: Office, tmp_path: Path) -> None:
+    services.handle(stubborn)
+    async with services.worker():
+        task = await services.enqueue("stubborn", {"journal": str(tmp_path / "j")}, author_id="ada")
+        gate = await services.held(task)
+        await services.vote(gate)
+        final = await services.final(task)
 
     assert (final.status, final.attempt) == (Status.COMPLETED, 1)
     assert (tmp_path / "j").read_text().splitlines() == ["went on"]  # once, and after people had agreed

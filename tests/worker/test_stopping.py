@@ -90,7 +90,7 @@ class TestBothWays:
             await soon(ending.began)
             lost = lose_lease(await workshop.get(task), now=workshop.stores.clock.now())
             await workshop.stores.tasks.commit(lost)
-            workshop.stores.hints.ring(STOP)
+            workshop.stores.wakeups.ring(STOP)
             await soon(ending.ended)
 
         assert (await workshop.get(task)).status is Status.FAILED

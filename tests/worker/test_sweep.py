@@ -60,13 +60,13 @@ class Scene:
     async def finish(self, **fields: Any) -> Task:
         running = await self.start(**fields)
         result = Succeeded(Raw(b'"done"'))
-        await self.stores.tasks.commit(settle(running, result, now=self.clock.now(), dice=0.5))
+        await self.stores.tasks.commit(settle(running, result, now=self.clock.now(), randomness=0.5))
         return running
 
     async def fail(self, **fields: Any) -> Task:
         running = await self.start(**fields)
         error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Unrecoverable", message="no")
-        await self.stores.tasks.commit(settle(running, Failed(error), now=self.clock.now(), dice=0.5))
+        await self.stores.tasks.commit(settle(running, Failed(error), now=self.clock.now(), randomness=0.5))
         return running
 
     async def get(self, task: Task) -> Task:
@@ -103,21 +103,21 @@ class TestLostLeases:
         assert (buried.status, buried.error.kind) == (Status.FAILED, FailureKind.WORKER_DIED)
 
     async def test_whoever_waits_is_woken(self, scene: Scene) -> None:
-        hints = scene.stores.hints
+        wakeups = scene.stores.wakeups
         await scene.start()
-        seen = {topic: hints.generation(topic) for topic in (WORK, STOP)}
+        seen = {topic: wakeups.generation(topic) for topic in (WORK, STOP)}
         scene.clock.advance(31)
         await sweep.settle_due(scene.stores)
-        assert all(hints.generation(topic) > seen[topic] for topic in seen)
+        assert all(wakeups.generation(topic) > seen[topic] for topic in seen)
 
     async def test_a_worker_that_renews_between_the_look_and_the_decision_keeps_its_task(self, scene: Scene) -> None:
         task = await scene.start()
         scene.clock.advance(31)
-        ripe = await scene.stores.sweeps.ripe(10)
+        due = await scene.stores.sweeps.due(10)
         worker = Worker(id="w1", hostname="here", pid=1, started_at=0, version="0")
         held = {str(task.run_id): task.id}
         await asyncio.to_thread(scene.stores.workers.renew, worker, held, lease_ms=LEASE_MS)
-        assert await sweep.stall_lost(scene.stores, ripe.expired) == 0
+        assert await sweep.stall_lost(scene.stores, due.expired) == 0
         assert (await scene.get(task)).status is Status.RUNNING
 
     async def test_two_processes_that_sweep_at_once_stall_a_task_once(self, scene: Scene) -> None:
@@ -135,13 +135,13 @@ class TestLostLeases:
 
 async def test_a_task_past_its_deadline_fails_and_those_who_wait_hear_of_it(scene: Scene) -> None:
     task = await scene.add(deadline=scene.clock.now() + 5_000)
-    seen = scene.stores.hints.generation(DONE)
+    seen = scene.stores.wakeups.generation(DONE)
     scene.clock.advance(6)
     await sweep.settle_due(scene.stores)
     failed = await scene.get(task)
     assert failed.error is not None
     assert (failed.status, failed.error.kind) == (Status.FAILED, FailureKind.DEADLINE_PASSED)
-    assert scene.stores.hints.generation(DONE) > seen
+    assert scene.stores.wakeups.generation(DONE) > seen
 
 
 async def test_a_whole_chain_behind_a_lost_task_is_settled_in_one_sweep(scene: Scene) -> None:
@@ -227,7 +227,7 @@ class TestRetention:
         for _ in range(2):
             awaited = await scene.start()
             await scene.add(depends_on=(awaited.id,))
-            await scene.stores.tasks.commit(settle(awaited, Failed(error), now=scene.clock.now(), dice=0.5))
+            await scene.stores.tasks.commit(settle(awaited, Failed(error), now=scene.clock.now(), randomness=0.5))
             scene.clock.advance(1)
         for _ in range(5):
             await scene.finish()
@@ -281,18 +281,18 @@ class TestRetention:
 
 
 class TestDuties:
-    def duties(self, scene: Scene) -> dict[str, MaintenanceJob]:
+    def jobs(self, scene: Scene) -> dict[str, MaintenanceJob]:
         made = standard_jobs(scene.stores, scene.payloads, Settings())
         return {duty.name: duty for duty in made}
 
     async def test_all_of_them_can_be_done_on_an_empty_store(self, scene: Scene) -> None:
-        for duty in self.duties(scene).values():
+        for duty in self.jobs(scene).values():
             assert await run_job(scene.stores.sweeps, duty, "me") == 0
 
     async def test_schedules_fire_once_however_many_processes_do_the_duty(self, scene: Scene) -> None:
         await schedules.put(scene.stores, Schedule(name="hourly", cron="0 * * * *", task_name="work"))
         scene.clock.advance(3600)
-        duty = self.duties(scene)["schedules"]
+        duty = self.jobs(scene)["schedules"]
         await asyncio.gather(*(run_job(scene.stores.sweeps, duty, f"process {n}") for n in range(3)))
         await asyncio.gather(*(duty.perform() for _ in range(3)))
         assert [tally.count for tally in await scene.stores.queues.tallies()] == [1]
@@ -328,11 +328,11 @@ class TestDuties:
                 other_done.set()
             return 0
 
-        duties = [
+        jobs = [
             MaintenanceJob(name="bad", every_s=0.001, perform=fail),
             MaintenanceJob(name="good", every_s=0.001, perform=other),
         ]
-        job = asyncio.create_task(run_jobs(scene.stores.sweeps, duties, "me"))
+        job = asyncio.create_task(run_jobs(scene.stores.sweeps, jobs, "me"))
         await asyncio.wait_for(other_done.wait(), 60)
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
@@ -342,14 +342,14 @@ class TestDuties:
         moments = iter([0.0, 12.0, 12.0, 20.0, 20.1])
         await scene.start()
         scene.clock.advance(31)
-        duty = self.duties(scene)["settle"]
+        duty = self.jobs(scene)["settle"]
         assert await run_job(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 0
         assert await run_job(scene.stores.sweeps, duty, "me", clock=lambda: next(moments)) == 1
 
     async def test_a_process_whose_own_renewals_are_late_judges_nobody(self, scene: Scene) -> None:
         late = True
-        duties = standard_jobs(scene.stores, scene.payloads, Settings(), may_judge_leases=lambda: not late)
-        settle_duty = next(duty for duty in duties if duty.name == "settle")
+        jobs = standard_jobs(scene.stores, scene.payloads, Settings(), may_judge_leases=lambda: not late)
+        settle_duty = next(duty for duty in jobs if duty.name == "settle")
         await scene.start()
         scene.clock.advance(31)
         assert await run_job(scene.stores.sweeps, settle_duty, "me") == 0

@@ -74,6 +74,6 @@ async def test_the_task_of_a_killed_worker_runs_elsewhere_within_35_seconds_and_
     renewal = await asyncio.to_thread(stores.workers.renew, VICTIM, held, lease_ms=DEFAULTS.lease_ms)
     assert renewal.gone == {late.run_id: Status.COMPLETED}
     with pytest.raises(StaleLease):
-        await stores.tasks.commit(settle(late, Succeeded(Raw(b'"too late"')), now=clock.now(), dice=0.5))
+        await stores.tasks.commit(settle(late, Succeeded(Raw(b'"too late"')), now=clock.now(), randomness=0.5))
     assert await workshop.get(task) == final
     assert [kind for kind in await workshop.event_types(task) if kind in FINAL_EVENTS] == ["task.succeeded"]

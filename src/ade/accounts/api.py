@@ -130,30 +130,30 @@ class ChangeOwnPassword(SecretForm, kw_only=True):
 
 
 @operation("GET /tokens", permission=Permission.READ, others=Permission.ADMINISTER)
-async def list_tokens(office: Services, asked: RequestContext, query: ListTokens) -> Page[Token]:
+async def list_tokens(services: Services, request: RequestContext, query: ListTokens) -> Page[Token]:
     """Access tokens, without their secrets. The oldest first; revoked ones are shown for 30 days. Callers see their own
     tokens and those of their programs."""
     account = None if query.account is None else account_id(query.account)
-    if asked.access is RouteAccess.OWN and account is not None:
+    if request.access is RouteAccess.OWN and account is not None:
         unknown = UnknownAccount(f"no account {account!r} exists", advice=UnknownAccount.usual_advice)
-        await check_own(office, asked, account, unknown)
-    known = await tokens.list_tokens(office.stores, account)
-    if asked.access is RouteAccess.OWN and account is None:
-        own = acting(asked)
-        mine = {own, *(user.id for user in await users_list_users(office.stores) if user.owner == own)}
+        await check_own(services, request, account, unknown)
+    known = await tokens.list_tokens(services.stores, account)
+    if request.access is RouteAccess.OWN and account is None:
+        own = acting(request)
+        mine = {own, *(user.id for user in await users_list_users(services.stores) if user.owner == own)}
         known = [token for token in known if token.account in mine]
     return cut("tokens", query, known)
 
 
 @operation("POST /tokens", permission=Permission.ADMINISTER, takes_key=False)
-async def create_token(office: Services, asked: RequestContext, body: NewToken) -> CreatedToken:
+async def create_token(services: Services, request: RequestContext, body: NewToken) -> CreatedToken:
     """Make an access token; its secret is shown this once. For admins. A token has at most the permissions of its
     account."""
-    user = await users_get_user(office.stores, account_id(body.account))
+    user = await users_get_user(services.stores, account_id(body.account))
     scopes = body.scopes
-    if asked.caller is not None:
-        scopes = requested_scopes(asked.caller, user, scopes)
-    return await _created(office, asked, user.id, scopes, body.seconds, body.label)
+    if request.caller is not None:
+        scopes = requested_scopes(request.caller, user, scopes)
+    return await _created(services, request, user.id, scopes, body.seconds, body.label)
 
 
 def requested_scopes(caller: Caller, user: User, wanted: frozenset[Permission] | None) -> frozenset[Permission]:
@@ -177,45 +177,45 @@ def requested_scopes(caller: Caller, user: User, wanted: frozenset[Permission] |
 
 
 @operation("GET /tokens/{token_id}", permission=Permission.READ, others=Permission.ADMINISTER)
-async def get_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+async def get_token(services: Services, request: RequestContext, token_id: str) -> Token:
     """One access token. A token of another account is treated as one that does not exist."""
-    found = [token for token in await tokens.list_tokens(office.stores) if token.id == token_id]
+    found = [token for token in await tokens.list_tokens(services.stores) if token.id == token_id]
     if not found:
         raise _unknown(token_id)
-    if asked.access is RouteAccess.OWN:
-        await check_own(office, asked, found[0].account, _unknown(token_id))
+    if request.access is RouteAccess.OWN:
+        await check_own(services, request, found[0].account, _unknown(token_id))
     return found[0]
 
 
 @operation("DELETE /tokens/{token_id}", permission=Permission.ADMINISTER)
-async def revoke_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+async def revoke_token(services: Services, request: RequestContext, token_id: str) -> Token:
     """Revoke an access token. It is refused from now on; revoking it again changes nothing."""
-    return await tokens.revoke_token(office.stores, token_id, actor=acting(asked))
+    return await tokens.revoke_token(services.stores, token_id, actor=acting(request))
 
 
 @operation("POST /me/tokens", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN, takes_key=False)
-async def create_own_token(office: Services, asked: RequestContext, body: NewOwnToken) -> CreatedToken:
+async def create_own_token(services: Services, request: RequestContext, body: NewOwnToken) -> CreatedToken:
     """Make an access token of one's own; its secret is shown this once. Takes a session whose password was given within
     the last five minutes."""
-    session = None if asked.caller is None else asked.caller.session
-    if asked.caller is None or session is None:
+    session = None if request.caller is None else request.caller.session
+    if request.caller is None or session is None:
         raise NotAuthenticated("this takes a login session", advice="`ade tokens create` makes a token without one")
-    if not session.is_fresh(office.stores.clock.now()):
+    if not session.is_fresh(services.stores.clock.now()):
         raise ReauthenticationNeeded("a new token takes a password given within the last five minutes; give it again")
-    scopes = requested_scopes(asked.caller, asked.caller.user, body.scopes)
-    return await _created(office, asked, asked.caller.user.id, scopes, body.seconds, body.label)
+    scopes = requested_scopes(request.caller, request.caller.user, body.scopes)
+    return await _created(services, request, request.caller.user.id, scopes, body.seconds, body.label)
 
 
 async def _created(
-    office: Services,
-    asked: RequestContext,
+    services: Services,
+    request: RequestContext,
     account: str,
     scopes: frozenset[Permission] | None,
     seconds: float,
     label: str,
 ) -> CreatedToken:
     secret, token = await tokens.create_token(
-        office.stores, account, scopes=scopes, lasts_ms=round(seconds * 1000), label=label, actor=acting(asked)
+        services.stores, account, scopes=scopes, lasts_ms=round(seconds * 1000), label=label, actor=acting(request)
     )
     return CreatedToken(
         id=token.id,
@@ -229,10 +229,10 @@ async def _created(
 
 
 @operation("DELETE /me/tokens/{token_id}", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
-async def revoke_own_token(office: Services, asked: RequestContext, token_id: str) -> Token:
+async def revoke_own_token(services: Services, request: RequestContext, token_id: str) -> Token:
     """Revoke an access token of one's own. Also a token of a program that the caller owns."""
-    await get_token(office, asked, token_id)
-    return await tokens.revoke_token(office.stores, token_id, actor=acting(asked))
+    await get_token(services, request, token_id)
+    return await tokens.revoke_token(services.stores, token_id, actor=acting(request))
 
 
 def _unknown(token_id: str) -> UnknownToken:
@@ -243,9 +243,9 @@ def _unknown(token_id: str) -> UnknownToken:
 
 
 @operation("GET /users", permission=Permission.READ)
-async def list_users(office: Services, asked: RequestContext, query: ListUsers) -> Page[UserView]:
+async def list_users(services: Services, request: RequestContext, query: ListUsers) -> Page[UserView]:
     """Accounts of people and programs. By name, including deactivated ones."""
-    known = [user for user in await users.list_users(office.stores) if _is_meant(user, query)]
+    known = [user for user in await users.list_users(services.stores) if _is_meant(user, query)]
     return cut("users", query, [view_user(user) for user in sorted(known, key=lambda user: user.id)])
 
 
@@ -258,7 +258,7 @@ def _is_meant(user: User, query: ListUsers) -> bool:
 
 
 @operation("POST /users", permission=Permission.ADMINISTER, takes_key=False, tag=ETagUse.ANSWERED)
-async def create_user(office: Services, asked: RequestContext, body: NewUser) -> VersionedRecord[UserView]:
+async def create_user(services: Services, request: RequestContext, body: NewUser) -> VersionedRecord[UserView]:
     """Make an account. A name is permanent: it can be deactivated, and is never reassigned. It takes no
     Idempotency-Key, because a stored request would hold a fast hash of the password; a second request is refused
     because the name is taken."""
@@ -270,64 +270,64 @@ async def create_user(office: Services, asked: RequestContext, body: NewUser) ->
         is_human=body.is_human,
         owner=body.owner,
     )
-    if asked.caller is not None:
-        check_grant(asked.caller, user)
-    made = await users.add_user(office.stores, user, password=body.password, actor=acting(asked))
-    return await get_user(office, asked, made.id)
+    if request.caller is not None:
+        check_grant(request.caller, user)
+    made = await users.add_user(services.stores, user, password=body.password, actor=acting(request))
+    return await get_user(services, request, made.id)
 
 
 @operation("GET /users/{account}", permission=Permission.READ, tag=ETagUse.ANSWERED)
-async def get_user(office: Services, asked: RequestContext, account: str) -> VersionedRecord[UserView]:
+async def get_user(services: Services, request: RequestContext, account: str) -> VersionedRecord[UserView]:
     """One account. Its version also changes when it signs in or gets a token; a client that gets a 412 then reads it
     again."""
-    kept = await users.find(office.stores, account_id(account))
+    kept = await users.find(services.stores, account_id(account))
     return VersionedRecord(view_user(kept.record), kept.version)
 
 
 @operation("PATCH /users/{account}", permission=Permission.ADMINISTER, tag=ETagUse.REQUIRED)
 async def change_user(
-    office: Services, asked: RequestContext, account: str, body: ChangeUser
+    services: Services, request: RequestContext, account: str, body: ChangeUser
 ) -> VersionedRecord[UserView]:
     """Change name, roles, owner or whether it is active. It takes effect with the next request of the account. A
     deactivated account loses all sessions and tokens."""
-    kept = await users.find(office.stores, account_id(account))
-    seen = asked.expected_version(kept.version)
+    kept = await users.find(services.stores, account_id(account))
+    seen = request.expected_version(kept.version)
     said = {name: value for name, value in structs.asdict(body).items() if value is not None}
     sets = {name: frozenset(said.pop(name)) for name in ("roles", "more_roles", "fewer_roles") if name in said}
     changes = structs.replace(users.UserChanges(roles=UNSET), **said, **sets)
     after = users.changed(kept.record, changes)
-    if asked.caller is not None and is_grant(kept.record, after):
-        check_owner(asked.caller, kept.record, after)
-        check_grant(asked.caller, after)
-    await users.change_user(office.stores, kept.record.id, changes, actor=acting(asked), seen=seen)
-    return await get_user(office, asked, kept.record.id)
+    if request.caller is not None and is_grant(kept.record, after):
+        check_owner(request.caller, kept.record, after)
+        check_grant(request.caller, after)
+    await users.change_user(services.stores, kept.record.id, changes, actor=acting(request), seen=seen)
+    return await get_user(services, request, kept.record.id)
 
 
 @operation("PUT /users/{account}/password", permission=Permission.ADMINISTER)
-async def set_user_password(office: Services, asked: RequestContext, account: str, body: SetPassword) -> UserView:
+async def set_user_password(services: Services, request: RequestContext, account: str, body: SetPassword) -> UserView:
     """Give a new password. All its login sessions end; its tokens stay."""
     if (body.password is None) == (not body.remove):
         raise InvalidAccount("give a new password, or say with `remove` that there shall be none")
-    user = (await users.find(office.stores, account_id(account))).record
-    if asked.caller is not None and body.password is not None:
-        check_grant(asked.caller, user)
-    changed = await users.set_password(office.stores, user.id, body.password, actor=acting(asked))
+    user = (await users.find(services.stores, account_id(account))).record
+    if request.caller is not None and body.password is not None:
+        check_grant(request.caller, user)
+    changed = await users.set_password(services.stores, user.id, body.password, actor=acting(request))
     return view_user(changed)
 
 
 @operation("DELETE /users/{account}/sessions", permission=Permission.ADMINISTER)
-async def end_user_sessions(office: Services, asked: RequestContext, account: str) -> EndedSessions:
+async def end_user_sessions(services: Services, request: RequestContext, account: str) -> EndedSessions:
     """End all its sessions."""
-    user = (await users.find(office.stores, account_id(account))).record
-    ended = await sessions.end_all(office.stores, user.id, actor=acting(asked))
+    user = (await users.find(services.stores, account_id(account))).record
+    ended = await sessions.end_all(services.stores, user.id, actor=acting(request))
     return EndedSessions(account=user.id, ended=ended)
 
 
 @operation("POST /users/{account}/login-link", permission=Permission.ADMINISTER, takes_key=False)
-async def create_login_link(office: Services, asked: RequestContext, account: str) -> CreatedLoginLink:
+async def create_login_link(services: Services, request: RequestContext, account: str) -> CreatedLoginLink:
     """Let a person sign in once. For a person without a password or who lost it: valid once, for ten minutes."""
-    user = (await users.find(office.stores, account_id(account))).record
-    if asked.caller is not None:
-        check_grant(asked.caller, user)
-    made = await sessions.create_link(office.stores, user.id, actor=acting(asked))
+    user = (await users.find(services.stores, account_id(account))).record
+    if request.caller is not None:
+        check_grant(request.caller, user)
+    made = await sessions.create_link(services.stores, user.id, actor=acting(request))
     return CreatedLoginLink(account=made.link.account, secret=made.secret, expires_at=made.link.expires_at)

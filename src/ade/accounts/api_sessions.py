@@ -33,86 +33,86 @@ from ade.server.routing import AuthLevel, RouteAccess, TrafficClass
 # caller last gave the password.
 
 
-def login_rates(office: Services) -> Mapping[RateClass, Rate]:
+def login_rates(services: Services) -> Mapping[RateClass, Rate]:
     """Passwords are never tried without a limit: where the settings have none, the usual one holds."""
-    rate = read_rate(office.settings.http.login_rate) or RATES[RateClass.LOGIN]
+    rate = read_rate(services.settings.http.login_rate) or RATES[RateClass.LOGIN]
     return {**RATES, RateClass.LOGIN: rate, RateClass.CONFIRM: rate}
 
 
-async def count_address(office: Services, asked: RequestContext) -> None:
+async def count_address(services: Services, request: RequestContext) -> None:
     """One try from where the request comes from, whatever name it is for. Raises TooManyRequests."""
-    if asked.address:
-        place = f"address {counted_address(asked.address)}"  # no account has a space in its name
-        await take(office.stores, place, RateClass.LOGIN, login_rates(office))
+    if request.address:
+        place = f"address {counted_address(request.address)}"  # no account has a space in its name
+        await take(services.stores, place, RateClass.LOGIN, login_rates(services))
 
 
-def manner(office: Services, asked: RequestContext) -> SignInConditions:
-    http = office.settings.http
+def manner(services: Services, request: RequestContext) -> SignInConditions:
+    http = services.settings.http
     return SignInConditions(
-        ip=asked.address,
-        user_agent=asked.user_agent,
+        ip=request.address,
+        user_agent=request.user_agent,
         idle_ms=round(http.session_idle_s * 1000),
         lasts_ms=round(http.session_lasts_s * 1000),
     )
 
 
-async def confirmed_at(office: Services, asked: RequestContext, password: str | None) -> int | None:
+async def confirmed_at(services: Services, request: RequestContext, password: str | None) -> int | None:
     """When the caller last gave the password: now if it is passed here, else in the session. None: not yet.
 
     A token shows which account it belongs to, but not that the person is present. Raises NotAuthenticated and
     TooManyRequests.
     """
     if password is None:
-        session = None if asked.caller is None else asked.caller.session
+        session = None if request.caller is None else request.caller.session
         return None if session is None else session.reauthenticated_at or None
-    asking = RateClass.LOGIN if asked.caller is None else RateClass.CONFIRM
-    await check_password(office.stores, acting(asked), password, login_rates(office), asking=asking)
-    return office.stores.clock.now()
+    asking = RateClass.LOGIN if request.caller is None else RateClass.CONFIRM
+    await check_password(services.stores, acting(request), password, login_rates(services), asking=asking)
+    return services.stores.clock.now()
 
 
 @operation("GET /me", door=AuthLevel.SELF)
-async def get_me(office: Services, asked: RequestContext) -> CurrentAccount:
+async def get_me(services: Services, request: RequestContext) -> CurrentAccount:
     """Who one is, and what one may do. With the current roles."""
-    if asked.caller is not None:
-        return view_me(asked.caller)
-    return view_me(Caller(user=await get_user(office.stores, acting(asked))))
+    if request.caller is not None:
+        return view_me(request.caller)
+    return view_me(Caller(user=await get_user(services.stores, acting(request))))
 
 
 @operation("GET /sessions", permission=Permission.READ, others=Permission.ADMINISTER)
-async def list_sessions(office: Services, asked: RequestContext, query: ListSessions) -> Page[SessionView]:
+async def list_sessions(services: Services, request: RequestContext, query: ListSessions) -> Page[SessionView]:
     """Live login sessions. The oldest first. Admins see all sessions, others their own."""
     account = None if query.account is None else account_id(query.account)
-    if asked.access is RouteAccess.OWN:
+    if request.access is RouteAccess.OWN:
         if account is not None:
             unknown = UnknownAccount(f"no account {account!r} exists", advice=UnknownAccount.usual_advice)
-            await check_own(office, asked, account, unknown)
-        account = account or acting(asked)
-    current = None if asked.caller is None else asked.caller.session
-    now = office.stores.clock.now()
-    live = [each for each in await sessions.list_sessions(office.stores, account) if each.is_live(now)]
+            await check_own(services, request, account, unknown)
+        account = account or acting(request)
+    current = None if request.caller is None else request.caller.session
+    now = services.stores.clock.now()
+    live = [each for each in await sessions.list_sessions(services.stores, account) if each.is_live(now)]
     return cut("sessions", query, [view_session(each, current) for each in live])
 
 
 @operation("POST /sessions", door=AuthLevel.PUBLIC, traffic=TrafficClass.LOGIN, takes_key=False)
-async def sign_in(office: Services, asked: RequestContext, body: SignIn) -> SignedIn:
+async def sign_in(services: Services, request: RequestContext, body: SignIn) -> SignedIn:
     """Sign in with name and password. Attempts are counted by account and by address. The response does not tell
     whether the name or the password was wrong."""
-    await count_address(office, asked)
-    how, rates = manner(office, asked), login_rates(office)
-    secret, session = await sessions.sign_in(office.stores, body.name, body.password, how, rates)
-    return await _signed_in(office, secret, session)
+    await count_address(services, request)
+    how, rates = manner(services, request), login_rates(services)
+    secret, session = await sessions.sign_in(services.stores, body.name, body.password, how, rates)
+    return await _signed_in(services, secret, session)
 
 
 @operation("POST /sessions/login-link", door=AuthLevel.PUBLIC, traffic=TrafficClass.LOGIN, takes_key=False)
-async def use_login_link(office: Services, asked: RequestContext, body: UseLoginLink) -> SignedIn:
+async def use_login_link(services: Services, request: RequestContext, body: UseLoginLink) -> SignedIn:
     """Sign in with the one-time link. The link is used up. An account without a password can set one with
     `change_own_password`."""
-    await count_address(office, asked)
-    return await _signed_in(office, *await sessions.use_link(office.stores, body.secret, manner(office, asked)))
+    await count_address(services, request)
+    return await _signed_in(services, *await sessions.use_link(services.stores, body.secret, manner(services, request)))
 
 
-async def _signed_in(office: Services, secret: str, session: LoginSession) -> SignedIn:
-    user: User = await get_user(office.stores, session.account)
+async def _signed_in(services: Services, secret: str, session: LoginSession) -> SignedIn:
+    user: User = await get_user(services.stores, session.account)
     return SignedIn(
         account=user.id,
         display_name=user.display_name,
@@ -125,52 +125,52 @@ async def _signed_in(office: Services, secret: str, session: LoginSession) -> Si
 
 
 @operation("POST /sessions/current/confirm", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN, takes_key=False)
-async def confirm_session(office: Services, asked: RequestContext, body: ConfirmSession) -> SessionView:
+async def confirm_session(services: Services, request: RequestContext, body: ConfirmSession) -> SessionView:
     """Give the password once more. High risks can be approved for five minutes."""
-    session = _session(asked)
-    confirmed = await sessions.confirm(office.stores, session.id, body.password, login_rates(office))
+    session = _session(request)
+    confirmed = await sessions.confirm(services.stores, session.id, body.password, login_rates(services))
     return view_session(confirmed, confirmed)
 
 
 @operation("DELETE /sessions/current", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
-async def sign_out(office: Services, asked: RequestContext) -> None:
+async def sign_out(services: Services, request: RequestContext) -> None:
     """End this session."""
-    await sessions.end(office.stores, _session(asked).id)
+    await sessions.end(services.stores, _session(request).id)
 
 
 @operation("DELETE /sessions/{session_id}", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
-async def end_session(office: Services, asked: RequestContext, session_id: str) -> None:
+async def end_session(services: Services, request: RequestContext, session_id: str) -> None:
     """End another session of one's own. For example the session of a machine that was left signed in."""
-    account = _session(asked).account
-    found = [each for each in await sessions.list_sessions(office.stores) if each.short_id == session_id]
+    account = _session(request).account
+    found = [each for each in await sessions.list_sessions(services.stores) if each.short_id == session_id]
     unknown = UnknownSession(f"no login session {session_id[:60]!r} of yours is live")
     if not found:
         raise unknown
     one = next((each for each in found if each.account == account), found[0])
-    await check_own(office, asked, one.account, unknown)
-    await sessions.end(office.stores, one.id)
+    await check_own(services, request, one.account, unknown)
+    await sessions.end(services.stores, one.id)
 
 
 @operation("DELETE /sessions", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
-async def sign_out_everywhere(office: Services, asked: RequestContext) -> EndedSessions:
+async def sign_out_everywhere(services: Services, request: RequestContext) -> EndedSessions:
     """End all sessions of one's own."""
-    account = _session(asked).account
-    return EndedSessions(account=account, ended=await sessions.end_all(office.stores, account, actor=account))
+    account = _session(request).account
+    return EndedSessions(account=account, ended=await sessions.end_all(services.stores, account, actor=account))
 
 
 @operation("PUT /me/password", door=AuthLevel.SESSION, traffic=TrafficClass.LOGIN)
-async def change_own_password(office: Services, asked: RequestContext, body: ChangeOwnPassword) -> SignedIn:
+async def change_own_password(services: Services, request: RequestContext, body: ChangeOwnPassword) -> SignedIn:
     """Change one's own password. All sessions end, and this one continues under a new secret."""
-    _session(asked)
-    assert asked.caller is not None
+    _session(request)
+    assert request.caller is not None
     secret, session = await sessions.change_password_of(
-        office.stores, asked.caller, body.new, old=body.old, rates=login_rates(office)
+        services.stores, request.caller, body.new, old=body.old, rates=login_rates(services)
     )
-    return await _signed_in(office, secret, session)
+    return await _signed_in(services, secret, session)
 
 
-def _session(asked: RequestContext) -> LoginSession:
-    session = None if asked.caller is None else asked.caller.session
+def _session(request: RequestContext) -> LoginSession:
+    session = None if request.caller is None else request.caller.session
     if session is None:
         raise NotAuthenticated("this is about a login session, and there is none")
     return session

@@ -92,7 +92,7 @@ class _CachedCaller(Struct, frozen=True):
 
     caller: Caller | None
     read_at: float
-    hints: int  # how many had been heard
+    wakeups: int  # how many had been heard
 
 
 class CallerCache:
@@ -126,7 +126,7 @@ class CallerCache:
 
     def _fresh(self, place: str) -> _CachedCaller | None:
         known = self._known.get(place)
-        if known is None or known.hints != self._hints() or time.monotonic() - known.read_at >= _OLDEST_S:
+        if known is None or known.wakeups != self._hints() or time.monotonic() - known.read_at >= _OLDEST_S:
             return None
         caller, now = known.caller, self._stores.clock.now()
         if caller is not None and caller.token is not None and not caller.token.is_good(now):
@@ -137,10 +137,10 @@ class CallerCache:
 
     async def _read(self, place: str, credentials: Credentials) -> _CachedCaller:
         if self._unfollow is None:  # from the first time on somebody listens
-            self._unfollow = self._stores.hints.follow(RULES, self._known.clear)
+            self._unfollow = self._stores.wakeups.follow(RULES, self._known.clear)
         # Both are taken before the store answers: what changes meanwhile is looked at again.
-        hints, at = self._hints(), time.monotonic()
-        found = _CachedCaller(await _looked_up(self._stores, credentials), at, hints)
+        wakeups, at = self._hints(), time.monotonic()
+        found = _CachedCaller(await _looked_up(self._stores, credentials), at, wakeups)
         self._known.pop(place, None)
         while len(self._known) >= _MOST:
             del self._known[next(iter(self._known))]  # the one that was read first
@@ -149,7 +149,7 @@ class CallerCache:
 
     def _hints(self) -> int:
         """Asked for each time: it grows when a hint is heard, and not when this loop comes to it."""
-        return self._stores.hints.generation(RULES)
+        return self._stores.wakeups.generation(RULES)
 
 
 async def _looked_up(stores: Stores, credentials: Credentials) -> Caller | None:

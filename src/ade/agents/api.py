@@ -59,40 +59,40 @@ _MOST_SUBAGENTS = 1_000
 
 
 @operation("GET /agents", permission=Permission.READ)
-async def list_agents(office: Services, asked: RequestContext, query: ListAgents) -> Page[AgentView]:
+async def list_agents(services: Services, request: RequestContext, query: ListAgents) -> Page[AgentView]:
     """Agents, and how much of their capacity is in use."""
-    return cut("agents", query, await view_agents(office.stores))
+    return cut("agents", query, await view_agents(services.stores))
 
 
 @operation("GET /agents/{agent_id}", permission=Permission.READ)
-async def get_agent(office: Services, asked: RequestContext, agent_id: str) -> AgentView:
+async def get_agent(services: Services, request: RequestContext, agent_id: str) -> AgentView:
     """One agent."""
-    known = {agent.id: agent for agent in await view_agents(office.stores)}
+    known = {agent.id: agent for agent in await view_agents(services.stores)}
     if agent_id not in known:
         raise registry.unknown(agent_id, known)
     return known[agent_id]
 
 
 @operation("PUT /agents/{agent_id}/capacity", permission=Permission.OPERATE)
-async def set_agent_capacity(office: Services, asked: RequestContext, agent_id: str, body: SetCapacity) -> Agent:
+async def set_agent_capacity(services: Services, request: RequestContext, agent_id: str, body: SetCapacity) -> Agent:
     """Change how much it may do at once."""
-    await _known(office, agent_id)
-    return await registry.register(office.stores, agent_id, body.max_tasks, actor=asked.actor)
+    await _known(services, agent_id)
+    return await registry.register(services.stores, agent_id, body.max_tasks, actor=request.actor)
 
 
 @operation("PUT /agents/{agent_id}", permission=(Permission.ENQUEUE, Permission.OPERATE), others=Permission.OPERATE)
-async def register_agent(office: Services, asked: RequestContext, agent_id: str, body: RegisterAgent) -> Agent:
+async def register_agent(services: Services, request: RequestContext, agent_id: str, body: RegisterAgent) -> Agent:
     """Register an agent, with its type and capacity. A caller who can register only their own agents cannot change the
     capacity of a known one."""
     max_tasks = body.max_tasks
-    if asked.access is RouteAccess.OWN:
-        await _check_own(office, asked, agent_id)
-        known = await _find(office, agent_id)
+    if request.access is RouteAccess.OWN:
+        await _check_own(services, request, agent_id)
+        known = await _find(services, agent_id)
         if known is None:
-            await _check_few(office, agent_id)
+            await _check_few(services, agent_id)
         max_tasks = max_tasks if known is None else known.max_tasks
     return await registry.register(
-        office.stores, agent_id, max_tasks, kind=body.type, capabilities=body.capabilities, actor=asked.actor
+        services.stores, agent_id, max_tasks, kind=body.type, capabilities=body.capabilities, actor=request.actor
     )
 
 
@@ -103,10 +103,10 @@ async def register_agent(office: Services, asked: RequestContext, agent_id: str,
     traffic=TrafficClass.WORK,
     takes_key=False,
 )
-async def heartbeat_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+async def heartbeat_agent(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Say that it is there. An agent is shown as offline one minute after its last heartbeat."""
-    await _check_own(office, asked, agent_id)
-    return await office.stores.agents.register(await _known(office, agent_id), keep=DESCRIPTION)
+    await _check_own(services, request, agent_id)
+    return await services.stores.agents.register(await _known(services, agent_id), keep=DESCRIPTION)
 
 
 @operation(
@@ -114,9 +114,9 @@ async def heartbeat_agent(office: Services, asked: RequestContext, agent_id: str
     permission=(Permission.ENQUEUE, Permission.OPERATE),
     others=Permission.OPERATE,
 )
-async def drain_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+async def drain_agent(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Begin nothing new on it."""
-    return await _set_status(office, asked, agent_id, AgentStatus.DRAINING)
+    return await _set_status(services, request, agent_id, AgentStatus.DRAINING)
 
 
 @operation(
@@ -124,9 +124,9 @@ async def drain_agent(office: Services, asked: RequestContext, agent_id: str) ->
     permission=(Permission.ENQUEUE, Permission.OPERATE),
     others=Permission.OPERATE,
 )
-async def activate_agent(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+async def activate_agent(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Let it work again."""
-    return await _set_status(office, asked, agent_id, AgentStatus.ACTIVE)
+    return await _set_status(services, request, agent_id, AgentStatus.ACTIVE)
 
 
 @operation(
@@ -134,37 +134,37 @@ async def activate_agent(office: Services, asked: RequestContext, agent_id: str)
     permission=(Permission.ENQUEUE, Permission.OPERATE),
     others=Permission.OPERATE,
 )
-async def mark_agent_offline(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+async def mark_agent_offline(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """Say that it is not there."""
-    return await _set_status(office, asked, agent_id, AgentStatus.OFFLINE)
+    return await _set_status(services, request, agent_id, AgentStatus.OFFLINE)
 
 
-async def _set_status(office: Services, asked: RequestContext, agent_id: str, status: AgentStatus) -> Agent:
-    await _check_own(office, asked, agent_id)
+async def _set_status(services: Services, request: RequestContext, agent_id: str, status: AgentStatus) -> Agent:
+    await _check_own(services, request, agent_id)
     _check_id(agent_id)
-    return await registry.set_status(office.stores, agent_id, status, actor=asked.actor)
+    return await registry.set_status(services.stores, agent_id, status, actor=request.actor)
 
 
 @operation("DELETE /agents/{agent_id}", permission=Permission.OPERATE)
-async def remove_agent(office: Services, asked: RequestContext, agent_id: str) -> None:
+async def remove_agent(services: Services, request: RequestContext, agent_id: str) -> None:
     """Forget an agent."""
     _check_id(agent_id)
-    await registry.remove(office.stores, agent_id, actor=asked.actor)
+    await registry.remove(services.stores, agent_id, actor=request.actor)
 
 
-async def _check_few(office: Services, agent_id: str) -> None:
+async def _check_few(services: Services, agent_id: str) -> None:
     """They stay until somebody removes them, and are read by every worker that works for one. Raises InvalidAgent."""
     account = agent_id.partition("/")[0].lower()  # however it is spelled
-    uses = await office.stores.agents.list_agents()
+    uses = await services.stores.agents.list_agents()
     if sum(use.agent.id.partition("/")[0].lower() == account for use in uses) >= MOST_AGENTS:
         raise InvalidAgent(
             f"{account} has {MOST_AGENTS:,} agents, and registers no more; an operator can remove those that are gone"
         )
 
 
-async def _check_own(office: Services, asked: RequestContext, agent_id: str) -> None:
-    if asked.access is RouteAccess.OWN:
-        await check_own(office, asked, agent_id.partition("/")[0], registry.unknown(agent_id))
+async def _check_own(services: Services, request: RequestContext, agent_id: str) -> None:
+    if request.access is RouteAccess.OWN:
+        await check_own(services, request, agent_id.partition("/")[0], registry.unknown(agent_id))
 
 
 def _check_id(agent_id: str) -> None:
@@ -173,19 +173,19 @@ def _check_id(agent_id: str) -> None:
         raise registry.unknown(agent_id)
 
 
-async def _known(office: Services, agent_id: str) -> Agent:
-    known = await _find(office, agent_id)
+async def _known(services: Services, agent_id: str) -> Agent:
+    known = await _find(services, agent_id)
     if known is None:
         raise registry.unknown(agent_id)
     return known
 
 
-async def _find(office: Services, agent_id: str) -> Agent | None:
-    return next((use.agent for use in await office.stores.agents.list_agents() if use.agent.id == agent_id), None)
+async def _find(services: Services, agent_id: str) -> Agent | None:
+    return next((use.agent for use in await services.stores.agents.list_agents() if use.agent.id == agent_id), None)
 
 
 @operation("GET /subagents", permission=Permission.READ)
-async def list_subagents(office: Services, asked: RequestContext, query: ListSubagents) -> Page[Subagent]:
+async def list_subagents(services: Services, request: RequestContext, query: ListSubagents) -> Page[Subagent]:
     """Agents at work: for whom, how far, at what cost. Every page reads the ones before it again, so the list is
     capped."""
     if query.parent is not None and not is_task_id(query.parent):
@@ -194,14 +194,14 @@ async def list_subagents(office: Services, asked: RequestContext, query: ListSub
     begin = min(after, _MOST_SUBAGENTS) if isinstance(after, int) and after >= 0 else 0
     end = min(begin + query.limit, _MOST_SUBAGENTS)
     status = None if query.status is None else SubagentStatus(query.status)
-    found = await find_subagents(office.stores, parent_id=query.parent, status=status, limit=end + 1)
+    found = await find_subagents(services.stores, parent_id=query.parent, status=status, limit=end + 1)
     is_more = len(found) > end and end < _MOST_SUBAGENTS
     return page("subagents", query, found[begin:end], end if is_more else None)
 
 
 @operation("GET /subagents/{task_id}", permission=Permission.READ)
-async def get_subagent(office: Services, asked: RequestContext, task_id: str) -> Subagent:
+async def get_subagent(services: Services, request: RequestContext, task_id: str) -> Subagent:
     """One of them."""
     if not is_task_id(task_id):
         raise UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
-    return await find_subagent(office.stores, task_id)
+    return await find_subagent(services.stores, task_id)

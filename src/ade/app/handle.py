@@ -167,10 +167,10 @@ class TaskHandle(Generic[R_co]):
 
     async def _followed(self, read: Callable[[int], Awaitable[list[S]]], follow: bool) -> AsyncIterator[S]:
         """Pages of what has a seq, until there is no more; with `follow` until the task is final."""
-        hints = (await self._app.open()).stores.hints
+        wakeups = (await self._app.open()).stores.wakeups
         last, is_complete = 0, not follow
         while True:
-            seen = hints.generation(DONE)
+            seen = wakeups.generation(DONE)
             is_complete = is_complete or (await self._get()).is_final  # before reading, so that the end is read
             while page := await read(last):
                 for item in page:
@@ -178,4 +178,4 @@ class TaskHandle(Generic[R_co]):
                     yield item
             if is_complete:
                 return
-            await hints.wait(DONE, seen, _FOLLOW_S)
+            await wakeups.wait(DONE, seen, _FOLLOW_S)

@@ -150,88 +150,92 @@ class NewDelegation(Form, kw_only=True):
 
 
 @operation("GET /approvals", permission=Permission.READ)
-async def list_approvals(office: Services, asked: RequestContext, query: ListApprovals) -> Page[PendingApproval]:
+async def list_approvals(services: Services, request: RequestContext, query: ListApprovals) -> Page[PendingApproval]:
     """What waits for people, for oneself or for all. The most urgent come first. Snoozed approvals are left out of the
     caller's own list."""
-    account, mine = acting(asked), query.mine
+    account, mine = acting(request), query.mine
     if mine is None:
-        mine = (await load_people(office.stores)).directory.get(account) is not None
+        mine = (await load_people(services.stores)).directory.get(account) is not None
     items = (
-        await approvals_views.inbox(office.stores, account) if mine else await approvals_views.waiting(office.stores)
+        await approvals_views.inbox(services.stores, account)
+        if mine
+        else await approvals_views.waiting(services.stores)
     )
     return cut("approvals", query, items)
 
 
 @operation("GET /approvals/stats", permission=Permission.READ)
-async def get_approval_stats(office: Services, asked: RequestContext, query: GetApprovalStats) -> ApprovalStats:
+async def get_approval_stats(services: Services, request: RequestContext, query: GetApprovalStats) -> ApprovalStats:
     """How many wait, how long, and how they end."""
     window_ms = USUAL_WINDOW_MS if query.over is None else round(query.over * 1000)
-    return await approval_stats(office.stores, window_ms)
+    return await approval_stats(services.stores, window_ms)
 
 
 @operation("GET /approvals/stats/{account}", permission=Permission.READ)
-async def get_account_approval_stats(office: Services, asked: RequestContext, account: str) -> UserStats:
+async def get_account_approval_stats(services: Services, request: RequestContext, account: str) -> UserStats:
     """What waits for one account, and its answers. Raises UnknownAccount: zero responses of an account that never
     existed would be misleading."""
-    return await approvals_views.user_stats(office.stores, (await get_user(office.stores, account_id(account))).id)
+    return await approvals_views.user_stats(services.stores, (await get_user(services.stores, account_id(account))).id)
 
 
 @operation("GET /approvals/{task_id}", permission=Permission.READ)
-async def get_approval(office: Services, asked: RequestContext, task_id: str) -> ApprovalView:
+async def get_approval(services: Services, request: RequestContext, task_id: str) -> ApprovalView:
     """What is asked, who may answer, what was answered. Large arguments are shown in full: a reference cannot be
     reviewed."""
     check_id(task_id)
-    task = await get(office.stores, task_id)
-    people, now = await load_people(office.stores), office.stores.clock.now()
-    found = view_approval(task, await office.payloads.load(task.args), people, now=now)
+    task = await get(services.stores, task_id)
+    people, now = await load_people(services.stores), services.stores.clock.now()
+    found = view_approval(task, await services.payloads.load(task.args), people, now=now)
     if found is None:
         raise no_such_gate(task)
     return found
 
 
 @operation("POST /approvals/{task_id}/respond", permission=Permission.VOTE, traffic=TrafficClass.VOTE, takes_key=False)
-async def respond_to_approval(office: Services, asked: RequestContext, task_id: str, body: AnswerApproval) -> Voted:
+async def respond_to_approval(services: Services, request: RequestContext, task_id: str, body: AnswerApproval) -> Voted:
     """Approve, reject or ask for changes."""
-    account = voter(asked)
+    account = voter(request)
     if body.decision is Decision.REQUEST_CHANGES and not body.reason.strip():
         raise InvalidTask("say which changes are asked for; the reason is what the author gets to read")
-    task, gate = await gate_to_vote(office, task_id, body.approval)
+    task, gate = await gate_to_vote(services, task_id, body.approval)
     ballot = VoteRequest(
         voter=account,
         decision=body.decision,
         digest=_whole(gate, body.digest),
         reason=body.reason,
         on_behalf_of=None if body.for_whom is None else normal_id(body.for_whom),
-        authenticated_at=await confirmed_at(office, asked, body.password),
-        via=sign_in_method(asked),
+        authenticated_at=await confirmed_at(services, request, body.password),
+        via=sign_in_method(request),
     )
-    after = await approvals_service.vote(office.stores, task.id, ballot, gate_id=gate.id)
-    return view_vote(after, gate, await load_people(office.stores), now=office.stores.clock.now())
+    after = await approvals_service.vote(services.stores, task.id, ballot, gate_id=gate.id)
+    return view_vote(after, gate, await load_people(services.stores), now=services.stores.clock.now())
 
 
 @operation("POST /approvals/batch", permission=Permission.VOTE, traffic=TrafficClass.VOTE, takes_key=False)
-async def respond_to_approvals(office: Services, asked: RequestContext, body: AnswerApprovals) -> Page[BatchVoteResult]:
+async def respond_to_approvals(
+    services: Services, request: RequestContext, body: AnswerApprovals
+) -> Page[BatchVoteResult]:
     """Answer many in the same way. Each item has its own result, in the order of the request."""
-    account = voter(asked)
-    await approvals_service.check_batch(office.stores, len(body.items))
+    account = voter(request)
+    await approvals_service.check_batch(services.stores, len(body.items))
     ballot = VoteRequest(
         voter=account,
         decision=Decision(body.decision),
         digest="",
         reason=body.reason,
-        authenticated_at=await confirmed_at(office, asked, body.password),
+        authenticated_at=await confirmed_at(services, request, body.password),
     )
-    return Page(items=[await _answered(office, item, ballot) for item in body.items])
+    return Page(items=[await _answered(services, item, ballot) for item in body.items])
 
 
-async def _answered(office: Services, item: BatchItem, ballot: VoteRequest) -> BatchVoteResult:
+async def _answered(services: Services, item: BatchItem, ballot: VoteRequest) -> BatchVoteResult:
     try:
-        _, gate = await gate_to_vote(office, item.task_id, item.approval)
+        _, gate = await gate_to_vote(services, item.task_id, item.approval)
     except StoreError:
         raise
     except AdeError as error:
         return BatchVoteResult(task_id=item.task_id, code=error.code, error=error.detail)
-    answered = await approvals_service.one_of_many(office.stores, gate.id, _whole(gate, item.digest), ballot)
+    answered = await approvals_service.one_of_many(services.stores, gate.id, _whole(gate, item.digest), ballot)
     return structs.replace(answered, task_id=item.task_id)
 
 
@@ -243,51 +247,51 @@ def _whole(gate: Gate, given: str) -> str:
 
 @operation("POST /approvals/{task_id}/delegate", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
 async def delegate_approval(
-    office: Services, asked: RequestContext, task_id: str, body: DelegateApproval
+    services: Services, request: RequestContext, task_id: str, body: DelegateApproval
 ) -> Delegation:
     """Let somebody else answer this one."""
-    account = voter(asked)
-    _, gate = await gate_to_vote(office, task_id, body.approval)
-    return await approvals_service.delegate_approval(office.stores, task_id, body.to, actor=account, gate_id=gate.id)
+    account = voter(request)
+    _, gate = await gate_to_vote(services, task_id, body.approval)
+    return await approvals_service.delegate_approval(services.stores, task_id, body.to, actor=account, gate_id=gate.id)
 
 
 @operation("POST /approvals/{task_id}/amend", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
-async def amend_approval(office: Services, asked: RequestContext, task_id: str, body: AmendApproval) -> Task:
+async def amend_approval(services: Services, request: RequestContext, task_id: str, body: AmendApproval) -> Task:
     """Edit what waits, and put it before people again. An account that amends a task becomes one of its authors, so
     others must approve it."""
-    account = voter(asked)
-    task, gate = await gate_to_vote(office, task_id, None)
+    account = voter(request)
+    task, gate = await gate_to_vote(services, task_id, None)
     fields: dict[str, Any] = {} if body.description is None else {"description": body.description}
     if body.args is not None:
-        _, args = await arguments_by_name(office.stores, task.name, body.args, allow_unknown=True)
-        if len(args) > office.payloads.hard_limit:  # before anything is counted
-            raise PayloadTooLarge(f"the arguments take {len(args):,} bytes, more than {office.payloads.hard_limit:,}")
+        _, args = await arguments_by_name(services.stores, task.name, body.args, allow_unknown=True)
+        if len(args) > services.payloads.hard_limit:  # before anything is counted
+            raise PayloadTooLarge(f"the arguments take {len(args):,} bytes, more than {services.payloads.hard_limit:,}")
         fields["args"] = args
     ballot = VoteRequest(
         voter=account,
         decision=Decision.REQUEST_CHANGES,
         digest=_whole(gate, body.digest),
         reason=body.reason,
-        via=sign_in_method(asked),
+        via=sign_in_method(request),
     )
-    return await approvals_service.amend(office.stores, office.payloads, task_id, ballot, **fields)
+    return await approvals_service.amend(services.stores, services.payloads, task_id, ballot, **fields)
 
 
 @operation("POST /approvals/{task_id}/snooze", permission=Permission.VOTE, traffic=TrafficClass.VOTE)
-async def snooze_approval(office: Services, asked: RequestContext, task_id: str, body: SnoozeApproval) -> Snoozed:
+async def snooze_approval(services: Services, request: RequestContext, task_id: str, body: SnoozeApproval) -> Snoozed:
     """Leave it out of one's list for a while. It can still be answered."""
-    account = voter(asked)
+    account = voter(request)
     check_id(task_id)
-    until = office.stores.clock.now() + round(body.seconds * 1000)
-    await approvals_service.snooze(office.stores, task_id, account, until)
+    until = services.stores.clock.now() + round(body.seconds * 1000)
+    await approvals_service.snooze(services.stores, task_id, account, until)
     return Snoozed(task_id=task_id, account=account, until=until)
 
 
-async def gate_to_vote(office: Services, task_id: str, approval: str | None) -> tuple[Task, Gate]:
+async def gate_to_vote(services: Services, task_id: str, approval: str | None) -> tuple[Task, Gate]:
     """The task, and the gate of this id; without one the newest that waits. Raises UnknownTask,
     UnknownApproval and NoGate."""
     check_id(task_id)
-    task = await get(office.stores, task_id)
+    task = await get(services.stores, task_id)
     if approval is None:
         gate = gate_to_answer(task)
     else:
@@ -299,39 +303,39 @@ async def gate_to_vote(office: Services, task_id: str, approval: str | None) -> 
 
 
 @operation("POST /approvals/{task_id}/comment", permission=(Permission.ENQUEUE, Permission.VOTE))
-async def comment_on_approval(office: Services, asked: RequestContext, task_id: str, body: NewComment) -> Task:
+async def comment_on_approval(services: Services, request: RequestContext, task_id: str, body: NewComment) -> Task:
     """Say something. A comment is not a vote, so programs may write one too."""
     check_id(task_id)
-    return await approvals_service.comment(office.stores, task_id, body.text, actor=acting(asked))
+    return await approvals_service.comment(services.stores, task_id, body.text, actor=acting(request))
 
 
 @operation("POST /approvals/{task_id}/revoke", permission=Permission.VOTE)
-async def revoke_approval(office: Services, asked: RequestContext, task_id: str, body: RevokeApproval) -> Task:
+async def revoke_approval(services: Services, request: RequestContext, task_id: str, body: RevokeApproval) -> Task:
     """Take an approval back. Voters can revoke their own approval; revoking that of others takes an admin."""
-    account = voter(asked)
+    account = voter(request)
     check_id(task_id)
-    gate = gate_for(await get(office.stores, task_id))
+    gate = gate_for(await get(services.stores, task_id))
     if account not in {vote.voter for vote in gate.votes}:
-        asked.require(Permission.ADMINISTER)  # of the token too, where it is one
-    return await approvals_service.revoke(office.stores, task_id, body.reason, actor=account)
+        request.require(Permission.ADMINISTER)  # of the token too, where it is one
+    return await approvals_service.revoke(services.stores, task_id, body.reason, actor=account)
 
 
 @operation("POST /approvals/{task_id}/dismiss", permission=Permission.ADMINISTER)
-async def dismiss_request(office: Services, asked: RequestContext, task_id: str, body: DismissRequest) -> Task:
+async def dismiss_request(services: Services, request: RequestContext, task_id: str, body: DismissRequest) -> Task:
     """Set a request for changes aside."""
     check_id(task_id)
     return await approvals_service.dismiss(
-        office.stores, task_id, normal_id(body.voter), body.reason, actor=acting(asked)
+        services.stores, task_id, normal_id(body.voter), body.reason, actor=acting(request)
     )
 
 
 @operation("POST /approvals/{task_id}/break-glass", permission=Permission.BREAK_GLASS, takes_key=False)
-async def break_glass(office: Services, asked: RequestContext, task_id: str, body: BreakGlass) -> Task:
+async def break_glass(services: Services, request: RequestContext, task_id: str, body: BreakGlass) -> Task:
     """Let it run in an emergency. This is not an approval: others are asked to review the task afterwards."""
     check_id(task_id)
-    at = await confirmed_at(office, asked, body.password)
+    at = await confirmed_at(services, request, body.password)
     return await approvals_service.break_glass(
-        office.stores, task_id, body.reason, actor=acting(asked), authenticated_at=at
+        services.stores, task_id, body.reason, actor=acting(request), authenticated_at=at
     )
 
 
@@ -342,20 +346,20 @@ _FURTHEST_MS = 366 * 86_400_000
 
 
 @operation("GET /delegations", permission=Permission.READ)
-async def list_delegations(office: Services, asked: RequestContext, query: ListDelegations) -> Page[Delegation]:
+async def list_delegations(services: Services, request: RequestContext, query: ListDelegations) -> Page[Delegation]:
     """Who answers for whom. The oldest first; ended ones are shown for 90 days."""
     account = None if query.account is None else account_id(query.account)
-    return cut("delegations", query, await delegations.list_delegations(office.stores, account))
+    return cut("delegations", query, await delegations.list_delegations(services.stores, account))
 
 
 @operation("POST /delegations", permission=Permission.VOTE, others=Permission.ADMINISTER)
-async def create_delegation(office: Services, asked: RequestContext, body: NewDelegation) -> Delegation:
+async def create_delegation(services: Services, request: RequestContext, body: NewDelegation) -> Delegation:
     """Let somebody answer for oneself. An admin can create one for another account."""
-    account = voter(asked)
+    account = voter(request)
     delegator = account if body.delegator is None else normal_id(body.delegator)
-    if asked.access is RouteAccess.OWN and delegator != account:
+    if request.access is RouteAccess.OWN and delegator != account:
         raise NotPermitted(f"{account} cannot decide on a delegation of {delegator}: only {delegator} or an admin can")
-    now = office.stores.clock.now()
+    now = services.stores.clock.now()
     starts_at = max(_at(body.starts, now), now)
     if starts_at > now + _FURTHEST_MS:
         raise InvalidDelegation("a delegation starts at most 366 days from now")
@@ -372,7 +376,7 @@ async def create_delegation(office: Services, asked: RequestContext, body: NewDe
         from_level=body.from_level,
         to_level=body.to_level,
     )
-    return await delegations.create(office.stores, wanted, actor=account)
+    return await delegations.create(services.stores, wanted, actor=account)
 
 
 def _at(given: float | datetime, since: int) -> int:
@@ -380,21 +384,21 @@ def _at(given: float | datetime, since: int) -> int:
 
 
 @operation("GET /delegations/{delegation_id}", permission=Permission.READ)
-async def get_delegation(office: Services, asked: RequestContext, delegation_id: str) -> Delegation:
+async def get_delegation(services: Services, request: RequestContext, delegation_id: str) -> Delegation:
     """One delegation."""
-    kept = await delegations.DELEGATIONS.get(office.stores, delegation_id) if is_task_id(delegation_id) else None
+    kept = await delegations.DELEGATIONS.get(services.stores, delegation_id) if is_task_id(delegation_id) else None
     if kept is None:
         raise _unknown(delegation_id)
     return kept.record
 
 
 @operation("DELETE /delegations/{delegation_id}", permission=Permission.VOTE, others=Permission.ADMINISTER)
-async def revoke_delegation(office: Services, asked: RequestContext, delegation_id: str) -> Delegation:
+async def revoke_delegation(services: Services, request: RequestContext, delegation_id: str) -> Delegation:
     """End a delegation. It ends immediately; votes that were given under it stay valid."""
-    kept = await get_delegation(office, asked, delegation_id)
-    if asked.access is RouteAccess.OWN:
-        await check_own(office, asked, kept.delegator, _unknown(delegation_id))
-    return await delegations.revoke(office.stores, delegation_id, actor=acting(asked))
+    kept = await get_delegation(services, request, delegation_id)
+    if request.access is RouteAccess.OWN:
+        await check_own(services, request, kept.delegator, _unknown(delegation_id))
+    return await delegations.revoke(services.stores, delegation_id, actor=acting(request))
 
 
 def _unknown(delegation_id: str) -> UnknownDelegation:

@@ -49,43 +49,43 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 @operation("GET /policies", permission=Permission.READ, tag=ETagUse.ANSWERED)
-async def get_rulebook(office: Services, asked: RequestContext) -> RulebookVersion:
+async def get_rulebook(services: Services, request: RequestContext) -> RulebookVersion:
     """The rulebook: guard rules, and who must approve what. Version 0 is empty: no rulebook was applied yet."""
-    return await approvals_repository.newest(office.stores)
+    return await approvals_repository.newest(services.stores)
 
 
 @operation("PUT /policies", permission=Permission.ADMINISTER, tag=ETagUse.REQUIRED)
-async def apply_rulebook(office: Services, asked: RequestContext, body: ApplyRulebook) -> RulebookVersion:
+async def apply_rulebook(services: Services, request: RequestContext, body: ApplyRulebook) -> RulebookVersion:
     """Put another rulebook in force. If-Match names the version that this one was made from; `*` replaces any version.
     A rulebook equal to the newest one creates no new version. Raises InvalidRulebook and StaleWrite."""
     rulebook = read_rulebook(body.rules)
-    seen = asked.expected_version((await approvals_repository.newest(office.stores)).version)
-    applied = await approvals_repository.apply(office.stores, rulebook, actor=acting(asked), seen=seen)
-    return await approvals_repository.edition(office.stores, applied.version)
+    seen = request.expected_version((await approvals_repository.newest(services.stores)).version)
+    applied = await approvals_repository.apply(services.stores, rulebook, actor=acting(request), seen=seen)
+    return await approvals_repository.edition(services.stores, applied.version)
 
 
 @operation("GET /policies/versions", permission=Permission.READ)
 async def list_rulebook_versions(
-    office: Services, asked: RequestContext, query: ListRulebookVersions
+    services: Services, request: RequestContext, query: ListRulebookVersions
 ) -> Page[RulebookVersion]:
     """All rulebooks there were. The newest first."""
-    return cut("rulebook versions", query, await approvals_repository.history(office.stores))
+    return cut("rulebook versions", query, await approvals_repository.history(services.stores))
 
 
 @operation("GET /policies/versions/{version}", permission=Permission.READ)
-async def get_rulebook_version(office: Services, asked: RequestContext, version: str) -> RulebookVersion:
+async def get_rulebook_version(services: Services, request: RequestContext, version: str) -> RulebookVersion:
     """One of them."""
     if not _VERSION.fullmatch(version):
         raise UnknownRulebook(f"{version[:60]!r} is no version of the rulebook; they are counted from 1")
-    return await approvals_repository.edition(office.stores, int(version))
+    return await approvals_repository.edition(services.stores, int(version))
 
 
 @operation("POST /policies/check", permission=Permission.READ, mutates=False)
-async def check_policies(office: Services, asked: RequestContext, body: CheckPolicies) -> Findings:
+async def check_policies(services: Services, request: RequestContext, body: CheckPolicies) -> Findings:
     """What the rules say about a task, without storing it. Checking rules other than those in force takes an operator,
     because evaluating them costs the server. Raises InvalidRulebook, InvalidPolicy and NotPermitted."""
     if body.rules is not None:
-        asked.require(Permission.OPERATE)
+        request.require(Permission.OPERATE)
     question = PolicyCheckRequest(
         name=body.name,
         tool=body.tool,
@@ -94,4 +94,4 @@ async def check_policies(office: Services, asked: RequestContext, body: CheckPol
         tags=body.tags,
         score=body.score,
     )
-    return await check(office.stores, question, None if body.rules is None else read_rulebook(body.rules))
+    return await check(services.stores, question, None if body.rules is None else read_rulebook(body.rules))

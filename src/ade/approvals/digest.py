@@ -125,7 +125,7 @@ def read_preview(raw: Raw) -> Preview:
 
 def resources_of(task: Task) -> tuple[str, ...]:
     """All that the task names: what it changes, and what it locks."""
-    return tuple(dict.fromkeys((*task.resources, *(wish.resource for wish in task.locks))))
+    return tuple(dict.fromkeys((*task.resources, *(spec.resource for spec in task.locks))))
 
 
 def subject_of(task: Task, level: RiskLevel) -> Subject:
@@ -148,7 +148,7 @@ def digest_for(task: Task, policy: Policy, number: int, step: str = "", about: o
         "tags": sorted(task.tags),
         "queue": task.queue,
         "resources": list(task.resources),
-        "locks": [_wish(wish) for wish in task.locks],
+        "locks": [_wish(spec) for spec in task.locks],
         "rollback": task.rollback,
         "timeout_ms": task.timeout_ms,
         "max_attempts": task.max_attempts,
@@ -177,5 +177,5 @@ def _plain(raw: Raw) -> object:
     return plain
 
 
-def _wish(wish: LockSpec) -> Mapping[str, object]:
-    return {"resource": wish.resource, "mode": str(wish.mode)}
+def _wish(spec: LockSpec) -> Mapping[str, object]:
+    return {"resource": spec.resource, "mode": str(spec.mode)}

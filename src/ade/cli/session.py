@@ -145,9 +145,9 @@ class Session:
                 gc.enable()
                 yield client
             return
-        asked = self._asked()
+        request = self._asked()
         async with self.stores(must_exist=must_exist) as stores:
-            yield Client(StoreTransport(self._office(stores), asked))
+            yield Client(StoreTransport(self._office(stores), request))
 
     @asynccontextmanager
     async def api_for_new(self) -> "AsyncIterator[tuple[Ade | None, Client]]":

@@ -55,10 +55,10 @@ class Client(Api):
 
         After a break it goes on behind the last one. A Gap says that some may be missing: they were no longer kept.
         """
-        wish = EventSubscriptionRequest(
+        spec = EventSubscriptionRequest(
             after=after, types=types, tasks=tasks, queues=queues, names=names, inboxes=inboxes
         )
-        return Stream(lambda: self._transport.follow_events(wish), self._portal)
+        return Stream(lambda: self._transport.follow_events(spec), self._portal)
 
     def follow_output(self, task_id: str, *, after: int = 0) -> "Stream[OutputLine]":
         """The lines of a task as they are written, until it is final."""

@@ -131,12 +131,12 @@ class HttpTransport:
         allow_plain: bool = False,
         most_connections: int = 100,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        dice: Callable[[], float] = random.random,
+        randomness: Callable[[], float] = random.random,
     ) -> None:
         self.url = url
         self.patience = patience or RetryLimits()
         self.sleep = sleep
-        self.dice = dice
+        self.randomness = randomness
         self._token = token_of(token)
         self._tls = tls
         self._timeout_s = timeout_s
@@ -154,9 +154,9 @@ class HttpTransport:
         response = await self._answered(sending, may_be_gone=ask.answer is type(None))
         return read_answer(ask.answer, response)
 
-    def follow_events(self, wish: EventSubscriptionRequest) -> AsyncGenerator[Event | Gap, None]:
-        after = [] if wish.after is None else [("after", str(wish.after))]
-        query = urlencode([*wish.pairs(), *after])
+    def follow_events(self, spec: EventSubscriptionRequest) -> AsyncGenerator[Event | Gap, None]:
+        after = [] if spec.after is None else [("after", str(spec.after))]
+        query = urlencode([*spec.pairs(), *after])
         path = CLIENT_ROUTES["list_events"].path
         return follow_events(self, f"{path}?{query}" if query else path)
 
@@ -225,7 +225,7 @@ class HttpTransport:
                 response = await _asked(client, sending)
             except ServerUnreachable as broken:
                 error = broken
-                pause = pause_after_break(broken, times=times, dice=self.dice())
+                pause = pause_after_break(broken, times=times, randomness=self.randomness())
                 broken.was_sent = was_sent = was_sent or broken.was_sent
             else:
                 if response.status < FIRST_REDIRECT:

@@ -107,7 +107,7 @@ class StreamConnector(Protocol):
 
     patience: RetryLimits
     sleep: Callable[[float], Awaitable[None]]
-    dice: Callable[[], float]
+    randomness: Callable[[], float]
 
     def client(self) -> HttpClient: ...
 
@@ -198,7 +198,7 @@ class _ResumingStream:
         """As the server wanted it, with some chance in it, so that not all come at once; longer from break to break."""
         reach = self._reach
         wanted = 0.0 if self._retry_ms is None else min(self._retry_ms / 1000, reach.patience.longest_pause_s)
-        return max(wanted * (0.5 + reach.dice()), backoff_s(self._breaks, reach.dice()))
+        return max(wanted * (0.5 + reach.randomness()), backoff_s(self._breaks, reach.randomness()))
 
 
 class _RetryLater(Exception):

@@ -32,9 +32,9 @@ class StoreTransport:
     Plain reads need no event loop. Where nobody is asked who he is (`asked.caller` is None), nothing is checked.
     """
 
-    def __init__(self, office: Services, asked: RequestContext) -> None:
-        self._office = office
-        self._asked = asked
+    def __init__(self, services: Services, request: RequestContext) -> None:
+        self._office = services
+        self._asked = request
 
     def __repr__(self) -> str:
         return "DirectTransport()"
@@ -53,12 +53,12 @@ class StoreTransport:
             raise client_error(error) from None
         return _as_seen(answer)
 
-    async def follow_events(self, wish: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
+    async def follow_events(self, spec: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
         from ade.events.filters import compile_filter, parse_filter
 
-        is_wanted = compile_filter(parse_filter(wish.pairs()))
+        is_wanted = compile_filter(parse_filter(spec.pairs()))
         events = self._office.stores.events
-        last = wish.after
+        last = spec.after
         if last is None:
             newest = await events.newest(1)
             last = newest[-1].seq if newest else 0
@@ -73,7 +73,7 @@ class StoreTransport:
     async def follow_output(self, task_id: str, after: int) -> "AsyncGenerator[OutputLine, None]":
         stores = self._office.stores
         while True:
-            seen = stores.hints.generation(DONE)
+            seen = stores.wakeups.generation(DONE)
             is_final = (await get(stores, task_id)).is_final  # before reading, so that the end is read
             while page := await stores.outputs.read_output(task_id, after, _PAGE):
                 after = page[-1].seq
@@ -81,7 +81,7 @@ class StoreTransport:
                     yield line
             if is_final:
                 return
-            await stores.hints.wait(DONE, seen, _LOOK_S)
+            await stores.wakeups.wait(DONE, seen, _LOOK_S)
             await _pause(_BREATH_S)
 
     async def close(self) -> None:

@@ -77,7 +77,7 @@ class Transport(Protocol):
     async def call(self, ask: OperationCall) -> Any:
         """What the operation answers. Raises AdeError: the same one on every way."""
 
-    def follow_events(self, wish: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
+    def follow_events(self, spec: EventSubscriptionRequest) -> "AsyncGenerator[Event | Gap, None]":
         """Events as they happen, and gaps where some may be missing. Ends only by an error."""
 
     def follow_output(self, task_id: str, after: int) -> "AsyncGenerator[OutputLine, None]":
@@ -111,10 +111,10 @@ def is_repeatable(route: ClientRoute, *, has_key: bool, has_tag: bool) -> bool:
     return route.method in _SAFE_METHODS and not has_tag
 
 
-def pause_after_break(error: ServerUnreachable, *, times: int, dice: float) -> float | None:
+def pause_after_break(error: ServerUnreachable, *, times: int, randomness: float) -> float | None:
     """A server that was never reached is told of at once: it is rather the address that is wrong. One that was asked
     before, `times` times, and has asked for patience or hung up, is about to start anew."""
-    return backoff_s(times, dice) if error.was_sent or times else None
+    return backoff_s(times, randomness) if error.was_sent or times else None
 
 
 def pause_after_problem(problem: Problem, patience: RetryLimits, *, sent_before: bool) -> float | None:
@@ -127,10 +127,10 @@ def pause_after_problem(problem: Problem, patience: RetryLimits, *, sent_before:
     return pause if pause <= patience.longest_pause_s else None
 
 
-def backoff_s(times: int, dice: float) -> float:
+def backoff_s(times: int, randomness: float) -> float:
     """After so many breaks in a row; `dice` in [0, 1) spreads those who broke together."""
     plain: float = min(_FIRST_PAUSE_S * 2 ** min(times, 16), _LONGEST_BACKOFF_S)
-    return plain * (0.5 + dice)
+    return plain * (0.5 + randomness)
 
 
 def _wanted_pause(problem: Problem) -> float:

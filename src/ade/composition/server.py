@@ -90,9 +90,9 @@ async def _service(
     app: "Ade", opened: "OpenStore", feed: EventFeed, cache: CallerCache, stopping: asyncio.Event
 ) -> ServerServices:
     stores, http = opened.stores, app.settings.http
-    office = services_of_app(app, opened, feed, Metrics(stores, events_after))
+    services = services_of_app(app, opened, feed, Metrics(stores, events_after))
     return ServerServices(
-        office=office,
+        services=services,
         recognise=partial(authenticate, stores, cache=cache),
         rates=RateLimiter(stores, read_rates(http.rates()), times=http.all_times),
         hosts=hosts_of(http.host, http.allowed_hosts),
@@ -113,7 +113,7 @@ def _feed(opened: "OpenStore", settings: "Settings") -> EventFeed:
     stores = opened.stores
     options = FeedOptions(heartbeat_s=settings.http.heartbeat_s)
     since = available_since(stores.clock, settings.events.retention_s)
-    return EventFeed(stores.events, stores.hints, stores.clock, kept_since=since, options=options)
+    return EventFeed(stores.events, stores.wakeups, stores.clock, kept_since=since, options=options)
 
 
 # How many files and connections this process may have open.

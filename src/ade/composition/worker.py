@@ -158,7 +158,7 @@ async def work(
     for schedule in app.schedules:
         await declare(opened.stores, schedule)
     async with (
-        audit_jobs(settings.store.url, opened.stores, settings.events.audit_url) as duties,
+        audit_jobs(settings.store.url, opened.stores, settings.events.audit_url) as jobs,
         agents_beside(app, opened, settings),
     ):
         runtime = WorkerService(
@@ -168,7 +168,7 @@ async def work(
             payloads=opened.payloads,
             middleware=(*tracing(settings), *app.middlewares),
             settings=settings,
-            duties=duties,
+            jobs=jobs,
             guardian=guardian_spec(settings),
             probe=probe,
         )

@@ -94,10 +94,10 @@ EventPredicate = Callable[[T], bool]
 
 
 @operation("GET /events", permission=Permission.READ, traffic=TrafficClass.STREAM, is_stream=True)
-async def list_events(office: Services, asked: RequestContext, query: ListEvents) -> Page[Event]:
+async def list_events(services: Services, request: RequestContext, query: ListEvents) -> Page[Event]:
     """The event log, page by page or as a stream."""
-    log = office.stores.events
-    is_wanted = compile_filter(visible_filter(asked.caller, query.filter()))
+    log = services.stores.events
+    is_wanted = compile_filter(visible_filter(request.caller, query.filter()))
     return await looked_through("events", query, log.read, log.newest, is_wanted)
 
 
@@ -138,13 +138,13 @@ _PAGE_AUDIT = 1_000
 
 
 @operation("GET /audit", permission=Permission.OPERATE)
-async def list_audit_entries(office: Services, asked: RequestContext, query: ListAuditEntries) -> Page[AuditLine]:
+async def list_audit_entries(services: Services, request: RequestContext, query: ListAuditEntries) -> Page[AuditLine]:
     """The tamper-evident copy of the event log. Entries that cannot be read match every filter, so that they are
     noticed."""
     fits = compile_filter(query.filter())
-    if office.audit is None:
+    if services.audit is None:
         return Page(items=())
-    async with current_copy(office.stores.events, office.audit) as copy:
+    async with current_copy(services.stores.events, services.audit) as copy:
 
         async def read(after: int, limit: int) -> Sequence[AuditLine]:
             return [line_of(entry) for entry in await copy.entries(after, limit)]
@@ -156,14 +156,14 @@ async def list_audit_entries(office: Services, asked: RequestContext, query: Lis
 
 
 @operation("POST /audit/verify", permission=Permission.OPERATE, mutates=False, traffic=TrafficClass.STREAM)
-async def verify_audit(office: Services, asked: RequestContext, body: Nothing) -> AuditReport:
+async def verify_audit(services: Services, request: RequestContext, body: Nothing) -> AuditReport:
     """Whether its chain holds. Walks the whole chain, which can take long. A broken chain is a result, not an error."""
-    if office.audit is None:
+    if services.audit is None:
         return AuditReport(holds=True, entries=0)
-    log = office.stores.events
+    log = services.stores.events
     try:
-        with office.exclusively("verifying the audit copy"):
-            async with current_copy(log, office.audit) as copy:
+        with services.exclusively("verifying the audit copy"):
+            async with current_copy(log, services.audit) as copy:
                 return await _walk(log, copy)
     except AuditBroken as broken:
         return AuditReport(holds=False, entries=0, broken=broken.detail, advice=broken.advice or None)
@@ -197,19 +197,21 @@ async def _walk(log: EventLog, copy: AuditCopy) -> AuditReport:
     media_types=("application/x-ndjson",),
     is_download=True,
 )
-async def export_audit(office: Services, asked: RequestContext, query: ExportAudit) -> RawContent:
+async def export_audit(services: Services, request: RequestContext, query: ExportAudit) -> RawContent:
     """All of it, as a file. JSON lines with the seq, the hash, and the event byte for byte as it was copied, so that
     others can verify it."""
-    if office.audit is not None:
-        async with current_copy(office.stores.events, office.audit):
+    if services.audit is not None:
+        async with current_copy(services.stores.events, services.audit):
             pass  # what is wrong is told before anything is sent
-    return RawContent(media_type="application/x-ndjson", body=_lines(office, query.after), file_name="ade-audit.jsonl")
+    return RawContent(
+        media_type="application/x-ndjson", body=_lines(services, query.after), file_name="ade-audit.jsonl"
+    )
 
 
-async def _lines(office: Services, after: int) -> AsyncIterator[bytes]:
-    if office.audit is None:
+async def _lines(services: Services, after: int) -> AsyncIterator[bytes]:
+    if services.audit is None:
         return
-    async with office.audit.open() as copy:
+    async with services.audit.open() as copy:
         while entries := await copy.entries(after, _PAGE_AUDIT):
             yield b"".join(_line(entry) for entry in entries)
             after = entries[-1].seq
@@ -226,18 +228,18 @@ _HOUR_MS = 3_600_000
 
 
 @operation("GET /stats", permission=Permission.READ)
-async def get_stats(office: Services, asked: RequestContext) -> Overview:
+async def get_stats(services: Services, request: RequestContext) -> Overview:
     """Depths, ages, throughput and workers now."""
-    return await overview(office.stores)
+    return await overview(services.stores)
 
 
 @operation("GET /stats/series", permission=Permission.READ)
-async def get_stats_series(office: Services, asked: RequestContext, query: StatsSeries) -> Series:
+async def get_stats_series(services: Services, request: RequestContext, query: StatsSeries) -> Series:
     """The same over time, for charts."""
-    until = office.stores.clock.now() if query.until is None else _ms(query.until)
+    until = services.stores.clock.now() if query.until is None else _ms(query.until)
     since = max(until - _HOUR_MS, 0) if query.since is None else _ms(query.since)
     return await series(
-        office.stores, since=since, until=until, step_s=query.step_s, queue=query.queue, name=query.name
+        services.stores, since=since, until=until, step_s=query.step_s, queue=query.queue, name=query.name
     )
 
 

@@ -163,7 +163,7 @@ class EventFeed:
     def __init__(
         self,
         events: EventLog,
-        hints: Wakeups,
+        wakeups: Wakeups,
         clock: Clock,
         *,
         kept_since: Callable[[], int],
@@ -174,7 +174,7 @@ class EventFeed:
             return FeedEntry(event, encode)
 
         self._options = options = options or FeedOptions()
-        self._hints = hints
+        self._hints = wakeups
         self._hub = SubscriptionHub(options, clock.steady)
         self._reader = LogFollower(events, self._hub, clock, kept_since, options, entry)
         self._pages = CatchUpReader(events, self._hub, kept_since, options, entry)

@@ -226,7 +226,7 @@ class ForceRelease(OneLock, kw_only=True):
 
 
 @operation("GET /locks", permission=Permission.READ)
-async def list_locks(office: Services, asked: RequestContext, query: ListLocks) -> Page[LockView]:
+async def list_locks(services: Services, request: RequestContext, query: ListLocks) -> Page[LockView]:
     """Who holds and waits for what."""
     namespace = query.namespace or (DEFAULT_NAMESPACE if query.resource is not None else None)
     if namespace is not None:
@@ -235,24 +235,24 @@ async def list_locks(office: Services, asked: RequestContext, query: ListLocks) 
         if name is not None:
             check_lock_name(what, name)
     seen = await view_locks(
-        office.stores, namespace=namespace, owner=query.owner, resource=query.resource, kind=query.kind
+        services.stores, namespace=namespace, owner=query.owner, resource=query.resource, kind=query.kind
     )
     return cut("locks", query, seen)
 
 
 @operation("GET /locks/graph", permission=Permission.READ)
-async def get_lock_graph(office: Services, asked: RequestContext, query: GetLockGraph) -> LockGraph:
+async def get_lock_graph(services: Services, request: RequestContext, query: GetLockGraph) -> LockGraph:
     """Who waits for whom, and the rings among them."""
     check_namespace(query.namespace)
-    return await lock_graph(office.stores, query.namespace)
+    return await lock_graph(services.stores, query.namespace)
 
 
 @operation("POST /locks/acquire", permission=Permission.ENQUEUE, traffic=TrafficClass.LOCK, takes_key=False)
-async def acquire_locks(office: Services, asked: RequestContext, body: AcquireLocks) -> RequestView:
+async def acquire_locks(services: Services, request: RequestContext, body: AcquireLocks) -> RequestView:
     """Ask for locks, all or none; may wait for them."""
-    owner, key = _owner(asked, body.owner), body.id or os.urandom(16).hex()
-    request = validate_request(
-        id=_own_prefix(asked) + key,
+    owner, key = _owner(request, body.owner), body.id or os.urandom(16).hex()
+    lock_request = validate_request(
+        id=_own_prefix(request) + key,
         owner=owner,
         scope=f"{owner}:{body.scope}" if body.scope else os.urandom(16).hex(),
         wanted=lock_specs_of(body.locks),
@@ -261,45 +261,47 @@ async def acquire_locks(office: Services, asked: RequestContext, body: AcquireLo
         purpose=body.purpose,
         ttl_ms=ttl_ms_of(body.ttl),
     )
-    answer = await LockLeases(office.locks()).lend(request, wait_ms=_wait_ms(asked, body.wait), stays=body.stay)
-    if _wishes(answer.items) != _wishes(request.items):
+    answer = await LockLeases(services.locks()).lend(
+        lock_request, wait_ms=_wait_ms(request, body.wait), stays=body.stay
+    )
+    if _wishes(answer.items) != _wishes(lock_request.items):
         raise InvalidLock(f"the id {key!r} was used for other resources before; use a new one")
-    return await view_request(office.stores, answer)
+    return await view_request(services.stores, answer)
 
 
 def _wishes(items: Sequence[LockItem]) -> list[LockSpec]:
     return [LockSpec(item.resource, item.mode) for item in items]
 
 
-def _owner(asked: RequestContext, name: str | None) -> str:
+def _owner(request: RequestContext, name: str | None) -> str:
     """Who holds it: the account, or one of its programs. On a local store any name will do."""
-    if asked.caller is None:
-        return name or asked.actor
-    account = asked.caller.user.id
+    if request.caller is None:
+        return name or request.actor
+    account = request.caller.user.id
     if name is None or name == account or name.startswith(f"{account}/"):
         return name or account
     return f"{account}/{name}"
 
 
-def _own_prefix(asked: RequestContext) -> str:
+def _own_prefix(request: RequestContext) -> str:
     """What ids of the caller's requests begin with. Accounts have no colon."""
-    return "" if asked.caller is None else f"{asked.caller.user.id}:"
+    return "" if request.caller is None else f"{request.caller.user.id}:"
 
 
-def _wait_ms(asked: RequestContext, wait: float | None) -> int:
-    return round(min(asked.wait_s if wait is None else wait, LONGEST_WAIT_S) * 1000)
+def _wait_ms(request: RequestContext, wait: float | None) -> int:
+    return round(min(request.wait_s if wait is None else wait, LONGEST_WAIT_S) * 1000)
 
 
 @operation("POST /locks/renew", permission=Permission.ENQUEUE, traffic=TrafficClass.WORK, takes_key=False)
-async def renew_locks(office: Services, asked: RequestContext, body: RenewLocks) -> LocksRenewed:
+async def renew_locks(services: Services, request: RequestContext, body: RenewLocks) -> LocksRenewed:
     """Keep locks, or a place in line. Raises LockLost or DeadlockVictim when none of them is left."""
     check_namespace(body.namespace)
-    own = _own(asked, body.ids)
-    lender, wait_ms = LockLeases(office.locks()), _wait_ms(asked, body.wait)
+    own = _own(request, body.ids)
+    lender, wait_ms = LockLeases(services.locks()), _wait_ms(request, body.wait)
     standing = await lender.renew_in_line(body.namespace, own, wait_ms=wait_ms) if own else []
     known = {one.id: one for one in standing if one is not None}
     gave_way = [one.id for one in known.values() if one.state is LockState.VICTIM]
-    renewed = [await view_request(office.stores, one) for one in known.values() if one.id not in gave_way]
+    renewed = [await view_request(services.stores, one) for one in known.values() if one.id not in gave_way]
     if not renewed and gave_way:
         raise DeadlockVictim(f"the wait under {gave_way[0]!r} was part of a ring")
     if not renewed:
@@ -311,43 +313,43 @@ async def renew_locks(office: Services, asked: RequestContext, body: RenewLocks)
 
 
 @operation("POST /locks/release", permission=Permission.ENQUEUE, traffic=TrafficClass.WORK, takes_key=False)
-async def release_locks(office: Services, asked: RequestContext, body: ReleaseLocks) -> LocksReleased:
+async def release_locks(services: Services, request: RequestContext, body: ReleaseLocks) -> LocksReleased:
     """Let locks go, or leave the line."""
     check_namespace(body.namespace)
-    own = _own(asked, body.ids)
-    gone = await office.stores.locks.release(body.namespace, own) if own else []
+    own = _own(request, body.ids)
+    gone = await services.stores.locks.release(body.namespace, own) if own else []
     released = [one.id for one in gone if one is not None]
     return LocksReleased(released=released, lost=[each for each in dict.fromkeys(body.ids) if each not in released])
 
 
-def _own(asked: RequestContext, ids: Sequence[str]) -> list[str]:
+def _own(request: RequestContext, ids: Sequence[str]) -> list[str]:
     """Those that may be the caller's, each once; the others are not looked for."""
-    prefix = _own_prefix(asked)
+    prefix = _own_prefix(request)
     return [each for each in dict.fromkeys(ids) if each.startswith(prefix) and is_lock_name(each)]
 
 
 @operation("POST /locks/upgrade", permission=Permission.ENQUEUE, traffic=TrafficClass.LOCK, takes_key=False)
-async def upgrade_lock(office: Services, asked: RequestContext, body: UpgradeLock) -> RequestView:
+async def upgrade_lock(services: Services, request: RequestContext, body: UpgradeLock) -> RequestView:
     """Make a share exclusive."""
-    grant = await _held(office, asked, body)
-    wait_ms = _wait_ms(asked, body.wait)
-    widened = await LockLeases(office.locks()).upgrade(grant, _named(grant, body.resource), wait_ms=wait_ms)
-    return await view_request(office.stores, widened)
+    grant = await _held(services, request, body)
+    wait_ms = _wait_ms(request, body.wait)
+    widened = await LockLeases(services.locks()).upgrade(grant, _named(grant, body.resource), wait_ms=wait_ms)
+    return await view_request(services.stores, widened)
 
 
 @operation("POST /locks/downgrade", permission=Permission.ENQUEUE, traffic=TrafficClass.WORK, takes_key=False)
-async def downgrade_lock(office: Services, asked: RequestContext, body: DowngradeLock) -> RequestView:
+async def downgrade_lock(services: Services, request: RequestContext, body: DowngradeLock) -> RequestView:
     """Make it a share again."""
-    grant = await _held(office, asked, body)
-    shared = await office.stores.locks.downgrade(grant.namespace, grant.id, _named(grant, body.resource))
-    return await view_request(office.stores, shared)
+    grant = await _held(services, request, body)
+    shared = await services.stores.locks.downgrade(grant.namespace, grant.id, _named(grant, body.resource))
+    return await view_request(services.stores, shared)
 
 
-async def _held(office: Services, asked: RequestContext, body: OneLock) -> LockRequest:
+async def _held(services: Services, request: RequestContext, body: OneLock) -> LockRequest:
     """Raises LockLost, in the same words for what is somebody else's."""
     check_namespace(body.namespace)
-    found = await office.stores.locks.look(body.namespace, own) if (own := _own(asked, [body.id])) else [None]
-    steady = office.stores.clock.steady()
+    found = await services.stores.locks.look(body.namespace, own) if (own := _own(request, [body.id])) else [None]
+    steady = services.stores.clock.steady()
     if found[0] is None or found[0].lease_until <= steady:
         raise _lost(body.id)
     return found[0]
@@ -368,18 +370,18 @@ def _named(grant: LockRequest, resource: str | None) -> str:
 
 
 @operation("POST /locks/position", permission=Permission.ENQUEUE, mutates=False, traffic=TrafficClass.WORK)
-async def get_lock_position(office: Services, asked: RequestContext, body: OneLock) -> RequestView:
+async def get_lock_position(services: Services, request: RequestContext, body: OneLock) -> RequestView:
     """One's place in line."""
-    return await view_request(office.stores, await _held(office, asked, body))
+    return await view_request(services.stores, await _held(services, request, body))
 
 
 @operation("POST /locks/force-release", permission=Permission.OPERATE)
-async def force_release_lock(office: Services, asked: RequestContext, body: ForceRelease) -> ForceReleased:
+async def force_release_lock(services: Services, request: RequestContext, body: ForceRelease) -> ForceReleased:
     """Take a lock away from its holder."""
     check_namespace(body.namespace)
     taken = None
     if is_lock_name(body.id):
-        taken = await office.stores.locks.take_away(body.namespace, body.id, reason=body.reason, by=asked.actor)
+        taken = await services.stores.locks.take_away(body.namespace, body.id, reason=body.reason, by=request.actor)
     if taken is None:
         raise LockLost(
             f"no request {body.id[:100]!r} stands in namespace {body.namespace}", advice="`ade locks show` lists them"

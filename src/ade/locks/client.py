@@ -95,14 +95,14 @@ class LockWaiters:
         store: LockStore,
         *,
         finds_rings: Callable[[], Awaitable[bool]],
-        dice: Callable[[], float] = random.random,
+        randomness: Callable[[], float] = random.random,
         time: Callable[[], float] | None = None,
         rest: Callable[[asyncio.Event, float], Awaitable[None]] = either,
     ) -> None:
         self._store = store
         self._rest = rest
         self._finds_rings = finds_rings
-        self._dice = dice
+        self._dice = randomness
         self._loop = asyncio.get_running_loop()
         self._time = time or self._loop.time
         self._waiting: dict[str, LockWaiter] = {}

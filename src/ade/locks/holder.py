@@ -379,10 +379,10 @@ class LockScope:
         self.at = at
         self.held: list[HeldLock] = []
 
-    def covering(self, namespace: str, wishes: Iterable[LockSpec]) -> HeldLock | None:
+    def covering(self, namespace: str, specs: Iterable[LockSpec]) -> HeldLock | None:
         """A lock held here that has all of this: the exclusive one includes the share."""
         for held in self.held:
-            if held.grant.namespace == namespace and covers(held.grant.items, wishes):
+            if held.grant.namespace == namespace and covers(held.grant.items, specs):
                 return held
         return None
 

@@ -235,7 +235,7 @@ class HttpLock:
             namespace=namespace,
             owner=owner or "",
             scope=scope or "",
-            items=tuple(LockItem(wish.resource, wish.mode) for wish in lock_specs_of(wanted)),
+            items=tuple(LockItem(spec.resource, spec.mode) for spec in lock_specs_of(wanted)),
             priority=priority,
             ttl_ms=ttl_ms or NO_TTL,
             purpose=purpose,

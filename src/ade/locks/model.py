@@ -54,15 +54,15 @@ def _wish(one: object) -> LockSpec:
     return one
 
 
-def merged(wishes: Iterable[LockSpec]) -> tuple[LockSpec, ...]:
+def merged(specs: Iterable[LockSpec]) -> tuple[LockSpec, ...]:
     """Sorted, and each resource once: who wants it both shared and exclusive wants it exclusive. Raises InvalidLock."""
     modes: dict[str, LockMode] = {}
-    for wish in wishes:
-        check_lock_name("resource", wish.resource)
-        if not isinstance(wish.mode, LockMode):
-            raise InvalidLock(f"{wish.resource} is to be read(...) or to be written with write(...), not {wish.mode!r}")
-        if modes.get(wish.resource) is not LockMode.EXCLUSIVE:
-            modes[wish.resource] = wish.mode
+    for spec in specs:
+        check_lock_name("resource", spec.resource)
+        if not isinstance(spec.mode, LockMode):
+            raise InvalidLock(f"{spec.resource} is to be read(...) or to be written with write(...), not {spec.mode!r}")
+        if modes.get(spec.resource) is not LockMode.EXCLUSIVE:
+            modes[spec.resource] = spec.mode
     if len(modes) > MAX_LOCK_SPECS:
         raise InvalidLock(f"one request may name at most {MAX_LOCK_SPECS} resources, not {len(modes)}")
     return tuple(LockSpec(resource, modes[resource]) for resource in sorted(modes))
@@ -187,10 +187,10 @@ def by_namespace(requests: Iterable[LockRequest]) -> dict[str, list[str]]:
     return ids
 
 
-def covers(items: Iterable[LockItem], wishes: Iterable[LockSpec]) -> bool:
+def covers(items: Iterable[LockItem], specs: Iterable[LockSpec]) -> bool:
     """Whether somebody who has these items has all of that: the exclusive lock includes the share."""
     modes = {item.resource: item.mode for item in items}
-    return all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in wishes)
+    return all(modes.get(one.resource) in (one.mode, LockMode.EXCLUSIVE) for one in specs)
 
 
 # How much one may ask for: waiters of a resource, requests of an owner, and how often it may ask.

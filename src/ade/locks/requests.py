@@ -117,16 +117,16 @@ def leased(request: LockRequest, *, usual_ms: int, longest_ms: int) -> LockReque
 
 
 def _items(wanted: Iterable[LockSpec | tuple[str, LockMode]]) -> tuple[LockItem, ...]:
-    wishes = merged(LockSpec(*one) if isinstance(one, tuple) else one for one in wanted)
-    if not wishes:
+    specs = merged(LockSpec(*one) if isinstance(one, tuple) else one for one in wanted)
+    if not specs:
         raise InvalidLock("name at least one resource, such as 'database:prod-db-01'")
-    return tuple(LockItem(wish.resource, wish.mode) for wish in wishes)
+    return tuple(LockItem(spec.resource, spec.mode) for spec in specs)
 
 
 class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
     """A handler asks for a lock while it runs; answered by TakenLock when it is granted."""
 
-    wishes: list[LockSpec]
+    specs: list[LockSpec]
     scope: str
     namespace: str
     ttl_ms: int | None  # None: the store's default
@@ -147,7 +147,7 @@ class TakeLock(Struct, frozen=True, tag=True, kw_only=True):
             id=id,
             owner=owner,
             scope=self.scope,
-            wanted=self.wishes,
+            wanted=self.specs,
             namespace=self.namespace,
             priority=priority,
             purpose=self.purpose or purpose,

@@ -57,11 +57,11 @@ class ContextLocks:
         self.check()
         return tokens[resource]
 
-    def use(self, namespace: str, wishes: Sequence[LockSpec]) -> TakenLock | None:
+    def use(self, namespace: str, specs: Sequence[LockSpec]) -> TakenLock | None:
         """A lock that has all of this already, kept until this use of it ends too; the exclusive one includes the
         share."""
         for lock in self._taken:
-            if lock.namespace == namespace and covers(lock.items, wishes):
+            if lock.namespace == namespace and covers(lock.items, specs):
                 self._users[lock.id] += 1
                 return lock
         return None
@@ -124,7 +124,7 @@ class RunLock:
     async def enter(self, at: Place | None) -> None:
         if self._lock is not None:
             raise InvalidLock("this lock is entered already; ctx.lock(...) makes another one")
-        self._lock = self._locks.use(self._wanted.namespace, self._wanted.wishes)
+        self._lock = self._locks.use(self._wanted.namespace, self._wanted.specs)
         if self._lock is None:
             scope = self._locks.scope(at)
             self._lock = await self._locks.take(structs.replace(self._wanted, scope=scope.id))

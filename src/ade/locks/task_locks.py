@@ -57,7 +57,7 @@ class StoreRunLocks(RunLocks[R]):
         return LockHolder(client)
 
     async def take(self, run: R) -> Deferred | None:
-        resources = tuple(wish.resource for wish in run.task.locks)
+        resources = tuple(spec.resource for spec in run.task.locks)
         try:
             held = await self.holder.take(request_of(run.task, ttl_ms=self._options.lease_ms))
         except AdeError as error:  # too many wait already, or the store is away
@@ -97,7 +97,7 @@ class StoreRunLocks(RunLocks[R]):
     def _attend(self) -> None:
         """From now on some task waits: hear of locks that become free."""
         if self._unfollow is None:
-            self._unfollow = self._stores.hints.follow(LOCK, self._news.set)
+            self._unfollow = self._stores.wakeups.follow(LOCK, self._news.set)
             self._recalling = asyncio.get_running_loop().create_task(self._recall(), name="ade-recalls")
         self._news.set()  # it may have been let in before we heard anything
 

@@ -79,19 +79,19 @@ signIn().catch(() => {
 
 
 @operation("GET /livez", door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
-async def get_liveness(office: Services, asked: RequestContext) -> ServingLiveness:
+async def get_liveness(services: Services, request: RequestContext) -> ServingLiveness:
     """Whether the process is alive."""
     return ServingLiveness(alive=True, version=VERSION)
 
 
 @operation("GET /readyz", door=AuthLevel.PUBLIC, traffic=TrafficClass.PROBE, prefix="")
-async def get_readiness(office: Services, asked: RequestContext) -> Readiness:
+async def get_readiness(services: Services, request: RequestContext) -> Readiness:
     """Whether it can do its work: store, migrations, loops. Raises RequestRefused (503) with the same checks while it
     is not ready."""
-    found = await readiness(office.stores, timeout_s=_MOST_S, is_own=_is_own)
+    found = await readiness(services.stores, timeout_s=_MOST_S, is_own=_is_own)
     checks = dict(found.checks)
-    if office.feed is not None:
-        checks["events"] = "ok" if office.feed.is_begun else "the log was not read yet"
+    if services.feed is not None:
+        checks["events"] = "ok" if services.feed.is_begun else "the log was not read yet"
     if all(said == "ok" for said in checks.values()):
         return Readiness(is_ready=True, checks=checks)
     wrong = "; ".join(f"{name}: {said}" for name, said in checks.items() if said != "ok")
@@ -109,16 +109,16 @@ def _is_own(worker: Worker) -> bool:
     media_types=("text/plain", "application/openmetrics-text"),
     prefix="",
 )
-async def get_metrics(office: Services, asked: RequestContext) -> RawContent:
+async def get_metrics(services: Services, request: RequestContext) -> RawContent:
     """Figures for Prometheus."""
-    if office.metrics is None:
+    if services.metrics is None:
         raise RequestRefused(HttpFault.UNAVAILABLE, "nothing is measured here")
-    media_type, text = await office.metrics.text(asked.accept)
+    media_type, text = await services.metrics.text(request.accept)
     return RawContent(media_type=media_type, body=text.encode())
 
 
 @operation("GET /openapi.json", door=AuthLevel.PUBLIC, tag=ETagUse.ANSWERED)
-async def get_openapi(office: Services, asked: RequestContext) -> RawContent:
+async def get_openapi(services: Services, request: RequestContext) -> RawContent:
     """This interface, described for programs."""
     from ade.server.openapi import document
 
@@ -126,19 +126,19 @@ async def get_openapi(office: Services, asked: RequestContext) -> RawContent:
 
 
 @operation("GET /login", door=AuthLevel.PUBLIC, media_types=("text/html",), has_method=False, prefix="")
-async def get_login_page(office: Services, asked: RequestContext) -> RawContent:
+async def get_login_page(services: Services, request: RequestContext) -> RawContent:
     """The page that a one-time link opens."""
     return RawContent(media_type="text/html; charset=utf-8", body=_LOGIN_PAGE.encode(), policy=_LOGIN_POLICY)
 
 
 @operation("GET /login.js", door=AuthLevel.PUBLIC, media_types=("text/javascript",), has_method=False, prefix="")
-async def get_login_script(office: Services, asked: RequestContext) -> RawContent:
+async def get_login_script(services: Services, request: RequestContext) -> RawContent:
     """What that page does."""
     return RawContent(media_type="text/javascript; charset=utf-8", body=_LOGIN_SCRIPT.encode())
 
 
 @operation("GET /problems/{code}", door=AuthLevel.PUBLIC, prefix="")
-async def get_problem(office: Services, asked: RequestContext, code: str) -> ProblemDescription:
+async def get_problem(services: Services, request: RequestContext, code: str) -> ProblemDescription:
     """What a problem means, and what to do."""
     problem = problem_of_code(code)
     if problem is None:
@@ -167,25 +167,25 @@ _TIMEOUT_S = 10.0
 
 
 @operation("GET /health", permission=Permission.OPERATE)
-async def get_health(office: Services, asked: RequestContext, query: GetHealth) -> HealthReport:
+async def get_health(services: Services, request: RequestContext, query: GetHealth) -> HealthReport:
     """Versions, sizes and what deserves attention."""
     if not query.thorough:
-        return await _report(office, thorough=False)
-    with office.exclusively("a thorough look at the store"):
-        return await _report(office, thorough=True)
+        return await _report(services, thorough=False)
+    with services.exclusively("a thorough look at the store"):
+        return await _report(services, thorough=True)
 
 
-async def _report(office: Services, *, thorough: bool) -> HealthReport:
-    report = await health(office.stores, events_after, timeout_s=_TIMEOUT_S)
-    findings = [*report.findings, *[finding async for finding in _more(office, thorough=thorough)]]
+async def _report(services: Services, *, thorough: bool) -> HealthReport:
+    report = await health(services.stores, events_after, timeout_s=_TIMEOUT_S)
+    findings = [*report.findings, *[finding async for finding in _more(services, thorough=thorough)]]
     worst = max((finding.verdict for finding in findings), key=list(FindingsVerdict).index)
     return structs.replace(report, findings=findings, verdict=worst)
 
 
-async def _more(office: Services, *, thorough: bool) -> AsyncIterator[Finding]:
-    if office.audit is not None:
-        yield await of_audit(office.stores.events, office.audit)
+async def _more(services: Services, *, thorough: bool) -> AsyncIterator[Finding]:
+    if services.audit is not None:
+        yield await of_audit(services.stores.events, services.audit)
     if thorough:
         for part in (of_store, of_invariants):
-            async for finding in part(office.stores):
+            async for finding in part(services.stores):
                 yield finding

@@ -224,14 +224,19 @@ class Endpoint:
             raise refused_fields({unfit.at: unfit.reason}) from None
 
     async def carry_out(
-        self, office: Services, asked: RequestContext, values: Sequence[str], query: Struct | None, body: Struct | None
+        self,
+        services: Services,
+        request: RequestContext,
+        values: Sequence[str],
+        query: Struct | None,
+        body: Struct | None,
     ) -> Any:
         forms: dict[str, Struct] = {}
         if query is not None:
             forms["query"] = query
         if body is not None:
             forms["body"] = body
-        return await self.operation(office, asked, *values, **forms)
+        return await self.operation(services, request, *values, **forms)
 
     def response(self, answer: Any) -> HttpResponse:
         """What is sent for an answer; its ETag with it."""
@@ -270,8 +275,8 @@ def _made(plan: CodecPlan, given: Any, *, is_strict: bool) -> Any:
 
 def _lists_of(plan: CodecPlan) -> frozenset[str]:
     """Names of parameters that may come more than once, or with commas."""
-    hints = {field.name: field.type for field in msgspec.structs.fields(plan.wire)}
-    return frozenset(name for name, kind in hints.items() if _is_list(kind))
+    wakeups = {field.name: field.type for field in msgspec.structs.fields(plan.wire)}
+    return frozenset(name for name, kind in wakeups.items() if _is_list(kind))
 
 
 def _is_list(kind: Any) -> bool:

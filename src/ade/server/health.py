@@ -52,7 +52,7 @@ def problem(check: str, sentence: str, advice: str | None = None) -> Finding:
 
 
 async def of_store(stores: Stores, *, thorough: bool = True) -> AsyncIterator[Finding]:
-    health = await stores.upkeep.health(thorough=thorough)
+    health = await stores.maintenance.health(thorough=thorough)
     facts = ", ".join(f"{name} {value}" for name, value in health.facts.items())
     damaged = health.facts.get("quick_check", "ok") != "ok"
     yield (problem if damaged else ok)("store", facts)
@@ -61,7 +61,7 @@ async def of_store(stores: Stores, *, thorough: bool = True) -> AsyncIterator[Fi
 
 
 async def of_invariants(stores: Stores) -> AsyncIterator[Finding]:
-    broken = await stores.upkeep.check_invariants()
+    broken = await stores.maintenance.check_invariants()
     for sentence in broken:
         yield problem("invariants", sentence)
     if not broken:
@@ -189,18 +189,18 @@ async def health(stores: Stores, lag: Lag, *, timeout_s: float) -> HealthReport:
     findings: list[Finding] = []
     facts: dict[str, object] = {}
     loops: list[LoopView] = []
-    duties: dict[str, int] = {}
+    jobs: dict[str, int] = {}
     try:
         async with asyncio.timeout(timeout_s):
-            about = await stores.upkeep.health(thorough=False)
+            about = await stores.maintenance.health(thorough=False)
             facts = about.facts
             findings += [warning("store", sentence) for sentence in about.warnings] or [ok("store", "open")]
             seen = await overview(stores)
             loops = [_loop(view) for view in seen.workers]
             findings += [*workers_findings(seen), *queues_findings(seen)]
             findings += [finding async for finding in of_readers(stores, lag)]
-            duties = await _overdue(stores)
-            findings += [finding async for finding in _of_duties(duties)]
+            jobs = await _overdue(stores)
+            findings += [finding async for finding in _of_duties(jobs)]
     except TimeoutError:
         findings.append(problem("store", f"it did not answer everything within {timeout_s:g} s"))
     worst = max((finding.verdict for finding in findings), key=list(FindingsVerdict).index)
@@ -210,7 +210,7 @@ async def health(stores: Stores, lag: Lag, *, timeout_s: float) -> HealthReport:
         verdict=worst,
         store=facts,
         loops=loops,
-        overdue_ms=duties,
+        overdue_ms=jobs,
         findings=findings,
     )
 
@@ -222,16 +222,16 @@ def _loop(view: WorkerView) -> LoopView:
 
 async def _overdue(stores: Stores) -> dict[str, int]:
     steady = stores.clock.steady()
-    return {duty: max(steady - until, 0) for duty, until in (await stores.sweeps.duties()).items()}
+    return {duty: max(steady - until, 0) for duty, until in (await stores.sweeps.jobs()).items()}
 
 
-async def _of_duties(duties: dict[str, int]) -> AsyncIterator[Finding]:
-    late = {duty: ms for duty, ms in duties.items() if ms > _LATE_MS}
+async def _of_duties(jobs: dict[str, int]) -> AsyncIterator[Finding]:
+    late = {duty: ms for duty, ms in jobs.items() if ms > _LATE_MS}
     if late:
         named = ", ".join(f"{duty} for {short_span(ms)}" for duty, ms in late.items())
         yield warning("duties", f"nobody does {named}; a worker does them all", "so does `ade sweep`")
     else:
-        yield ok("duties", f"{len(duties)} are being done" if duties else "none was done yet")
+        yield ok("duties", f"{len(jobs)} are being done" if jobs else "none was done yet")
 
 
 # How the audit copy is, as far as its end tells: walking the whole chain takes its time.

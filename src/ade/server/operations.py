@@ -4,7 +4,7 @@ An operation is an async function in the `api` module of its feature, declared b
 (`ade.server.registry`):
 
     @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE)
-    async def cancel_task(office: Services, asked: RequestContext, task_id: str, body: CancelTask) -> Task:
+    async def cancel_task(services: Services, request: RequestContext, task_id: str, body: CancelTask) -> Task:
 
 After the services and the request context come the path parameters, as strings, in their order. Then come `query`, a
 Struct of the query string, and `body`, a Struct of the request body, if the route has them. Both reject unknown fields,
@@ -12,8 +12,8 @@ and times in them are datetimes. The response is a record in the form of `ade.se
 VersionedRecord, Content, or None for 204. The ETag of a route is the field `version` of the record. An operation
 raises an AdeError (or RequestRefused) before it changes anything.
 
-The declaration decides who can call an operation. `asked.access is Access.OWN` limits the caller to their own objects:
-`check_own` reports any other object as not found.
+The declaration decides who can call an operation. `request.access is RouteAccess.OWN` limits the caller to their own
+objects: `check_own` reports any other object as not found.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -176,20 +176,20 @@ def cut(of_list: str, query: Struct, items: Sequence[T]) -> Page[T]:
 # On behalf of which account an operation is carried out.
 
 
-def acting(asked: RequestContext) -> str:
+def acting(request: RequestContext) -> str:
     """The id of the account. On a local store it may be one that does not exist. Raises InvalidAccount."""
-    return normal_id(asked.author or asked.actor) if asked.caller is None else asked.caller.user.id
+    return normal_id(request.author or request.actor) if request.caller is None else request.caller.user.id
 
 
-def voter(asked: RequestContext) -> str:
+def voter(request: RequestContext) -> str:
     """Who answers. The table of routes keeps programs away; this does it again, whichever way somebody came here.
 
     Raises NotPermitted.
     """
-    if asked.caller is not None and not asked.caller.user.is_human:
-        raise NotPermitted(f"{asked.caller.user.id} is a program, and programs never answer")
-    asked.require(Permission.VOTE)
-    return acting(asked)
+    if request.caller is not None and not request.caller.user.is_human:
+        raise NotPermitted(f"{request.caller.user.id} is a program, and programs never answer")
+    request.require(Permission.VOTE)
+    return acting(request)
 
 
 def account_id(text: str) -> str:
@@ -200,9 +200,9 @@ def account_id(text: str) -> str:
         raise UnknownAccount(f"no account {text[:100]!r} exists", advice=UnknownAccount.usual_advice) from None
 
 
-def sign_in_method(asked: RequestContext) -> str:
+def sign_in_method(request: RequestContext) -> str:
     """How an answer was given, for the record."""
-    return "cli" if asked.caller is None else "api"
+    return "cli" if request.caller is None else "api"
 
 
 def visible_filter(caller: "Caller | None", wanted: EventFilter) -> EventFilter:
@@ -218,16 +218,21 @@ def can_read_access_events(caller: "Caller | None") -> bool:
 # What is somebody's own. What is not is answered as if it did not exist, so that ids tell nothing.
 
 
-async def check_own(office: Services, asked: RequestContext, author: str | None, unknown: AdeError) -> None:
+async def check_own(services: Services, request: RequestContext, author: str | None, unknown: AdeError) -> None:
     """Raise `unknown` unless the author is the caller, or a program that the caller owns."""
-    if asked.caller is not None:
+    if request.caller is not None:
         from ade.accounts.authentication import require_own  # with all accounts, which commands on a file do not need
 
         await require_own(
-            office.stores, asked.caller, author, unknown, operation=asked.operation, about=asked.path or unknown.detail
+            services.stores,
+            request.caller,
+            author,
+            unknown,
+            operation=request.operation,
+            about=request.path or unknown.detail,
         )
 
 
-def account_of(asked: RequestContext) -> str:
+def account_of(request: RequestContext) -> str:
     """Whose workers and runs they are. On a local store whoever asks is the account."""
-    return (asked.author or asked.actor).replace(":", "-") if asked.caller is None else asked.caller.user.id
+    return (request.author or request.actor).replace(":", "-") if request.caller is None else request.caller.user.id

@@ -312,7 +312,7 @@ class Pipeline:
         return response
 
     async def _done(self, order: PreparedOperation) -> HttpResponse:
-        work = order.endpoint.carry_out(self._service.office, order.asked, order.values, order.query, order.body)
+        work = order.endpoint.carry_out(self._service.services, order.asked, order.values, order.query, order.body)
         try:
             answer = await (self._unless_gone(order.request, work) if order.may_wait else work)
         except StaleWrite:
@@ -336,7 +336,7 @@ class Pipeline:
 
     async def _done_once(self, order: PreparedOperation, key: str, raw: bytes) -> HttpResponse:
         """A request with a key: carried out once, answered as often as it is sent."""
-        stores, account = self._service.office.stores, order.asked.actor
+        stores, account = self._service.services.stores, order.asked.actor
         mark = fingerprint(order.request.method, order.request.target, raw, order.asked.if_match)
         kept_ms, runs_ms = self._service.key_retention_ms, self._service.key_runs_ms
         begun = await begin(stores, account, key, mark, kept_ms=kept_ms, runs_ms=runs_ms)

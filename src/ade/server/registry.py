@@ -125,15 +125,15 @@ def _path_arguments(function: OperationFunction) -> tuple[str, ...]:
 def shape_of(name: str) -> OperationSignature:
     """What the operation of this name takes and returns."""
     function = OPERATIONS[name].function
-    hints = get_type_hints(function)
-    answer = hints["return"]
+    wakeups = get_type_hints(function)
+    answer = wakeups["return"]
     is_tagged = get_origin(answer) is VersionedRecord
     if is_tagged:
         [answer] = get_args(answer)
     return OperationSignature(
         path=_path_arguments(function),
-        query=hints.get("query"),
-        body=hints.get("body"),
+        query=wakeups.get("query"),
+        body=wakeups.get("body"),
         answer=None if answer is type(None) else answer,
         is_tagged=is_tagged,
     )

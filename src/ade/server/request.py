@@ -228,7 +228,7 @@ Recognise = Callable[[Credentials], Awaitable[Caller | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class ServerServices:
-    office: Services
+    services: Services
     recognise: Recognise
     rates: RateLimiter
     hosts: frozenset[str]

@@ -119,9 +119,9 @@ async def _chunks(
     still_may = _still_may(service, route, who)
     if route.operation == "get_task_output":
         after = _output_start(request)
-        await existing_task(service.office, values[0])
+        await existing_task(service.services, values[0])
         return _lines(service, values[0], after, still_may)
-    if service.office.feed is None:
+    if service.services.feed is None:
         raise RequestRefused(HttpFault.UNAVAILABLE, "there are no streams of events here; ask for pages")
     fields = [(name, value) for name, value in request.pairs if name != "after"]
     wanted = visible_filter(who.caller, parse_filter(fields))
@@ -149,13 +149,13 @@ def _still_may(service: ServerServices, route: Route, who: RequestCaller) -> Sti
 
 
 async def _events(service: ServerServices, wanted: Any, begin: int | None, still_may: Still) -> AsyncIterator[bytes]:
-    feed = service.office.feed
+    feed = service.services.feed
     assert feed is not None
     with feed.subscribe(wanted, begin) as subscription:
-        checked = service.office.stores.clock.steady()
+        checked = service.services.stores.clock.steady()
         yield block(retry_ms=RETRY_MS)
         async for item in subscription:
-            now = service.office.stores.clock.steady()
+            now = service.services.stores.clock.steady()
             if now - checked >= service.recheck_ms:
                 checked = now
                 if not await still_may():
@@ -176,11 +176,11 @@ async def _lines(service: ServerServices, task_id: str, after: int, still_may: S
 
     Who takes them slowly may never come to the end of what is written, so it is asked on the way whether he still may.
     """
-    stores = service.office.stores
+    stores = service.services.stores
     checked, many = stores.clock.steady(), _FIRST_PAGE
     yield comment("lines of a task")
     while not service.stopping.is_set():
-        seen = stores.hints.generation(DONE)
+        seen = stores.wakeups.generation(DONE)
         is_final = (await get(stores, task_id)).is_final  # before reading, so that the end is read
         while page := first_lines(await stores.outputs.read_output(task_id, after, many), _MOST_CHARS):
             many = min(2 * len(page), _PAGE)
@@ -197,7 +197,7 @@ async def _lines(service: ServerServices, task_id: str, after: int, still_may: S
             return
         if not await still_may():
             return
-        waiting = asyncio.ensure_future(stores.hints.wait(DONE, seen, _LOOK_S))
+        waiting = asyncio.ensure_future(stores.wakeups.wait(DONE, seen, _LOOK_S))
         stopping = asyncio.ensure_future(service.stopping.wait())
         try:
             await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -116,68 +116,68 @@ class SwitchFeature(Form):
 
 
 @operation("GET /features", permission=Permission.READ)
-async def list_features(office: Services, asked: RequestContext, query: ListFeatures) -> Page[FeatureView]:
+async def list_features(services: Services, request: RequestContext, query: ListFeatures) -> Page[FeatureView]:
     """Features, and whether they are on."""
-    return cut("features", query, list((await _seen(office)).values()))
+    return cut("features", query, list((await _seen(services)).values()))
 
 
 @operation("GET /features/{feature}", permission=Permission.READ, tag=ETagUse.ANSWERED)
-async def get_feature(office: Services, asked: RequestContext, feature: str) -> FeatureView:
+async def get_feature(services: Services, request: RequestContext, feature: str) -> FeatureView:
     """One feature."""
     runtime.check_feature(feature)
-    return (await _seen(office))[feature]
+    return (await _seen(services))[feature]
 
 
 @operation("PUT /features/{feature}", permission=Permission.ADMINISTER, tag=ETagUse.HEEDED)
-async def switch_feature(office: Services, asked: RequestContext, feature: str, body: SwitchFeature) -> FeatureView:
+async def switch_feature(services: Services, request: RequestContext, feature: str, body: SwitchFeature) -> FeatureView:
     """Switch a feature on or off."""
-    before = await get_feature(office, asked, feature)
-    seen = asked.expected_version(before.version)
-    await runtime.switch(office.stores, feature, body.is_on, actor=acting(asked), seen=seen)
-    return await get_feature(office, asked, feature)
+    before = await get_feature(services, request, feature)
+    seen = request.expected_version(before.version)
+    await runtime.switch(services.stores, feature, body.is_on, actor=acting(request), seen=seen)
+    return await get_feature(services, request, feature)
 
 
 @operation("DELETE /features/{feature}", permission=Permission.ADMINISTER)
-async def unset_feature(office: Services, asked: RequestContext, feature: str) -> FeatureView:
+async def unset_feature(services: Services, request: RequestContext, feature: str) -> FeatureView:
     """Go back to its default."""
     runtime.check_feature(feature)
-    await runtime.unset(office.stores, feature, actor=acting(asked))
-    return await get_feature(office, asked, feature)
+    await runtime.unset(services.stores, feature, actor=acting(request))
+    return await get_feature(services, request, feature)
 
 
-async def _seen(office: Services) -> dict[str, FeatureView]:
-    said = dict(office.settings.items())
-    return await view_features(office.stores, {feature: bool(said[name]) for feature, name in IN_FILES.items()})
+async def _seen(services: Services) -> dict[str, FeatureView]:
+    said = dict(services.settings.items())
+    return await view_features(services.stores, {feature: bool(said[name]) for feature, name in IN_FILES.items()})
 
 
 # Run-time settings: numbers that are kept in the store, for all processes.
 
 
 @operation("GET /config", permission=Permission.READ)
-async def list_settings(office: Services, asked: RequestContext, query: ListSettings) -> Page[SettingView]:
+async def list_settings(services: Services, request: RequestContext, query: ListSettings) -> Page[SettingView]:
     """Run-time settings, and where their values come from."""
-    return cut("settings", query, list((await view_settings(office.stores)).values()))
+    return cut("settings", query, list((await view_settings(services.stores)).values()))
 
 
 @operation("GET /config/{setting}", permission=Permission.READ, tag=ETagUse.ANSWERED)
-async def get_setting(office: Services, asked: RequestContext, setting: str) -> SettingView:
+async def get_setting(services: Services, request: RequestContext, setting: str) -> SettingView:
     """One setting."""
     runtime.check_setting(setting)
-    return (await view_settings(office.stores))[setting]
+    return (await view_settings(services.stores))[setting]
 
 
 @operation("PUT /config/{setting}", permission=Permission.ADMINISTER, tag=ETagUse.HEEDED)
-async def set_setting(office: Services, asked: RequestContext, setting: str, body: SetSetting) -> SettingView:
+async def set_setting(services: Services, request: RequestContext, setting: str, body: SetSetting) -> SettingView:
     """Change a setting while all goes on."""
-    before = await get_setting(office, asked, setting)
-    seen = asked.expected_version(before.version)
-    await runtime.set_value(office.stores, setting, body.value, actor=acting(asked), seen=seen)
-    return await get_setting(office, asked, setting)
+    before = await get_setting(services, request, setting)
+    seen = request.expected_version(before.version)
+    await runtime.set_value(services.stores, setting, body.value, actor=acting(request), seen=seen)
+    return await get_setting(services, request, setting)
 
 
 @operation("DELETE /config/{setting}", permission=Permission.ADMINISTER)
-async def unset_setting(office: Services, asked: RequestContext, setting: str) -> SettingView:
+async def unset_setting(services: Services, request: RequestContext, setting: str) -> SettingView:
     """Go back to its default."""
     runtime.check_setting(setting)
-    await runtime.unset(office.stores, setting, actor=acting(asked))
-    return await get_setting(office, asked, setting)
+    await runtime.unset(services.stores, setting, actor=acting(request))
+    return await get_setting(services, request, setting)

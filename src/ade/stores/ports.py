@@ -127,7 +127,7 @@ class DueTasks(Struct, frozen=True, kw_only=True):
 
 
 class SweepStore(Protocol):
-    async def ripe(self, limit: int) -> DueTasks:
+    async def due(self, limit: int) -> DueTasks:
         """What is due for a decision now."""
 
     async def next_due(self) -> int | None:
@@ -136,7 +136,7 @@ class SweepStore(Protocol):
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
         """Become (or stay) the one process that performs a duty for the next `ttl_ms`."""
 
-    async def duties(self) -> Mapping[str, int]:
+    async def jobs(self) -> Mapping[str, int]:
         """Until when each duty is taken, by the steady clock; those that nobody performs any more too."""
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:
@@ -326,7 +326,7 @@ class Wakeups(Protocol):
         Without `wait`, nobody looks by himself: the caller does that too.
         """
 
-    async def attend(self) -> None:
+    async def listen(self) -> None:
         """Listen on the running loop until cancelled, where that wakes those who wait on it sooner.
 
         For a loop that is there to wait, as a worker's is; otherwise hints are heard beside all loops.
@@ -361,8 +361,8 @@ class Stores:
     agents: AgentStore
     documents: DocumentStore
     inboxes: InboxStore
-    upkeep: MaintenanceStore
-    hints: Wakeups
+    maintenance: MaintenanceStore
+    wakeups: Wakeups
     clock: Clock
     blocking: BlockingInserts | None = None  # where the store can do without an event loop
 

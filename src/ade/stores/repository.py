@@ -141,16 +141,16 @@ class CachedDocument(Generic[T]):
 
     def fresh(self) -> T | None:
         """The same without waiting, for any thread; None where it would have to be read."""
-        now, hints = self._clock(), self._stores.hints
+        now, wakeups = self._clock(), self._stores.wakeups
         if now - self._current_at >= _OLDEST_S:
             if not self._was_subscribed or now - self._read_at >= _REREAD_AFTER_S:
                 return None
-            lag_s = hints.lag_s(RULES)
+            lag_s = wakeups.lag_s(RULES)
             if lag_s >= _OLDEST_S:
                 return None
             self._current_at = now - lag_s
         generation, known = self._generation, self._known  # in this order, because they are written in the other
-        return known if hints.generation(RULES) == generation else None
+        return known if wakeups.generation(RULES) == generation else None
 
     def peek(self) -> T | None:
         """What was known last, however old, for any thread; None before the first `current`."""
@@ -158,8 +158,8 @@ class CachedDocument(Generic[T]):
 
     async def _read(self) -> T:
         # All are taken before the store answers: what changes meanwhile is read again.
-        hints = self._stores.hints
-        is_subscribed, generation, at = hints.lag_s(RULES) < _OLDEST_S, hints.generation(RULES), self._clock()
+        wakeups = self._stores.wakeups
+        is_subscribed, generation, at = wakeups.lag_s(RULES) < _OLDEST_S, wakeups.generation(RULES), self._clock()
         known = self._known = await self._load(self._stores, self._known)
         self._was_subscribed, self._read_at, self._current_at = is_subscribed, at, at
         self._generation = generation

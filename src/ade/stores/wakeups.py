@@ -87,7 +87,7 @@ class LocalWakeups:
 
         return unfollow
 
-    async def attend(self) -> None:
+    async def listen(self) -> None:
         await asyncio.Event().wait()  # there is nothing to be gained
 
     def _wake(self, topic: str) -> None:

@@ -65,13 +65,13 @@ def run_timeout_ms(task: Task) -> int | None:
     return None if task.timeout_ms is None else grown_timeout_ms(task.timeout_ms, task.timeouts)
 
 
-def settle(task: Task, outcome: Outcome, *, now: int, dice: float) -> Change:
+def settle(task: Task, outcome: Outcome, *, now: int, randomness: float) -> Change:
     """What the end of a run means for its task. Fenced by the run's id."""
     match outcome:
         case Succeeded():
             return succeed(task, outcome, now=now)
         case Failed():
-            return fail_run(task, outcome, now=now, dice=dice)
+            return fail_run(task, outcome, now=now, randomness=randomness)
         case Released():
             return release(task, outcome.reason, now=now)
         case Deferred():
@@ -96,7 +96,7 @@ def succeed(task: Task, outcome: Succeeded, *, now: int) -> Change:
     )
 
 
-def fail_run(task: Task, failed: Failed, *, now: int, dice: float) -> Change:
+def fail_run(task: Task, failed: Failed, *, now: int, randomness: float) -> Change:
     """Retry later or give up, as the failure table says."""
     if task.status is not Status.RUNNING:  # the table lets a pending task fail, but not by a run
         raise IllegalTransition(f"no run can fail on a task that is {task.status}; only a running one")
@@ -104,15 +104,17 @@ def fail_run(task: Task, failed: Failed, *, now: int, dice: float) -> Change:
     counts = policy.counts or task.throttles >= MAX_THROTTLES
     guard = ChangePrecondition(run_id=task.run_id)
     if policy.retry and failed.error.retryable and not (counts and task.attempt >= task.max_attempts):
-        return _retry(task, failed, counts=counts, grows=policy.grows_timeout, guard=guard, now=now, dice=dice)
+        return _retry(
+            task, failed, counts=counts, grows=policy.grows_timeout, guard=guard, now=now, randomness=randomness
+        )
     return _fail(task, failed.error, guard=guard, now=now)
 
 
 def _retry(
-    task: Task, failed: Failed, *, counts: bool, grows: bool, guard: ChangePrecondition, now: int, dice: float
+    task: Task, failed: Failed, *, counts: bool, grows: bool, guard: ChangePrecondition, now: int, randomness: float
 ) -> Change:
     failures = task.attempt if counts else task.throttles + 1
-    delay = max(task.backoff.delay_ms(failures, dice), failed.retry_after_ms or 0)
+    delay = max(task.backoff.delay_ms(failures, randomness), failed.retry_after_ms or 0)
     if failed.error.kind is FailureKind.RETRY_ASKED and failed.retry_after_ms is not None:
         delay = failed.retry_after_ms
     delay = min(max(delay, 0), LAST_MOMENT - now)  # whatever a handler asks for
@@ -208,7 +210,7 @@ def withhold(task: Task, outcome: Withheld, *, now: int) -> Change:
 
 def requeue(task: Task, *, now: int) -> Change:
     """What it waited for has come: it may be claimed at once."""
-    payload: dict[str, object] = {"locks": [wish.resource for wish in task.locks]}
+    payload: dict[str, object] = {"locks": [spec.resource for spec in task.locks]}
     return change(task, Verb.RECALL, now=now, payload=payload, run_after=now)
 
 

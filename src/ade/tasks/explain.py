@@ -106,22 +106,22 @@ async def blocking_locks(stores: Stores, task: Task) -> Reason | None:
         return None
     holders: dict[str, list[str]] = {}
     ahead: dict[str, int] = {}
-    for wish in task.locks:
-        standing = await stores.locks.find(LockQuery(namespace=DEFAULT_NAMESPACE, resource=wish.resource))
-        against = [one for one in standing if one.id != own_id and _is_against(one, wish, stores.clock.steady())]
+    for spec in task.locks:
+        standing = await stores.locks.find(LockQuery(namespace=DEFAULT_NAMESPACE, resource=spec.resource))
+        against = [one for one in standing if one.id != own_id and _is_against(one, spec, stores.clock.steady())]
         held_by = [_named(one) for one in against if one.is_granted]
         if held_by:
-            holders[wish.resource] = held_by
+            holders[spec.resource] = held_by
         before = [one for one in against if one.is_waiting and _is_before(one, own)]
         if before:
-            ahead[wish.resource] = len(before)
+            ahead[spec.resource] = len(before)
     if not holders and not ahead:
         return None
     return Reason(code="locked", sentence=_sentence(task, holders, ahead), facts={"holders": holders, "ahead": ahead})
 
 
 def _sentence(task: Task, holders: dict[str, list[str]], ahead: dict[str, int]) -> str:
-    modes = {wish.resource: wish.mode for wish in task.locks}
+    modes = {spec.resource: spec.mode for spec in task.locks}
     parts = []
     for resource in sorted(holders.keys() | ahead.keys()):
         what = f"the lock on {resource} ({modes[resource]})"
@@ -135,9 +135,9 @@ def _named(request: LockRequest) -> str:
     return f"{request.owner} ({request.purpose})" if request.purpose else request.owner
 
 
-def _is_against(other: LockRequest, wish: LockSpec, steady: int) -> bool:
-    mode = other.mode_of(wish.resource)
-    return mode is not None and conflict(mode, wish.mode) and other.lease_until > steady
+def _is_against(other: LockRequest, spec: LockSpec, steady: int) -> bool:
+    mode = other.mode_of(spec.resource)
+    return mode is not None and conflict(mode, spec.mode) and other.lease_until > steady
 
 
 def _is_before(other: LockRequest, own: LockRequest | None) -> bool:

@@ -42,7 +42,7 @@ async def requeue_granted(stores: Stores, limit: int = LIMIT) -> int:
     answers = await stores.tasks.commit_each(changes) if changes else []
     recalled = sum(answer is None for answer in answers)
     if recalled:
-        stores.hints.ring(WORK)
+        stores.wakeups.ring(WORK)
     in_vain += await _of_paused_queues(stores, unclaimed)
     for namespace, ids in by_namespace(in_vain).items():
         await stores.locks.release(namespace, ids)
@@ -120,11 +120,11 @@ def notify_for(stores: Stores, *changes: Change) -> None:
     """Wake those who wait for what these changes did."""
     stopped = any(change.before.status is Status.RUNNING for change in changes)
     if any(change.after.is_final for change in changes):
-        stores.hints.ring(DONE)
+        stores.wakeups.ring(DONE)
     if stopped:
-        stores.hints.ring(STOP)
+        stores.wakeups.ring(STOP)
     if stopped or any(change.after.status in CLAIMABLE for change in changes):  # a stopped run may free a limit
-        stores.hints.ring(WORK)
+        stores.wakeups.ring(WORK)
 
 
 # Tasks whose dependencies did not complete get their answer; theirs may break further tasks, until all are settled.
@@ -137,7 +137,7 @@ async def settle_broken(stores: Stores, limit: int = 200) -> int:
     """Cancel or fail what waits in vain, as each task asked for. Answers how many were settled."""
     settled = 0
     for _ in range(_MAX_ROUNDS):
-        broken = (await stores.sweeps.ripe(limit)).broken
+        broken = (await stores.sweeps.due(limit)).broken
         if not broken:
             break
         now = stores.clock.now()
@@ -148,7 +148,7 @@ async def settle_broken(stores: Stores, limit: int = 200) -> int:
             break  # others are at it
         settled += written
     if settled:
-        stores.hints.ring(DONE)
+        stores.wakeups.ring(DONE)
     return settled
 
 
@@ -322,10 +322,10 @@ class CompletionWatcher:
     async def _look_until_done(self) -> None:
         try:
             while self._waiting:
-                seen = self._stores.hints.generation(DONE)
+                seen = self._stores.wakeups.generation(DONE)
                 await self._answer(list(self._waiting))
                 if self._waiting:
-                    await self._stores.hints.wait(DONE, seen, _SLOW_POLL_S)
+                    await self._stores.wakeups.wait(DONE, seen, _SLOW_POLL_S)
                     await asyncio.sleep(len(self._waiting) * _PAUSE_PER_WAITER_S)
         except AdeError as error:
             self._fail_all(error)

@@ -67,39 +67,41 @@ _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
 
 
 @operation("GET /webhooks", permission=Permission.OPERATE)
-async def list_webhooks(office: Services, asked: RequestContext, query: ListWebhooks) -> Page[WebhookView]:
+async def list_webhooks(services: Services, request: RequestContext, query: ListWebhooks) -> Page[WebhookView]:
     """Who is told about what, and how that goes."""
-    return cut("webhooks", query, await view_webhooks(office.stores, with_urls=_sees_urls(asked)))
+    return cut("webhooks", query, await view_webhooks(services.stores, with_urls=_sees_urls(request)))
 
 
 @operation("POST /webhooks", permission=Permission.ADMINISTER, takes_key=False)
-async def create_webhook(office: Services, asked: RequestContext, body: NewWebhook) -> WebhookWithSecret:
+async def create_webhook(services: Services, request: RequestContext, body: NewWebhook) -> WebhookWithSecret:
     """Tell an address about events; its secret is shown this once."""
     made = await webhooks_service.create(
-        office.stores,
+        services.stores,
         body.url,
         body.events,
-        actor=acting(asked),
+        actor=acting(request),
         description=body.description,
         secret=body.secret,
-        reach=_reach(office),
+        reach=_reach(services),
     )
-    return await _with_secret(office, asked, made.id, made.secrets[0].value)
+    return await _with_secret(services, request, made.id, made.secrets[0].value)
 
 
 @operation("GET /webhooks/{webhook_id}", permission=Permission.OPERATE, tag=ETagUse.ANSWERED)
-async def get_webhook(office: Services, asked: RequestContext, webhook_id: str) -> WebhookView:
+async def get_webhook(services: Services, request: RequestContext, webhook_id: str) -> WebhookView:
     """One webhook."""
-    return await view_webhook(office.stores, webhook_id, with_url=_sees_urls(asked))
+    return await view_webhook(services.stores, webhook_id, with_url=_sees_urls(request))
 
 
 @operation("PATCH /webhooks/{webhook_id}", permission=Permission.ADMINISTER, tag=ETagUse.REQUIRED)
-async def change_webhook(office: Services, asked: RequestContext, webhook_id: str, body: ChangeWebhook) -> WebhookView:
+async def change_webhook(
+    services: Services, request: RequestContext, webhook_id: str, body: ChangeWebhook
+) -> WebhookView:
     """Change address, events, or whether it is on."""
     if body.reason is not None and body.is_active is not False:
         raise InvalidWebhook("a reason is given for switching a webhook off: say is_active = false with it")
-    kept = await webhooks_service.find(office.stores, webhook_id)
-    seen = asked.expected_version(kept.version)
+    kept = await webhooks_service.find(services.stores, webhook_id)
+    seen = request.expected_version(kept.version)
     changes = webhooks_service.WebhookChanges(
         url=body.url,
         events=None if body.events is None else tuple(body.events),
@@ -108,73 +110,73 @@ async def change_webhook(office: Services, asked: RequestContext, webhook_id: st
         why=body.reason or "somebody disabled it",
     )
     await webhooks_service.change(
-        office.stores, webhook_id, changes, actor=acting(asked), seen=seen, reach=_reach(office)
+        services.stores, webhook_id, changes, actor=acting(request), seen=seen, reach=_reach(services)
     )
-    return await get_webhook(office, asked, webhook_id)
+    return await get_webhook(services, request, webhook_id)
 
 
 @operation("DELETE /webhooks/{webhook_id}", permission=Permission.ADMINISTER)
-async def remove_webhook(office: Services, asked: RequestContext, webhook_id: str) -> None:
+async def remove_webhook(services: Services, request: RequestContext, webhook_id: str) -> None:
     """Remove a webhook."""
-    await webhooks_service.remove(office.stores, webhook_id, actor=acting(asked))
+    await webhooks_service.remove(services.stores, webhook_id, actor=acting(request))
 
 
 @operation("POST /webhooks/{webhook_id}/rotate-secret", permission=Permission.ADMINISTER, takes_key=False)
 async def rotate_webhook_secret(
-    office: Services, asked: RequestContext, webhook_id: str, body: RotateSecret
+    services: Services, request: RequestContext, webhook_id: str, body: RotateSecret
 ) -> WebhookWithSecret:
     """Give it a new secret; the old one ends later."""
     after = await webhooks_service.rotate(
-        office.stores, webhook_id, actor=acting(asked), secret=body.secret, overlap_ms=round(body.overlap_s * 1000)
+        services.stores, webhook_id, actor=acting(request), secret=body.secret, overlap_ms=round(body.overlap_s * 1000)
     )
-    return await _with_secret(office, asked, webhook_id, after.secrets[0].value)
+    return await _with_secret(services, request, webhook_id, after.secrets[0].value)
 
 
 @operation("POST /webhooks/{webhook_id}/test", permission=Permission.OPERATE)
-async def test_webhook(office: Services, asked: RequestContext, webhook_id: str, body: Nothing) -> WebhookView:
+async def test_webhook(services: Services, request: RequestContext, webhook_id: str, body: Nothing) -> WebhookView:
     """Send a test event. It is delivered like any event: through the queue, and the delivery log shows the result."""
-    await webhooks_service.send_test(office.stores, webhook_id, actor=acting(asked))
-    return await get_webhook(office, asked, webhook_id)
+    await webhooks_service.send_test(services.stores, webhook_id, actor=acting(request))
+    return await get_webhook(services, request, webhook_id)
 
 
 @operation("GET /webhooks/{webhook_id}/deliveries", permission=Permission.OPERATE)
 async def list_deliveries(
-    office: Services, asked: RequestContext, webhook_id: str, query: ListDeliveries
+    services: Services, request: RequestContext, webhook_id: str, query: ListDeliveries
 ) -> Page[Delivery]:
     """What was sent, and how it was answered."""
     of_list, limit = f"deliveries of {webhook_id}", query.limit
     found = await delivery.list_deliveries(
-        office.stores, webhook_id, state=query.state, before=_place(position(of_list, query)), limit=limit + 1
+        services.stores, webhook_id, state=query.state, before=_place(position(of_list, query)), limit=limit + 1
     )
     last = delivery.place_of(found[limit - 1]) if len(found) > limit else None
     return page(of_list, query, found[:limit], None if last is None else f"{last[0]}.{last[1]}")
 
 
 @operation("GET /webhooks/{webhook_id}/deliveries/{delivery_id}", permission=Permission.OPERATE)
-async def get_delivery(office: Services, asked: RequestContext, webhook_id: str, delivery_id: str) -> Delivery:
+async def get_delivery(services: Services, request: RequestContext, webhook_id: str, delivery_id: str) -> Delivery:
     """One delivery with its tries."""
-    return (await delivery.find_delivery(office.stores, webhook_id, delivery_id)).record
+    return (await delivery.find_delivery(services.stores, webhook_id, delivery_id)).record
 
 
 @operation("POST /webhooks/{webhook_id}/deliveries/{delivery_id}/replay", permission=Permission.OPERATE)
 async def replay_delivery(
-    office: Services, asked: RequestContext, webhook_id: str, delivery_id: str, body: Nothing
+    services: Services, request: RequestContext, webhook_id: str, delivery_id: str, body: Nothing
 ) -> Task:
     """Send it again. Returns the task that sends it."""
-    return await delivery.replay(office.stores, office.payloads, webhook_id, delivery_id, actor=acting(asked))
+    return await delivery.replay(services.stores, services.payloads, webhook_id, delivery_id, actor=acting(request))
 
 
-def _sees_urls(asked: RequestContext) -> bool:
+def _sees_urls(request: RequestContext) -> bool:
     """Only who may change them."""
-    return asked.caller is None or Permission.ADMINISTER in asked.caller.permissions
+    return request.caller is None or Permission.ADMINISTER in request.caller.permissions
 
 
-def _reach(office: Services) -> NetworkPolicy:
-    return reach_of(office.settings.webhooks)
+def _reach(services: Services) -> NetworkPolicy:
+    return reach_of(services.settings.webhooks)
 
 
-async def _with_secret(office: Services, asked: RequestContext, webhook_id: str, secret: str) -> WebhookWithSecret:
-    return WebhookWithSecret(**structs.asdict(await get_webhook(office, asked, webhook_id)), secret=secret)
+async def _with_secret(services: Services, request: RequestContext, webhook_id: str, secret: str) -> WebhookWithSecret:
+    return WebhookWithSecret(**structs.asdict(await get_webhook(services, request, webhook_id)), secret=secret)
 
 
 def _place(told: int | str | None) -> delivery.Place | None:

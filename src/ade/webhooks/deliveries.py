@@ -94,7 +94,7 @@ class DeliveryDecision(Struct, frozen=True, kw_only=True):
 
 
 def decide_delivery(
-    answer: DeliveryResponse, health: WebhookHealth, *, attempt: int, now: int, dice: float
+    answer: DeliveryResponse, health: WebhookHealth, *, attempt: int, now: int, randomness: float
 ) -> DeliveryDecision:
     """What to do about an answer. `health` is that after it, `attempt` counts from 1; with a `dice` of 0.5 (in [0, 1))
     the delay is plain.
@@ -120,7 +120,7 @@ def decide_delivery(
         return DeliveryDecision(
             step=DeliveryStep.GIVE_UP, reason=f"{what}, and that was attempt {attempt} of {ATTEMPTS}"
         )
-    delay = round(DELAYS_MS[max(attempt, 1) - 1] * (1 + _JITTER * (2 * dice - 1)))
+    delay = round(DELAYS_MS[max(attempt, 1) - 1] * (1 + _JITTER * (2 * randomness - 1)))
     if answer.status in _ASKS_FOR_PATIENCE:
         delay = max(delay, min(retry_after_ms(answer.retry_after, now=now), LONGEST_DELAY_MS))
     return DeliveryDecision(step=DeliveryStep.RETRY, reason=what, delay_ms=delay)

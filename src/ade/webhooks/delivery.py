@@ -150,7 +150,7 @@ async def deliver(
     order: DeliveryTaskArguments,
     *,
     attempt: int,
-    dice: float,
+    randomness: float,
     reach: NetworkPolicy = PUBLIC,
 ) -> DeliveryDecision:
     """Send the message once, and keep what came of it.
@@ -173,7 +173,7 @@ async def deliver(
     answer = cleaned(await _sent(stores, sender, kept.record, found.record, reach), _hidden(kept.record))
     health = await _noted(stores, order.webhook_id, answer)
     now = stores.clock.now()
-    judgement = decide_delivery(answer, health, attempt=attempt, now=now, dice=dice)
+    judgement = decide_delivery(answer, health, attempt=attempt, now=now, randomness=randomness)
     after = attempted(found.record, answer, judgement, number=attempt, now=now)
     await _keep(stores, after, found.version)
     if judgement.step is DeliveryStep.DISABLE:

@@ -212,7 +212,7 @@ class Deliverer:
         order = DeliveryTaskArguments(webhook_id=webhook_id, seq=seq, replay=replay)
         reach = reach_of(self._app.settings.webhooks)
         judgement = await deliver(
-            stores, self._sender(stores), order, attempt=attempt, dice=random.random(), reach=reach
+            stores, self._sender(stores), order, attempt=attempt, randomness=random.random(), reach=reach
         )
         return settle(judgement)
 

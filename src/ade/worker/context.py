@@ -204,12 +204,12 @@ class Context:
         A bare name is to be written; read("db:main") shares. With `wait` seconds LockTimeout is raised after them. When
         a lock is lost, the run is told to end: it is cancelled, and tried again if attempts are left.
         """
-        wishes = merged(lock_specs_of(wanted))
+        specs = merged(lock_specs_of(wanted))
         ttl_ms, wait_ms = ttl_ms_of(ttl), wait_ms_of(wait)
         # Its names are those of each entry; whatever else is wrong is told where it was written.
-        ask_for(id="x", owner="x", scope="x", wanted=wishes, namespace=namespace, ttl_ms=ttl_ms, purpose=purpose)
+        ask_for(id="x", owner="x", scope="x", wanted=specs, namespace=namespace, ttl_ms=ttl_ms, purpose=purpose)
         taking = TakeLock(
-            wishes=list(wishes), scope="", namespace=namespace, ttl_ms=ttl_ms, wait_ms=wait_ms, purpose=purpose
+            specs=list(specs), scope="", namespace=namespace, ttl_ms=ttl_ms, wait_ms=wait_ms, purpose=purpose
         )
         return RunLock(self._locks, taking)
 

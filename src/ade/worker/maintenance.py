@@ -104,10 +104,10 @@ _BLOCKED_S = 1.0  # a store that takes so long to answer was held by somebody
 log = Log("ade.sweep")
 
 
-async def run_jobs(store: SweepStore, duties: Sequence[MaintenanceJob], holder: str) -> None:
+async def run_jobs(store: SweepStore, jobs: Sequence[MaintenanceJob], holder: str) -> None:
     """Do all duties, each in its own rhythm, until cancelled."""
     async with asyncio.TaskGroup() as group:
-        for duty in duties:
+        for duty in jobs:
             group.create_task(_repeat(store, duty, holder), name=f"ade-duty-{duty.name}")
 
 

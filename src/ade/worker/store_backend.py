@@ -61,10 +61,10 @@ class Setup:
     worker_id: str
     hostname: str
     started_at: int
-    duties: Sequence[MaintenanceJob] = ()  # beyond the standard ones
+    jobs: Sequence[MaintenanceJob] = ()  # beyond the standard ones
     guardian: WatchdogSpec | None = None  # None: no guardian process
     probe: WorkerProbe = field(default_factory=WorkerProbe)
-    dice: Callable[[], float] = random.random
+    randomness: Callable[[], float] = random.random
 
 
 class StoreBackend:
@@ -100,7 +100,7 @@ class StoreBackend:
             held, wake = self.state.held, self.state.wake
             self.capacity = AgentCapacity(stores.agents, stores.clock, options, self.name, held, wake)
         self._desk = StoreContextBackend(stores, self._locks, self._gates)
-        self._commits = StoreCommits(stores, setup.payloads, self.outputs, setup.probe, setup.dice)
+        self._commits = StoreCommits(stores, setup.payloads, self.outputs, setup.probe, setup.randomness)
 
     # the four verbs
 
@@ -124,10 +124,10 @@ class StoreBackend:
     # polling
 
     def follow(self, trigger: ClaimTrigger) -> Callable[[], None]:
-        hints = self._stores.hints
-        leave = [hints.follow(WORK, trigger.work_announced)]
+        wakeups = self._stores.wakeups
+        leave = [wakeups.follow(WORK, trigger.work_announced)]
         if self.capacity is not None:
-            leave.append(hints.follow(AGENT, trigger.units_freed))
+            leave.append(wakeups.follow(AGENT, trigger.units_freed))
 
         def unfollow() -> None:
             for each in leave:
@@ -202,9 +202,9 @@ class StoreBackend:
         setup, stores = self._setup, self._stores
         standard = standard_jobs(stores, setup.payloads, setup.settings, lambda: not lease.is_late())
         jobs = {
-            "hints": stores.hints.attend(),
+            "hints": stores.wakeups.listen(),
             "stops": self._listen_for_stops(lease),
-            "duties": run_jobs(stores.sweeps, (*standard, *setup.duties), self.name),
+            "duties": run_jobs(stores.sweeps, (*standard, *setup.jobs), self.name),
         }
         if self.capacity is not None:
             jobs["capacity"] = self.capacity.work()
@@ -230,11 +230,11 @@ class StoreBackend:
 
     async def _listen_for_stops(self, lease: LeaseThread) -> None:
         """A cancellation somewhere: ask at once which runs are gone."""
-        hints = self._stores.hints
-        seen = hints.generation(STOP)
+        wakeups = self._stores.wakeups
+        seen = wakeups.generation(STOP)
         while True:
-            await hints.wait(STOP, seen, 60.0)
-            newest = hints.generation(STOP)
+            await wakeups.wait(STOP, seen, 60.0)
+            newest = wakeups.generation(STOP)
             if newest != seen:
                 seen = newest
                 lease.kick()
@@ -295,13 +295,18 @@ class StoreCommits:
     """Turns outcomes into commits, and repeats a commit until the store has answered for it."""
 
     def __init__(
-        self, stores: Stores, payloads: Payloads, outputs: OutputBuffer, probe: WorkerProbe, dice: Callable[[], float]
+        self,
+        stores: Stores,
+        payloads: Payloads,
+        outputs: OutputBuffer,
+        probe: WorkerProbe,
+        randomness: Callable[[], float],
     ) -> None:
         self._stores = stores
         self._payloads = payloads
         self._outputs = outputs
         self._probe = probe
-        self._dice = dice
+        self._dice = randomness
         self._tells_all = log.tells_all()
 
     async def write(self, batch: Sequence[Ended]) -> list[str]:
@@ -326,21 +331,21 @@ class StoreCommits:
         if self._probe.armed:
             await self._probe(COMMITTED)
         if done:
-            self._stores.hints.ring(DONE)
+            self._stores.wakeups.ring(DONE)
         if work:
-            self._stores.hints.ring(WORK)
+            self._stores.wakeups.ring(WORK)
         return released
 
     def _change(self, run: Run, outcome: object, now: int) -> Change:
         """What the outcome means. One that means nothing, as middleware may make it, is a failure of its task alone."""
         try:
             if isinstance(outcome, Succeeded | Failed | Released | Deferred | Withheld):
-                return settle(run.task, outcome, now=now, dice=self._dice())
+                return settle(run.task, outcome, now=now, randomness=self._dice())
             reason = f"a run ends in an Outcome, and not in {type(outcome).__name__}"
         except Exception as error:
             log.exception("outcome.impossible", task_id=run.task.id)
             reason = f"{type(error).__name__}: {error}"
-        return settle(run.task, unwritable(reason), now=now, dice=self._dice())
+        return settle(run.task, unwritable(reason), now=now, randomness=self._dice())
 
     async def _until_answered(self, changes: Sequence[Change]) -> list[Answered]:
         pause = _FIRST_PAUSE_S
@@ -365,7 +370,7 @@ class StoreCommits:
         """A change the store cannot take: its task fails for that, rather than wait for its lease to run out."""
         log.exception("commit.impossible", task_id=change.task_id)
         now, reason = self._stores.clock.now(), f"{type(error).__name__}: {error}"
-        plain = settle(change.before, unwritable(reason), now=now, dice=self._dice())
+        plain = settle(change.before, unwritable(reason), now=now, randomness=self._dice())
         try:
             [answer] = await self._stores.tasks.commit_each([plain])
         except Exception as again:

@@ -64,14 +64,14 @@ _said = msgspec.json.Decoder(_ReportedOutcome)
 
 
 async def settle_reported(
-    stores: Stores, payloads: Payloads, ended: Sequence[HandedIn], dice: Callable[[], float] = random.random
+    stores: Stores, payloads: Payloads, ended: Sequence[HandedIn], randomness: Callable[[], float] = random.random
 ) -> list[Change]:
     """Write what follows from each outcome, fenced by its run; answer what was written.
 
     Each is committed by itself, so that one the store cannot take keeps no other back.
     """
     answers = await asyncio.gather(
-        *(_settle(stores, payloads, task, content, dice()) for task, content in ended), return_exceptions=True
+        *(_settle(stores, payloads, task, content, randomness()) for task, content in ended), return_exceptions=True
     )
     for answer in answers:
         if isinstance(answer, BaseException):
@@ -79,14 +79,16 @@ async def settle_reported(
     return [answer for answer in answers if isinstance(answer, Change)]
 
 
-async def _settle(stores: Stores, payloads: Payloads, task: Task, content: bytes, dice: float) -> Change | None:
+async def _settle(stores: Stores, payloads: Payloads, task: Task, content: bytes, randomness: float) -> Change | None:
     outcome = read_outcome(content)
     try:
         if isinstance(outcome, Succeeded):
             outcome = Succeeded(await payloads.spill(task.id, "result", outcome.result))
-        return await _commit_handed_in(stores, payloads, settle(task, outcome, now=stores.clock.now(), dice=dice))
+        return await _commit_handed_in(
+            stores, payloads, settle(task, outcome, now=stores.clock.now(), randomness=randomness)
+        )
     except PayloadTooLarge as error:
-        failed = settle(task, unwritable(error.detail), now=stores.clock.now(), dice=dice)
+        failed = settle(task, unwritable(error.detail), now=stores.clock.now(), randomness=randomness)
         return await _commit_handed_in(stores, payloads, failed)
 
 
@@ -145,11 +147,11 @@ async def settle_due(stores: Stores, limit: int = LIMIT, payloads: Payloads | No
 
     Answers how many.
     """
-    ripe = await stores.sweeps.ripe(limit)
-    settled = await finish_reported(stores, payloads or Payloads(stores.blobs), ripe.handed_in)
-    settled += await stall_lost(stores, ripe.expired, payloads)
-    settled += await fail_overdue(stores, ripe.overdue, payloads)
-    if ripe.broken or settled:  # what failed just now may break others
+    due = await stores.sweeps.due(limit)
+    settled = await finish_reported(stores, payloads or Payloads(stores.blobs), due.handed_in)
+    settled += await stall_lost(stores, due.expired, payloads)
+    settled += await fail_overdue(stores, due.overdue, payloads)
+    if due.broken or settled:  # what failed just now may break others
         settled += await settle_broken(stores, limit)
     return settled
 
@@ -174,7 +176,7 @@ async def stall_lost(stores: Stores, tasks: Sequence[Task], payloads: Payloads |
         )
     await cancel_lock_waits(stores, (change.before for change in written))
     if written:
-        stores.hints.ring(STOP)  # should the worker live after all, let it hear so
+        stores.wakeups.ring(STOP)  # should the worker live after all, let it hear so
     return len(written)
 
 
@@ -243,7 +245,7 @@ async def remove_orphans(stores: Stores, limit: int = 1_000) -> int:
 
 async def checkpoint(stores: Stores) -> int:
     """Keep the store's files within their bounds."""
-    await stores.upkeep.checkpoint()
+    await stores.maintenance.checkpoint()
     return 0
 
 
@@ -259,9 +261,9 @@ async def _commit(stores: Stores, changes: Sequence[Change]) -> list[Change]:
 
 def _wake(stores: Stores, written: Sequence[Change]) -> None:
     if any(change.after.is_final for change in written):
-        stores.hints.ring(DONE)
+        stores.wakeups.ring(DONE)
     if any(change.after.status is Status.STALLED or change.before.status is Status.RUNNING for change in written):
-        stores.hints.ring(WORK)
+        stores.wakeups.ring(WORK)
 
 
 # Finished tasks are kept for a while, then archived where a folder is set, and only then pruned.

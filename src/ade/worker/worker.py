@@ -136,10 +136,10 @@ class WorkerService:
         payloads: Payloads | None = None,
         middleware: Sequence[Middleware] = (),
         settings: Settings | None = None,  # for the duties on a timer
-        duties: Sequence[MaintenanceJob] = (),  # beyond the standard ones
+        jobs: Sequence[MaintenanceJob] = (),  # beyond the standard ones
         guardian: WatchdogSpec | None = None,  # None: no guardian process
         probe: WorkerProbe | None = None,
-        dice: Callable[[], float] = random.random,
+        randomness: Callable[[], float] = random.random,
     ) -> None:
         for handler in registry:
             if handler.mode is HandlerMode.PROCESS:
@@ -155,10 +155,10 @@ class WorkerService:
             options=options or WorkerOptions(),
             payloads=payloads or Payloads(stores.blobs),
             settings=settings or Settings(),
-            duties=tuple(duties),
+            jobs=tuple(jobs),
             guardian=guardian,
             probe=probe or WorkerProbe(),
-            dice=dice,
+            randomness=randomness,
             worker_id=self.id,
             hostname=hostname,
             started_at=stores.clock.now(),

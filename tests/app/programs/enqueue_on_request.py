@@ -53,7 +53,7 @@ def without_a_loop(*, forks: bool) -> None:
 
 
 def until_subscribed(opened: OpenStore) -> None:
-    until(lambda: opened.stores.hints.lag_s(RULES) < 1, "a subscription")
+    until(lambda: opened.stores.wakeups.lag_s(RULES) < 1, "a subscription")
     print("ready", flush=True)
 
 

@@ -93,7 +93,7 @@ async def at_work(house: House, app: Ade, by: Role = Role.WORKER) -> AsyncIterat
         handover = await remote.ended()
         assert app.opened is None, "it has opened a store"
     assert handover.left_behind == ()
-    assert await house.stores.upkeep.check_invariants() == []
+    assert await house.stores.maintenance.check_invariants() == []
 
 
 @pytest.fixture

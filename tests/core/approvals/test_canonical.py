@@ -76,9 +76,9 @@ def test_what_means_the_same_is_written_in_one_way(value: object) -> None:
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), values, max_size=5), st.randoms())
-def test_the_order_in_which_names_were_given_is_no_part_of_it(value: dict[str, object], dice: object) -> None:
+def test_the_order_in_which_names_were_given_is_no_part_of_it(value: dict[str, object], randomness: object) -> None:
     names = list(value)
-    dice.shuffle(names)  # type: ignore[attr-defined]  # a random.Random
+    randomness.shuffle(names)  # type: ignore[attr-defined]  # a random.Random
 
     assert digest_of({name: value[name] for name in names}) == digest_of(value)
 

@@ -93,8 +93,8 @@ def test_whoever_waits_until_the_next_try_keeps_both_limits_and_never_waits_for_
     limits: RestartLimits, tries: list[tuple[bool, int, float]]
 ) -> None:
     restarts, now, failures, in_a_row = FRESH, 0, list[int](), 0
-    for is_success, later, dice in tries:
-        allowed = next_try(restarts, limits, dice)
+    for is_success, later, randomness in tries:
+        allowed = next_try(restarts, limits, randomness)
         assert allowed <= max(now, 0) + max(limits.window_ms, limits.pause.cap_ms * 1.1 + 1)
         now = max(now, allowed) + later
         assert not is_resting(restarts, limits, now)

@@ -34,10 +34,10 @@ def test_a_resource_is_named_as_text_or_by_read_or_write(one: Any) -> None:
         lock_specs_of([one])
 
 
-@pytest.mark.parametrize("wish", [read(5), LockSpec("", LockMode.SHARED), write("a{b}"), write("x" * 513)])  # type: ignore[arg-type]  # wrong on purpose
-def test_a_name_is_text_of_some_length_without_braces(wish: LockSpec) -> None:
+@pytest.mark.parametrize("spec", [read(5), LockSpec("", LockMode.SHARED), write("a{b}"), write("x" * 513)])  # type: ignore[arg-type]  # wrong on purpose
+def test_a_name_is_text_of_some_length_without_braces(spec: LockSpec) -> None:
     with pytest.raises(InvalidLock, match="resource"):
-        merged([wish])
+        merged([spec])
 
 
 def test_a_mode_is_one_of_two() -> None:

@@ -146,9 +146,9 @@ def test_a_reader_that_wants_to_write_in_a_ring_is_found() -> None:
 class Crowd:
     """Four agents that take things one by one, in the order of their names, and at last let go of all."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, randomness: random.Random) -> None:
         self.locks = MemoryLocks()
-        self._dice = dice
+        self._dice = randomness
         self._reached = {f"agent-{number}": 0 for number in range(4)}
         self._asked = 0
 
@@ -177,9 +177,9 @@ class Crowd:
 
 def test_waiting_is_no_deadlock() -> None:
     """Ten thousand random orders in which there can be no ring: none is seen, so nobody has to give way."""
-    dice, waits = random.Random(11), 0
+    randomness, waits = random.Random(11), 0
     for _ in range(10_000):
-        crowd = Crowd(dice)
+        crowd = Crowd(randomness)
         for _ in range(8):
             if crowd.act():
                 waits += 1
@@ -205,12 +205,12 @@ def rings_by_force(locks: MemoryLocks) -> set[str]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_quick_search_finds_exactly_the_rings_there_are(seed: int) -> None:
-    dice = random.Random(seed)
+    randomness = random.Random(seed)
     locks = MemoryLocks()
     for number in range(40):
-        wanted = dice.sample(["a", "b", "c", "d"], dice.randint(1, 3))
-        items = [(resource, dice.choice([READ, WRITE])) for resource in wanted]
-        request = wanting(f"r{number}", *items, scope=f"s{dice.randrange(8)}", priority=dice.randrange(10))
+        wanted = randomness.sample(["a", "b", "c", "d"], randomness.randint(1, 3))
+        items = [(resource, randomness.choice([READ, WRITE])) for resource in wanted]
+        request = wanting(f"r{number}", *items, scope=f"s{randomness.randrange(8)}", priority=randomness.randrange(10))
         locks.do(partial(acquire, request=request, wait_ms=None))
     waits = WaitGraph(locks.requests.values())
 

@@ -12,11 +12,11 @@ from tests.core.locks.memory import READ, WRITE, MemoryLocks, wanting
 
 
 def crowd(seed: int) -> MemoryLocks:
-    dice, locks = random.Random(seed), MemoryLocks()
+    randomness, locks = random.Random(seed), MemoryLocks()
     for number in range(40):
-        wanted = dice.sample(["a", "b", "c", "d"], dice.randint(1, 3))
-        items = [(resource, dice.choice([READ, WRITE])) for resource in wanted]
-        request = wanting(f"r{number}", *items, scope=f"s{dice.randrange(12)}", priority=dice.randrange(10))
+        wanted = randomness.sample(["a", "b", "c", "d"], randomness.randint(1, 3))
+        items = [(resource, randomness.choice([READ, WRITE])) for resource in wanted]
+        request = wanting(f"r{number}", *items, scope=f"s{randomness.randrange(12)}", priority=randomness.randrange(10))
         locks.do(partial(acquire, request=request, wait_ms=None))
     readers = [(one.id, item) for one in locks.requests.values() for item in one.items if one.is_granted]
     for request_id, item in [each for each in readers if each[1].mode is READ][:1]:

@@ -15,7 +15,7 @@ from tests.depth import examples
 
 RESOURCES = ("db:a", "db:b", "repo:c")
 modes = st.sampled_from([READ, WRITE])
-wishes = st.dictionaries(st.sampled_from(RESOURCES), modes, min_size=1, max_size=3)
+specs = st.dictionaries(st.sampled_from(RESOURCES), modes, min_size=1, max_size=3)
 pick = st.integers(min_value=0, max_value=1_000_000)
 
 
@@ -32,9 +32,9 @@ class LockMachine(RuleBasedStateMachine):
         known = sorted(self.locks.requests)
         return self.locks.requests[known[number % len(known)]] if known else None
 
-    @rule(wish=wishes, priority=st.integers(0, 9), wait=st.sampled_from([None, 0, 5_000]))
-    def ask(self, wish: dict[str, LockMode], priority: int, wait: int | None) -> None:
-        request = wanting(f"r{next(self.numbers)}", *wish.items(), priority=priority)
+    @rule(spec=specs, priority=st.integers(0, 9), wait=st.sampled_from([None, 0, 5_000]))
+    def ask(self, spec: dict[str, LockMode], priority: int, wait: int | None) -> None:
+        request = wanting(f"r{next(self.numbers)}", *spec.items(), priority=priority)
         self.locks.do(lambda book: acquire(book, request, wait_ms=wait))
 
     @rule(number=pick)

@@ -42,7 +42,7 @@ def test_a_failure_is_known_again_when_it_is_repeated() -> None:
     body = FailRun(task_id=task.id, error=RunError(type="X", message="no"), retry_after_s=1.5)
     failed = failure_of(body, details_size=0)
     assert (failed.error.type, failed.retry_after_ms) == ("X", 1_500)
-    after = fail_run(task, failed, now=NOW, dice=0.5).after
+    after = fail_run(task, failed, now=NOW, randomness=0.5).after
     assert has_failed_so(after, "r1", failed)
     assert not has_failed_so(after, "r2", failed)
     assert not has_failed_so(task, "r1", failed)

@@ -26,7 +26,7 @@ STATUSES = st.one_of(st.none(), st.integers(100, 599))
 
 
 def judged(answer: DeliveryResponse, health: WebhookHealth = WELL, attempt: int = 1) -> tuple[DeliveryStep, int]:
-    judgement = decide_delivery(answer, health, attempt=attempt, now=NOW, dice=0.5)
+    judgement = decide_delivery(answer, health, attempt=attempt, now=NOW, randomness=0.5)
     return judgement.step, judgement.delay_ms
 
 
@@ -116,10 +116,10 @@ def test_good_answers_are_written_down_once_a_minute() -> None:
 @given(STATUSES, st.integers(1, 12), st.floats(0, 1, exclude_max=True), st.text(max_size=10))
 @settings(max_examples=examples(50))
 def test_a_delay_is_never_far_from_the_schedule(
-    status: int | None, attempt: int, dice: float, retry_after: str
+    status: int | None, attempt: int, randomness: float, retry_after: str
 ) -> None:
     judgement = decide_delivery(
-        DeliveryResponse(status=status, retry_after=retry_after), WELL, attempt=attempt, now=NOW, dice=dice
+        DeliveryResponse(status=status, retry_after=retry_after), WELL, attempt=attempt, now=NOW, randomness=randomness
     )
 
     assert (judgement.step is DeliveryStep.RETRY) == (judgement.delay_ms > 0)

@@ -29,7 +29,7 @@ class House:
         """A feed of another process, or of the same one after a restart."""
         return EventFeed(
             self.stores.events,
-            self.stores.hints,
+            self.stores.wakeups,
             self.clock,
             kept_since=lambda: self.clock.now() - round(KEPT_S * 1000),
             options=self.options,

@@ -311,7 +311,7 @@ class Flaky:
 def feed_on(log: Flaky, house: House) -> EventFeed:
     return EventFeed(
         log,  # type: ignore[arg-type]
-        house.stores.hints,
+        house.stores.wakeups,
         house.clock,
         kept_since=lambda: 0,
         options=house.options,

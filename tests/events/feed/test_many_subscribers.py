@@ -59,7 +59,7 @@ async def test_a_thousand_subscribers_get_everything_they_want(stores: Stores, c
     log = CountedReads(stores)
     house = House(stores, clock)
     options = FeedOptions(ring=100, pending=50, page=50, pace_s=0.001, poll_s=0.1)
-    house.feed = EventFeed(log, stores.hints, clock, kept_since=lambda: 0, options=options)
+    house.feed = EventFeed(log, stores.wakeups, clock, kept_since=lambda: 0, options=options)
     await house.feed.step()
     running = asyncio.create_task(house.feed.run())
     subscriptions = [house.subscribe(*WANTED[number % 4], after=0) for number in range(SUBSCRIBERS)]

@@ -314,7 +314,7 @@ async def test_an_independent_reader_believes_what_was_sent_and_nothing_else() -
         seq = await stores.events.last_seq()
 
         judgement = await deliver(
-            stores, one, DeliveryTaskArguments(webhook_id=webhook.id, seq=seq), attempt=1, dice=0.5, reach=HOME
+            stores, one, DeliveryTaskArguments(webhook_id=webhook.id, seq=seq), attempt=1, randomness=0.5, reach=HOME
         )
 
         assert judgement.step is DeliveryStep.DELIVERED

@@ -52,7 +52,7 @@ async def judge(plan: Plan) -> Verdict:
     try:
         tasks = {task.id: task for task in await _all_tasks(stores)}
         stories, events = await _all_stories(stores)
-        invariants = await stores.upkeep.check_invariants()
+        invariants = await stores.maintenance.check_invariants()
         audited = await _audit(plan, stores, events)
     finally:
         await stores.close()

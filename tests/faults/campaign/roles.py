@@ -35,14 +35,14 @@ async def _produce(plan: Plan, slot: int, stop: asyncio.Event) -> None:
     name = writer_name(PRODUCER, slot)
     trail = Trail(plan.place, ACKNOWLEDGED, name)
     number = sum(line.what == "enqueued" for line in acknowledgements(plan.place, name))
-    app, dice = CampaignApp(plan.settings()), Random()
+    app, randomness = CampaignApp(plan.settings()), Random()
     async with app.ade:
         while not stop.is_set():
             missing = plan.aim - await app.unfinished()
             if missing <= 0:
                 await asyncio.sleep(_MOMENT_S)
                 continue
-            numbers = range(number, number + dice.choice(_SIZES if missing < _A_LOT else _LARGE_SIZES))
+            numbers = range(number, number + randomness.choice(_SIZES if missing < _A_LOT else _LARGE_SIZES))
             handles = await app.enqueue(slot, numbers)
             answers = [(key_of(slot, n), handle.id) for n, handle in zip(numbers, handles, strict=True)]
             trail.write(*(("enqueued", *answer) for answer in answers))
@@ -82,13 +82,13 @@ def keep_books(plan: Plan, slot: int) -> None:
 
 
 async def _keep_books(plan: Plan, stop: asyncio.Event) -> None:
-    app, dice = CampaignApp(plan.settings()), Random()
+    app, randomness = CampaignApp(plan.settings()), Random()
     async with app.ade, open_audit(plan.url, plan.audit_url) as copy:
         stores = (await app.ade.open()).stores
         while not stop.is_set():
             if not await copy_events(stores.events, copy):
                 await asyncio.sleep(_MOMENT_S)
-            if dice.random() < _REPLAYS:
+            if randomness.random() < _REPLAYS:
                 await replay_all(stores, TaskQuery(name="fragile"), limit=5)
 
 

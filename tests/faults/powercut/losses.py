@@ -10,34 +10,34 @@ SECTOR = 512  # the least a disk writes whole
 Loss = Callable[[Sequence[Change], Random], list[Change]]
 
 
-def all_lost(unsafe: Sequence[Change], dice: Random) -> list[Change]:
+def all_lost(unsafe: Sequence[Change], randomness: Random) -> list[Change]:
     return []
 
 
-def all_kept(unsafe: Sequence[Change], dice: Random) -> list[Change]:
+def all_kept(unsafe: Sequence[Change], randomness: Random) -> list[Change]:
     """The disk was faster than it had to be."""
     return list(unsafe)
 
 
-def some_kept(unsafe: Sequence[Change], dice: Random) -> list[Change]:
+def some_kept(unsafe: Sequence[Change], randomness: Random) -> list[Change]:
     """Some changes got through and others did not, whole or by the sector, whatever their order was."""
-    share = dice.choice((0.1, 0.5, 0.9))
-    by_sector = dice.random() < 0.5
+    share = randomness.choice((0.1, 0.5, 0.9))
+    by_sector = randomness.random() < 0.5
     pieces = (piece for change in unsafe for piece in (_sectors(change) if by_sector else (change,)))
-    kept = [piece for piece in pieces if dice.random() < share]
-    if dice.random() < 0.5:
+    kept = [piece for piece in pieces if randomness.random() < share]
+    if randomness.random() < 0.5:
         kept += _sizes_without_content(unsafe)
     return kept
 
 
-def last_torn(unsafe: Sequence[Change], dice: Random) -> list[Change]:
+def last_torn(unsafe: Sequence[Change], randomness: Random) -> list[Change]:
     """Everything got through, but the last write only up to some sector."""
     kept = list(unsafe)
     for position in reversed(range(len(kept))):
         change = kept[position]
         if isinstance(change, Write):
             sectors = list(_sectors(change))
-            kept[position : position + 1] = sectors[: dice.randrange(len(sectors))]
+            kept[position : position + 1] = sectors[: randomness.randrange(len(sectors))]
             break
     return kept
 

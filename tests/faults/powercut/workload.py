@@ -50,20 +50,20 @@ class Marker:
 class Workload:
     """Producers, workers and operators on one store. Chance comes from a seed, the interleaving from the machine."""
 
-    def __init__(self, stores: Stores, marker: Marker, dice: Random) -> None:
+    def __init__(self, stores: Stores, marker: Marker, randomness: Random) -> None:
         self._stores = stores
         self._marker = marker
-        self._dice = dice
+        self._dice = randomness
         self._renewing = asyncio.Lock()  # a worker renews from one thread
         self._payloads = Payloads(stores.blobs, inline_limit=_INLINE_LIMIT)
 
     async def round(self) -> None:
         """What happens at once on a busy store, in the order chance has it."""
-        duties = [self.produce_one, self.produce_one, self.produce_batch, self.produce_chain, self.produce_large]
-        duties += [self.work, self.work, self.cancel_some, self.operate, self.sweep]
-        self._dice.shuffle(duties)
-        await asyncio.gather(*(duty() for duty in duties[:6]))
-        for duty in duties[6:]:
+        jobs = [self.produce_one, self.produce_one, self.produce_batch, self.produce_chain, self.produce_large]
+        jobs += [self.work, self.work, self.cancel_some, self.operate, self.sweep]
+        self._dice.shuffle(jobs)
+        await asyncio.gather(*(duty() for duty in jobs[:6]))
+        for duty in jobs[6:]:
             await duty()
 
     def _task(self, **fields: Any) -> Task:
@@ -112,7 +112,7 @@ class Workload:
         changes = [
             lose_lease(task, now=now)
             if self._dice.random() < 0.05
-            else settle(task, await self._outcome(task), now=now, dice=0.5)
+            else settle(task, await self._outcome(task), now=now, randomness=0.5)
             for task in claimed
         ]
         await self._commit_each("finish", changes)
@@ -155,7 +155,7 @@ class Workload:
 
     async def sweep(self) -> None:
         """Settle what waits in vain, and remove some of what is over."""
-        broken = (await self._stores.sweeps.ripe(50)).broken
+        broken = (await self._stores.sweeps.due(50)).broken
         now = self._stores.clock.now()
         await self._commit_each("settle", [break_chain(task, failed_ids=ids, now=now) for task, ids in broken])
         finished = await self._stores.sweeps.finished_before(now, 100)
@@ -189,7 +189,7 @@ async def run(database: Path, marker: Marker, *, synchronous: str, rounds: Seque
             else:  # in a quiet moment: all is copied, so the log begins anew
                 await duty
                 await asyncio.to_thread(checkpoint, database, synchronous)
-            await stores.upkeep.checkpoint()
+            await stores.maintenance.checkpoint()
         if sitting < len(rounds) - 1:
             await stores.close()
 

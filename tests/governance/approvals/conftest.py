@@ -13,4 +13,4 @@ async def shop() -> AsyncIterator[Scene]:
     async with scene() as made:
         await made.people(ada="reviewer", bob="reviewer", cy="reviewer dba", dee="reviewer", root="admin")
         yield made
-        assert await made.stores.upkeep.check_invariants() == []
+        assert await made.stores.maintenance.check_invariants() == []

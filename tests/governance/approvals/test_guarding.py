@@ -72,162 +72,162 @@ async def _office() -> AsyncIterator[Office]:
         made.wipe = wipe
         await made.people(ada="reviewer", bob="reviewer", root="admin")
         yield made
-        assert await made.stores.upkeep.check_invariants() == []
+        assert await made.stores.maintenance.check_invariants() == []
 
 
 @pytest.fixture
-async def office() -> AsyncIterator[Office]:
+async def services() -> AsyncIterator[Office]:
     async with _office() as made:
         yield made
 
 
-async def test_what_is_forbidden_is_not_stored_and_that_is_told(office: Office) -> None:
-    await office.guarded(NEVER)
+async def test_what_is_forbidden_is_not_stored_and_that_is_told(services: Office) -> None:
+    await services.guarded(NEVER)
     with pytest.raises(Denied):
-        await office.app.enqueue("wipe", {"what": "disk"}, author="ada")
+        await services.app.enqueue("wipe", {"what": "disk"}, author="ada")
 
-    assert await office.names() == []
-    assert await office.denials() == ["enqueue"]
+    assert await services.names() == []
+    assert await services.denials() == ["enqueue"]
 
 
-async def test_of_many_all_are_stored_or_none(office: Office) -> None:
-    await office.guarded({**NEVER, "when": {"what": "disk"}})
-    calls = [office.wipe.call(what) for what in ("cache", "disk")]
+async def test_of_many_all_are_stored_or_none(services: Office) -> None:
+    await services.guarded({**NEVER, "when": {"what": "disk"}})
+    calls = [services.wipe.call(what) for what in ("cache", "disk")]
     with pytest.raises(Denied):
-        await office.app.enqueue_many(calls)
+        await services.app.enqueue_many(calls)
 
-    assert await office.names() == []
-    await office.app.enqueue_many(calls[:1])
-    assert await office.names() == ["wipe"]
+    assert await services.names() == []
+    await services.app.enqueue_many(calls[:1])
+    assert await services.names() == ["wipe"]
 
 
-async def test_what_somebody_must_look_at_waits_without_a_lease(office: Office) -> None:
-    await office.guarded(ASK)
-    task = await office.app.enqueue("wipe", {"what": "disk"}, author="ada")
-    assert await office.kit.drain() == 0
+async def test_what_somebody_must_look_at_waits_without_a_lease(services: Office) -> None:
+    await services.guarded(ASK)
+    task = await services.app.enqueue("wipe", {"what": "disk"}, author="ada")
+    assert await services.kit.drain() == 0
     found = await task.get()
-    assert (found.status, found.lease_until, office.done) == (Status.REVIEWING, None, [])
+    assert (found.status, found.lease_until, services.done) == (Status.REVIEWING, None, [])
 
-    await office.vote(task, "bob")
-    await office.kit.drain()
-    assert office.done == ["wiped disk"]
+    await services.vote(task, "bob")
+    await services.kit.drain()
+    assert services.done == ["wiped disk"]
 
 
-async def test_large_arguments_are_judged_by_what_they_are(office: Office) -> None:
-    await office.guarded({**NEVER, "when": {"what": f"*{LARGE[:100]}*"}})
+async def test_large_arguments_are_judged_by_what_they_are(services: Office) -> None:
+    await services.guarded({**NEVER, "when": {"what": f"*{LARGE[:100]}*"}})
 
     with pytest.raises(Denied):
-        await office.app.enqueue("wipe", {"what": LARGE}, author="ada")
-    assert await office.names() == []
+        await services.app.enqueue("wipe", {"what": LARGE}, author="ada")
+    assert await services.names() == []
 
 
-async def test_a_rule_that_comes_later_holds_for_what_is_stored_already(office: Office) -> None:
-    denied = await office.app.enqueue("wipe", {"what": "disk"}, author="ada")
-    large = await office.app.enqueue("wipe", {"what": LARGE}, author="ada")
-    await office.guarded({**NEVER, "when": {"what": "disk"}}, ASK)
-    await office.kit.drain()
+async def test_a_rule_that_comes_later_holds_for_what_is_stored_already(services: Office) -> None:
+    denied = await services.app.enqueue("wipe", {"what": "disk"}, author="ada")
+    large = await services.app.enqueue("wipe", {"what": LARGE}, author="ada")
+    await services.guarded({**NEVER, "when": {"what": "disk"}}, ASK)
+    await services.kit.drain()
 
     found = await denied.get()
     assert found.error is not None
     assert (found.status, found.error.kind) == (Status.FAILED, FailureKind.DENIED)
-    assert (await large.status(), office.done) == (Status.REVIEWING, [])
-    assert await office.denials() == ["run"]
-    await office.vote(large, "bob")
-    await office.kit.drain()
-    assert office.done == ["wiped xxxxxxxxxx"]
+    assert (await large.status(), services.done) == (Status.REVIEWING, [])
+    assert await services.denials() == ["run"]
+    await services.vote(large, "bob")
+    await services.kit.drain()
+    assert services.done == ["wiped xxxxxxxxxx"]
 
 
-async def test_what_a_schedule_brings_is_judged_before_it_runs(office: Office) -> None:
-    await office.kit.drain()  # a worker brings the schedule
-    await office.guarded({**ASK, "name": "*nightly_wipe"})
-    await office.kit.advance(3_600)
-    await office.kit.drain()
+async def test_what_a_schedule_brings_is_judged_before_it_runs(services: Office) -> None:
+    await services.kit.drain()  # a worker brings the schedule
+    await services.guarded({**ASK, "name": "*nightly_wipe"})
+    await services.kit.advance(3_600)
+    await services.kit.drain()
 
-    page = await office.stores.tasks.find(TaskQuery(limit=10))
+    page = await services.stores.tasks.find(TaskQuery(limit=10))
     assert [task.status for task in page.tasks] == [Status.REVIEWING]
-    assert office.done == []
+    assert services.done == []
 
 
-async def test_whoever_knows_only_old_rules_cannot_slip_anything_past_the_new_ones(office: Office) -> None:
+async def test_whoever_knows_only_old_rules_cannot_slip_anything_past_the_new_ones(services: Office) -> None:
     """Stored as a process would that has not heard of them yet."""
-    await office.guarded(NEVER)
-    task = office.wipe.make_task("disk")
-    await enqueue(office.stores, Payloads(office.stores.blobs), [task])
-    await office.kit.drain()
+    await services.guarded(NEVER)
+    task = services.wipe.make_task("disk")
+    await enqueue(services.stores, Payloads(services.stores.blobs), [task])
+    await services.kit.drain()
 
-    [found] = await office.stores.tasks.get([task.id])
+    [found] = await services.stores.tasks.get([task.id])
     assert found is not None
-    assert (found.status, office.done) == (Status.FAILED, [])
+    assert (found.status, services.done) == (Status.FAILED, [])
 
 
-async def test_what_a_run_enqueues_is_judged_too(office: Office) -> None:
-    await office.guarded(NEVER)
-    task = await office.app.enqueue("spawn", {}, author="ada", max_attempts=1)
-    await office.kit.drain()
+async def test_what_a_run_enqueues_is_judged_too(services: Office) -> None:
+    await services.guarded(NEVER)
+    task = await services.app.enqueue("spawn", {}, author="ada", max_attempts=1)
+    await services.kit.drain()
 
     found = await task.get()
     assert found.error is not None
     assert (found.status, found.error.type) == (Status.FAILED, "Denied")
-    assert await office.names() == ["spawn"]
+    assert await services.names() == ["spawn"]
 
 
-async def test_a_tool_is_called_forbidden_or_waited_for(office: Office) -> None:
+async def test_a_tool_is_called_forbidden_or_waited_for(services: Office) -> None:
     forbid = {"do": "deny", "tool": "shell", "when": {"line": "*rm -rf*"}, "reason": "never"}
     look = {"do": "demand", "tool": "shell", "reason": "shells are looked at"}
-    await office.guarded(forbid, look)
+    await services.guarded(forbid, look)
     free, bad, held = [
-        await office.app.enqueue("call", {"tool": tool, "arguments": {"line": line}}, author="ada", max_attempts=1)
+        await services.app.enqueue("call", {"tool": tool, "arguments": {"line": line}}, author="ada", max_attempts=1)
         for tool, line in (("search", "x"), ("shell", "rm -rf /"), ("shell", "ls"))
     ]
-    await office.kit.drain()
+    await services.kit.drain()
 
     assert await free.status() is Status.COMPLETED
     found = await bad.get()
     assert found.error is not None
     assert (found.status, found.error.type) == (Status.FAILED, "Denied")
     assert await held.status() is Status.REVIEWING
-    assert office.done.count("called shell") == 0
-    await office.vote(held, "bob")
-    await office.kit.drain()
-    assert office.done.count("called shell") == 1
-    assert await office.denials() == ["tool"]
+    assert services.done.count("called shell") == 0
+    await services.vote(held, "bob")
+    await services.kit.drain()
+    assert services.done.count("called shell") == 1
+    assert await services.denials() == ["tool"]
 
 
-async def test_other_arguments_of_a_tool_need_another_answer(office: Office) -> None:
+async def test_other_arguments_of_a_tool_need_another_answer(services: Office) -> None:
     """What was approved is this call, and no other that the run makes when it begins anew."""
-    await office.guarded({"do": "demand", "tool": "shell", "reason": "shells are looked at"})
+    await services.guarded({"do": "demand", "tool": "shell", "reason": "shells are looked at"})
     lines = iter(["ls", "rm"])
 
-    @office.app.task(name="fickle")
+    @services.app.task(name="fickle")
     async def fickle(ctx: Context) -> None:
         await ctx.guard("shell", {"line": next(lines, "rm")})
-        office.done.append("called")
+        services.done.append("called")
 
-    task = await office.app.enqueue("fickle", {}, author="ada")
-    await office.kit.drain()
-    await office.vote(task, "bob")
-    await office.kit.drain()
-    assert (await task.status(), office.done) == (Status.REVIEWING, [])
-    await office.vote(task, "bob")
-    await office.kit.drain()
-    assert office.done == ["called"]
+    task = await services.app.enqueue("fickle", {}, author="ada")
+    await services.kit.drain()
+    await services.vote(task, "bob")
+    await services.kit.drain()
+    assert (await task.status(), services.done) == (Status.REVIEWING, [])
+    await services.vote(task, "bob")
+    await services.kit.drain()
+    assert services.done == ["called"]
 
 
-async def test_rules_change_while_many_come_in(office: Office) -> None:
+async def test_rules_change_while_many_come_in(services: Office) -> None:
     """Whenever they came: from the change on none of them runs."""
 
     async def store() -> list[str]:
         answers = await asyncio.gather(
-            *(office.app.enqueue("wipe", {"what": str(number)}, author="ada") for number in range(20)),
+            *(services.app.enqueue("wipe", {"what": str(number)}, author="ada") for number in range(20)),
             return_exceptions=True,
         )
         return [answer.id for answer in answers if not isinstance(answer, BaseException)]
 
     async with asyncio.TaskGroup() as group:
         stored = group.create_task(store())
-        group.create_task(office.guarded(NEVER))
-    await office.kit.drain()
+        group.create_task(services.guarded(NEVER))
+    await services.kit.drain()
 
-    assert office.done == []
-    found = await office.stores.tasks.get(stored.result())
+    assert services.done == []
+    found = await services.stores.tasks.get(stored.result())
     assert {task.status for task in found if task is not None} <= {Status.FAILED}

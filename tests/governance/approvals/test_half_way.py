@@ -75,7 +75,7 @@ async def test_a_preview_that_was_made_and_never_shown_is_shown(shop: Scene) -> 
     request = ClaimRequest(worker_id="w", run_ids=["r" * 32], names=frozenset({"deploy:preview"}))
     [preview] = await shop.stores.tasks.claim(request)
     seen = Succeeded(Raw(b'{"changes": ["all"]}'))
-    await shop.stores.tasks.commit(settle(preview, seen, now=shop.kit.clock.now(), dice=0.5))
+    await shop.stores.tasks.commit(settle(preview, seen, now=shop.kit.clock.now(), randomness=0.5))
     await shop.kit.advance(1)
 
     found = await shop.app.handle(task.id).get()

@@ -69,7 +69,7 @@ async def _farm() -> AsyncIterator[Farm]:
     async with harness(app) as kit:
         made = Farm(kit, move)
         yield made
-        assert await made.stores.upkeep.check_invariants() == []
+        assert await made.stores.maintenance.check_invariants() == []
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ async def test_the_rollback_of_what_was_completed_after_all_does_nothing(farm: F
     claimed = await farm.claimed()
     now = farm.kit.clock.now()
     await prepare_rollbacks(farm.stores, Payloads(farm.stores.blobs), [lose_lease(claimed, now=now)])
-    await farm.stores.tasks.commit(settle(claimed, Succeeded(Raw(b"null")), now=now, dice=0.5))
+    await farm.stores.tasks.commit(settle(claimed, Succeeded(Raw(b"null")), now=now, randomness=0.5))
     await farm.kit.drain()
 
     assert (await task.status(), farm.done) == (Status.COMPLETED, [])

@@ -79,7 +79,7 @@ async def test_threads_know_the_settings_too(stores: Stores, holder: LockHolder[
 
     assert isinstance(held, HeldLock)
     assert held.grant.ttl_ms == 15_000
-    stores.hints.ring(RULES)
+    stores.wakeups.ring(RULES)
     assert not await asyncio.to_thread(lambda: holder.client.is_up_to_date)
 
 

@@ -69,7 +69,7 @@ def room(looks: Looks, passing: Passing, *, finds_rings: bool = True) -> LockWai
         return finds_rings
 
     store: Any = looks
-    return LockWaiters(store, finds_rings=does, dice=lambda: 1.0, time=time, rest=passing)
+    return LockWaiters(store, finds_rings=does, randomness=lambda: 1.0, time=time, rest=passing)
 
 
 async def asked(looks: Looks, scope: str, resource: str, *, wait_ms: int | None = None) -> LockRequest:

@@ -46,7 +46,7 @@ async def order(stores: Stores, payloads: Payloads, webhook: Webhook) -> Deliver
 
 
 async def tried(stores: Stores, network: Network, order: DeliveryTaskArguments, attempt: int = 1) -> DeliveryStep:
-    return (await deliver(stores, network, order, attempt=attempt, dice=0.5)).step
+    return (await deliver(stores, network, order, attempt=attempt, randomness=0.5)).step
 
 
 async def test_a_message_is_signed_and_says_what_happened(
@@ -72,7 +72,7 @@ async def test_what_came_of_it_is_kept_for_a_while(
 ) -> None:
     network = Network(DeliveryResponse(status=503, duration_ms=12, retry_after="60", excerpt=b"busy\n"), OK)
 
-    judgement = await deliver(stores, network, order, attempt=1, dice=0.5)
+    judgement = await deliver(stores, network, order, attempt=1, randomness=0.5)
     assert (judgement.step, judgement.delay_ms) == (DeliveryStep.RETRY, 60_000)
     [waiting] = await list_deliveries(stores, order.webhook_id, state=DeliveryState.WAITING)
     assert waiting.next_at == clock.now() + 60_000
@@ -169,14 +169,14 @@ async def test_a_url_that_may_not_be_reached_any_more_is_not_called(
     await change(stores, order.webhook_id, WebhookChanges(url="https://8.8.8.8/"), actor="root")
     reach = NetworkPolicy(refused=networks_of(["8.8.8.0/24"]))
 
-    judgement = await deliver(stores, network, order, attempt=1, dice=0.5, reach=reach)
+    judgement = await deliver(stores, network, order, attempt=1, randomness=0.5, reach=reach)
 
     assert (judgement.step, network.sent) == (DeliveryStep.RETRY, [])
     assert "refused by the settings" in judgement.reason
 
 
 async def test_a_sender_that_breaks_is_one_failed_attempt(stores: Stores, order: DeliveryTaskArguments) -> None:
-    judgement = await deliver(stores, Network(OSError("s3cret")), order, attempt=1, dice=0.5)
+    judgement = await deliver(stores, Network(OSError("s3cret")), order, attempt=1, randomness=0.5)
 
     assert (judgement.step, judgement.reason) == (DeliveryStep.RETRY, "it could not be sent (OSError)")
 
@@ -281,8 +281,8 @@ async def test_the_log_of_deliveries_has_an_end(stores: Stores, order: DeliveryT
 
 async def test_what_a_run_comes_to(stores: Stores, order: DeliveryTaskArguments) -> None:
     with pytest.raises(Retry) as again:
-        settle(await deliver(stores, Network(BROKEN), order, attempt=2, dice=0.5))
+        settle(await deliver(stores, Network(BROKEN), order, attempt=2, randomness=0.5))
     assert again.value.after == 300
     with pytest.raises(Unrecoverable, match="attempt 10 of 10"):
-        settle(await deliver(stores, Network(BROKEN), order, attempt=ATTEMPTS, dice=0.5))
-    assert settle(await deliver(stores, Network(OK), order, attempt=1, dice=0.5)) == "delivered: it answered 204"
+        settle(await deliver(stores, Network(BROKEN), order, attempt=ATTEMPTS, randomness=0.5))
+    assert settle(await deliver(stores, Network(OK), order, attempt=1, randomness=0.5)) == "delivered: it answered 204"

@@ -15,7 +15,7 @@ async def upkeep_of(server: Server, options: RedisSettings, clock: Clock) -> Asy
     """The upkeep of one more store object, as another process has it."""
     stores = await open_redis(server.url, options, clock)
     try:
-        assert isinstance(stores.upkeep, RedisMaintenance)
-        yield stores.upkeep
+        assert isinstance(stores.maintenance, RedisMaintenance)
+        yield stores.maintenance
     finally:
         await stores.close()

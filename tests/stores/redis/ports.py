@@ -78,7 +78,7 @@ class Ports:
         return running
 
     async def succeed(self, running: Task) -> None:
-        await self.tasks.commit(settle(running, Succeeded(raw("null")), now=self.clock.now(), dice=0.5))
+        await self.tasks.commit(settle(running, Succeeded(raw("null")), now=self.clock.now(), randomness=0.5))
 
     def worker(self, worker_id: str = "w1") -> Worker:
         return Worker(id=worker_id, hostname="here", pid=1, started_at=self.clock.now(), version="0")
@@ -116,7 +116,7 @@ class OnePort:
     def __init__(self, link: RepeatingLink) -> None:
         self.link = link
         self.clock = StoryClock()
-        self.hints = RedisWakeups(link)
+        self.wakeups = RedisWakeups(link)
         self.timing = timing_of(self.clock)
         self.log = RedisEvents(link, Partitions(link), self.timing)
         self.prefix = link.names[0].prefix
@@ -128,7 +128,7 @@ class OnePort:
         return await broken_invariants(self.link, Partitions(self.link))
 
     async def close(self) -> None:
-        self.hints.close()
+        self.wakeups.close()
         await self.link.close()
 
 

@@ -33,104 +33,104 @@ class Office(OnePort):
         self.units = f"{self.prefix}agent:units:coder"
 
     def at(self, timing: Timing) -> RedisAgents:
-        return RedisAgents(self.link, timing, self.hints)
+        return RedisAgents(self.link, timing, self.wakeups)
 
 
 @pytest.fixture
-async def office(server: Server) -> AsyncIterator[Office]:
+async def services(server: Server) -> AsyncIterator[Office]:
     opened = Office(RepeatingLink(parse_url(server.url), OPTIONS))
     yield opened
     await opened.close()
 
 
-async def test_a_call_whose_answer_was_lost_does_no_harm_when_it_comes_again(office: Office) -> None:
-    office.link.loses_answers = True
+async def test_a_call_whose_answer_was_lost_does_no_harm_when_it_comes_again(services: Office) -> None:
+    services.link.loses_answers = True
     draining = Event(type=EVENT_OF_STATUS[AgentStatus.DRAINING], at=1)
 
-    await office.store.register(CODER, event=registration(CODER, at=1))
-    assert await office.store.take("coder", ["a", "b", "c"], lease_ms=1_000) == ["a", "b"]
-    assert await office.store.take("coder", ["c"], lease_ms=1_000, over=["a"]) == ["c"]
-    drained = await office.store.set_status("coder", AgentStatus.DRAINING, draining)
+    await services.store.register(CODER, event=registration(CODER, at=1))
+    assert await services.store.take("coder", ["a", "b", "c"], lease_ms=1_000) == ["a", "b"]
+    assert await services.store.take("coder", ["c"], lease_ms=1_000, over=["a"]) == ["c"]
+    drained = await services.store.set_status("coder", AgentStatus.DRAINING, draining)
     assert drained is not None
-    await office.store.release("coder", ["b"])
-    assert await office.store.remove("coder", Event(type="agent.removed", at=1)) is True
+    await services.store.release("coder", ["b"])
+    assert await services.store.remove("coder", Event(type="agent.removed", at=1)) is True
 
-    assert await office.told() == ["agent.registered", "agent.draining", "agent.removed"]
+    assert await services.told() == ["agent.registered", "agent.draining", "agent.removed"]
 
 
-async def test_a_late_repetition_does_not_undo_what_was_set_since(office: Office) -> None:
-    await office.store.register(CODER)
-    await office.store.set_status("coder", AgentStatus.DRAINING)
-    await office.store.set_status("coder", AgentStatus.ACTIVE)
+async def test_a_late_repetition_does_not_undo_what_was_set_since(services: Office) -> None:
+    await services.store.register(CODER)
+    await services.store.set_status("coder", AgentStatus.DRAINING)
+    await services.store.set_status("coder", AgentStatus.ACTIVE)
 
-    await office.link.send_again("agent", 1)
-    await office.link.send_again("agent", 0)
+    await services.link.send_again("agent", 1)
+    await services.link.send_again("agent", 0)
 
-    [use] = await office.store.list_agents()
+    [use] = await services.store.list_agents()
     assert use.agent.status is AgentStatus.ACTIVE
 
 
-async def test_units_from_before_the_clock_went_back_last_no_longer_than_new_ones(office: Office) -> None:
-    await office.store.register(CODER)
-    await office.store.take("coder", ["dead", "dead too"], lease_ms=30_000)
-    now = office.clock.steady() - 3_600_000
+async def test_units_from_before_the_clock_went_back_last_no_longer_than_new_ones(services: Office) -> None:
+    await services.store.register(CODER)
+    await services.store.take("coder", ["dead", "dead too"], lease_ms=30_000)
+    now = services.clock.steady() - 3_600_000
 
-    assert await office.at(lambda: {"now": now, "steady": now}).take("coder", ["a"], lease_ms=30_000) == []
+    assert await services.at(lambda: {"now": now, "steady": now}).take("coder", ["a"], lease_ms=30_000) == []
     later = now + 30_000
-    assert await office.at(lambda: {"now": later, "steady": later}).take("coder", ["a"], lease_ms=30_000) == ["a"]
+    assert await services.at(lambda: {"now": later, "steady": later}).take("coder", ["a"], lease_ms=30_000) == ["a"]
 
 
-async def test_an_agent_that_the_server_has_lost_is_there_again_with_the_next_renewal(office: Office) -> None:
-    known = await office.store.register(CODER)
-    await office.store.take("coder", ["a"], lease_ms=30_000)
-    await office.link.ask(0, ("FLUSHALL",))
-    assert await office.store.take("coder", ["b"], lease_ms=30_000) == []
+async def test_an_agent_that_the_server_has_lost_is_there_again_with_the_next_renewal(services: Office) -> None:
+    known = await services.store.register(CODER)
+    await services.store.take("coder", ["a"], lease_ms=30_000)
+    await services.link.ask(0, ("FLUSHALL",))
+    assert await services.store.take("coder", ["b"], lease_ms=30_000) == []
 
-    await asyncio.to_thread(office.store.renew, known, ["a"], lease_ms=30_000)
+    await asyncio.to_thread(services.store.renew, known, ["a"], lease_ms=30_000)
 
-    assert await office.store.take("coder", ["b", "c"], lease_ms=30_000) == ["b"]
-    assert await office.told() == ["agent.registered"]
+    assert await services.store.take("coder", ["b", "c"], lease_ms=30_000) == ["b"]
+    assert await services.told() == ["agent.registered"]
 
 
-async def test_units_of_an_agent_that_is_not_known_are_found_and_taken_away(office: Office) -> None:
-    await office.store.register(CODER)
-    await office.store.take("coder", ["a"], lease_ms=30_000)
-    assert await broken_invariants(office.link, Partitions(office.link)) == []
-    await office.link.ask(0, ("DEL", f"{office.link.names[0].prefix}agents"))
+async def test_units_of_an_agent_that_is_not_known_are_found_and_taken_away(services: Office) -> None:
+    await services.store.register(CODER)
+    await services.store.take("coder", ["a"], lease_ms=30_000)
+    assert await broken_invariants(services.link, Partitions(services.link)) == []
+    await services.link.ask(0, ("DEL", f"{services.link.names[0].prefix}agents"))
 
-    [sentence] = await broken_invariants(office.link, Partitions(office.link))
-    await PartitionScan(office.link, 0, dict, mend=True).everything()
+    [sentence] = await broken_invariants(services.link, Partitions(services.link))
+    await PartitionScan(services.link, 0, dict, mend=True).everything()
 
     assert sentence == "every_unit_has_its_agent: there are units of agent coder, which does not exist"
-    assert await broken_invariants(office.link, Partitions(office.link)) == []
+    assert await broken_invariants(services.link, Partitions(services.link)) == []
 
 
-async def test_a_key_of_a_wrong_type_is_named_and_nothing_is_written(office: Office) -> None:
-    await office.store.register(CODER)
-    await office.link.ask(0, ("SET", office.units, "x"))
+async def test_a_key_of_a_wrong_type_is_named_and_nothing_is_written(services: Office) -> None:
+    await services.store.register(CODER)
+    await services.link.ask(0, ("SET", services.units, "x"))
 
-    with pytest.raises(StoreCorrupt, match=office.units):
-        await office.store.take("coder", ["a"], lease_ms=30_000)
-    with pytest.raises(StoreCorrupt, match=office.units):
-        await office.store.set_status("coder", AgentStatus.OFFLINE)
+    with pytest.raises(StoreCorrupt, match=services.units):
+        await services.store.take("coder", ["a"], lease_ms=30_000)
+    with pytest.raises(StoreCorrupt, match=services.units):
+        await services.store.set_status("coder", AgentStatus.OFFLINE)
 
-    assert await office.told() == []
+    assert await services.told() == []
 
 
-async def test_another_process_hears_of_a_unit_that_is_free(office: Office) -> None:
-    other = RedisClient(office.link.place, OPTIONS)
-    hints = RedisWakeups(other)
+async def test_another_process_hears_of_a_unit_that_is_free(services: Office) -> None:
+    other = RedisClient(services.link.place, OPTIONS)
+    wakeups = RedisWakeups(other)
     try:
-        await hints.wait(AGENT, hints.generation(AGENT), 5)  # the subscription is there
-        await office.store.register(CODER)
-        await hints.wait(AGENT, hints.generation(AGENT) - 1, 5)
-        await office.store.take("coder", ["a", "b"], lease_ms=30_000)
-        seen = hints.generation(AGENT)
+        await wakeups.wait(AGENT, wakeups.generation(AGENT), 5)  # the subscription is there
+        await services.store.register(CODER)
+        await wakeups.wait(AGENT, wakeups.generation(AGENT) - 1, 5)
+        await services.store.take("coder", ["a", "b"], lease_ms=30_000)
+        seen = wakeups.generation(AGENT)
 
-        await office.store.release("coder", ["a"])
-        await hints.wait(AGENT, seen, 5)
+        await services.store.release("coder", ["a"])
+        await wakeups.wait(AGENT, seen, 5)
 
-        assert hints.generation(AGENT) > seen
+        assert wakeups.generation(AGENT) > seen
     finally:
-        hints.close()
+        wakeups.close()
         await other.close()

@@ -69,7 +69,7 @@ class Program:
         self.work.enqueue("first").wait()  # opens the store, which takes an event loop
         opened = self.ade.opened
         assert opened is not None
-        until(lambda: opened.stores.hints.lag_s(RULES) < 1, "a subscription")
+        until(lambda: opened.stores.wakeups.lag_s(RULES) < 1, "a subscription")
         self.ade.portal.run(opened.current_rules())  # the new subscription has made them old
         return self
 

@@ -119,7 +119,7 @@ async def test_a_store_whose_memory_is_full_can_still_be_opened(server_binary: B
         server.command("CONFIG", "SET", "maxmemory", "1")
 
         stores = await open_redis(server.url, VOLATILE)
-        assert await stores.upkeep.check_invariants() == []
+        assert await stores.maintenance.check_invariants() == []
         await stores.close()
 
 

@@ -28,7 +28,7 @@ class Shelf(OnePort):
 
     def __init__(self, link: RepeatingLink) -> None:
         super().__init__(link)
-        self.store = RedisDocuments(link, self.timing, self.hints)
+        self.store = RedisDocuments(link, self.timing, self.wakeups)
 
     async def put(self, number: int, *, seen: int | None = 0, ends_in_s: int | None = None) -> None:
         ends = None if ends_in_s is None else self.clock.now() + 1_000 * ends_in_s
@@ -149,15 +149,15 @@ async def test_the_server_forgets_a_rate_that_is_all_free(shelf: Shelf) -> None:
 
 async def test_another_process_hears_that_rules_have_changed(shelf: Shelf) -> None:
     other = RedisClient(shelf.link.place, OPTIONS)
-    hints = RedisWakeups(other)
+    wakeups = RedisWakeups(other)
     try:
-        await hints.wait(RULES, hints.generation(RULES), 5)  # the subscription is there
-        seen = hints.generation(RULES)
+        await wakeups.wait(RULES, wakeups.generation(RULES), 5)  # the subscription is there
+        seen = wakeups.generation(RULES)
 
         await shelf.put(1)
-        await hints.wait(RULES, seen, 5)
+        await wakeups.wait(RULES, seen, 5)
 
-        assert hints.generation(RULES) > seen
+        assert wakeups.generation(RULES) > seen
     finally:
-        hints.close()
+        wakeups.close()
         await other.close()

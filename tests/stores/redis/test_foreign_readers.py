@@ -129,4 +129,4 @@ async def test_ready_tasks_lie_in_the_stream_and_under_the_group_that_were_named
         await handle.result(timeout=PATIENCE_S)
     assert [each["name"] for each in await reader.xinfo_groups(stream)] == [group]
     assert await reader.xlen(stream) == 0
-    assert await (await ade.open()).stores.upkeep.check_invariants() == []
+    assert await (await ade.open()).stores.maintenance.check_invariants() == []

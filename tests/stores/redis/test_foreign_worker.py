@@ -178,7 +178,7 @@ async def test_tasks_of_other_languages_complete_and_are_retried_as_the_core_dec
         "task.succeeded",
     ]
     assert (task.attempt, task.worker_id) == (2, None)
-    assert await (await ade.open()).stores.upkeep.check_invariants() == []
+    assert await (await ade.open()).stores.maintenance.check_invariants() == []
 
 
 async def test_a_killed_foreign_worker_loses_its_task_to_another(
@@ -305,9 +305,9 @@ async def test_what_was_handed_in_is_safe_from_its_lease(ade: Ade) -> None:
 
     await eventually(has_run_out)
 
-    ripe = await stores.sweeps.ripe(10)
+    due = await stores.sweeps.due(10)
 
-    assert (ripe.expired, [task.id for task, _ in ripe.handed_in]) == ([], [handle.id])
+    assert (due.expired, [task.id for task, _ in due.handed_in]) == ([], [handle.id])
     assert await settled(ade) == 1
     assert await handle.result(timeout=0) == 5
 
@@ -441,4 +441,4 @@ async def test_on_a_cluster_a_queue_is_in_the_partition_the_page_computes() -> N
             assert await hand_in(ade, record, {"result": number}, partition) == "taken"
         assert await settled(ade) == 3
         assert await handle.result(timeout=0) == 2
-        assert await (await ade.open()).stores.upkeep.check_invariants() == []
+        assert await (await ade.open()).stores.maintenance.check_invariants() == []

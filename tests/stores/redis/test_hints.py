@@ -10,7 +10,7 @@ from msgspec import Raw
 from ade.errors import StoreUnsupported
 from ade.settings.sections import RedisSettings
 from ade.stores.ports import DONE, RULES, STOP, WORK
-from ade.stores.redis import wakeups
+from ade.stores.redis import wakeups as wakeups_module
 from ade.stores.redis.client.client import RedisClient
 from ade.stores.redis.store import open_redis
 from ade.stores.redis.wakeups import RedisWakeups
@@ -29,15 +29,15 @@ from tests.stores.redis.counting import QUICK
 
 async def listening(url: str) -> RedisWakeups:
     """Hints that have subscribed already; they count that as a ring."""
-    hints = RedisWakeups(RedisClient.to(url, QUICK))
+    wakeups = RedisWakeups(RedisClient.to(url, QUICK))
     for topic in TOPICS:
-        await heard(hints, topic, hints.generation(topic) if topic == WORK else 0)
-    return hints
+        await heard(wakeups, topic, wakeups.generation(topic) if topic == WORK else 0)
+    return wakeups
 
 
-async def closed(hints: RedisWakeups) -> None:
-    hints.close()
-    await hints._link.close()
+async def closed(wakeups: RedisWakeups) -> None:
+    wakeups.close()
+    await wakeups._link.close()
 
 
 def messages(server: Server) -> int:
@@ -46,20 +46,20 @@ def messages(server: Server) -> int:
     return calls
 
 
-async def heard(hints: RedisWakeups, topic: str, seen: int, within_s: float = 60) -> float:
+async def heard(wakeups: RedisWakeups, topic: str, seen: int, within_s: float = 60) -> float:
     """How long it took until the topic was rung."""
     began = time.monotonic()
-    await hints.wait(topic, seen, within_s)
-    assert hints.generation(topic) > seen, f"{topic} was not heard within {within_s} s"
+    await wakeups.wait(topic, seen, within_s)
+    assert wakeups.generation(topic) > seen, f"{topic} was not heard within {within_s} s"
     return time.monotonic() - began
 
 
 @pytest.fixture
 async def pair(server: Server) -> AsyncIterator[list[RedisWakeups]]:
     """Two processes' worth of hints."""
-    hints = [await listening(server.url) for _ in range(2)]
-    yield hints
-    for each in hints:
+    wakeups = [await listening(server.url) for _ in range(2)]
+    yield wakeups
+    for each in wakeups:
         await closed(each)
 
 
@@ -116,7 +116,7 @@ async def test_a_ring_after_new_tasks_is_other_news(server: Server) -> None:
     stores = await open_redis(server.url, RedisSettings(allow_volatile=True))
     before = messages(server)
     await Scene(stores, StoryClock()).add()
-    stores.hints.ring(WORK)
+    stores.wakeups.ring(WORK)
 
     until(lambda: messages(server) >= before + 2, "both were told")
     await stores.close()
@@ -149,31 +149,31 @@ async def test_who_follows_is_called_by_another_process(pair: list[RedisWakeups]
 
 async def test_who_follows_rules_alone_is_not_woken_by_work(server: Server) -> None:
     """All who enqueue follow the rules, and need not hear of each other's tasks."""
-    hints, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
-    hints.follow(RULES, called.set)
+    wakeups, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
+    wakeups.follow(RULES, called.set)
     await asyncio.wait_for(called.wait(), 60)  # the subscription counts as a ring
     called.clear()
-    work = hints.generation(WORK)
+    work = wakeups.generation(WORK)
     server.command("PUBLISH", "ade:hints", "work")
     server.command("PUBLISH", "ade:hints:rules", "rules")
     await asyncio.wait_for(called.wait(), 60)
 
-    assert hints.generation(WORK) == work
+    assert wakeups.generation(WORK) == work
     assert server.command("PUBSUB", "NUMSUB", "ade:hints")[1] == 0
-    await closed(hints)
+    await closed(wakeups)
 
 
 async def test_who_followed_rules_alone_and_waits_for_work_hears_of_it(server: Server) -> None:
-    hints, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
-    hints.follow(RULES, called.set)
+    wakeups, called = RedisWakeups(RedisClient.to(server.url, QUICK)), asyncio.Event()
+    wakeups.follow(RULES, called.set)
     await asyncio.wait_for(called.wait(), 60)
 
-    await heard(hints, WORK, hints.generation(WORK))  # to hear of more counts as a ring
-    seen = hints.generation(WORK)
+    await heard(wakeups, WORK, wakeups.generation(WORK))  # to hear of more counts as a ring
+    seen = wakeups.generation(WORK)
     server.command("PUBLISH", "ade:hints", "work")
 
-    assert await heard(hints, WORK, seen) < 30
-    await closed(hints)
+    assert await heard(wakeups, WORK, seen) < 30
+    await closed(wakeups)
 
 
 async def test_changed_rules_are_told_by_scripts_on_their_own_channel(server: Server) -> None:
@@ -192,61 +192,61 @@ async def test_changed_rules_are_told_by_scripts_on_their_own_channel(server: Se
 
 async def test_a_loop_that_attends_hears_by_itself(server: Server) -> None:
     """No other thread is involved, and when it attends no more the subscription is made elsewhere."""
-    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
-    attending = asyncio.create_task(hints.attend())
+    wakeups = RedisWakeups(RedisClient.to(server.url, QUICK))
+    attending = asyncio.create_task(wakeups.listen())
     await asyncio.sleep(0)
     for topic in TOPICS:
-        await heard(hints, topic, 0)
-    assert hints._link.aside._thread is None
+        await heard(wakeups, topic, 0)
+    assert wakeups._link.aside._thread is None
 
-    seen = hints.generation(WORK)
+    seen = wakeups.generation(WORK)
     server.command("PUBLISH", "ade:hints", "work")
-    await heard(hints, WORK, seen)
+    await heard(wakeups, WORK, seen)
 
     attending.cancel()
     await asyncio.gather(attending, return_exceptions=True)
-    await heard(hints, STOP, hints.generation(STOP))  # it counts as a ring that there is a new subscription
-    seen = hints.generation(WORK)
+    await heard(wakeups, STOP, wakeups.generation(STOP))  # it counts as a ring that there is a new subscription
+    seen = wakeups.generation(WORK)
     server.command("PUBLISH", "ade:hints", "work")
-    await heard(hints, WORK, seen)
-    await closed(hints)
+    await heard(wakeups, WORK, seen)
+    await closed(wakeups)
 
 
 async def test_who_waits_on_is_heard_for_when_nobody_attends_any_more(server: Server) -> None:
     """As the one who waits for a result in the process of a worker that has just ended."""
-    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
-    attending = asyncio.create_task(hints.attend())
+    wakeups = RedisWakeups(RedisClient.to(server.url, QUICK))
+    attending = asyncio.create_task(wakeups.listen())
     await asyncio.sleep(0)
-    await heard(hints, DONE, 0)
-    waiting = asyncio.create_task(heard(hints, DONE, hints.generation(DONE)))
+    await heard(wakeups, DONE, 0)
+    waiting = asyncio.create_task(heard(wakeups, DONE, wakeups.generation(DONE)))
     await asyncio.sleep(0)
 
     attending.cancel()
     await asyncio.gather(attending, return_exceptions=True)
 
     assert await waiting < 30  # there is a new subscription, which counts as a ring
-    await closed(hints)
+    await closed(wakeups)
 
 
 async def test_who_ends_with_the_one_who_attends_is_not_heard_for(server: Server) -> None:
-    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
-    attending = asyncio.create_task(hints.attend())
+    wakeups = RedisWakeups(RedisClient.to(server.url, QUICK))
+    attending = asyncio.create_task(wakeups.listen())
     await asyncio.sleep(0)
-    await heard(hints, STOP, 0)
-    waiting = asyncio.create_task(heard(hints, STOP, hints.generation(STOP)))
+    await heard(wakeups, STOP, 0)
+    waiting = asyncio.create_task(heard(wakeups, STOP, wakeups.generation(STOP)))
     await asyncio.sleep(0)
 
     attending.cancel()
     waiting.cancel()
     await asyncio.gather(attending, waiting, return_exceptions=True)
 
-    assert hints._link.aside._thread is None
-    await closed(hints)
+    assert wakeups._link.aside._thread is None
+    await closed(wakeups)
 
 
 async def test_an_attending_loop_takes_over_from_the_thread(pair: list[RedisWakeups], server: Server) -> None:
     here, _ = pair
-    attending = asyncio.create_task(here.attend())
+    attending = asyncio.create_task(here.listen())
     await heard(here, DONE, here.generation(DONE))
     assert until(lambda: server.command("PUBSUB", "NUMSUB", "ade:hints")[1] == 2, "one subscription of each")
 
@@ -277,75 +277,75 @@ async def test_a_wait_ends_by_itself_and_closing_lets_everybody_go(pair: list[Re
 
 async def test_the_first_subscription_counts_as_a_ring(server: Server) -> None:
     """What happened between looking and subscribing is looked for again."""
-    hints = RedisWakeups(RedisClient.to(server.url, QUICK))
+    wakeups = RedisWakeups(RedisClient.to(server.url, QUICK))
 
-    assert await heard(hints, WORK, hints.generation(WORK)) < 30
-    await closed(hints)
+    assert await heard(wakeups, WORK, wakeups.generation(WORK)) < 30
+    await closed(wakeups)
 
 
 async def test_a_cut_connection_is_made_again_and_counts_as_a_ring(server: Server) -> None:
     with Proxy(server.port) as path:
-        hints = await listening(path.url(server.url))
-        seen = hints.generation(DONE)
+        wakeups = await listening(path.url(server.url))
+        seen = wakeups.generation(DONE)
         path.cut()
-        await heard(hints, DONE, seen)
+        await heard(wakeups, DONE, seen)
 
-        seen = hints.generation(WORK)
+        seen = wakeups.generation(WORK)
         server.command("PUBLISH", "ade:hints", "work")
-        assert await heard(hints, WORK, seen) < 30
-        await closed(hints)
+        assert await heard(wakeups, WORK, seen) < 30
+        await closed(wakeups)
 
 
 @pytest.mark.faults
 async def test_a_line_that_has_gone_silent_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups, "PING_EVERY_S", 0.2)
-    monkeypatch.setattr(wakeups, "DEAF_AFTER_S", 0.6)
+    monkeypatch.setattr(wakeups_module, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(wakeups_module, "DEAF_AFTER_S", 0.6)
     with Proxy(server.port) as path:
-        hints = await listening(path.url(server.url))
-        seen, connections = hints.generation(WORK), path.connections
+        wakeups = await listening(path.url(server.url))
+        seen, connections = wakeups.generation(WORK), path.connections
         path.blackhole()
         await asyncio.to_thread(until, lambda: path.connections > connections, "a new connection")
         path.heal(forget=True)
 
-        assert await heard(hints, WORK, seen) < 30
-        await closed(hints)
+        assert await heard(wakeups, WORK, seen) < 30
+        await closed(wakeups)
 
 
 @pytest.mark.faults
 async def test_a_quiet_line_is_left_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups, "PING_EVERY_S", 0.05)
-    monkeypatch.setattr(wakeups, "DEAF_AFTER_S", 1.0)
+    monkeypatch.setattr(wakeups_module, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(wakeups_module, "DEAF_AFTER_S", 1.0)
     with Proxy(server.port) as path:
-        hints = await listening(path.url(server.url))
+        wakeups = await listening(path.url(server.url))
 
         async def story() -> None:
             connections = path.connections
-            await hints.wait(WORK, hints.generation(WORK), 2)
+            await wakeups.wait(WORK, wakeups.generation(WORK), 2)
             assert path.connections == connections
 
         await undisturbed(story, stall_s=0.2)
-        await closed(hints)
+        await closed(wakeups)
 
 
 async def test_in_a_cluster_every_node_hears(server_binary: Binary, server_pool: Pool) -> None:
     cluster = server_pool.cluster(server_binary.kind)
-    hints = await listening(cluster.url)
+    wakeups = await listening(cluster.url)
     for node in cluster.nodes:
-        seen = hints.generation(WORK)
+        seen = wakeups.generation(WORK)
         node.command("PUBLISH", "ade:hints", "work")
-        assert await heard(hints, WORK, seen) < 30
-    await closed(hints)
+        assert await heard(wakeups, WORK, seen) < 30
+    await closed(wakeups)
 
 
 async def test_a_server_that_is_away_is_in_nobodys_way() -> None:
-    hints = RedisWakeups(RedisClient.to("redis://127.0.0.1:1", QUICK))
+    wakeups = RedisWakeups(RedisClient.to("redis://127.0.0.1:1", QUICK))
     began = time.monotonic()
-    hints.ring(WORK)
+    wakeups.ring(WORK)
 
-    await hints.wait(WORK, hints.generation(WORK), 0.2)
+    await wakeups.wait(WORK, wakeups.generation(WORK), 0.2)
 
     assert time.monotonic() - began < 10
-    await closed(hints)
+    await closed(wakeups)
 
 
 async def test_after_a_fork_nobody_waits_and_rings_are_not_sent(

@@ -33,7 +33,7 @@ class Post(OnePort):
 
     def __init__(self, link: RepeatingLink) -> None:
         super().__init__(link)
-        self.store = RedisInboxes(link, self.timing, self.hints, self.clock)
+        self.store = RedisInboxes(link, self.timing, self.wakeups, self.clock)
 
     async def putting(self, inbox_id: str, new: NewItem) -> InboxChange[Any]:
         return conversations_rules.enqueue(
@@ -214,13 +214,13 @@ async def test_an_inbox_is_whole_in_one_partition_of_a_cluster(server_binary: Bi
 
 async def test_another_process_hears_of_what_is_written(post: Post) -> None:
     other = RedisClient(post.link.place, OPTIONS)
-    hints = RedisWakeups(other)
+    wakeups = RedisWakeups(other)
     try:
-        await hints.wait(INBOX, hints.generation(INBOX), 5)  # the subscription is there
-        seen = hints.generation(INBOX)
+        await wakeups.wait(INBOX, wakeups.generation(INBOX), 5)  # the subscription is there
+        seen = wakeups.generation(INBOX)
         await post.put()
-        await hints.wait(INBOX, seen, 5)
-        assert hints.generation(INBOX) > seen
+        await wakeups.wait(INBOX, seen, 5)
+        assert wakeups.generation(INBOX) > seen
     finally:
-        hints.close()
+        wakeups.close()
         await other.close()

@@ -206,11 +206,11 @@ def _named(broken: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("invariant", MEDDLING)
 async def test_what_does_not_fit_is_noticed(settled: Village, invariant: str) -> None:
-    assert await settled.upkeep.check_invariants() == []
+    assert await settled.maintenance.check_invariants() == []
 
     MEDDLING[invariant](settled)
 
-    assert invariant in _named(await settled.upkeep.check_invariants())
+    assert invariant in _named(await settled.maintenance.check_invariants())
 
 
 @pytest.mark.parametrize("way", MORE)
@@ -219,14 +219,14 @@ async def test_there_are_many_ways_not_to_fit(settled: Village, way: str) -> Non
 
     meddle(settled)
 
-    assert invariant in _named(await settled.upkeep.check_invariants())
+    assert invariant in _named(await settled.maintenance.check_invariants())
 
 
 async def test_looking_changes_nothing(settled: Village) -> None:
     settled.lose("queue:leases")
     before = settled.keys_like()
 
-    first, second = await settled.upkeep.check_invariants(), await settled.upkeep.check_invariants()
+    first, second = await settled.maintenance.check_invariants(), await settled.maintenance.check_invariants()
 
     assert (first, settled.keys_like()) == (second, before)
 
@@ -234,7 +234,7 @@ async def test_looking_changes_nothing(settled: Village) -> None:
 async def test_at_most_a_few_sentences_are_told_of_each(settled: Village) -> None:
     settled.lose("task:all")
 
-    broken = await settled.upkeep.check_invariants()
+    broken = await settled.maintenance.check_invariants()
 
     assert len([sentence for sentence in broken if sentence.startswith("indexes_match_records")]) == 5
 
@@ -243,16 +243,16 @@ async def test_edges_between_partitions_are_known_on_both_sides(server_binary: B
     cluster = server_pool.cluster(server_binary.kind)
     assert isinstance(cluster, Cluster)
     async with village(cluster) as built:
-        link, places = built.upkeep._link, built.upkeep._places
+        link, places = built.maintenance._link, built.maintenance._places
         far = next(f"q{n}" for n in range(100) if places.of_queue(f"q{n}") != places.of_queue("default"))
         needed = await built.scene.add()
         await built.scene.add(queue=far, depends_on=(needed.id,))
-        assert await built.upkeep.check_invariants() == []
+        assert await built.maintenance.check_invariants() == []
 
         here = places.of_queue("default")
         await link.ask(here, ("DEL", f"{link.names[here].prefix}task:waiting:{needed.id}"))
 
-        assert _named(await built.upkeep.check_invariants()) == {"dependencies_can_complete"}
+        assert _named(await built.maintenance.check_invariants()) == {"dependencies_can_complete"}
 
 
 def test_every_invariant_is_tried() -> None:

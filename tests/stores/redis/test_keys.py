@@ -164,8 +164,8 @@ async def damage(scene: Place) -> None:
     vanished = await scene.add("report", priority=0)
     await scene.command("DEL", f"{prefix}task:{vanished.id}")
     await scene.command("SET", f"{prefix}queue:broken", "of a wrong type")
-    assert isinstance(scene.stores.upkeep, RedisMaintenance)
-    await scene.stores.upkeep.reconcile()
+    assert isinstance(scene.stores.maintenance, RedisMaintenance)
+    await scene.stores.maintenance.reconcile()
 
 
 async def a_recount_on_its_way(scene: Place) -> None:

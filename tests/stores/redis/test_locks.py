@@ -39,8 +39,8 @@ class Books:
     def __init__(self, link: RepeatingLink, clock: StoryClock | None) -> None:
         self.link = link
         self.clock = clock
-        self.hints = RedisWakeups(link)
-        self.store = RedisLocks(link, timing_of(clock), self.hints)
+        self.wakeups = RedisWakeups(link)
+        self.store = RedisLocks(link, timing_of(clock), self.wakeups)
         self.log = RedisEvents(link, Partitions(link), timing_of(clock))
 
     async def ask(
@@ -65,7 +65,7 @@ class Books:
         return [event.type for event in await self.log.read(0, 10_000)]
 
     async def close(self) -> None:
-        self.hints.close()
+        self.wakeups.close()
         await self.link.close()
 
 
@@ -180,7 +180,7 @@ async def test_leases_keep_what_was_left_of_them_when_the_servers_clock_goes_bac
         now = held.lease_until - held.ttl_ms - hour_ms
         return {"now": now, "steady": now}
 
-    earlier = RedisLocks(timeless.link, an_hour_ago, timeless.hints)
+    earlier = RedisLocks(timeless.link, an_hour_ago, timeless.wakeups)
     request = validate_request(id="bob", owner="all", scope="bob", wanted=[(DB, WRITE)])
     waiter = await earlier.acquire(request, wait_ms=None, limits=MANY)
 
@@ -266,21 +266,21 @@ async def test_an_end_without_a_request_is_forgotten_by_the_sweep(books: Books) 
 
 async def test_another_process_hears_of_a_hand_over_and_of_nothing_else(books: Books) -> None:
     other = RedisClient(books.link.place, OPTIONS)
-    hints = RedisWakeups(other)
+    wakeups = RedisWakeups(other)
     try:
-        await hints.wait(LOCK, hints.generation(LOCK), 5)  # the subscription is there
-        seen = hints.generation(LOCK)
+        await wakeups.wait(LOCK, wakeups.generation(LOCK), 5)  # the subscription is there
+        seen = wakeups.generation(LOCK)
         await books.ask("ada")
         await books.ask("bob")
         await books.store.renew("default", ["ada"])
-        assert hints.generation(LOCK) == seen
+        assert wakeups.generation(LOCK) == seen
 
         await books.store.release("default", ["ada"])
-        await hints.wait(LOCK, seen, 5)
+        await wakeups.wait(LOCK, seen, 5)
 
-        assert hints.generation(LOCK) > seen
+        assert wakeups.generation(LOCK) > seen
     finally:
-        hints.close()
+        wakeups.close()
         await other.close()
 
 

@@ -70,45 +70,45 @@ async def test_a_duty_goes_on_although_its_performer_died_before_the_clock_went_
 async def test_a_lease_from_before_the_clock_went_back_ends_when_it_would_have(ports: Ports) -> None:
     sweeps = sweeps_of(ports)
     lost = await ports.start()
-    await sweeps.ripe(10)
+    await sweeps.due(10)
     ports.clock.advance(-HOUR_S)
     held = await ports.start()
-    assert (await sweeps.ripe(10)).expired == []
+    assert (await sweeps.due(10)).expired == []
 
     ports.clock.advance(LEASE_MS / 1000 - 1)
     assert ports.workers.renew(ports.worker(), {str(held.run_id): held.id}, lease_ms=LEASE_MS).gone == {}
     ports.clock.advance(2)
 
-    assert [task.id for task in (await sweeps.ripe(10)).expired] == [lost.id]
+    assert [task.id for task in (await sweeps.due(10)).expired] == [lost.id]
 
 
 async def test_a_lease_given_right_after_the_clock_went_back_is_whole(ports: Ports) -> None:
     sweeps = sweeps_of(ports)
-    await sweeps.ripe(10)
+    await sweeps.due(10)
     ports.clock.advance(-LEASE_MS / 1000 + 2)
     await ports.start()
 
-    await sweeps.ripe(10)
+    await sweeps.due(10)
     ports.clock.advance(LEASE_MS / 1000 - 1)
 
-    assert (await sweeps.ripe(10)).expired == []
+    assert (await sweeps.due(10)).expired == []
     ports.clock.advance(2)
-    assert len((await sweeps.ripe(10)).expired) == 1
+    assert len((await sweeps.due(10)).expired) == 1
 
 
 async def test_a_lease_renewed_right_after_the_clock_went_back_is_whole(ports: Ports) -> None:
     sweeps = sweeps_of(ports)
     held = await ports.start()
-    await sweeps.ripe(10)
+    await sweeps.due(10)
     ports.clock.advance(-LEASE_MS / 1000 + 2)
     ports.workers.renew(ports.worker(), {str(held.run_id): held.id}, lease_ms=LEASE_MS)
 
-    await sweeps.ripe(10)
+    await sweeps.due(10)
     ports.clock.advance(LEASE_MS / 1000 - 1)
 
-    assert (await sweeps.ripe(10)).expired == []
+    assert (await sweeps.due(10)).expired == []
     ports.clock.advance(2)
-    assert len((await sweeps.ripe(10)).expired) == 1
+    assert len((await sweeps.due(10)).expired) == 1
 
 
 async def test_a_rate_used_up_before_the_clock_went_back_is_free_after_its_period(ports: Ports, spread: Ports) -> None:
@@ -213,7 +213,7 @@ async def test_old_news_of_a_failure_do_not_take_hope_away_again(spread: Ports) 
     on = await spread.start(queue=spread.queue_in(1))
     [dependent] = await spread.tasks.add([spread.task(queue=spread.queue_in(0), depends_on=(on.id,))])
     error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Oops", message="no luck")
-    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
+    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), randomness=0.5))
     bad_news = len([name for name, *_ in spread.link.sent if name == "receive_messages"]) - 1
     [failed] = await spread.tasks.get([on.id])
     assert failed is not None
@@ -221,7 +221,7 @@ async def test_old_news_of_a_failure_do_not_take_hope_away_again(spread: Ports) 
 
     await spread.link.send_again("receive_messages", bad_news)
 
-    assert (await sweeps_of(spread).ripe(10)).broken == []
+    assert (await sweeps_of(spread).due(10)).broken == []
     [waiting] = await spread.tasks.get([dependent.id])
     assert waiting is not None
     assert waiting.waiting_on == 1
@@ -232,10 +232,10 @@ async def test_old_news_of_an_end_do_not_start_a_task_that_waits_again(spread: P
     on = await spread.start(queue=spread.queue_in(1))
     anyway = spread.task(queue=spread.queue_in(0), depends_on=(on.id,), after_failure=AfterFailure.RUN)
     await spread.tasks.add([anyway])
-    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
+    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), randomness=0.5))
     old_news = len([name for name, *_ in spread.link.sent if name == "receive_messages"]) - 1
     [running] = await claim(spread)
-    await spread.tasks.commit(settle(running, Failed(error), now=spread.clock.now(), dice=0.5))
+    await spread.tasks.commit(settle(running, Failed(error), now=spread.clock.now(), randomness=0.5))
     for task_id in (on.id, anyway.id):
         [failed] = await spread.tasks.get([task_id])
         assert failed is not None
@@ -253,7 +253,7 @@ async def test_news_of_a_failure_that_is_over_by_the_time_they_are_heard_are_cor
 ) -> None:
     on = await spread.start(queue=spread.queue_in(1))
     error = TaskError(kind=FailureKind.UNRECOVERABLE, type="Oops", message="no luck")
-    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), dice=0.5))
+    await spread.tasks.commit(settle(on, Failed(error), now=spread.clock.now(), randomness=0.5))
     [failed] = await spread.tasks.get([on.id])
     assert failed is not None
     again, asked = replay(failed, now=spread.clock.now()), list[str]()
@@ -269,7 +269,7 @@ async def test_news_of_a_failure_that_is_over_by_the_time_they_are_heard_are_cor
     monkeypatch.setattr(spread.link, "run", replayed_meanwhile)
     [dependent] = await spread.tasks.add([spread.task(queue=spread.queue_in(0), depends_on=(on.id,))])
 
-    assert (await sweeps_of(spread).ripe(10)).broken == []
+    assert (await sweeps_of(spread).due(10)).broken == []
     await spread.succeed((await claim(spread))[0])
     assert [task.id for task in await claim(spread)] == [dependent.id]
 
@@ -300,7 +300,7 @@ async def test_what_happened_to_a_draft_before_it_moved_is_kept_as_long_as_it_li
 
 async def test_who_waits_for_a_task_that_was_pruned_is_refused_whatever_is_remembered(spread: Ports) -> None:
     running = await spread.start(queue=spread.queue_in(1))
-    await spread.tasks.commit(settle(running, Succeeded(raw("1")), now=spread.clock.now(), dice=0.5))
+    await spread.tasks.commit(settle(running, Succeeded(raw("1")), now=spread.clock.now(), randomness=0.5))
     stranger = Partitions(spread.link)
     sweeps = RedisSweeps(spread.link, stranger, spread.timing, RedisBlobs(spread.link, spread.timing))
     assert await sweeps.prune([running.id]) == 1

@@ -107,10 +107,10 @@ async def test_a_refused_task_is_not_called_lost(server: Server, key: str, caplo
         await scene.add()
     server.command("RENAME", "aside", f"ade:{key}")
 
-    await stores.upkeep.checkpoint()
+    await stores.maintenance.checkpoint()
 
     assert "tasks_lost" not in caplog.text
-    assert await stores.upkeep.check_invariants() == []
+    assert await stores.maintenance.check_invariants() == []
     assert await scene.counts() == {"pending": 1}
     await stores.close()
 

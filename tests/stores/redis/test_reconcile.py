@@ -58,10 +58,10 @@ LOST_FOR_GOOD = ["events", "claim:*", "said:*", "meta", "rates", "gone", "worker
 
 async def _comes_to_its_end(settled: Village) -> None:
     """No task is lost, run twice or stuck, and everything fits."""
-    assert await settled.upkeep.check_invariants() == []
+    assert await settled.maintenance.check_invariants() == []
     await settled.run_out()
     assert await settled.unfinished() == []
-    assert await settled.upkeep.check_invariants() == []
+    assert await settled.maintenance.check_invariants() == []
 
 
 @pytest.mark.parametrize("pattern", MADE_ANEW)
@@ -69,7 +69,7 @@ async def test_what_was_made_from_records_is_made_anew(settled: Village, pattern
     lost = settled.lose(pattern)
     assert lost, "there is something to lose"
 
-    report = await settled.upkeep.reconcile()
+    report = await settled.maintenance.reconcile()
 
     assert report.mended
     assert report.gone == []
@@ -86,7 +86,7 @@ async def test_what_was_made_from_records_is_made_anew(settled: Village, pattern
 async def test_work_goes_on_without_what_cannot_come_back(settled: Village, pattern: str) -> None:
     settled.lose(pattern)
 
-    assert (await settled.upkeep.reconcile()).gone == []
+    assert (await settled.maintenance.reconcile()).gone == []
 
     await _comes_to_its_end(settled)
 
@@ -97,7 +97,7 @@ async def test_everything_but_the_records_may_go(settled: Village) -> None:
         if key not in records:
             settled.command("DEL", key)
 
-    report = await settled.upkeep.reconcile()
+    report = await settled.maintenance.reconcile()
 
     assert report.mended
     await _comes_to_its_end(settled)
@@ -106,9 +106,9 @@ async def test_everything_but_the_records_may_go(settled: Village) -> None:
 async def test_a_second_look_finds_nothing_left_to_mend(settled: Village) -> None:
     settled.lose("queue:*")
     settled.lose("task:needs:*")
-    await settled.upkeep.reconcile()
+    await settled.maintenance.reconcile()
 
-    again = await settled.upkeep.reconcile()
+    again = await settled.maintenance.reconcile()
 
     assert again.sentences == []
 
@@ -117,7 +117,7 @@ async def test_lost_groups_are_made_anew_and_runs_stay_with_their_workers(settle
     for stream in [*settled.keys_like("queue:tasks:*"), "ade:queue:back"]:
         settled.command("XGROUP", "DESTROY", stream, "ade-workers")
 
-    report = await settled.upkeep.reconcile()
+    report = await settled.maintenance.reconcile()
 
     assert report.mended["every_run_has_its_delivery"] == len(settled.running)
     await _comes_to_its_end(settled)
@@ -132,8 +132,8 @@ async def test_claims_after_a_lost_group_take_nothing_twice(settled: Village) ->
 
     assert not running & {task.id for task in taken}
     settled.running += taken
-    assert await health_check(settled.upkeep._link, settled.upkeep._places) != []
-    await settled.upkeep.checkpoint()
+    assert await health_check(settled.maintenance._link, settled.maintenance._places) != []
+    await settled.maintenance.checkpoint()
     await _comes_to_its_end(settled)
 
 
@@ -141,7 +141,7 @@ async def test_order_is_kept_when_a_stream_comes_back_as_a_line(settled: Village
     scene = settled.scene
     tasks = [await scene.add("report", queue="late", priority=7) for _ in range(5)]
     settled.command("DEL", "ade:queue:tasks:late:7")
-    await settled.upkeep.reconcile()
+    await settled.maintenance.reconcile()
     tasks.append(await scene.add("report", queue="late", priority=7))
 
     claimed = await scene.claim(10, queues=("late",))
@@ -152,7 +152,7 @@ async def test_order_is_kept_when_a_stream_comes_back_as_a_line(settled: Village
 async def test_limits_come_back_from_what_workers_registered(settled: Village) -> None:
     settled.lose("limits")
 
-    await settled.upkeep.reconcile()
+    await settled.maintenance.reconcile()
 
     assert settled.keys_like("limits") == ["ade:limits"]
     assert await settled.scene.claim(names=["build"]) == []
@@ -163,12 +163,12 @@ async def test_a_key_of_the_wrong_type_is_moved_aside(settled: Village) -> None:
     settled.command("DEL", "ade:queue:leases")
     settled.command("SET", "ade:queue:leases", "somebody else's")
 
-    report = await settled.upkeep.reconcile()
+    report = await settled.maintenance.reconcile()
 
     assert report.mended["one_type_for_each_key"] == 1
     [aside] = settled.keys_like("misplaced:*")
     assert settled.command("GET", aside) == "somebody else's"
-    await settled.upkeep.reconcile()
+    await settled.maintenance.reconcile()
     await _comes_to_its_end(settled)
 
 
@@ -177,8 +177,8 @@ async def test_a_lost_record_is_told_once_and_never_made_up(settled: Village, ca
     settled.command("DEL", f"ade:task:{lost.id}")
 
     with caplog.at_level(logging.ERROR, "ade.store"):
-        report = await settled.upkeep.reconcile()
-        again = await settled.upkeep.reconcile()
+        report = await settled.maintenance.reconcile()
+        again = await settled.maintenance.reconcile()
 
     assert (report.gone, report.gone_count, again.gone) == ([lost.id], 1, [])
     assert [record.__dict__["event"] for record in caplog.records] == ["tasks_lost"]
@@ -194,7 +194,7 @@ async def test_a_lost_record_is_known_from_the_log_alone(settled: Village) -> No
     settled.command("ZREM", "ade:queue:delayed", lost.id)
     settled.command("ZREM", "ade:task:all", lost.id)
 
-    report = await settled.upkeep.reconcile()
+    report = await settled.maintenance.reconcile()
 
     assert report.gone == [lost.id]
     await _comes_to_its_end(settled)
@@ -207,7 +207,7 @@ async def test_who_waits_for_a_lost_task_hears_that_it_waits_in_vain(settled: Vi
     tolerant = await scene.add(depends_on=(needed.id,), after_failure="run")
     settled.command("DEL", f"ade:task:{needed.id}")
 
-    await settled.upkeep.reconcile()
+    await settled.maintenance.reconcile()
 
     settled.tasks.append(tolerant)
     await _comes_to_its_end(settled)
@@ -220,20 +220,20 @@ async def test_pruned_tasks_are_not_called_lost(settled: Village) -> None:
     while await settled.scene.stores.sweeps.prune(ids):
         pass
 
-    report = await settled.upkeep.reconcile()
+    report = await settled.maintenance.reconcile()
 
     assert (report.mended, report.gone) == ({}, [])
 
 
 async def test_symptoms_are_seen_at_a_glance(settled: Village) -> None:
-    upkeep = settled.upkeep
-    assert await health_check(upkeep._link, upkeep._places) == []
+    maintenance = settled.maintenance
+    assert await health_check(maintenance._link, maintenance._places) == []
 
     for key in ("queue:leases", "task:all", "queue:depth", "queue:tasks:default:8"):
         settled.lose(key)
 
-    assert len(await health_check(upkeep._link, upkeep._places)) == 4
-    await upkeep.checkpoint()
+    assert len(await health_check(maintenance._link, maintenance._places)) == 4
+    await maintenance.checkpoint()
     await _comes_to_its_end(settled)
 
 
@@ -243,9 +243,9 @@ async def test_three_sweepers_mend_at_once(settled: Village, server: Server) -> 
         for pattern in ("queue:*", "tally", "task:all", "task:needs:*"):
             settled.lose(pattern)
 
-        await asyncio.gather(*(each.reconcile() for each in (settled.upkeep, second, third)))
+        await asyncio.gather(*(each.reconcile() for each in (settled.maintenance, second, third)))
 
-    assert (await settled.upkeep.reconcile()).gone == []
+    assert (await settled.maintenance.reconcile()).gone == []
     await _comes_to_its_end(settled)
 
 
@@ -267,10 +267,10 @@ async def test_mending_during_a_running_load_harms_nothing(settled: Village) -> 
         while not stop.is_set():
             settled.lose("tally")
             settled.lose("queue:tasks:q1:*")
-            mended.update((await settled.upkeep.reconcile()).mended)
+            mended.update((await settled.maintenance.reconcile()).mended)
 
     await asyncio.gather(produce(), work("a"), work("b"), mend())
-    await settled.upkeep.reconcile()
+    await settled.maintenance.reconcile()
 
     assert mended["counters_match_records"]
     await _comes_to_its_end(settled)
@@ -289,8 +289,8 @@ async def test_a_busy_store_raises_no_false_alarm(settled: Village) -> None:
 
     async def look() -> None:
         while not stop.is_set():
-            found.extend(await settled.upkeep.check_invariants())
-            found.extend(await health_check(settled.upkeep._link, settled.upkeep._places))
+            found.extend(await settled.maintenance.check_invariants())
+            found.extend(await health_check(settled.maintenance._link, settled.maintenance._places))
 
     await asyncio.gather(live(), look(), look())
 
@@ -300,12 +300,12 @@ async def test_a_busy_store_raises_no_false_alarm(settled: Village) -> None:
 async def test_an_emptied_server_is_reported_loudly_once_and_work_goes_on(
     settled: Village, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene, upkeep = settled.scene, settled.upkeep
+    scene, maintenance = settled.scene, settled.maintenance
     settled.command("FLUSHALL")
 
     with caplog.at_level(logging.ERROR, "ade.store"):
         for _ in range(3):
-            await upkeep.checkpoint()
+            await maintenance.checkpoint()
     with pytest.raises(StaleLease, match="does not exist any more"):
         await scene.succeed(settled.running[0])
 
@@ -334,10 +334,10 @@ async def test_remedies_are_called_after_a_loss(settled: Village) -> None:
     async def remedy() -> None:
         called.append("now")
 
-    settled.upkeep.epochs.when_lost(remedy)
+    settled.maintenance.epochs.when_lost(remedy)
     settled.command("FLUSHALL")
-    await settled.upkeep.epochs.check()
-    await settled.upkeep.epochs.check()
+    await settled.maintenance.epochs.check()
+    await settled.maintenance.epochs.check()
 
     assert called == ["now"]
 
@@ -368,16 +368,16 @@ async def test_edges_between_partitions_are_mended(server_binary: Binary, server
     async with village(server_pool.cluster(server_binary.kind)) as built:
         scene = built.scene
         needed, waiting = await _far_apart(scene, built)
-        link, places = built.upkeep._link, built.upkeep._places
+        link, places = built.maintenance._link, built.maintenance._places
         here, there = places.of_queue(waiting.queue), places.of_queue(needed.queue)
         await link.ask(here, ("DEL", f"{link.names[here].prefix}task:needs:{waiting.id}"))
         await link.ask(there, ("DEL", f"{link.names[there].prefix}task:waiting:{needed.id}"))
 
-        await built.upkeep.reconcile()
+        await built.maintenance.reconcile()
         scene.clock.advance(10)
-        await scene.stores.sweeps.ripe(10)  # asks in the other partition how things stand
+        await scene.stores.sweeps.due(10)  # asks in the other partition how things stand
 
-        assert await built.upkeep.check_invariants() == []
+        assert await built.maintenance.check_invariants() == []
         built.tasks += [needed, waiting]
         await built.run_out()
         assert await built.unfinished() == []
@@ -385,7 +385,7 @@ async def test_edges_between_partitions_are_mended(server_binary: Binary, server
 
 async def _far_apart(scene: Scene, built: Village) -> tuple[Task, Task]:
     """A task that waits for one in another partition."""
-    of_queue = built.upkeep._places.of_queue
+    of_queue = built.maintenance._places.of_queue
     first, second = "q0", next(f"q{n}" for n in range(100) if of_queue(f"q{n}") != of_queue("q0"))
     needed = await scene.add(queue=first, priority=9)
     return needed, await scene.add(queue=second, depends_on=(needed.id,))

@@ -23,14 +23,14 @@ async def _health(server: Server, options: RedisSettings) -> tuple[dict[str, Any
     stores = await open_redis(server.url, options, StoryClock())
     try:
         await Scene(stores, StoryClock()).add()
-        health = await stores.upkeep.health()
+        health = await stores.maintenance.health()
     finally:
         await stores.close()
     return health.facts, health.warnings
 
 
 async def test_health_tells_what_the_server_is_and_holds(settled: Village) -> None:
-    health = await settled.upkeep.health()
+    health = await settled.maintenance.health()
 
     facts = health.facts
     assert (facts["mode"], facts["partitions"], facts["replicas"], facts["aof"]) == ("standalone", 1, 0, False)
@@ -69,7 +69,7 @@ async def test_what_was_switched_off_since_the_start_is_a_reason_to_worry(
         (server.folder / "blocked.rdb").mkdir(exist_ok=True)
         server.command("BGSAVE")
         until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err", "the save to fail", 5)
-        warnings = (await stores.upkeep.health()).warnings
+        warnings = (await stores.maintenance.health()).warnings
     finally:
         await stores.close()
 
@@ -85,7 +85,7 @@ async def test_a_group_that_lags_is_named(settled: Village, monkeypatch: pytest.
     settled.command("XGROUP", "CREATE", "ade:queue:results", "billing", "0", "MKSTREAM")
     await settled.run_out()
 
-    warnings = (await settled.upkeep.health()).warnings
+    warnings = (await settled.maintenance.health()).warnings
 
     assert [warning for warning in warnings if warning.startswith("group billing of results is")]
 
@@ -93,7 +93,7 @@ async def test_a_group_that_lags_is_named(settled: Village, monkeypatch: pytest.
 async def test_many_entries_are_named(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "_MANY_ENTRIES", 0)
 
-    warnings = (await settled.upkeep.health()).warnings
+    warnings = (await settled.maintenance.health()).warnings
 
     assert {warning.partition(" ")[2][:12] for warning in warnings} >= {"entries are ", "dead letters"}
 
@@ -106,18 +106,18 @@ async def test_results_stay_until_every_group_has_read_them(settled: Village) ->
     assert isinstance(total, int)
     assert total > 4
 
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
     assert settled.command("XLEN", "ade:queue:results") == total
     for group, count in (("billing", 4), ("mail", 3)):
         settled.command("XREADGROUP", "GROUP", group, "c", "COUNT", count, "STREAMS", "ade:queue:results", ">")
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
     assert settled.command("XLEN", "ade:queue:results") == total, "read, but not acknowledged"
     for group in ("billing", "mail"):
         entries = settled.command("XRANGE", "ade:queue:results", "-", "+", "COUNT", 3)
         assert isinstance(entries, list)
         for entry_id, _ in entries:
             settled.command("XACK", "ade:queue:results", group, entry_id)
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
 
     assert settled.command("XLEN", "ade:queue:results") == total - 3
 
@@ -129,7 +129,7 @@ async def test_old_results_go_whoever_has_read_them(settled: Village) -> None:
     total = settled.command("XLEN", "ade:queue:results")
     assert isinstance(total, int)
 
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
 
     assert RESULTS_KEPT_MS == 7 * 24 * 3600 * 1000
     assert settled.command("XLEN", "ade:queue:results") == total - 1
@@ -143,24 +143,24 @@ async def test_streams_and_consumers_that_nobody_uses_are_forgotten(
     streams = settled.keys_like("queue:tasks:*")
     assert IDLE_MS == 24 * 3600 * 1000
 
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
     assert settled.keys_like("queue:tasks:*") == streams, "they were used today"
     monkeypatch.setattr(maintenance, "IDLE_MS", -1_000_000)
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
 
     assert settled.keys_like("queue:tasks:*") == []
     settled.tasks.append(await settled.scene.add())
     await settled.run_out()
     assert await settled.unfinished() == []
-    assert await settled.upkeep.check_invariants() == []
+    assert await settled.maintenance.check_invariants() == []
 
 
 async def test_who_has_something_pending_is_not_forgotten(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "IDLE_MS", -1_000_000)
 
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
 
-    assert await settled.upkeep.check_invariants() == []
+    assert await settled.maintenance.check_invariants() == []
     await settled.run_out()
     assert await settled.unfinished() == []
 
@@ -171,29 +171,29 @@ async def test_a_checkpoint_puts_back_what_was_lost_and_says_so(
     settled.lose("queue:leases")
 
     with caplog.at_level(logging.WARNING, "ade.store"):
-        await settled.upkeep.checkpoint()
-        await settled.upkeep.checkpoint()
+        await settled.maintenance.checkpoint()
+        await settled.maintenance.checkpoint()
 
     assert [record.__dict__["event"] for record in caplog.records] == ["store_needs_attention", "store_mended"]
-    assert await settled.upkeep.check_invariants() == []
+    assert await settled.maintenance.check_invariants() == []
 
 
 async def test_everything_is_looked_at_now_and_then(settled: Village, monkeypatch: pytest.MonkeyPatch) -> None:
     settled.lose("queue:line:*")  # nothing that a glance could see
 
-    await settled.upkeep.checkpoint()
-    assert await settled.upkeep.check_invariants() != []
-    monkeypatch.setattr(settled.upkeep, "_next_full_look", 0.0)
-    await settled.upkeep.checkpoint()
+    await settled.maintenance.checkpoint()
+    assert await settled.maintenance.check_invariants() != []
+    monkeypatch.setattr(settled.maintenance, "_next_full_look", 0.0)
+    await settled.maintenance.checkpoint()
 
-    assert await settled.upkeep.check_invariants() == []
+    assert await settled.maintenance.check_invariants() == []
 
 
 async def test_a_backup_is_the_server_s_own_business(settled: Village, tmp_path: Any) -> None:
     target = tmp_path / "copy.db"
 
     with pytest.raises(StoreError, match="BGSAVE"):
-        async for _ in settled.upkeep.backup(str(target)):
+        async for _ in settled.maintenance.backup(str(target)):
             pass
 
     assert not target.exists()
@@ -201,8 +201,8 @@ async def test_a_backup_is_the_server_s_own_business(settled: Village, tmp_path:
 
 async def test_a_cluster_has_the_same_health(server_binary: Binary, server_pool: Pool) -> None:
     async with village(server_pool.cluster(server_binary.kind)) as built:
-        assert isinstance(built.upkeep, RedisMaintenance)
-        facts = (await built.upkeep.health()).facts
-        await built.upkeep.checkpoint()
+        assert isinstance(built.maintenance, RedisMaintenance)
+        facts = (await built.maintenance.health()).facts
+        await built.maintenance.checkpoint()
 
     assert (facts["mode"], facts["partitions"], facts["tasks"]) == ("cluster", 4, len(built.tasks))

@@ -21,10 +21,10 @@ OPTIONS = RedisSettings(allow_volatile=True, partitions=4)
 class Village:
     """A scene on a real server, with tasks in all places."""
 
-    def __init__(self, server: Server | Cluster, scene: Scene, upkeep: RedisMaintenance) -> None:
+    def __init__(self, server: Server | Cluster, scene: Scene, maintenance: RedisMaintenance) -> None:
         self.server = server
         self.scene = scene
-        self.upkeep = upkeep
+        self.maintenance = maintenance
         self.tasks: list[Task] = []
         self.running: list[Task] = []
 
@@ -129,8 +129,8 @@ async def village(server: Server | Cluster) -> AsyncIterator[Village]:
     clock = StoryClock()
     stores = await open_redis(server.url, OPTIONS, clock)
     try:
-        assert isinstance(stores.upkeep, RedisMaintenance)
-        built = Village(server, Scene(stores, clock), stores.upkeep)
+        assert isinstance(stores.maintenance, RedisMaintenance)
+        built = Village(server, Scene(stores, clock), stores.maintenance)
         await built.settle_in()
         yield built
     finally:

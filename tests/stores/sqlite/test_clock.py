@@ -70,9 +70,9 @@ async def test_a_wall_clock_that_jumps_ends_no_lease_and_keeps_none_alive(
     await scene.start()
     machine.wall_s += jump_s
 
-    assert (await stores.sweeps.ripe(10)).expired == []
+    assert (await stores.sweeps.due(10)).expired == []
     machine.pass_time(31)
-    assert len((await stores.sweeps.ripe(10)).expired) == 1
+    assert len((await stores.sweeps.due(10)).expired) == 1
 
 
 @pytest.mark.parametrize("wall_jump_s", [0, -24 * HOUR, HOUR])
@@ -88,17 +88,17 @@ async def test_after_a_reboot_every_lease_is_over(open_store: OpenStore, machine
     machine.pass_time(1)
 
     assert after.clock.steady() > steady
-    assert len((await after.sweeps.ripe(10)).expired) == 1
+    assert len((await after.sweeps.due(10)).expired) == 1
     assert await after.sweeps.take_duty("sweep", "new", 60_000)
 
 
 async def test_a_clock_that_moved_far_is_worth_a_warning(open_store: OpenStore, machine: Machine) -> None:
     stores = await open_store()
-    assert (await stores.upkeep.health()).warnings == []
+    assert (await stores.maintenance.health()).warnings == []
 
     machine.wall_s += 60
 
-    [warning] = (await stores.upkeep.health()).warnings
+    [warning] = (await stores.maintenance.health()).warnings
     assert "moved by 60 s" in warning
 
 

@@ -61,7 +61,7 @@ async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:
     usual = scene.stores.documents
     assert isinstance(usual, SqliteDocuments)
     writer: Any = RepeatingWriter(usual._writer)
-    store = SqliteDocuments(writer, usual._readers, scene.clock, scene.stores.hints)
+    store = SqliteDocuments(writer, usual._readers, scene.clock, scene.stores.wakeups)
     ada = DocumentWrite(kind="user", id="ada", body=Raw(b"1"))
     bob = DocumentWrite(kind="user", id="bob", body=Raw(b"1"))
 

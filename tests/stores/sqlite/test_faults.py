@@ -44,7 +44,7 @@ def test_a_read_only_file_system_is_a_clear_error(tmp_path: Path) -> None:
 
 async def stored_ids(open_store: OpenStore, clock: StoryClock) -> set[str]:
     stores = await open_store(clock)
-    assert await stores.upkeep.check_invariants() == []
+    assert await stores.maintenance.check_invariants() == []
     return {task.id for task in (await stores.tasks.find(TaskQuery(limit=1000))).tasks}
 
 

@@ -20,16 +20,16 @@ def pair(
     """Two processes' worth of hints on one folder."""
     if request.param == "polling":
         monkeypatch.setattr("ade.stores.sqlite.wakeups._inotify_on", lambda folder: None)
-    hints = [FileWakeups(tmp_path / "hints"), FileWakeups(tmp_path / "hints")]
-    yield hints
-    for one in hints:
+    wakeups = [FileWakeups(tmp_path / "hints"), FileWakeups(tmp_path / "hints")]
+    yield wakeups
+    for one in wakeups:
         one.close()
 
 
-async def woken(hints: LocalWakeups, topic: str, seen: int) -> float:
+async def woken(wakeups: LocalWakeups, topic: str, seen: int) -> float:
     """How long the wait took."""
     began = time.monotonic()
-    await hints.wait(topic, seen, 60)
+    await wakeups.wait(topic, seen, 60)
     return time.monotonic() - began
 
 
@@ -73,7 +73,9 @@ async def test_a_wait_ends_by_itself(pair: list[FileWakeups]) -> None:
 
 async def test_all_who_wait_are_woken(pair: list[FileWakeups]) -> None:
     here, there = pair
-    waiting = [asyncio.create_task(woken(hints, WORK, hints.generation(WORK))) for hints in (here, there, there, here)]
+    waiting = [
+        asyncio.create_task(woken(wakeups, WORK, wakeups.generation(WORK))) for wakeups in (here, there, there, here)
+    ]
     await asyncio.sleep(0)
 
     here.ring(WORK)
@@ -137,9 +139,9 @@ async def test_who_comes_and_goes_rings_for_nobody(pair: list[FileWakeups], tmp_
 
 
 async def test_a_forked_process_that_closes_keeps_its_parent_neither_deaf_nor_busy(tmp_path: Path) -> None:
-    hints, called = FileWakeups(tmp_path / "hints"), asyncio.Event()
-    hints.follow(RULES, called.set)
-    os.eventfd_write(hints._end, 1)  # as `close` does there, where the thread is not
+    wakeups, called = FileWakeups(tmp_path / "hints"), asyncio.Event()
+    wakeups.follow(RULES, called.set)
+    os.eventfd_write(wakeups._end, 1)  # as `close` does there, where the thread is not
     os.utime(tmp_path / "hints" / RULES)
     await asyncio.wait_for(called.wait(), 60)
     before = time.process_time()
@@ -147,7 +149,7 @@ async def test_a_forked_process_that_closes_keeps_its_parent_neither_deaf_nor_bu
     await asyncio.sleep(0.5)
 
     assert time.process_time() - before < 0.3
-    hints.close()
+    wakeups.close()
 
 
 async def test_a_watch_that_the_system_refused_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,10 +171,10 @@ async def test_a_watch_that_the_system_refused_is_tried_again(tmp_path: Path, mo
 
 
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
-    hints = LocalWakeups()
-    waiting = asyncio.create_task(woken(hints, WORK, hints.generation(WORK)))
+    wakeups = LocalWakeups()
+    waiting = asyncio.create_task(woken(wakeups, WORK, wakeups.generation(WORK)))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
-    assert hints._topics[WORK].waiters == []
+    assert wakeups._topics[WORK].waiters == []

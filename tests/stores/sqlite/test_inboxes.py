@@ -38,7 +38,7 @@ async def put(scene: Scene, store: Any, inbox_id: str = "c", **about: Any) -> In
 async def test_what_is_tried_again_has_the_effect_of_once(scene: Scene) -> None:
     writer, readers = parts(scene.stores)
     repeating: Any = RepeatingWriter(writer)
-    store = SqliteInboxes(repeating, readers, scene.clock, scene.stores.hints, NoWriteChecks())
+    store = SqliteInboxes(repeating, readers, scene.clock, scene.stores.wakeups, NoWriteChecks())
 
     await put(scene, store)
     await put(scene, store)
@@ -107,7 +107,7 @@ class FullDisk(NoWriteChecks):
 
 async def test_a_full_disk_takes_no_messages_but_what_tells_of_work_under_way(scene: Scene) -> None:
     writer, readers = parts(scene.stores)
-    store = SqliteInboxes(writer, readers, scene.clock, scene.stores.hints, FullDisk())
+    store = SqliteInboxes(writer, readers, scene.clock, scene.stores.wakeups, FullDisk())
 
     with pytest.raises(DiskFull):
         await put(scene, store)
@@ -139,7 +139,7 @@ async def test_inboxes_are_seen_by_whoever_only_looks(tmp_path: Path) -> None:
 
 async def test_a_backup_has_the_inboxes_too(scene: Scene, tmp_path: Path) -> None:
     await put(scene, scene.stores.inboxes)
-    async for _ in scene.stores.upkeep.backup(str(tmp_path / "copy.db")):
+    async for _ in scene.stores.maintenance.backup(str(tmp_path / "copy.db")):
         pass
 
     copy = apsw.Connection(str(tmp_path / "copy.db"))

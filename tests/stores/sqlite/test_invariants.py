@@ -33,13 +33,13 @@ async def test_what_does_not_fit_is_noticed(scene: Scene, path: Path, invariant:
     await scene.succeed(await scene.start())
     running = [await scene.start(), await scene.start()]
     await scene.add(depends_on=(running[0].id,))
-    assert await scene.stores.upkeep.check_invariants() == []
+    assert await scene.stores.maintenance.check_invariants() == []
 
     meddler = apsw.Connection(str(path))
     meddler.execute(MEDDLING[invariant])
     meddler.close()
 
-    broken = await scene.stores.upkeep.check_invariants()
+    broken = await scene.stores.maintenance.check_invariants()
     assert invariant in {sentence.partition(":")[0] for sentence in broken}
 
 

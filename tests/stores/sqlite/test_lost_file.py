@@ -74,7 +74,7 @@ async def test_a_file_replaced_before_the_first_write_is_noticed_too(
 async def test_a_lost_folder_of_hints_keeps_nobody_from_working(scene: Scene, path: Path) -> None:
     shutil.rmtree(path.with_name("ade.db.hints"))
 
-    scene.stores.hints.ring("work")
+    scene.stores.wakeups.ring("work")
 
     await scene.succeed(await scene.start())
     assert await scene.counts() == {"completed": 1}
@@ -89,7 +89,7 @@ async def test_a_disk_that_is_nearly_full_takes_no_new_work(open_store: OpenStor
         await scarce.add()
 
     await scarce.succeed(running)
-    assert any("no new task is taken" in warning for warning in (await scarce.stores.upkeep.health()).warnings)
+    assert any("no new task is taken" in warning for warning in (await scarce.stores.maintenance.health()).warnings)
 
 
 async def test_a_ballast_is_kept_and_when_given_up_no_new_work_is_taken_until_it_is_back(

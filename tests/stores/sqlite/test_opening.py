@@ -58,7 +58,7 @@ async def test_an_empty_file_becomes_a_database(open_store: OpenStore, path: Pat
 
     stores = await open_store()
 
-    assert (await stores.upkeep.health()).facts["schema"] == len(migrations())
+    assert (await stores.maintenance.health()).facts["schema"] == len(migrations())
 
 
 async def test_folders_are_made_as_needed(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_the_doctor_sees_a_damaged_page(open_store: OpenStore, path: Path,
         file.seek(path.stat().st_size - 4096)
         file.write(b"\xa5" * 4096)
 
-    health = await (await open_store(clock)).upkeep.health()
+    health = await (await open_store(clock)).maintenance.health()
 
     assert any("damaged" in warning for warning in health.warnings)
 

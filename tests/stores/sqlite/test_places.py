@@ -107,5 +107,5 @@ async def test_who_insists_gets_a_journal_that_needs_no_shared_memory(
     scene.renew(running)
     await scene.succeed(running)
 
-    assert (await stores.upkeep.health()).facts["journal_mode"] == "delete"
+    assert (await stores.maintenance.health()).facts["journal_mode"] == "delete"
     assert not path.with_name("ade.db-wal").exists()

@@ -62,7 +62,7 @@ async def test_processes_under_load_meet_no_lock_error(open_store: OpenStore, pa
     counts = await Scene(stores, clock).counts()
     assert counts.get("completed") == finished
     assert sum(counts.values()) == 3 * 40 * 5
-    assert await stores.upkeep.check_invariants() == []
+    assert await stores.maintenance.check_invariants() == []
 
 
 def test_a_fork_of_an_open_store_is_refused_in_the_child_and_harms_nothing_in_the_parent(path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_hint_wakes_another_process(open_store: OpenStore, path: Path) -
     stores = await open_store()
     with started(command("wait_for_hint", path)) as waiter:
         assert line_of(waiter) == "ready"
-        stores.hints.ring(WORK)
+        stores.wakeups.ring(WORK)
 
         assert line_of(waiter) == "rung"
 

@@ -37,23 +37,23 @@ async def test_a_long_reader_raises_an_alarm_and_stops_nobody(
     await write_much(scene, 6)
 
     with caplog.at_level(logging.WARNING, logger="ade.store"):
-        await stores.upkeep.checkpoint()
+        await stores.maintenance.checkpoint()
 
     assert wal.stat().st_size > 5 * MEGABYTE
     assert "store_needs_attention" in caplog.text
-    [warning] = (await stores.upkeep.health()).warnings
+    [warning] = (await stores.maintenance.health()).warnings
     assert "holds a read transaction open" in warning
     await scene.add()
 
     reader.close()
-    await stores.upkeep.checkpoint()
+    await stores.maintenance.checkpoint()
 
     assert wal.stat().st_size == 0
-    assert (await stores.upkeep.health()).warnings == []
+    assert (await stores.maintenance.health()).warnings == []
 
 
 async def backed_up(stores: Stores, target: Path) -> list[tuple[int, int]]:
-    return [step async for step in stores.upkeep.backup(str(target))]
+    return [step async for step in stores.maintenance.backup(str(target))]
 
 
 async def opened_copy(target: Path, clock: StoryClock) -> Stores:
@@ -84,8 +84,8 @@ async def test_a_backup_made_while_work_goes_on_is_whole_and_ends(
     assert 1 < len(steps) < 10  # writes in between do not start it anew
     assert steps[-1][0] == steps[-1][1]
     copy = await opened_copy(tmp_path / "copy.db", clock)
-    assert await copy.upkeep.check_invariants() == []
-    assert (await copy.upkeep.health()).facts["quick_check"] == "ok"
+    assert await copy.maintenance.check_invariants() == []
+    assert (await copy.maintenance.health()).facts["quick_check"] == "ok"
     assert sum((await Scene(copy, clock).counts()).values()) >= 200
     await copy.close()
 
@@ -120,7 +120,7 @@ async def test_a_backup_that_is_given_up_leaves_no_copy(
 ) -> None:
     stores = await open_store(clock)
     await write_much(Scene(stores, clock), 6)
-    steps = stores.upkeep.backup(str(tmp_path / "copy.db"))
+    steps = stores.maintenance.backup(str(tmp_path / "copy.db"))
     await anext(steps)
 
     await steps.aclose()  # type: ignore[attr-defined]  # it is a generator

@@ -316,10 +316,10 @@ async def _until_told(stores: Stores, conversation: str, task_id: str) -> None:
     try:
         async with asyncio.timeout(_TOLD_WITHIN_S):
             while True:
-                seen = stores.hints.generation(INBOX)
+                seen = stores.wakeups.generation(INBOX)
                 if key_of(task_id) in (await stores.inboxes.load(conversation)).keys:
                     return
-                await stores.hints.wait(INBOX, seen, _LOOK_S)
+                await stores.wakeups.wait(INBOX, seen, _LOOK_S)
     except TimeoutError:
         pass
 

@@ -174,26 +174,26 @@ _TASK_KEYS = "task:"  # under such a key the end of a task is told once
 
 
 @operation("GET /inboxes", permission=Permission.READ)
-async def list_inboxes(office: Services, asked: RequestContext, query: ListInboxes) -> Page[InboxRow]:
+async def list_inboxes(services: Services, request: RequestContext, query: ListInboxes) -> Page[InboxRow]:
     """Conversations, and what they have still to be told."""
     after = position("inboxes", query)
     begin = after if isinstance(after, str) else query.after
-    steady = office.stores.clock.steady()
-    found = await office.stores.inboxes.list_inboxes(begin, query.limit + 1)
+    steady = services.stores.clock.steady()
+    found = await services.stores.inboxes.list_inboxes(begin, query.limit + 1)
     lines = [line_of(one, steady) for one in found[: query.limit]]
     return page("inboxes", query, lines, lines[-1].id if len(found) > query.limit else None)
 
 
 @operation("GET /inboxes/{inbox_id}", permission=Permission.READ, tag=ETagUse.ANSWERED)
-async def get_inbox(office: Services, asked: RequestContext, inbox_id: str) -> InboxView:
+async def get_inbox(services: Services, request: RequestContext, inbox_id: str) -> InboxView:
     """One conversation's inbox."""
     _check_id(inbox_id)
-    found = _known(await office.stores.inboxes.load(inbox_id))
-    return view(found, office.stores.clock.steady())
+    found = _known(await services.stores.inboxes.load(inbox_id))
+    return view(found, services.stores.clock.steady())
 
 
 @operation("POST /inboxes/{inbox_id}/items", permission=Permission.ENQUEUE)
-async def put_inbox_items(office: Services, asked: RequestContext, inbox_id: str, body: PutInboxItems) -> PutItems:
+async def put_inbox_items(services: Services, request: RequestContext, inbox_id: str, body: PutInboxItems) -> PutItems:
     """Tell a conversation something. Over HTTP, a caller without the permission to operate can only send what people
     and agents say (messages, actions and continuations of a turn), not notifications in the name of ADE. Such a caller
     binds an inbox only to an agent, and only while it is empty and has no consumer. Raises InboxFull, with no item
@@ -202,12 +202,12 @@ async def put_inbox_items(office: Services, asked: RequestContext, inbox_id: str
 
     dropped: list[str] = []
     callbacks = QueueCallbacks(on_dropped=lambda item, *_: dropped.append(item.id))
-    inbox = DurableInbox(office.stores, inbox_id, callbacks=callbacks)
-    news = [_new_item(asked, form) for form in body.items]
-    put = await inbox.enqueue_all(news, consumer=body.consumer, check=partial(_check_binding, asked, body.consumer))
+    inbox = DurableInbox(services.stores, inbox_id, callbacks=callbacks)
+    news = [_new_item(request, form) for form in body.items]
+    put = await inbox.enqueue_all(news, consumer=body.consumer, check=partial(_check_binding, request, body.consumer))
     if put is None:
         raise InboxFull(f"the inbox {inbox_id} is full", advice=f"`ade inbox show {inbox_id}` tells what waits in it")
-    has_feeder = body.consumer is None or await is_fed(office.stores, body.consumer)
+    has_feeder = body.consumer is None or await is_fed(services.stores, body.consumer)
     items = [
         PutItem(is_new=False, key=one.key) if isinstance(one, DuplicateItem) else _put(one.id, one.key) for one in put
     ]
@@ -218,33 +218,33 @@ def _put(item_id: str, key: str | None) -> PutItem:
     return PutItem(is_new=True, item_id=item_id, key=key)
 
 
-def _new_item(asked: RequestContext, form: NewInboxItem) -> NewItem:
+def _new_item(request: RequestContext, form: NewInboxItem) -> NewItem:
     said = form.text if form.content is None else form.content
     if not said or (isinstance(said, str) and not said.strip()):
         raise InvalidInboxItem("there is nothing in the text; say something")
     is_said = form.kind in _SAID and form.source in _SPEAKERS
     if not is_said or (form.key is not None and form.key.startswith(_TASK_KEYS)):
-        asked.require(Permission.OPERATE)
-    return NewItem(**structs.asdict(form), author=asked.author)
+        request.require(Permission.OPERATE)
+    return NewItem(**structs.asdict(form), author=request.author)
 
 
-def _check_binding(asked: RequestContext, consumer: str | None, inbox: Inbox) -> None:
+def _check_binding(request: RequestContext, consumer: str | None, inbox: Inbox) -> None:
     """Another consumer in its place forgets what this one remembers, and the first one is fed with what others have
     said, which takes more than to say something."""
     if consumer is None or inbox.consumer == consumer:
         return
     is_begun = inbox.consumer is not None or bool(inbox.items)
     if is_begun or not is_run(consumer):
-        asked.require(Permission.OPERATE)
+        request.require(Permission.OPERATE)
 
 
 @operation("DELETE /inboxes/{inbox_id}/items/{item_id}", permission=Permission.OPERATE)
-async def remove_inbox_item(office: Services, asked: RequestContext, inbox_id: str, item_id: str) -> None:
+async def remove_inbox_item(services: Services, request: RequestContext, inbox_id: str, item_id: str) -> None:
     """Take an item out."""
     from ade.agents.conversations.durable_inbox import DurableInbox
 
-    await _check_known(office, inbox_id)
-    if await DurableInbox(office.stores, inbox_id).remove(item_id) is None:
+    await _check_known(services, inbox_id)
+    if await DurableInbox(services.stores, inbox_id).remove(item_id) is None:
         raise UnknownInboxItem(
             f"no item {item_id[:100]!r} waits in the inbox {inbox_id}",
             advice=f"`ade inbox show {inbox_id}` shows what does",
@@ -252,36 +252,36 @@ async def remove_inbox_item(office: Services, asked: RequestContext, inbox_id: s
 
 
 @operation("POST /inboxes/{inbox_id}/clear", permission=Permission.OPERATE, tag=ETagUse.HEEDED)
-async def clear_inbox(office: Services, asked: RequestContext, inbox_id: str, body: ClearInbox) -> ClearedItems:
+async def clear_inbox(services: Services, request: RequestContext, inbox_id: str, body: ClearInbox) -> ClearedItems:
     """Empty an inbox. With If-Match, only what was seen is removed. A batch in progress stays with its consumer."""
     from ade.agents.conversations.durable_inbox import DurableInbox
 
-    await _check_known(office, inbox_id)
+    await _check_known(services, inbox_id)
 
     def check(inbox: Inbox) -> None:
-        asked.check_version(inbox.version)
+        request.check_version(inbox.version)
 
-    gone = await DurableInbox(office.stores, inbox_id).clear(body.reason, check=check)
+    gone = await DurableInbox(services.stores, inbox_id).clear(body.reason, check=check)
     return ClearedItems(inbox_id=inbox_id, cleared=[item.id for item in gone])
 
 
 @operation("POST /inboxes/{inbox_id}/reset", permission=Permission.OPERATE)
-async def reset_inbox(office: Services, asked: RequestContext, inbox_id: str) -> None:
+async def reset_inbox(services: Services, request: RequestContext, inbox_id: str) -> None:
     """Forget what its consumer remembers. The next turn starts from scratch; no item is lost. Raises InboxBusy while a
     batch is in progress."""
     from ade.agents.conversations.durable_inbox import DurableInbox
 
-    await _check_known(office, inbox_id)
-    if not await DurableInbox(office.stores, inbox_id).reset():
+    await _check_known(services, inbox_id)
+    if not await DurableInbox(services.stores, inbox_id).reset():
         raise InboxBusy(
             f"a batch of the inbox {inbox_id} is out, and whoever has it writes what he remembers at its end; try"
             " again then, or cancel the task of the turn first"
         )
 
 
-async def _check_known(office: Services, inbox_id: str) -> None:
+async def _check_known(services: Services, inbox_id: str) -> None:
     _check_id(inbox_id)
-    _known(await office.stores.inboxes.load(inbox_id, outline=True))
+    _known(await services.stores.inboxes.load(inbox_id, outline=True))
 
 
 def _check_id(inbox_id: str) -> None:

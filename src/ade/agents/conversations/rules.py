@@ -403,11 +403,11 @@ def inherited(restarts: Restarts, returns: int, limits: RestartLimits, now: int)
     return Restarts(failed_at=(*restarts.failed_at, now)[-limits.most :], in_a_row=returns)
 
 
-def next_try(restarts: Restarts, limits: RestartLimits, dice: float = 0.5) -> int:
+def next_try(restarts: Restarts, limits: RestartLimits, randomness: float = 0.5) -> int:
     """The moment from which it may be tried; it lies in the past when there is nothing to wait for."""
     if not restarts.failed_at:
         return 0
-    plain = restarts.failed_at[-1] + (limits.pause.delay_ms(restarts.in_a_row, dice) if restarts.in_a_row else 0)
+    plain = restarts.failed_at[-1] + (limits.pause.delay_ms(restarts.in_a_row, randomness) if restarts.in_a_row else 0)
     return max(plain, _rest_until(restarts, limits))
 
 

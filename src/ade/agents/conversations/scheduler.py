@@ -123,7 +123,7 @@ class ConversationScheduler:
         """Until stopped; then every pump has its grace."""
         self._loop = asyncio.get_running_loop()
         self._claims = ConversationLocks(self._stores, holder=self._around.holder, lease_ms=self._options.lease_ms)
-        unfollow = self._stores.hints.follow(INBOX, self._rung.set)
+        unfollow = self._stores.wakeups.follow(INBOX, self._rung.set)
         waiting = asyncio.create_task(self._wait_for(stop))
         try:
             while not self._stopping.is_set():

@@ -20,10 +20,10 @@ _decode = msgspec.msgpack.Decoder(Agent).decode
 
 
 class RedisAgents:
-    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
-        self._hints = hints
+        self._hints = wakeups
 
     async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:
         fields = [field for field in DESCRIPTION if field not in keep]

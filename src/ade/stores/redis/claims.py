@@ -292,7 +292,7 @@ class RedisClaims:
         """A claimed task that cannot be read fails; the others go out."""
         remains = remains_of(record, f"{type(error).__name__}: {error}; its bytes are in quarantine")
         assert remains.error is not None
-        failure = fail_run(remains, Failed(remains.error), now=remains.updated_at, dice=0.5)
+        failure = fail_run(remains, Failed(remains.error), now=remains.updated_at, randomness=0.5)
         await self._committing.quarantine(partition, failure)
 
 

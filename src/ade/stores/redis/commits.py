@@ -42,13 +42,13 @@ class RedisCommits:
         places: Partitions,
         timing: Timing,
         crossing: CrossPartitionDependencies,
-        hints: RedisWakeups | None,
+        wakeups: RedisWakeups | None,
     ) -> None:
         self._link = link
         self._places = places
         self._timing = timing
         self._crossing = crossing
-        self._hints = hints
+        self._hints = wakeups
         self._batchers = [self._batcher(partition) for partition in places.all]
 
     def _batcher(self, partition: int) -> Batcher[_PartitionCommit, Verdicts]:

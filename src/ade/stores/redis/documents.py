@@ -20,10 +20,10 @@ _decode = msgspec.msgpack.Decoder(tuple[int, int | bool, str]).decode
 
 
 class RedisDocuments:
-    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups) -> None:
         self._link = link
         self._timing = timing
-        self._hints = hints
+        self._hints = wakeups
 
     async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
         if not ids:

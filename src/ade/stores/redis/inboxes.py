@@ -34,10 +34,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RedisInboxes:
-    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups, clock: Clock) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups, clock: Clock) -> None:
         self._link = link
         self._timing = timing
-        self._hints = hints
+        self._hints = wakeups
         self._clock = clock
 
     async def load(self, inbox_id: str, *, outline: bool = False) -> Inbox:

@@ -144,7 +144,7 @@ class RedisInserts:
         places: Partitions,
         timing: Timing,
         crossing: CrossPartitionDependencies,
-        hints: RedisWakeups | None,
+        wakeups: RedisWakeups | None,
         usual_depth: int | None,
         direct: SyncClient | None = None,
     ) -> None:
@@ -154,7 +154,7 @@ class RedisInserts:
         self._places = places
         self._timing = timing
         self._crossing = crossing
-        self._hints = hints
+        self._hints = wakeups
         self._usual_depth = usual_depth
         self._batchers = [self._batcher(partition, batched=direct is None) for partition in places.all]
 

@@ -27,13 +27,13 @@ _news = msgspec.msgpack.Decoder(LockUpdates).decode
 class RedisLocks:
     """With `run`, verbs are carried out by the calling thread, and never wait on an event loop."""
 
-    def __init__(self, link: RedisClient, timing: Timing, hints: RedisWakeups, run: Run | None = None) -> None:
+    def __init__(self, link: RedisClient, timing: Timing, wakeups: RedisWakeups, run: Run | None = None) -> None:
         self._link = link
         self._run = run or link.run
         direct = link.direct if run is None else None
-        self._direct = None if direct is None else RedisLocks(link, timing, hints, direct.run)
+        self._direct = None if direct is None else RedisLocks(link, timing, wakeups, direct.run)
         self._timing = timing
-        self._hints = hints
+        self._hints = wakeups
         self._reach = ReachablePartitions(link)
 
     async def acquire(

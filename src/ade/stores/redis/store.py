@@ -27,8 +27,8 @@ async def open_redis(
     link = RedisClient.to(url, settings)
     try:
         await check_servers(link)
-        stores, upkeep = _assemble(link, clock, limits.queue_depth if limits else 0)
-        await upkeep.epochs.begin()
+        stores, maintenance = _assemble(link, clock, limits.queue_depth if limits else 0)
+        await maintenance.epochs.begin()
         return stores
     except BaseException:
         await link.close()
@@ -36,20 +36,20 @@ async def open_redis(
 
 
 def _assemble(link: RedisClient, clock: Clock | None, queue_depth: int) -> tuple[Stores, RedisMaintenance]:
-    timing, places, hints = timing_of(clock), Partitions(link), RedisWakeups(link)
+    timing, places, wakeups = timing_of(clock), Partitions(link), RedisWakeups(link)
     blobs = RedisBlobs(link, timing)
 
     def inboxes() -> InboxStore:
         from ade.stores.redis.inboxes import RedisInboxes
 
-        return RedisInboxes(link, timing, hints, clock or link.clock)
+        return RedisInboxes(link, timing, wakeups, clock or link.clock)
 
     async def close() -> None:
-        hints.close()
+        wakeups.close()
         await link.close()
 
-    upkeep = RedisMaintenance(link, places, timing)
-    tasks = RedisTasks(link, places, timing, hints, queue_depth or None)
+    maintenance = RedisMaintenance(link, places, timing)
+    tasks = RedisTasks(link, places, timing, wakeups, queue_depth or None)
     stores = Stores(
         tasks=tasks,
         sweeps=RedisSweeps(link, places, timing, blobs),
@@ -60,14 +60,14 @@ def _assemble(link: RedisClient, clock: Clock | None, queue_depth: int) -> tuple
         outputs=RedisOutputs(link, places),
         schedules=RedisSchedules(link, timing),
         blobs=blobs,
-        locks=RedisLocks(link, timing, hints),
-        agents=RedisAgents(link, timing, hints),
-        documents=RedisDocuments(link, timing, hints),
+        locks=RedisLocks(link, timing, wakeups),
+        agents=RedisAgents(link, timing, wakeups),
+        documents=RedisDocuments(link, timing, wakeups),
         inboxes=later(inboxes),
-        upkeep=upkeep,
-        hints=hints,
+        maintenance=maintenance,
+        wakeups=wakeups,
         clock=clock or link.clock,
         blocking=tasks.blocking,
         closer=close,
     )
-    return stores, upkeep
+    return stores, maintenance

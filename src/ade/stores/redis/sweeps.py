@@ -49,7 +49,7 @@ class RedisSweeps:
         self._reach = ReachablePartitions(link)
         self._orphans = OrphanBlobs(link, self._crossing, timing)
 
-    async def ripe(self, limit: int) -> DueTasks:
+    async def due(self, limit: int) -> DueTasks:
         with suppress(StoreUnavailable):  # some partition is away; what it has to tell is told when it is back
             await self._crossing.sweep()
 
@@ -87,7 +87,7 @@ class RedisSweeps:
     async def take_duty(self, duty: str, holder: str, ttl_ms: int) -> bool:
         return await claim_job(self._link, self._timing, duty, holder, ttl_ms)
 
-    async def duties(self) -> Mapping[str, int]:
+    async def jobs(self) -> Mapping[str, int]:
         return await claimed_jobs(self._link)
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:

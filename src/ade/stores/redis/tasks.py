@@ -124,7 +124,7 @@ def _has(name: str, wanted: object, _: int, task: Task) -> bool:
 
 
 def _names(task: Task, resource: str) -> bool:
-    return resource in task.resources or any(wish.resource == resource for wish in task.locks)
+    return resource in task.resources or any(spec.resource == resource for spec in task.locks)
 
 
 def _mentions(task: Task, text: str) -> bool:
@@ -142,18 +142,18 @@ class RedisTasks:
         link: RedisClient,
         places: Partitions,
         timing: Timing,
-        hints: RedisWakeups | None = None,
+        wakeups: RedisWakeups | None = None,
         usual_depth: int | None = None,
     ) -> None:
         self._link = link
         self._places = places
         self._timing = timing
         crossing = CrossPartitionDependencies(link, places, timing)
-        self._committing = RedisCommits(link, places, timing, crossing, hints)
-        self._adding = RedisInserts(link, places, timing, crossing, hints, usual_depth)
+        self._committing = RedisCommits(link, places, timing, crossing, wakeups)
+        self._adding = RedisInserts(link, places, timing, crossing, wakeups, usual_depth)
         self.blocking: RedisBlockingInserts | None = None
         if link.direct is not None:
-            alone = RedisInserts(link, places, timing, crossing, hints, usual_depth, link.direct)
+            alone = RedisInserts(link, places, timing, crossing, wakeups, usual_depth, link.direct)
             self.blocking = RedisBlockingInserts(link, alone)
         self._claiming = RedisClaims(link, places, timing, self._committing)
         self._finding = RedisTaskQueries(link, places)

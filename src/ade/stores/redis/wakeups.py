@@ -104,7 +104,7 @@ class RedisWakeups(LocalWakeups):
         with self._lock:
             self._readers += (reader,)
             hosts = not self._attending
-        hosting = asyncio.get_running_loop().create_task(self.attend(), name="ade-lock-news") if hosts else None
+        hosting = asyncio.get_running_loop().create_task(self.listen(), name="ade-lock-news") if hosts else None
 
         def unfollow() -> None:
             with self._lock:
@@ -120,7 +120,7 @@ class RedisWakeups(LocalWakeups):
         for reader in self._readers:
             reader.tell(told, here)
 
-    async def attend(self) -> None:
+    async def listen(self) -> None:
         with self._lock:
             self._attending += 1
             self._hears_all = True

@@ -23,12 +23,12 @@ Answer = TypeVar("Answer")
 
 class SqliteAgents:
     def __init__(
-        self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups, renewals: "LeaseWriter"
+        self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups, renewals: "LeaseWriter"
     ) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = hints
+        self._hints = wakeups
         self._renewals = renewals
 
     async def register(self, agent: Agent, *, keep: Collection[str] = (), event: Event | None = None) -> Agent:

@@ -251,5 +251,5 @@ def _set_aside(connection: apsw.Connection, seq: int, why: str, now: int) -> Non
     remains = remains_of(connection, seq, f"{why[:150]}; its bytes are in quarantine")
     run(connection, "tasks.replace_detail", seq=seq, detail=packed(detail_of(remains)))
     assert remains.error is not None
-    failure = fail_run(remains, Failed(remains.error), now=now, dice=0.5)
+    failure = fail_run(remains, Failed(remains.error), now=now, randomness=0.5)
     CommitOperation.run_group(connection, [CommitOperation([failure], True, lambda: now)])

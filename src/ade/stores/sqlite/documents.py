@@ -23,11 +23,11 @@ _Versions = dict[tuple[str, str], int | None]
 
 
 class SqliteDocuments:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = hints
+        self._hints = wakeups
 
     async def fetch(self, kind: str, ids: Sequence[str]) -> list[Document | None]:
         def read(connection: apsw.Connection) -> list[Document | None]:

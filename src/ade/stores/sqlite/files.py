@@ -48,7 +48,7 @@ class DatabaseFiles:
         return self.path.with_name(self.path.name + ".blobs")
 
     @property
-    def hints(self) -> Path:
+    def wakeups(self) -> Path:
         return self.path.with_name(self.path.name + ".hints")
 
     @property

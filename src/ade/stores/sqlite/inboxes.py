@@ -35,12 +35,12 @@ _item = msgspec.json.Decoder(StoredItem).decode
 
 class SqliteInboxes:
     def __init__(
-        self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups, guard: "WriteChecks"
+        self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups, guard: "WriteChecks"
     ) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = hints
+        self._hints = wakeups
         self._guard = guard
 
     async def load(self, inbox_id: str, *, outline: bool = False) -> Inbox:

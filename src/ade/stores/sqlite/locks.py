@@ -27,11 +27,11 @@ _decode = msgspec.json.Decoder(LockRequest).decode
 
 
 class SqliteLocks:
-    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, hints: Wakeups) -> None:
+    def __init__(self, writer: "Writer", readers: "Readers", clock: Clock, wakeups: Wakeups) -> None:
         self._writer = writer
         self._readers = readers
         self._clock = clock
-        self._hints = hints
+        self._hints = wakeups
 
     async def acquire(
         self, request: LockRequest, *, wait_ms: int | None, first_seq: int = 0, limits: LockLimits

@@ -101,8 +101,8 @@ def _assemble(connection: apsw.Connection, path: Path, blobs: Path, clock: Machi
         agents=SqliteAgents(absent, readers, clock, absent, absent),
         documents=SqliteDocuments(absent, readers, clock, absent),
         inboxes=later(inboxes),
-        upkeep=absent,
-        hints=absent,
+        maintenance=absent,
+        wakeups=absent,
         clock=clock,
         closer=close,
     )

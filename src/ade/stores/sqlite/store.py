@@ -86,17 +86,17 @@ def _assemble(
 ) -> Stores:
     timing: Clock = clock or MachineClock(writer.call_blocking(settle_offset))
     readers = FileReaders(place.path, guard.check_identity) if place else MemoryReaders(writer)
-    hints = FileWakeups(place.hints, is_remote=is_remote) if place else LocalWakeups()
+    wakeups = FileWakeups(place.wakeups, is_remote=is_remote) if place else LocalWakeups()
     shared = None if settings.blob_dir is None else Path(settings.blob_dir)
     blobs = SqliteBlobs((shared or place.blobs) if place else None, now=timing.now, is_shared=shared is not None)
     renewals = LeaseWriter(writer, Transactions(new_connection, "the lease renewal", guard) if place else None)
-    tasks = SqliteTasks(writer, readers, timing, hints, guard, queue_depth or None)
+    tasks = SqliteTasks(writer, readers, timing, wakeups, guard, queue_depth or None)
     opened_by = os.getpid()
 
     async def close() -> None:
         def close_all() -> None:
             check_process(opened_by)
-            hints.close()
+            wakeups.close()
             readers.close()
             renewals.close()
             writer.close()
@@ -113,19 +113,19 @@ def _assemble(
         outputs=SqliteOutputs(writer, readers),
         schedules=SqliteSchedules(writer, readers),
         blobs=blobs,
-        locks=SqliteLocks(writer, readers, timing, hints),
-        agents=SqliteAgents(writer, readers, timing, hints, renewals),
-        documents=SqliteDocuments(writer, readers, timing, hints),
-        inboxes=later(lambda: _inboxes(writer, readers, timing, hints, guard)),
-        upkeep=SqliteMaintenance(writer, readers, timing, place, guard, blobs, settings, new_connection),
-        hints=hints,
+        locks=SqliteLocks(writer, readers, timing, wakeups),
+        agents=SqliteAgents(writer, readers, timing, wakeups, renewals),
+        documents=SqliteDocuments(writer, readers, timing, wakeups),
+        inboxes=later(lambda: _inboxes(writer, readers, timing, wakeups, guard)),
+        maintenance=SqliteMaintenance(writer, readers, timing, place, guard, blobs, settings, new_connection),
+        wakeups=wakeups,
         clock=timing,
         blocking=SqliteBlockingInserts(tasks),
         closer=close,
     )
 
 
-def _inboxes(writer: Writer, readers: Readers, clock: Clock, hints: Wakeups, guard: WriteChecks) -> InboxStore:
+def _inboxes(writer: Writer, readers: Readers, clock: Clock, wakeups: Wakeups, guard: WriteChecks) -> InboxStore:
     from ade.stores.sqlite.inboxes import SqliteInboxes  # 2 ms and 140 KiB, which programs without agents do without
 
-    return SqliteInboxes(writer, readers, clock, hints, guard)
+    return SqliteInboxes(writer, readers, clock, wakeups, guard)

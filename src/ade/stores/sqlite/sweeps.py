@@ -23,20 +23,20 @@ class SqliteSweeps:
         self._clock = clock
         self._blobs = blobs
 
-    async def ripe(self, limit: int) -> DueTasks:
+    async def due(self, limit: int) -> DueTasks:
         def read(connection: apsw.Connection) -> tuple[DueTasks, bool]:
             broken = run(connection, "dependencies.due_broken", limit=limit)
-            ripe = DueTasks(
+            due = DueTasks(
                 expired=read_records(connection, "claims.due_expired", steady=self._clock.steady(), limit=limit),
                 overdue=read_records(connection, "claims.due_overdue", now=self._clock.now(), limit=limit),
                 broken=[(task_of(connection, seq, record), tuple(unpacked(ids))) for seq, record, ids in broken],
             )
-            return ripe, bool(run(connection, "claims.any_idle_parked"))
+            return due, bool(run(connection, "claims.any_idle_parked"))
 
-        ripe, parked_in_vain = await self._readers.call(read)
+        due, parked_in_vain = await self._readers.call(read)
         if parked_in_vain:
             await self._writer.call(lambda connection: run(connection, "claims.unpark_idle"))
-        return ripe
+        return due
 
     async def next_due(self) -> int | None:
         due: int | None = await self._readers.call(lambda connection: value(connection, "claims.next_due"))
@@ -50,7 +50,7 @@ class SqliteSweeps:
         taken: bool = await self._writer.call(write)
         return taken
 
-    async def duties(self) -> Mapping[str, int]:
+    async def jobs(self) -> Mapping[str, int]:
         return await self._readers.call(lambda c: dict(run(c, "jobs.list")))
 
     async def finished_before(self, moment: int, limit: int, *, dead_letters: int | None = None) -> list[Task]:

@@ -35,14 +35,14 @@ class SqliteTasks(SqliteTaskReader):
         writer: "Writer",
         readers: "Readers",
         clock: Clock,
-        hints: Wakeups,
+        wakeups: Wakeups,
         guard: "WriteChecks",
         usual_depth: int | None,
     ) -> None:
         self._writer = writer
         super().__init__(readers)
         self._clock = clock
-        self._hints = hints
+        self._hints = wakeups
         self._guard = guard
         self._usual_depth = usual_depth  # of queues that set no limit of their own
 

@@ -79,17 +79,17 @@ class FileWakeups(LocalWakeups):
         self._watch(topic)
         await super().wait(topic, seen, timeout)
 
-    async def attend(self) -> None:
+    async def listen(self) -> None:
         descriptor = _inotify_on(self._folder)
         if descriptor is None:
-            return await super().attend()
+            return await super().listen()
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, self._hear, descriptor)
         with self._lock:
             self._attended.append(descriptor)
         self._wake(RARE)  # it may have been rung since something was watched last
         try:
-            return await super().attend()
+            return await super().listen()
         finally:
             loop.remove_reader(descriptor)
             with self._lock:

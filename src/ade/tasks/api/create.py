@@ -27,32 +27,32 @@ _CENTURY_MS = 100 * 365 * 86_400_000
 
 
 @operation("POST /tasks", permission=Permission.ENQUEUE, tag=ETagUse.ANSWERED, waits=True)
-async def create_task(office: Services, asked: RequestContext, body: NewTask) -> Task:
+async def create_task(services: Services, request: RequestContext, body: NewTask) -> Task:
     """Enqueue a task, or write a draft of one. The idempotency key is the one in the body, else that of the request, so
     that a repeat creates no second task."""
-    [task] = await _stored(office, await _made(office, asked, [body]), [body])
-    if asked.wait_s > 0:
+    [task] = await _stored(services, await _made(services, request, [body]), [body])
+    if request.wait_s > 0:
         with suppress(WaitTimeout):
-            return await office.watch().wait(task.id, asked.wait_s)
+            return await services.watch().wait(task.id, request.wait_s)
     return task
 
 
 @operation("POST /tasks/bulk", permission=Permission.ENQUEUE)
-async def create_tasks(office: Services, asked: RequestContext, body: NewTasks) -> CreatedTasks:
+async def create_tasks(services: Services, request: RequestContext, body: NewTasks) -> CreatedTasks:
     """Enqueue many tasks, all or none. The response keeps their order. An error names the position of the task."""
-    made = await _made(office, asked, body.tasks, is_batch=True)
-    stored, own = await _stored(office, made, body.tasks), {task.id for task in made}
+    made = await _made(services, request, body.tasks, is_batch=True)
+    stored, own = await _stored(services, made, body.tasks), {task.id for task in made}
     return CreatedTasks(items=stored, earlier=[task.id for task in stored if task.id not in own])
 
 
 async def _made(
-    office: Services, asked: RequestContext, forms: Sequence[NewTask], *, is_batch: bool = False
+    services: Services, request: RequestContext, forms: Sequence[NewTask], *, is_batch: bool = False
 ) -> list[Task]:
     """Checked, and not yet stored."""
     wanted = {form.name for form in forms if not form.allow_unknown}
-    now, definitions = office.stores.clock.now(), await office.names(wanted)
-    parents = await _parents(office, asked, forms)
-    calls = [_call(office, asked, form, index, definitions, parents, is_batch) for index, form in enumerate(forms)]
+    now, definitions = services.stores.clock.now(), await services.names(wanted)
+    parents = await _parents(services, request, forms)
+    calls = [_call(services, request, form, index, definitions, parents, is_batch) for index, form in enumerate(forms)]
     tasks = make_tasks(calls, now=now)
     for task in tasks:
         _check_near(task, now)
@@ -71,25 +71,25 @@ def _check_near(task: Task, now: int) -> None:
             raise InvalidTask(f"{name} is more than a hundred years from now; check what it was made from")
 
 
-async def _parents(office: Services, asked: RequestContext, forms: Sequence[NewTask]) -> Mapping[str, Task]:
+async def _parents(services: Services, request: RequestContext, forms: Sequence[NewTask]) -> Mapping[str, Task]:
     """Those that are named, which is seldom. Raises InvalidTask unless all are the caller's to name."""
-    if asked.caller is None or all(form.parent is None for form in forms):
+    if request.caller is None or all(form.parent is None for form in forms):
         return {}
 
-    return await parents_of(office, asked, forms)
+    return await parents_of(services, request, forms)
 
 
-async def _stored(office: Services, tasks: Sequence[Task], forms: Sequence[NewTask]) -> list[Task]:
+async def _stored(services: Services, tasks: Sequence[Task], forms: Sequence[NewTask]) -> list[Task]:
     """All or none; the answer has those that were asked for, in their order."""
-    now = office.stores.clock.now()
+    now = services.stores.clock.now()
     told = [each for task, form in zip(tasks, forms, strict=True) for each in _notification(task, form, now)]
-    stored = await office.keep([*tasks, *told])
+    stored = await services.keep([*tasks, *told])
     return stored[: len(tasks)]
 
 
 def _call(
-    office: Services,
-    asked: RequestContext,
+    services: Services,
+    request: RequestContext,
     form: NewTask,
     index: int,
     definitions: Mapping[str, Definition],
@@ -99,32 +99,32 @@ def _call(
     options: TaskOptions = form.options()  # type: ignore[assignment] # its fields are named after the options
     if is_batch:
         options.pop("after", None)  # they may name each other, and have no ids yet
-    if asked.author is not None:
-        options["author"] = asked.author
-    if asked.trace is not None:
-        options.setdefault("trace", asked.trace)
-    if asked.key is not None and "key" not in options:
-        options["key"] = asked.key if index == 0 else f"{asked.key}:{index}"
-    elif form.key is not None and asked.caller is not None:
-        options["key"] = key_for(asked, form.key, parents.get(form.parent or ""))
+    if request.author is not None:
+        options["author"] = request.author
+    if request.trace is not None:
+        options.setdefault("trace", request.trace)
+    if request.key is not None and "key" not in options:
+        options["key"] = request.key if index == 0 else f"{request.key}:{index}"
+    elif form.key is not None and request.caller is not None:
+        options["key"] = key_for(request, form.key, parents.get(form.parent or ""))
     try:
         definition, args = checked_arguments(definitions, form.name, form.args, allow_unknown=form.allow_unknown)
-        return Invocation(_plan(office, definition, options), args)
+        return Invocation(_plan(services, definition, options), args)
     except AdeError as error:
         raise _placed(error, index) if is_batch else error from None
 
 
-def _plan(office: Services, definition: Definition, options: TaskOptions) -> TaskPlan:
+def _plan(services: Services, definition: Definition, options: TaskOptions) -> TaskPlan:
     """Most tasks say nothing but their name; what holds for all of an author's is checked once for a while."""
     if options.keys() - {"author"}:
-        return make_plan(template_of(definition, office.defaults), options)
+        return make_plan(template_of(definition, services.defaults), options)
     place = definition.name, options.get("author")
-    known, plan = office.plans.get(place, (None, None))
+    known, plan = services.plans.get(place, (None, None))
     if plan is None or known is not definition:
-        plan = make_plan(template_of(definition, office.defaults), options)
-        if len(office.plans) >= _MOST_PLANS:
-            office.plans.clear()
-        office.plans[place] = definition, plan
+        plan = make_plan(template_of(definition, services.defaults), options)
+        if len(services.plans) >= _MOST_PLANS:
+            services.plans.clear()
+        services.plans[place] = definition, plan
     return plan
 
 
@@ -148,7 +148,7 @@ def _notification(task: Task, form: NewTask, now: int) -> list[Task]:
 # What new tasks may name over HTTP: tasks and keys of others are not to be had.
 
 
-async def parents_of(office: Services, asked: RequestContext, forms: Sequence[NewTask]) -> dict[str, Task]:
+async def parents_of(services: Services, request: RequestContext, forms: Sequence[NewTask]) -> dict[str, Task]:
     """The tasks that the new ones name as their parents.
 
     Over HTTP they must exist and be the caller's: his own, or what a worker of his runs, unless he may operate. One
@@ -156,34 +156,34 @@ async def parents_of(office: Services, asked: RequestContext, forms: Sequence[Ne
     """
     wanted = [each for each in dict.fromkeys(form.parent for form in forms) if each is not None]
     ids = [each for each in wanted if is_task_id(each)]
-    found = {task.id: task for task in await office.stores.tasks.get(ids) if task is not None}
+    found = {task.id: task for task in await services.stores.tasks.get(ids) if task is not None}
     for task_id in wanted:
         if task_id not in found:
             raise _unknown(task_id)
-    if asked.caller is None or Permission.OPERATE in asked.caller.permissions:
+    if request.caller is None or Permission.OPERATE in request.caller.permissions:
         return found
-    others = {task.author_id: task.id for task in found.values() if not is_run_by(asked, task)}
+    others = {task.author_id: task.id for task in found.values() if not is_run_by(request, task)}
     for author, task_id in others.items():
-        await check_own(office, asked, author, _unknown(task_id))
+        await check_own(services, request, author, _unknown(task_id))
     return found
 
 
-def is_run_by(asked: RequestContext, task: Task) -> bool:
+def is_run_by(request: RequestContext, task: Task) -> bool:
     """Whether a worker of the caller runs it now."""
-    return task.status is Status.RUNNING and owner_of(task.worker_id or "") == account_of(asked)
+    return task.status is Status.RUNNING and owner_of(task.worker_id or "") == account_of(request)
 
 
-def key_for(asked: RequestContext, key: str, parent: Task | None) -> str:
+def key_for(request: RequestContext, key: str, parent: Task | None) -> str:
     """The key as it is stored.
 
     Keys hold for all tasks of a name in a queue. So that nobody uses up those of others, the keys of accounts that may
     not operate are their own. A run's children are the exception: the next run of the task, by whichever worker, must
     find them by the same key; but not under such keys as ADE gives itself.
     """
-    caller = asked.caller
+    caller = request.caller
     if caller is None or Permission.OPERATE in caller.permissions:
         return key
-    if parent is not None and is_run_by(asked, parent) and not key.startswith(OF_OTHERS):
+    if parent is not None and is_run_by(request, parent) and not key.startswith(OF_OTHERS):
         return key
     return own_task_key(caller.user.id, key)
 

@@ -32,7 +32,7 @@ _MOST_LOOKS = 20
 
 
 @operation("GET /dlq", permission=Permission.READ)
-async def list_dead_letters(office: Services, asked: RequestContext, query: ListDeadLetters) -> Page[Task]:
+async def list_dead_letters(services: Services, request: RequestContext, query: ListDeadLetters) -> Page[Task]:
     """Failed tasks nobody has dealt with yet. Newest first. With a fingerprint, or where tasks are large, a page can be
     shorter than its limit and not the last."""
     begin = position("dlq", query)
@@ -45,7 +45,7 @@ async def list_dead_letters(office: Services, asked: RequestContext, query: List
     )
     items: list[Task] = []
     for _ in range(_MOST_LOOKS):
-        found = await find_some(office, structs.replace(wanted, limit=query.limit - len(items)))
+        found = await find_some(services, structs.replace(wanted, limit=query.limit - len(items)))
         wanted = structs.replace(wanted, after=found.next)
         items += [task for task in found.tasks if _is_of(task, query.fingerprint)]
         if found.next is None or len(items) == query.limit or size_of(items) > LARGEST_PAGE // 2:
@@ -59,38 +59,38 @@ def _is_of(task: Task, fingerprint: str | None) -> bool:
 
 @operation("GET /dlq/groups", permission=Permission.READ)
 async def list_dead_letter_groups(
-    office: Services, asked: RequestContext, query: ListDeadLetterGroups
+    services: Services, request: RequestContext, query: ListDeadLetterGroups
 ) -> Page[DeadLetterGroup]:
     """Dead letters that are the same mistake. The largest first, computed from the newest 50,000 dead letters."""
     wanted = TaskQuery(name=query.name, queue=query.queue)
-    return cut("dlq groups", query, await dead_letters.groups(office.stores, wanted, most=_MOST_LOOKED_AT))
+    return cut("dlq groups", query, await dead_letters.groups(services.stores, wanted, most=_MOST_LOOKED_AT))
 
 
 @operation("POST /dlq/replay", permission=Permission.OPERATE)
-async def replay_dead_letters(office: Services, asked: RequestContext, body: DeadLetters) -> BulkReport:
+async def replay_dead_letters(services: Services, request: RequestContext, body: DeadLetters) -> BulkReport:
     """Replay a group of dead letters. Oldest first, up to a limit per call; repeat the call while the response says
     that there are more."""
     tried = await dead_letters.replay_all(
-        office.stores,
+        services.stores,
         _query(body),
         same_as=body.fingerprint,
         limit=body.limit,
-        actor=asked.actor,
+        actor=request.actor,
         most=_MOST_LOOKED_AT,
     )
     return _reached(tried, body)
 
 
 @operation("POST /dlq/discard", permission=Permission.OPERATE)
-async def discard_dead_letters(office: Services, asked: RequestContext, body: DiscardDeadLetters) -> BulkReport:
+async def discard_dead_letters(services: Services, request: RequestContext, body: DiscardDeadLetters) -> BulkReport:
     """Discard a group of dead letters. In the same order and number. They stay on record with the reason."""
     tried = await dead_letters.discard_all(
-        office.stores,
+        services.stores,
         body.reason,
         _query(body),
         same_as=body.fingerprint,
         limit=body.limit,
-        actor=asked.actor,
+        actor=request.actor,
         most=_MOST_LOOKED_AT,
     )
     return _reached(tried, body)
@@ -112,17 +112,17 @@ def _reached(tried: BulkResult, body: DeadLetters) -> BulkReport:
 
 
 @operation("POST /dlq/{task_id}/replay", permission=Permission.OPERATE)
-async def replay_dead_letter(office: Services, asked: RequestContext, task_id: str, body: RetryTask) -> Task:
+async def replay_dead_letter(services: Services, request: RequestContext, task_id: str, body: RetryTask) -> Task:
     """Replay one, edited if need be. With the same arguments, or with corrected ones."""
-    return await replayed(office, asked, await owned_task(office, asked, task_id), body.args)
+    return await replayed(services, request, await owned_task(services, request, task_id), body.args)
 
 
 @operation("POST /dlq/{task_id}/discard", permission=Permission.OPERATE)
-async def discard_dead_letter(office: Services, asked: RequestContext, task_id: str, body: Discard) -> Task:
+async def discard_dead_letter(services: Services, request: RequestContext, task_id: str, body: Discard) -> Task:
     """Discard one."""
-    await owned_task(office, asked, task_id)
+    await owned_task(services, request, task_id)
     return await tasks_service.discard(
-        office.stores, task_id, body.reason, actor=asked.actor, check=partial(matches_id_prefix, asked)
+        services.stores, task_id, body.reason, actor=request.actor, check=partial(matches_id_prefix, request)
     )
 
 
@@ -130,22 +130,22 @@ async def discard_dead_letter(office: Services, asked: RequestContext, task_id: 
 
 
 @operation("POST /bulk-actions/preview", permission=Permission.OPERATE, mutates=False)
-async def preview_bulk_action(office: Services, asked: RequestContext, body: BulkAction) -> BulkPreview:
+async def preview_bulk_action(services: Services, request: RequestContext, body: BulkAction) -> BulkPreview:
     """How many tasks an action would reach."""
-    return await bulk.count(office.stores, BulkActionKind(body.action), _query_bulk(body))
+    return await bulk.count(services.stores, BulkActionKind(body.action), _query_bulk(body))
 
 
 @operation("POST /bulk-actions", permission=Permission.OPERATE)
-async def run_bulk_action(office: Services, asked: RequestContext, body: BulkAction) -> BulkReport:
+async def run_bulk_action(services: Services, request: RequestContext, body: BulkAction) -> BulkReport:
     """Cancel, retry or discard all that a filter finds. Oldest first, up to a limit per call; repeat the call while the
     response says that there are more."""
     return await bulk.act(
-        office.stores,
+        services.stores,
         BulkActionKind(body.action),
         _query_bulk(body),
         reason=body.reason,
         limit=body.limit,
-        actor=asked.actor,
+        actor=request.actor,
     )
 
 

@@ -29,28 +29,28 @@ _VERSION_BYTES = 6  # a whole number that every reader of JSON can hold
 
 
 @operation("GET /schedules", permission=Permission.READ)
-async def list_schedules(office: Services, asked: RequestContext, query: ListSchedules) -> Page[Schedule]:
+async def list_schedules(services: Services, request: RequestContext, query: ListSchedules) -> Page[Schedule]:
     """Tasks that come again and again."""
-    return cut("schedules", query, await office.stores.schedules.list_schedules())
+    return cut("schedules", query, await services.stores.schedules.list_schedules())
 
 
 @operation("GET /schedules/{schedule}", permission=Permission.READ, tag=ETagUse.ANSWERED)
-async def get_schedule(office: Services, asked: RequestContext, schedule: str) -> VersionedRecord[Schedule]:
+async def get_schedule(services: Services, request: RequestContext, schedule: str) -> VersionedRecord[Schedule]:
     """One schedule."""
-    return _tagged(await schedules.get(office.stores, schedule))
+    return _tagged(await schedules.get(services.stores, schedule))
 
 
 @operation("PUT /schedules/{schedule}", permission=Permission.OPERATE, tag=ETagUse.HEEDED)
 async def put_schedule(
-    office: Services, asked: RequestContext, schedule: str, body: PutSchedule
+    services: Services, request: RequestContext, schedule: str, body: PutSchedule
 ) -> VersionedRecord[Schedule]:
     """Make or replace a schedule. With If-Match, only if it is still as it was seen; a firing in between counts as a
     change."""
-    seen = await schedules.find(office.stores, schedule)
-    asked.check_version(None if seen is None else _version(seen))
-    next_fire_ms(body.cron, body.timezone, office.stores.clock.now())  # the line first: it is what is new here
+    seen = await schedules.find(services.stores, schedule)
+    request.check_version(None if seen is None else _version(seen))
+    next_fire_ms(body.cron, body.timezone, services.stores.clock.now())  # the line first: it is what is new here
     definition, args = await arguments_by_name(
-        office.stores, body.task_name, body.args, allow_unknown=body.allow_unknown
+        services.stores, body.task_name, body.args, allow_unknown=body.allow_unknown
     )
     made = Schedule(
         name=schedule,
@@ -62,37 +62,37 @@ async def put_schedule(
         priority=definition.priority if body.priority is None else body.priority,
         paused=body.paused,
     )
-    if asked.if_match is None or seen is None:
-        return _tagged(await schedules.put(office.stores, made, actor=_author(asked)))
-    return _tagged(await schedules.replace(office.stores, seen, made, actor=_author(asked)))
+    if request.if_match is None or seen is None:
+        return _tagged(await schedules.put(services.stores, made, actor=_author(request)))
+    return _tagged(await schedules.replace(services.stores, seen, made, actor=_author(request)))
 
 
 @operation("POST /schedules/{schedule}/pause", permission=Permission.OPERATE)
-async def pause_schedule(office: Services, asked: RequestContext, schedule: str) -> Schedule:
+async def pause_schedule(services: Services, request: RequestContext, schedule: str) -> Schedule:
     """Let it fire no more."""
-    return await schedules.pause(office.stores, schedule, actor=_author(asked))
+    return await schedules.pause(services.stores, schedule, actor=_author(request))
 
 
 @operation("POST /schedules/{schedule}/resume", permission=Permission.OPERATE)
-async def resume_schedule(office: Services, asked: RequestContext, schedule: str) -> Schedule:
+async def resume_schedule(services: Services, request: RequestContext, schedule: str) -> Schedule:
     """Let it fire again."""
-    return await schedules.resume(office.stores, schedule, actor=_author(asked))
+    return await schedules.resume(services.stores, schedule, actor=_author(request))
 
 
 @operation("POST /schedules/{schedule}/fire", permission=Permission.OPERATE)
-async def fire_schedule(office: Services, asked: RequestContext, schedule: str) -> Task:
+async def fire_schedule(services: Services, request: RequestContext, schedule: str) -> Task:
     """Enqueue its task now. Later firings are not affected."""
     from ade.approvals.submission import enqueue_guarded
     from ade.settings.runtime import default_timeout_ms
 
-    limit = partial(default_timeout_ms, office.stores)
+    limit = partial(default_timeout_ms, services.stores)
     return await schedules.fire_now(
-        office.stores, office.payloads, office.defaults, schedule, limit, enqueue_guarded, actor=_author(asked)
+        services.stores, services.payloads, services.defaults, schedule, limit, enqueue_guarded, actor=_author(request)
     )
 
 
-def _author(asked: RequestContext) -> str:
-    return asked.author or asked.actor
+def _author(request: RequestContext) -> str:
+    return request.author or request.actor
 
 
 def _tagged(schedule: Schedule) -> VersionedRecord[Schedule]:
@@ -105,9 +105,9 @@ def _version(schedule: Schedule) -> int:
 
 
 @operation("DELETE /schedules/{schedule}", permission=Permission.OPERATE)
-async def remove_schedule(office: Services, asked: RequestContext, schedule: str) -> None:
+async def remove_schedule(services: Services, request: RequestContext, schedule: str) -> None:
     """Remove a schedule."""
-    await schedules.remove(office.stores, schedule, actor=_author(asked))
+    await schedules.remove(services.stores, schedule, actor=_author(request))
 
 
 # What somebody does to a queue as a whole. It is told in the log, as everything that changes what runs.
@@ -152,7 +152,7 @@ async def _store(stores: Stores, queue: Queue, kind: str, actor: str | None, abo
     event = Event(type=kind, at=stores.clock.now(), actor=actor, payload={"queue": queue.name, **about})
     await stores.queues.configure(queue, event)
     if not queue.paused:
-        stores.hints.ring(WORK)
+        stores.wakeups.ring(WORK)
     return queue
 
 
@@ -179,36 +179,36 @@ class LimitQueue(Form):
 
 
 @operation("GET /queues", permission=Permission.READ)
-async def list_queues(office: Services, asked: RequestContext, query: ListQueues) -> Page[QueueView]:
+async def list_queues(services: Services, request: RequestContext, query: ListQueues) -> Page[QueueView]:
     """Queues with their depths and ages."""
-    return cut("queues", query, await view_queues(office.stores))
+    return cut("queues", query, await view_queues(services.stores))
 
 
 @operation("GET /queues/{queue}", permission=Permission.READ)
-async def get_queue(office: Services, asked: RequestContext, queue: str) -> QueueView:
+async def get_queue(services: Services, request: RequestContext, queue: str) -> QueueView:
     """One queue."""
-    known = {each.name: each for each in await view_queues(office.stores)}
+    known = {each.name: each for each in await view_queues(services.stores)}
     if queue not in known:
         raise unknown(queue, known)
     return known[queue]
 
 
 @operation("POST /queues/{queue}/pause", permission=Permission.OPERATE)
-async def pause_queue(office: Services, asked: RequestContext, queue: str, body: PauseQueue) -> Queue:
+async def pause_queue(services: Services, request: RequestContext, queue: str, body: PauseQueue) -> Queue:
     """Claim nothing from it."""
-    known = await get(office.stores, queue, new=body.new)
-    return await pause(office.stores, known, actor=asked.actor)
+    known = await get(services.stores, queue, new=body.new)
+    return await pause(services.stores, known, actor=request.actor)
 
 
 @operation("POST /queues/{queue}/resume", permission=Permission.OPERATE)
-async def resume_queue(office: Services, asked: RequestContext, queue: str) -> Queue:
+async def resume_queue(services: Services, request: RequestContext, queue: str) -> Queue:
     """Claim from it again."""
-    known = await get(office.stores, queue)
-    return await resume(office.stores, known, actor=asked.actor)
+    known = await get(services.stores, queue)
+    return await resume(services.stores, known, actor=request.actor)
 
 
 @operation("PUT /queues/{queue}/limits", permission=Permission.OPERATE)
-async def limit_queue(office: Services, asked: RequestContext, queue: str, body: LimitQueue) -> Queue:
+async def limit_queue(services: Services, request: RequestContext, queue: str, body: LimitQueue) -> Queue:
     """Change how many tasks it takes."""
-    known = await get(office.stores, queue, new=body.new)
-    return await limit(office.stores, known, body.max_depth, actor=asked.actor)
+    known = await get(services.stores, queue, new=body.new)
+    return await limit(services.stores, known, body.max_depth, actor=request.actor)

@@ -40,18 +40,18 @@ from ade.tasks.service import get, result_of, unknown
 # Tasks by their ids: those that exist, and those that the caller may change.
 
 
-async def existing_task(office: Services, task_id: str) -> Task:
+async def existing_task(services: Services, task_id: str) -> Task:
     """Raises UnknownTask."""
     check_id(task_id)
-    return await get(office.stores, task_id)
+    return await get(services.stores, task_id)
 
 
-async def owned_task(office: Services, asked: RequestContext, task_id: str) -> Task:
+async def owned_task(services: Services, request: RequestContext, task_id: str) -> Task:
     """The task, if the caller may change it and means this version of it. Raises UnknownTask, and 412."""
-    task = await existing_task(office, task_id)
-    if asked.access is RouteAccess.OWN:
-        await check_own(office, asked, task.author_id, unknown(task_id))
-    asked.check_version(task.version)
+    task = await existing_task(services, task_id)
+    if request.access is RouteAccess.OWN:
+        await check_own(services, request, task.author_id, unknown(task_id))
+    request.check_version(task.version)
     return task
 
 
@@ -61,94 +61,99 @@ def check_id(task_id: str) -> None:
         raise unknown(task_id)
 
 
-def matches_id_prefix(asked: RequestContext, task: Task) -> None:
+def matches_id_prefix(request: RequestContext, task: Task) -> None:
     """For the use case, which decides on the newest record: still the version that the caller means. Raises 412."""
-    asked.check_version(task.version)
+    request.check_version(task.version)
 
 
 @operation("PATCH /tasks/{task_id}", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.REQUIRED)
-async def edit_task(office: Services, asked: RequestContext, task_id: str, body: EditTask) -> Task:
+async def edit_task(services: Services, request: RequestContext, task_id: str, body: EditTask) -> Task:
     """Edit a draft. An account that edits a task cannot approve it."""
-    task = await owned_task(office, asked, task_id)
+    task = await owned_task(services, request, task_id)
     if task.status is not Status.DRAFT:
         raise IllegalTransition(f"task {task.id} is {task.status}: only a draft can be edited")
     said = {name: value for name, value in structs.asdict(body).items() if value is not None}
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     if body.args is not None:
-        fields["args"] = await _checked(office, task, body.args)
+        fields["args"] = await _checked(services, task, body.args)
     if not fields:
         raise InvalidTask("say what shall be different: args, description, priority, tags or resources")
     return await tasks_service.edit(
-        office.stores, office.payloads, task_id, actor=_who(asked), check=partial(matches_id_prefix, asked), **fields
+        services.stores,
+        services.payloads,
+        task_id,
+        actor=_who(request),
+        check=partial(matches_id_prefix, request),
+        **fields,
     )
 
 
 @operation("POST /tasks/{task_id}/submit", permission=Permission.ENQUEUE, others=Permission.OPERATE)
-async def submit_task(office: Services, asked: RequestContext, task_id: str, body: Nothing) -> Task:
+async def submit_task(services: Services, request: RequestContext, task_id: str, body: Nothing) -> Task:
     """Put a draft before people. It is frozen and assessed. A task that is previewed first stays submitted until the
     preview is done."""
     from ade.approvals.submission import submit
 
-    await owned_task(office, asked, task_id)
-    return await submit(office.stores, office.payloads, task_id, actor=_who(asked))
+    await owned_task(services, request, task_id)
+    return await submit(services.stores, services.payloads, task_id, actor=_who(request))
 
 
 @operation("POST /tasks/{task_id}/cancel", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)
-async def cancel_task(office: Services, asked: RequestContext, task_id: str, body: Cancel) -> Task:
+async def cancel_task(services: Services, request: RequestContext, task_id: str, body: Cancel) -> Task:
     """Stop a task."""
-    await owned_task(office, asked, task_id)
-    check = partial(matches_id_prefix, asked)
-    return await tasks_service.cancel(office.stores, task_id, body.reason, actor=asked.actor, check=check)
+    await owned_task(services, request, task_id)
+    check = partial(matches_id_prefix, request)
+    return await tasks_service.cancel(services.stores, task_id, body.reason, actor=request.actor, check=check)
 
 
 @operation("POST /tasks/{task_id}/retry", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)
-async def retry_task(office: Services, asked: RequestContext, task_id: str, body: RetryTask) -> Task:
+async def retry_task(services: Services, request: RequestContext, task_id: str, body: RetryTask) -> Task:
     """Run a failed task again. It runs as a new generation with fresh attempts, even if it was discarded."""
-    task = await owned_task(office, asked, task_id)
-    return await replayed(office, asked, task, body.args)
+    task = await owned_task(services, request, task_id)
+    return await replayed(services, request, task, body.args)
 
 
-async def replayed(office: Services, asked: RequestContext, task: Task, args: dict[str, Any] | None) -> Task:
+async def replayed(services: Services, request: RequestContext, task: Task, args: dict[str, Any] | None) -> Task:
     """Nothing of corrected arguments is kept for a task that cannot be replayed."""
     if task.status is not Status.FAILED:
         raise IllegalTransition(f"task {task.id} is {task.status}: only a failed one can be run again")
     return await tasks_service.replay(
-        office.stores,
-        office.payloads,
+        services.stores,
+        services.payloads,
         task.id,
-        args=None if args is None else await _checked(office, task, args),
-        actor=asked.actor,
-        check=partial(matches_id_prefix, asked),
+        args=None if args is None else await _checked(services, task, args),
+        actor=request.actor,
+        check=partial(matches_id_prefix, request),
     )
 
 
 @operation("POST /tasks/{task_id}/apply", permission=Permission.ENQUEUE, others=Permission.OPERATE, tag=ETagUse.HEEDED)
-async def apply_task(office: Services, asked: RequestContext, task_id: str, body: Nothing) -> Task:
+async def apply_task(services: Services, request: RequestContext, task_id: str, body: Nothing) -> Task:
     """Start an approved task. An approved task that waits for a manual start joins its queue, if its approval is still
     valid."""
     from ade.approvals.service import start
 
-    await owned_task(office, asked, task_id)
-    return await start(office.stores, task_id, actor=_who(asked), check=partial(matches_id_prefix, asked))
+    await owned_task(services, request, task_id)
+    return await start(services.stores, task_id, actor=_who(request), check=partial(matches_id_prefix, request))
 
 
 @operation("POST /tasks/{task_id}/rollback", permission=Permission.ENQUEUE, others=Permission.OPERATE)
-async def roll_back_task(office: Services, asked: RequestContext, task_id: str, body: Nothing) -> Task:
+async def roll_back_task(services: Services, request: RequestContext, task_id: str, body: Nothing) -> Task:
     """Undo a completed task. Returns the task that undoes it: the same one, however often this is called."""
     from ade.approvals.rollback import roll_back
 
-    await owned_task(office, asked, task_id)
-    return await roll_back(office.stores, office.payloads, task_id, actor=_who(asked))
+    await owned_task(services, request, task_id)
+    return await roll_back(services.stores, services.payloads, task_id, actor=_who(request))
 
 
-async def _checked(office: Services, task: Task, args: dict[str, Any]) -> Raw:
-    _, raw = await arguments_by_name(office.stores, task.name, args, allow_unknown=True)
+async def _checked(services: Services, task: Task, args: dict[str, Any]) -> Raw:
+    _, raw = await arguments_by_name(services.stores, task.name, args, allow_unknown=True)
     return raw
 
 
-def _who(asked: RequestContext) -> str:
+def _who(request: RequestContext) -> str:
     """Who has a hand in it, as an account: that counts when people vote on it."""
-    return asked.author or asked.actor
+    return request.author or request.actor
 
 
 # Tasks: find them, look at one.
@@ -158,7 +163,7 @@ LARGEST_PAGE = 8_000_000  # bytes of arguments and results in one answer
 
 
 @operation("GET /tasks", permission=Permission.READ)
-async def list_tasks(office: Services, asked: RequestContext, query: ListTasks) -> Page[Task]:
+async def list_tasks(services: Services, request: RequestContext, query: ListTasks) -> Page[Task]:
     """List tasks by a filter, page by page. A page is shorter than its limit where tasks are large; the next page
     continues there."""
     after = position("tasks", query)
@@ -168,16 +173,16 @@ async def list_tasks(office: Services, asked: RequestContext, query: ListTasks) 
         limit=query.limit,
         after=after if isinstance(after, int) else None,
     )
-    found = await find_some(office, wanted)
+    found = await find_some(services, wanted)
     return page("tasks", query, found.tasks, found.next)
 
 
-async def find_some(office: Services, wanted: TaskQuery) -> TaskPage:
+async def find_some(services: Services, wanted: TaskQuery) -> TaskPage:
     """As many as are asked for, and fewer where they are large; one in any case."""
-    found = await office.stores.tasks.find(wanted)
+    found = await services.stores.tasks.find(wanted)
     while (size := size_of(found.tasks)) > LARGEST_PAGE and len(found.tasks) > 1:
         fewer = max(len(found.tasks) * LARGEST_PAGE // (2 * size), 1)
-        found = await office.stores.tasks.find(structs.replace(wanted, limit=fewer))
+        found = await services.stores.tasks.find(structs.replace(wanted, limit=fewer))
     return found
 
 
@@ -208,19 +213,19 @@ def _ms(moment: datetime | None) -> int | None:
 
 
 @operation("GET /tasks/{task_id}", permission=Permission.READ, tag=ETagUse.ANSWERED, waits=True)
-async def get_task(office: Services, asked: RequestContext, task_id: str, query: GetTask) -> Task:
+async def get_task(services: Services, request: RequestContext, task_id: str, query: GetTask) -> Task:
     """One task; with ?wait= as soon as it is final. With `wait`, the response comes when the task is final, or at the
     end of the wait with the task as it is."""
     check_id(task_id)
-    task = await _awaited(office, task_id, asked.wait_s) or await existing_task(office, task_id)
-    return structs.replace(task, args=await office.payloads.load(task.args)) if query.whole else task
+    task = await _awaited(services, task_id, request.wait_s) or await existing_task(services, task_id)
+    return structs.replace(task, args=await services.payloads.load(task.args)) if query.whole else task
 
 
-async def _awaited(office: Services, task_id: str, wait_s: float) -> Task | None:
+async def _awaited(services: Services, task_id: str, wait_s: float) -> Task | None:
     if wait_s <= 0:
         return None
     try:
-        return await office.watch().wait(task_id, wait_s)
+        return await services.watch().wait(task_id, wait_s)
     except WaitTimeout:
         return None
 
@@ -232,10 +237,10 @@ _LARGEST_SCHEMAS = 500_000  # bytes on one page
 
 
 @operation("GET /tasks/{task_id}/result", permission=Permission.READ, tag=ETagUse.ANSWERED, problems=(410,))
-async def get_task_result(office: Services, asked: RequestContext, task_id: str) -> StoredTaskResult:
+async def get_task_result(services: Services, request: RequestContext, task_id: str) -> StoredTaskResult:
     """The whole result, also a large one. Raises ResultExpired for a result that was stored for a limited time."""
-    task = await existing_task(office, task_id)
-    result = await result_of(office.stores, office.payloads, task)
+    task = await existing_task(services, task_id)
+    result = await result_of(services.stores, services.payloads, task)
     if task.result_expired or (result is None and task.result is not None):
         raise ResultExpired(f"the result of task {task.id} was kept only for its result_ttl and is gone")
     return _result(task, result)
@@ -253,11 +258,13 @@ def _result(task: Task, result: MaybeRaw) -> StoredTaskResult:
 
 
 @operation("GET /tasks/{task_id}/output", permission=Permission.READ, traffic=TrafficClass.STREAM, is_stream=True)
-async def get_task_output(office: Services, asked: RequestContext, task_id: str, query: ListLines) -> Page[OutputLine]:
+async def get_task_output(
+    services: Services, request: RequestContext, task_id: str, query: ListLines
+) -> Page[OutputLine]:
     """The lines it has written, at once or as a stream. Of all its runs, in the order in which the lines were written.
     To continue later, pass the seq of the last line as `after`. A page ends early where lines are long."""
-    after = await _begin(office, f"output:{task_id}", task_id, query)
-    found = await office.stores.outputs.read_output(task_id, after, query.limit)
+    after = await _begin(services, f"output:{task_id}", task_id, query)
+    found = await services.stores.outputs.read_output(task_id, after, query.limit)
     lines = first_lines(found, LARGEST_PAGE)
     is_more = len(found) == query.limit or len(lines) < len(found)
     return page(f"output:{task_id}", query, lines, lines[-1].seq if is_more else None)
@@ -270,36 +277,36 @@ def first_lines(lines: Sequence[OutputLine], most: int) -> Sequence[OutputLine]:
 
 
 @operation("GET /tasks/{task_id}/events", permission=Permission.READ)
-async def list_task_events(office: Services, asked: RequestContext, task_id: str, query: ListLines) -> Page[Event]:
+async def list_task_events(services: Services, request: RequestContext, task_id: str, query: ListLines) -> Page[Event]:
     """What has happened to it. In the order in which they happened."""
-    after = await _begin(office, f"events:{task_id}", task_id, query)
-    events = await office.stores.events.read(after, query.limit, task_id=task_id)
-    shown = events if can_read_access_events(asked.caller) else [event for event in events if not is_of_access(event)]
+    after = await _begin(services, f"events:{task_id}", task_id, query)
+    events = await services.stores.events.read(after, query.limit, task_id=task_id)
+    shown = events if can_read_access_events(request.caller) else [event for event in events if not is_of_access(event)]
     return page(f"events:{task_id}", query, shown, events[-1].seq if len(events) == query.limit else None)
 
 
-async def _begin(office: Services, of_list: str, task_id: str, query: ListLines) -> int:
-    await existing_task(office, task_id)
+async def _begin(services: Services, of_list: str, task_id: str, query: ListLines) -> int:
+    await existing_task(services, task_id)
     begin = position(of_list, query)
     return begin if isinstance(begin, int) else query.after
 
 
 @operation("GET /tasks/{task_id}/explain", permission=Permission.READ)
-async def explain_task(office: Services, asked: RequestContext, task_id: str) -> Explanation:
+async def explain_task(services: Services, request: RequestContext, task_id: str) -> Explanation:
     """Why it is not running."""
     from ade.tasks.explain import explain
 
     check_id(task_id)
-    return await explain(office.stores, task_id)
+    return await explain(services.stores, task_id)
 
 
 @operation("GET /definitions", permission=Permission.READ)
-async def list_definitions(office: Services, asked: RequestContext, query: ListNames) -> Page[Definition]:
+async def list_definitions(services: Services, request: RequestContext, query: ListNames) -> Page[Definition]:
     """Names that workers run, with the schema of their arguments. A page ends early where schemas are large; the next
     page continues there."""
     begin = position("definitions", query)
     begin = begin if isinstance(begin, int) and begin >= 0 else 0
-    definitions = await office.stores.workers.definitions()
+    definitions = await services.stores.workers.definitions()
     end, size, last = begin, 0, min(begin + query.limit, len(definitions))
     while end < last and size < _LARGEST_SCHEMAS:
         size += len(msgspec.json.encode(definitions[end].schema))

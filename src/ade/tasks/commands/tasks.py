@@ -313,7 +313,7 @@ def _print_record(out: CommandOutput, task: Task, now: int) -> None:
             ("limit key", task.concurrency_key or ""),
             ("resources", ", ".join(task.resources)),
             ("rollback", task.rollback or ""),
-            ("locks", ", ".join(f"{wish.resource} ({wish.mode})" for wish in task.locks)),
+            ("locks", ", ".join(f"{spec.resource} ({spec.mode})" for spec in task.locks)),
             ("needs", ", ".join(task.needs)),
             ("tags", ", ".join(task.tags)),
             ("source", task.source if task.source != "user" else ""),

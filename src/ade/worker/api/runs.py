@@ -58,19 +58,19 @@ from ade.worker.failures import lock_lost
 log = Log("ade.work")
 
 
-async def end(office: Services, task: Task, outcome: Outcome) -> Task:
+async def end(services: Services, task: Task, outcome: Outcome) -> Task:
     """The task as it is then. Raises StaleLease if the run has lost it meanwhile.
 
     What was done under locks is committed under them. A run that did nothing, or in vain, lets go first: the next one
     may ask under the same name as soon as the commit is there.
     """
-    stores = office.stores
-    if isinstance(outcome, Succeeded) and not await has_its_locks(office, task):
+    stores = services.stores
+    if isinstance(outcome, Succeeded) and not await has_its_locks(services, task):
         outcome = lock_lost()
     if not isinstance(outcome, Succeeded | Deferred):  # who waits for locks keeps the place in their lines
         await cancel_lock_waits(stores, [task])
-    change = settle(task, outcome, now=stores.clock.now(), dice=random.random())
-    await load_and_prepare_rollbacks(stores, office.payloads, [change])
+    change = settle(task, outcome, now=stores.clock.now(), randomness=random.random())
+    await load_and_prepare_rollbacks(stores, services.payloads, [change])
     [refusal] = await stores.tasks.commit_each([change])
     if isinstance(outcome, Succeeded):
         await cancel_lock_waits(stores, [task])
@@ -79,36 +79,36 @@ async def end(office: Services, task: Task, outcome: Outcome) -> Task:
         log.warning("task.result_thrown_away", **known, reason=str(refusal))
         raise refusal
     log.info("task.handed_in", **known, status=change.after.status)
-    await _ring(office, change)
+    await _ring(services, change)
     return change.after
 
 
-async def has_its_locks(office: Services, task: Task) -> bool:
+async def has_its_locks(services: Services, task: Task) -> bool:
     """Also keeps them for another lease."""
     if not task.locks:
         return True
-    [grant] = await office.stores.locks.renew(DEFAULT_NAMESPACE, [request_id(task)])
+    [grant] = await services.stores.locks.renew(DEFAULT_NAMESPACE, [request_id(task)])
     return grant is not None and grant.is_granted
 
 
-async def _ring(office: Services, change: Change) -> None:
+async def _ring(services: Services, change: Change) -> None:
     """Wake those who wait for its end, and those who may claim now: a limit has room again, or the task is due."""
-    stores, after = office.stores, change.after
+    stores, after = services.stores, change.after
     if after.is_final:
-        stores.hints.ring(DONE)
+        stores.wakeups.ring(DONE)
     is_due = after.status is Status.PENDING and after.run_after <= after.updated_at
-    if is_due or change.before.concurrency_key is not None or await _has_limits(office, after.name):
-        stores.hints.ring(WORK)
+    if is_due or change.before.concurrency_key is not None or await _has_limits(services, after.name):
+        stores.wakeups.ring(WORK)
 
 
-async def _has_limits(office: Services, name: str) -> bool:
-    definitions = await office.stores.workers.definitions()
+async def _has_limits(services: Services, name: str) -> bool:
+    definitions = await services.stores.workers.definitions()
     return any(known.name == name and known.concurrency is not None for known in definitions)
 
 
-async def succeeded(office: Services, task: Task, result: Raw) -> Succeeded:
+async def succeeded(services: Services, task: Task, result: Raw) -> Succeeded:
     """With the result where it belongs. Raises PayloadTooLarge."""
-    return Succeeded(await office.payloads.spill(task.id, f"{task.generation}.{task.attempt}.result", result))
+    return Succeeded(await services.payloads.spill(task.id, f"{task.generation}.{task.attempt}.result", result))
 
 
 def as_json(value: object) -> Raw:
@@ -128,8 +128,8 @@ _MOST_IN_VAIN = 10  # looks that brought only tasks that must wait, one after th
 class ClaimRound:
     """One claim. It looks again when there may be work, until the time that the worker waits is over."""
 
-    def __init__(self, office: Services, worker: Worker, account: str, body: Claim) -> None:
-        self._office = office
+    def __init__(self, services: Services, worker: Worker, account: str, body: Claim) -> None:
+        self._office = services
         self._worker = worker
         self._account = account
         self._body = body
@@ -140,10 +140,10 @@ class ClaimRound:
 
     async def run(self) -> list[RunGrant]:
         self._names = await self._served()
-        hints, loop = self._office.stores.hints, asyncio.get_running_loop()
+        wakeups, loop = self._office.stores.wakeups, asyncio.get_running_loop()
         until, look, in_vain = loop.time() + self._body.wait, 0, 0
         while True:
-            seen = {topic: hints.generation(topic) for topic in (WORK, AGENT)}
+            seen = {topic: wakeups.generation(topic) for topic in (WORK, AGENT)}
             had_tasks, grants = await self._looked(look)
             if grants:
                 return grants
@@ -154,7 +154,7 @@ class ClaimRound:
             if left_s <= 0:
                 return []
             topic = AGENT if self._is_capped else WORK
-            await hints.wait(topic, seen[topic], min(left_s, await self._next_look_s()))
+            await wakeups.wait(topic, seen[topic], min(left_s, await self._next_look_s()))
             await asyncio.sleep(min(_BREATH_S, max(until - loop.time(), 0)))
             in_vain = 0
 
@@ -237,15 +237,15 @@ class ClaimRound:
 
 
 async def begin_all(
-    office: Services, tasks: Sequence[Task], lease_ms: int, give_back: Callable[[Sequence[str]], Awaitable[None]]
+    services: Services, tasks: Sequence[Task], lease_ms: int, give_back: Callable[[Sequence[str]], Awaitable[None]]
 ) -> list[RunGrant]:
     """Those that may run now; the others wait for their locks or for people, or have failed, as was decided.
 
     Locks are asked for in the order of the tasks: who came first goes first.
     """
-    locks = [await _locks(office, task, lease_ms) for task in tasks]
+    locks = [await _locks(services, task, lease_ms) for task in tasks]
     begun = await asyncio.gather(
-        *(_begin(office, task, held, lease_ms) for task, held in zip(tasks, locks, strict=True))
+        *(_begin(services, task, held, lease_ms) for task, held in zip(tasks, locks, strict=True))
     )
     grants = [grant for grant in begun if grant is not None]
     running = {grant.run_id for grant in grants}
@@ -254,51 +254,51 @@ async def begin_all(
 
 
 async def _begin(
-    office: Services, task: Task, locks: tuple[LockItem, ...] | Deferred, lease_ms: int
+    services: Services, task: Task, locks: tuple[LockItem, ...] | Deferred, lease_ms: int
 ) -> RunGrant | None:
     try:
-        outcome = locks if isinstance(locks, Deferred) else await _check(office, task)
+        outcome = locks if isinstance(locks, Deferred) else await _check(services, task)
         if outcome is None and not isinstance(locks, Deferred):
-            whole = structs.replace(task, args=await office.payloads.load(task.args))
+            whole = structs.replace(task, args=await services.payloads.load(task.args))
             timeout_ms = run_timeout_ms(task)
             return RunGrant(run_id=task.run_id or "", task=whole, lease_ms=lease_ms, timeout_ms=timeout_ms, locks=locks)
     except AdeError as error:  # one that cannot be judged or read keeps no other back
         log.warning("run.not_begun", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
         outcome = Released(f"it could not begin: {error.detail}"[:2_000])
     assert outcome is not None
-    await _end(office, task, outcome)
+    await _end(services, task, outcome)
     return None
 
 
-async def _end(office: Services, task: Task, outcome: Outcome) -> None:
+async def _end(services: Services, task: Task, outcome: Outcome) -> None:
     try:
-        await end(office, task, outcome)
+        await end(services, task, outcome)
     except AdeError as error:  # its lease runs out by itself
         log.warning("run.not_ended", task_id=task.id, attempt=task.attempt, worker=task.worker_id, error=str(error))
 
 
-async def _locks(office: Services, task: Task, lease_ms: int) -> tuple[LockItem, ...] | Deferred:
+async def _locks(services: Services, task: Task, lease_ms: int) -> tuple[LockItem, ...] | Deferred:
     """All that the task names, or how it waits for that."""
     if not task.locks:
         return ()
-    resources = tuple(wish.resource for wish in task.locks)
+    resources = tuple(spec.resource for spec in task.locks)
     try:
-        grant = await office.locks().grant(request_of(task, ttl_ms=lease_ms))
+        grant = await services.locks().grant(request_of(task, ttl_ms=lease_ms))
     except AdeError as error:  # too many wait already
         log.warning("locks.not_asked_for", task_id=task.id, resources=resources, error=str(error))
         return Deferred(resources, STANDS_NOWHERE_MS)
     return Deferred(resources, RECHECK_MS) if grant is None else grant.items
 
 
-async def _check(office: Services, task: Task) -> Outcome | None:
+async def _check(services: Services, task: Task) -> Outcome | None:
     """The same last look that ADE's own workers take. Steps of ADE's own, which it would pass over, never come here."""
     if task.review is None:
-        rulebook, _ = await office.rules()
+        rulebook, _ = await services.rules()
         if not rulebook.guard:
             return None
     from ade.approvals.run_gates import check_before_run
 
-    return await check_before_run(office.stores, office.payloads, task)
+    return await check_before_run(services.stores, services.payloads, task)
 
 
 # The verbs of workers that live behind HTTP. Everything is decided here: a worker only says what happened.
@@ -311,78 +311,78 @@ _LARGEST_PROGRESS = 256 * 1024  # bytes
 
 
 @operation("POST /runs/claim", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def claim_tasks(office: Services, asked: RequestContext, body: Claim) -> Claimed:
+async def claim_tasks(services: Services, request: RequestContext, body: Claim) -> Claimed:
     """Take tasks that are due; may wait for some. Locks of a task are held when it is returned; a task that must wait
     for locks or for people is not returned."""
-    worker = await registered(office, asked, body.worker)
-    return Claimed(runs=await ClaimRound(office, worker, account_of(asked), body).run())
+    worker = await registered(services, request, body.worker)
+    return Claimed(runs=await ClaimRound(services, worker, account_of(request), body).run())
 
 
 @operation("POST /runs/heartbeat", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def renew_runs(office: Services, asked: RequestContext, body: RenewRuns) -> RemoteRunsRenewed:
+async def renew_runs(services: Services, request: RequestContext, body: RenewRuns) -> RemoteRunsRenewed:
     """Keep the leases of runs, and learn which were lost. Renews leases, locks and the units of an agent of the runs
     that still have them."""
-    worker, now = await registered(office, asked, body.worker), office.stores.clock.now()
+    worker, now = await registered(services, request, body.worker), services.stores.clock.now()
     named = {run_id: task_id for run_id, task_id in body.runs.items() if is_task_id(task_id)}
-    found = await office.stores.tasks.get(list(named.values()))
+    found = await services.stores.tasks.get(list(named.values()))
     of_runs = zip(named, found, strict=True)  # a run that is named with the task of another keeps nothing of that
     tasks = {run_id: task for run_id, task in of_runs if task is not None and task.run_id == run_id}
     late = [run_id for run_id, task in tasks.items() if is_late(task, now=now)]
     runs = {run_id: task_id for run_id, task_id in named.items() if run_id not in late}
     lease_ms = round(body.lease_s * 1000)
     worker = structs.replace(worker, running=len(body.runs), progress_at=now, draining=body.draining)
-    renewal = await asyncio.to_thread(office.stores.workers.renew, worker, runs, lease_ms=lease_ms)
+    renewal = await asyncio.to_thread(services.stores.workers.renew, worker, runs, lease_ms=lease_ms)
     kept = {run_id: tasks[run_id] for run_id in runs if run_id not in renewal.gone and run_id in tasks}
-    lock_lost = [run_id for run_id, task in kept.items() if not await has_its_locks(office, task)]
-    await _keep_units(office, worker, kept, lease_ms)
+    lock_lost = [run_id for run_id, task in kept.items() if not await has_its_locks(services, task)]
+    await _keep_units(services, worker, kept, lease_ms)
     lost = {**{run_id: None for run_id in body.runs if run_id not in named}, **renewal.gone}
     gone = [GoneRun(run_id=run_id, task_id=body.runs[run_id], status=status) for run_id, status in lost.items()]
     return RemoteRunsRenewed(gone=gone, late=late, lock_lost=lock_lost)
 
 
-async def _keep_units(office: Services, worker: Worker, kept: Mapping[str, Task], lease_ms: int) -> None:
+async def _keep_units(services: Services, worker: Worker, kept: Mapping[str, Task], lease_ms: int) -> None:
     if worker.agent is None:
         return
-    uses = await office.stores.agents.list_agents()
+    uses = await services.stores.agents.list_agents()
     agent = next((use.agent for use in uses if use.agent.id == worker.agent), None)
     if agent is not None:
-        await asyncio.to_thread(office.stores.agents.renew, agent, list(kept), lease_ms=lease_ms)
+        await asyncio.to_thread(services.stores.agents.renew, agent, list(kept), lease_ms=lease_ms)
 
 
 @operation("POST /runs/{run_id}/complete", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def complete_run(office: Services, asked: RequestContext, run_id: str, body: CompleteRun) -> RunEnd:
+async def complete_run(services: Services, request: RequestContext, run_id: str, body: CompleteRun) -> RunEnd:
     """Hand in a result. Repeating it is harmless. A run that lost a lock fails, whatever it reports."""
-    result, task = as_json(body.result), await task_of(office, body.task_id)
-    if task is not None and await _has_this_result(office, task, run_id, result):
+    result, task = as_json(body.result), await task_of(services, body.task_id)
+    if task is not None and await _has_this_result(services, task, run_id, result):
         return end_of(task)
-    task = check_held(asked, run_id, body.task_id, task)
-    return await _ended(office, task, await end(office, task, await succeeded(office, task, result)))
+    task = check_held(request, run_id, body.task_id, task)
+    return await _ended(services, task, await end(services, task, await succeeded(services, task, result)))
 
 
-async def _has_this_result(office: Services, task: Task, run_id: str, result: Raw) -> bool:
+async def _has_this_result(services: Services, task: Task, run_id: str, result: Raw) -> bool:
     if task.status is not Status.COMPLETED or task.run_id != run_id:
         return False
-    kept = await result_of(office.stores, office.payloads, task)
+    kept = await result_of(services.stores, services.payloads, task)
     return kept is not None and bytes(kept) == bytes(result)
 
 
 @operation("POST /runs/{run_id}/fail", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def fail_run(office: Services, asked: RequestContext, run_id: str, body: FailRun) -> RunEnd:
+async def fail_run(services: Services, request: RequestContext, run_id: str, body: FailRun) -> RunEnd:
     """Report a failure. Whether and when it is retried is decided as for every run."""
     failed = failure_of(body, details_size=len(msgspec.json.encode(body.error.details)))
-    task = await task_of(office, body.task_id)
+    task = await task_of(services, body.task_id)
     if task is not None and has_failed_so(task, run_id, failed):
         return end_of(task)
-    task = check_held(asked, run_id, body.task_id, task)
-    return await _ended(office, task, await end(office, task, failed))
+    task = check_held(request, run_id, body.task_id, task)
+    return await _ended(services, task, await end(services, task, failed))
 
 
 @operation("POST /runs/{run_id}/hold", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def hold_run(office: Services, asked: RequestContext, run_id: str, body: HoldRun) -> RunHold:
+async def hold_run(services: Services, request: RequestContext, run_id: str, body: HoldRun) -> RunHold:
     """Let the task wait for people. If people have not agreed yet, the run is over. Raises Denied."""
     from ade.approvals.run_gates import RunStep, request_step_approval
 
-    task = await held(office, asked, run_id, body.task_id)
+    task = await held(services, request, run_id, body.task_id)
     step = RunStep(
         step=f"tool {body.step}" if body.is_tool else body.step,
         about=as_json(body.about),
@@ -391,47 +391,47 @@ async def hold_run(office: Services, asked: RequestContext, run_id: str, body: H
         is_tool=body.is_tool,
         judged=as_json(body.judged) if isinstance(body.judged, dict) else None,
     )
-    withheld = await request_step_approval(office.stores, task, step)
+    withheld = await request_step_approval(services.stores, task, step)
     if withheld is None:
         return RunHold(may_go_on=True, task_id=task.id, status=task.status)
-    after = await end(office, task, withheld)
-    await _ended(office, task, after)
+    after = await end(services, task, withheld)
+    await _ended(services, task, after)
     return RunHold(may_go_on=False, task_id=task.id, status=after.status)
 
 
 @operation("POST /runs/{run_id}/release", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def release_run(office: Services, asked: RequestContext, run_id: str, body: ReleaseRun) -> RunEnd:
+async def release_run(services: Services, request: RequestContext, run_id: str, body: ReleaseRun) -> RunEnd:
     """Hand a task back unfinished. The attempt does not count."""
-    task = await task_of(office, body.task_id)
+    task = await task_of(services, body.task_id)
     if task is not None and task.run_id == run_id and task.status is Status.PENDING:
         return end_of(task)
-    task = check_held(asked, run_id, body.task_id, task)
-    return await _ended(office, task, await end(office, task, Released(body.reason)))
+    task = check_held(request, run_id, body.task_id, task)
+    return await _ended(services, task, await end(services, task, Released(body.reason)))
 
 
 @operation("POST /runs/{run_id}/progress", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def report_progress(office: Services, asked: RequestContext, run_id: str, body: Progress) -> None:
+async def report_progress(services: Services, request: RequestContext, run_id: str, body: Progress) -> None:
     """Keep the newest progress."""
-    task, progress = await held(office, asked, run_id, body.task_id), as_json(body.progress)
+    task, progress = await held(services, request, run_id, body.task_id), as_json(body.progress)
     if len(progress) > _LARGEST_PROGRESS:
         raise PayloadTooLarge(f"progress has at most {_LARGEST_PROGRESS:,} bytes, not {len(progress):,}")
-    await office.stores.tasks.report_progress(task.id, run_id, progress)
+    await services.stores.tasks.report_progress(task.id, run_id, progress)
 
 
 @operation("POST /runs/{run_id}/output", permission=Permission.WORK, traffic=TrafficClass.WORK, takes_key=False)
-async def append_output(office: Services, asked: RequestContext, run_id: str, body: AppendOutput) -> None:
+async def append_output(services: Services, request: RequestContext, run_id: str, body: AppendOutput) -> None:
     """Keep lines that the run has written."""
-    task, now = await held(office, asked, run_id, body.task_id), office.stores.clock.now()
+    task, now = await held(services, request, run_id, body.task_id), services.stores.clock.now()
     lines = [
         OutputLine(task_id=task.id, run_id=run_id, attempt=task.attempt, at=now, text=line.text, stream=line.stream)
         for line in body.lines
     ]
-    await office.stores.outputs.append(lines)
+    await services.stores.outputs.append(lines)
 
 
-async def _ended(office: Services, before: Task, after: Task) -> RunEnd:
+async def _ended(services: Services, before: Task, after: Task) -> RunEnd:
     """The unit of the agent that the run had is free."""
-    worker = await worker_of(office, before.worker_id)
+    worker = await worker_of(services, before.worker_id)
     if worker is not None and worker.agent is not None and before.run_id is not None:
-        await office.stores.agents.release(worker.agent, [before.run_id])
+        await services.stores.agents.release(worker.agent, [before.run_id])
     return end_of(after)

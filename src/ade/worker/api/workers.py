@@ -109,50 +109,50 @@ def _check(account: str, sizes: Mapping[str, int]) -> None:
 # Workers behind HTTP, and the runs that are theirs.
 
 
-async def agent_for(office: Services, asked: RequestContext, agent_id: str) -> Agent:
+async def agent_for(services: Services, request: RequestContext, agent_id: str) -> Agent:
     """The agent that a worker says it works for: it must be known, and the caller's own unless he may operate.
 
     Raises UnknownAgent.
     """
-    uses = await office.stores.agents.list_agents()
+    uses = await services.stores.agents.list_agents()
     agent = next((use.agent for use in uses if use.agent.id == agent_id), None)
     if agent is None:
         raise unknown(agent_id)
-    if asked.caller is not None and Permission.OPERATE not in asked.caller.permissions:
-        await check_own(office, asked, agent_id.partition("/")[0], unknown(agent_id))
+    if request.caller is not None and Permission.OPERATE not in request.caller.permissions:
+        await check_own(services, request, agent_id.partition("/")[0], unknown(agent_id))
     return agent
 
 
-async def registered(office: Services, asked: RequestContext, name: str) -> Worker:
+async def registered(services: Services, request: RequestContext, name: str) -> Worker:
     """The caller's worker of this name. Raises UnknownWorker."""
-    wanted = worker_id(account_of(asked), name)
-    found = await worker_of(office, wanted)
+    wanted = worker_id(account_of(request), name)
+    found = await worker_of(services, wanted)
     if found is None:
         raise UnknownWorker(f"{wanted} is not registered, or was silent for long; PUT it to /workers first")
     return found
 
 
-async def worker_of(office: Services, wanted: str | None) -> Worker | None:
-    return next((worker for worker in await office.stores.workers.list_workers() if worker.id == wanted), None)
+async def worker_of(services: Services, wanted: str | None) -> Worker | None:
+    return next((worker for worker in await services.stores.workers.list_workers() if worker.id == wanted), None)
 
 
-async def task_of(office: Services, task_id: str) -> Task | None:
+async def task_of(services: Services, task_id: str) -> Task | None:
     check_id(task_id)
-    [task] = await office.stores.tasks.get([task_id])
+    [task] = await services.stores.tasks.get([task_id])
     return task
 
 
-async def held(office: Services, asked: RequestContext, run_id: str, task_id: str) -> Task:
+async def held(services: Services, request: RequestContext, run_id: str, task_id: str) -> Task:
     """The task that this run holds, if the run is the caller's. Raises StaleLease."""
-    return check_held(asked, run_id, task_id, await task_of(office, task_id))
+    return check_held(request, run_id, task_id, await task_of(services, task_id))
 
 
-def check_held(asked: RequestContext, run_id: str, task_id: str, task: Task | None) -> Task:
+def check_held(request: RequestContext, run_id: str, task_id: str, task: Task | None) -> Task:
     if (
         task is None
         or task.status is not Status.RUNNING
         or task.run_id != run_id
-        or owner_of(task.worker_id or "") != account_of(asked)
+        or owner_of(task.worker_id or "") != account_of(request)
     ):
         raise StaleLease(f"run {run_id[:60]} does not hold task {task_id} (any more); end it, its outcome is not taken")
     return task
@@ -165,36 +165,38 @@ _LARGEST_SCHEMA = 32_000  # bytes of JSON
 _LARGEST_TOGETHER = 256_000  # of all schemas of one worker
 
 
-async def checked(office: Services, asked: RequestContext, forms: Sequence[NewDefinition]) -> list[Definition]:
+async def checked(services: Services, request: RequestContext, forms: Sequence[NewDefinition]) -> list[Definition]:
     """As they are to be registered.
 
     Over HTTP a name that a live worker of somebody else runs is taken only as that one has defined it: another queue,
     schema or rate would change the tasks of others. Names of workers that are gone are free. Raises InvalidTask and
     NotPermitted.
     """
-    definitions = [_definition(office, form) for form in forms]
+    definitions = [_definition(services, form) for form in forms]
     sizes = {each.name: _size(each) for each in definitions}
     if sum(sizes.values()) > _LARGEST_TOGETHER:
         raise InvalidTask(
             f"the schemas of all definitions have {sum(sizes.values()):,} bytes, and those of one worker may have"
             f" {_LARGEST_TOGETHER:,}; make them smaller, or register more than one worker"
         )
-    known = {each.name: each for each in await office.stores.workers.definitions()}
+    known = {each.name: each for each in await services.stores.workers.definitions()}
     _check_not_governed(known, definitions)
     changed = {each.name: each for each in definitions if known.get(each.name) != each}
-    if asked.caller is not None and changed:
-        await _check_not_anothers(office, asked, changed)  # before: who may not define a name keeps it from nobody
-        await reserve_names(office.stores, account_of(asked), changed.values())
-        await _check_not_anothers(office, asked, changed)  # and after: another one may have been registered meanwhile
-        await note_names(office.stores, account_of(asked), {name: sizes[name] for name in changed})
+    if request.caller is not None and changed:
+        await _check_not_anothers(services, request, changed)  # before: who may not define a name keeps it from nobody
+        await reserve_names(services.stores, account_of(request), changed.values())
+        await _check_not_anothers(
+            services, request, changed
+        )  # and after: another one may have been registered meanwhile
+        await note_names(services.stores, account_of(request), {name: sizes[name] for name in changed})
     return definitions
 
 
-def _definition(office: Services, form: NewDefinition) -> Definition:
+def _definition(services: Services, form: NewDefinition) -> Definition:
     """Checked as the tasks will be that are made by it, so that no step of ADE's own is among them."""
     _check_schema(form)
     definition = definition_of(form.name, form.options(), form.schema)
-    check_task(template_of(definition, office.defaults))
+    check_task(template_of(definition, services.defaults))
     return definition
 
 
@@ -225,9 +227,9 @@ def _check_not_governed(known: Mapping[str, Definition], definitions: Sequence[D
             raise InvalidTask(f"{definition.name} has a preview or a rollback, so that ADE's own workers must run it")
 
 
-async def _check_not_anothers(office: Services, asked: RequestContext, names: Collection[str]) -> None:
-    account, steady = account_of(asked), office.stores.clock.steady()
-    for worker in await office.stores.workers.list_workers():
+async def _check_not_anothers(services: Services, request: RequestContext, names: Collection[str]) -> None:
+    account, steady = account_of(request), services.stores.clock.steady()
+    for worker in await services.stores.workers.list_workers():
         if worker.heartbeat_until <= steady or owner_of(worker.id) == account:
             continue
         taken = next((name for name in worker.names if name in names), None)
@@ -242,32 +244,34 @@ MOST_WORKERS = 1_000  # of one account
 
 
 @operation("GET /workers", permission=Permission.READ)
-async def list_workers(office: Services, asked: RequestContext, query: ListWorkers) -> Page[WorkerView]:
+async def list_workers(services: Services, request: RequestContext, query: ListWorkers) -> Page[WorkerView]:
     """Workers and how they are doing."""
-    return cut("workers", query, await view_workers(office.stores))
+    return cut("workers", query, await view_workers(services.stores))
 
 
 @operation("GET /workers/{worker_id}", permission=Permission.READ)
-async def get_worker(office: Services, asked: RequestContext, worker_id: str) -> WorkerView:
+async def get_worker(services: Services, request: RequestContext, worker_id: str) -> WorkerView:
     """One worker."""
-    found = next((each for each in await view_workers(office.stores) if each.worker.id == worker_id), None)
+    found = next((each for each in await view_workers(services.stores) if each.worker.id == worker_id), None)
     if found is None:
         raise _unknown(worker_id)
     return found
 
 
 @operation("PUT /workers/{worker_id}", permission=Permission.WORK, traffic=TrafficClass.WORK)
-async def register_worker(office: Services, asked: RequestContext, worker_id: str, body: RegisterWorker) -> WorkerView:
+async def register_worker(
+    services: Services, request: RequestContext, worker_id: str, body: RegisterWorker
+) -> WorkerView:
     """Say what a worker is and can run. The response has the id that was made from the name. The registration counts as
     a heartbeat of `ttl` seconds."""
-    made_id, stores, now = _own(asked, worker_id), office.stores, office.stores.clock.now()
+    made_id, stores, now = _own(request, worker_id), services.stores, services.stores.clock.now()
     for queue in body.queues:
         check_queue_name(queue)
-    agent = None if body.agent is None else await agent_for(office, asked, body.agent)
+    agent = None if body.agent is None else await agent_for(services, request, body.agent)
     own = capabilities_of(body.capabilities, "capabilities", InvalidTask)
-    hostname, version = _line(body.hostname or asked.address or "unknown"), _line(body.version)
-    known = await _known(office, asked, made_id)
-    definitions = await checked(office, asked, body.definitions)
+    hostname, version = _line(body.hostname or request.address or "unknown"), _line(body.version)
+    known = await _known(services, request, made_id)
+    definitions = await checked(services, request, body.definitions)
     worker = Worker(
         id=made_id,
         hostname=hostname,
@@ -289,12 +293,12 @@ async def register_worker(office: Services, asked: RequestContext, worker_id: st
     return view(structs.replace(worker, heartbeat_until=steady + ttl_ms), now=now, steady=steady)
 
 
-async def _known(office: Services, asked: RequestContext, made_id: str) -> Worker | None:
+async def _known(services: Services, request: RequestContext, made_id: str) -> Worker | None:
     """As it was registered before. A new one must not be one too many: whoever claims, or asks whether the server is
     ready, has all of them read. Raises InvalidTask."""
-    workers = {worker.id: worker for worker in await office.stores.workers.list_workers()}
-    if made_id not in workers and asked.caller is not None:
-        account = account_of(asked)
+    workers = {worker.id: worker for worker in await services.stores.workers.list_workers()}
+    if made_id not in workers and request.caller is not None:
+        account = account_of(request)
         if sum(owner_of(each) == account for each in workers) >= MOST_WORKERS:
             raise InvalidTask(
                 f"{account} has {MOST_WORKERS:,} workers, and an account may have no more; those that were silent for"
@@ -310,18 +314,18 @@ def _line(text: str) -> str:
 
 
 @operation("DELETE /workers/{worker_id}", permission=Permission.WORK, traffic=TrafficClass.WORK)
-async def deregister_worker(office: Services, asked: RequestContext, worker_id: str) -> None:
+async def deregister_worker(services: Services, request: RequestContext, worker_id: str) -> None:
     """Forget a worker that has handed all back. Runs it has not handed back are reaped when their leases expire."""
-    made_id = _own(asked, worker_id)
-    if all(worker.id != made_id for worker in await office.stores.workers.list_workers()):
+    made_id = _own(request, worker_id)
+    if all(worker.id != made_id for worker in await services.stores.workers.list_workers()):
         raise _unknown(worker_id)
-    await office.stores.workers.deregister(made_id)
+    await services.stores.workers.deregister(made_id)
 
 
-def _own(asked: RequestContext, name: str) -> str:
+def _own(request: RequestContext, name: str) -> str:
     """On a local store whoever asks is the account. Raises UnknownWorker."""
     try:
-        return worker_id(account_of(asked), name)
+        return worker_id(account_of(request), name)
     except UnknownWorker:
         raise _unknown(name) from None
 

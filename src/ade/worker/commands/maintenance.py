@@ -152,13 +152,13 @@ async def _sweep(session: "Session", signals: StopSignals, once: bool) -> dict[s
 
 
 async def _do(
-    session: "Session", sweeps: SweepStore, duties: Sequence[MaintenanceJob], signals: StopSignals, once: bool
+    session: "Session", sweeps: SweepStore, jobs: Sequence[MaintenanceJob], signals: StopSignals, once: bool
 ) -> dict[str, int | None]:
     holder = f"{socket.gethostname()}-{os.getpid()}-sweep"
     if once:
-        return {duty.name: await try_job(sweeps, duty, holder) for duty in duties}
+        return {duty.name: await try_job(sweeps, duty, holder) for duty in jobs}
     session.out.note(f"Sweeping {without_password(session.settings.store.url)}. Ctrl-C ends it.")
-    sweeping = asyncio.create_task(run_jobs(sweeps, duties, holder))
+    sweeping = asyncio.create_task(run_jobs(sweeps, jobs, holder))
     stopping = asyncio.create_task(signals.stop.wait())
     await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
     for job in (sweeping, stopping):
@@ -178,7 +178,7 @@ async def backup(session: "Session", target: str) -> None:
     _check(target)
     async with session.stores() as stores:
         with progress(session, "Copying pages") as bar:
-            async for done, total in stores.upkeep.backup(target):
+            async for done, total in stores.maintenance.backup(target):
                 bar.move(done, total)
     _print_copy(session, Path(target))
 

@@ -39,19 +39,23 @@ class ServerConnection:
         url: str,
         token: str | None,
         options: "WorkerOptions",
-        dice: Callable[[], float] = random.random,
+        randomness: Callable[[], float] = random.random,
         *,
         allow_plain: bool = False,
     ) -> None:
         # Each run may wait for a lock, and whoever lets one go, or hands in what it has, must not wait behind them.
         most = _LEAST_CONNECTIONS + options.concurrency
-        self.client = Client(HttpTransport(url, token=token, dice=dice, allow_plain=allow_plain, most_connections=most))
+        self.client = Client(
+            HttpTransport(url, token=token, randomness=randomness, allow_plain=allow_plain, most_connections=most)
+        )
         patience = RetryLimits(repeats=2, longest_pause_s=options.heartbeat_s)
         brief_s = max(options.lease_s / 4, 1.0)
         self.beats = Client(
-            HttpTransport(url, token=token, timeout_s=brief_s, patience=patience, dice=dice, allow_plain=allow_plain)
+            HttpTransport(
+                url, token=token, timeout_s=brief_s, patience=patience, randomness=randomness, allow_plain=allow_plain
+            )
         )
-        self._dice = dice
+        self._dice = randomness
 
     def lock_client(self) -> HttpLockClient:
         """For the locks of runs: it asks for as long as a run needs them, and renews them as leases are renewed."""

@@ -26,7 +26,7 @@ async def main(path: str, count: int) -> None:
         except AdeError as error:
             refused.append(task.id)
             met.append(str(error))
-    broken = await stores.upkeep.check_invariants()
+    broken = await stores.maintenance.check_invariants()
     await stores.close()
     print(json.dumps({"accepted": accepted, "refused": refused, "met": met, "broken": broken}), flush=True)
 

@@ -73,11 +73,11 @@ async def live_through(stores: Stores, scene: Scene, folder: Path) -> dict[str, 
     story["still_refused"] = await refused(scene)
     (folder / "filler").unlink()
     story["accepted_again"] = await becomes(scene, full=False)
-    await stores.upkeep.checkpoint()
+    await stores.maintenance.checkpoint()
     story["ballast_back"] = ballast.exists()
     story["counts"] = await scene.counts()
-    story["broken"] = await stores.upkeep.check_invariants()
-    story["check"] = (await stores.upkeep.health()).facts["quick_check"]
+    story["broken"] = await stores.maintenance.check_invariants()
+    story["check"] = (await stores.maintenance.health()).facts["quick_check"]
     return story
 
 

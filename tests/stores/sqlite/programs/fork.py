@@ -57,7 +57,7 @@ def main(path: str) -> None:
         os._exit(0)
     os.waitpid(child, 0)
     loop.run_until_complete(scene.add())
-    assert loop.run_until_complete(stores.upkeep.check_invariants()) == []
+    assert loop.run_until_complete(stores.maintenance.check_invariants()) == []
     loop.run_until_complete(stores.close())
     print("parent:fine", flush=True)
 

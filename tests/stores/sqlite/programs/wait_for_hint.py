@@ -11,8 +11,8 @@ from ade.stores.sqlite.store import open_sqlite
 
 async def main(path: str) -> None:
     stores = await open_sqlite(f"sqlite:///{path}", StoreSettings(ballast_mb=0))
-    seen = stores.hints.generation(WORK)
-    waiting = asyncio.create_task(stores.hints.wait(WORK, seen, 60))
+    seen = stores.wakeups.generation(WORK)
+    waiting = asyncio.create_task(stores.wakeups.wait(WORK, seen, 60))
     await asyncio.sleep(0)  # the wait begins, and with it the watching
     print("ready", flush=True)
     began = time.monotonic()
