@@ -3,6 +3,12 @@
 from collections.abc import Mapping
 
 NAMES_MEAN: Mapping[str, str] = {
+    "Gap": "stands in a stream of events for events that the client missed",
+    "ItemKind": "the kind of an inbox item: a message, a notification, or a barrier",
+    "NewItem": "an item to put into the inbox of a conversation",
+    "QueueRuntime": "the inbox of one conversation in memory, with callbacks",
+    "Task": "the record of a task",
+    "work_over_http": "runs the tasks of an app as a worker of a server",
     "Ade": "the app: its store, its tasks, its schedules, its worker",
     "AdeError": "the root of all errors that ADE raises; see [Errors](errors.md)",
     "Backoff": "how long to wait between attempts",

@@ -4,6 +4,9 @@ VERSION = "0.1.0"
 
 TYPE_CHECKING = False  # as in `typing`, which is large: a worker's guardian does without it
 if TYPE_CHECKING:
+    from ade.agents.conversations.memory_inbox import QueueRuntime as QueueRuntime
+    from ade.agents.conversations.model import ItemKind as ItemKind
+    from ade.agents.conversations.model import NewItem as NewItem
     from ade.app.ade import Ade as Ade
     from ade.app.handle import TaskHandle as TaskHandle
     from ade.app.lock import LockHandle as LockHandle
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from ade.approvals.errors import NotEligible as NotEligible
     from ade.client.client import Client as Client
     from ade.client.client import connect as connect
+    from ade.composition.remote_worker import work_over_http as work_over_http
     from ade.errors import AdeError as AdeError
     from ade.errors import DeadlockVictim as DeadlockVictim
     from ade.errors import LockLost as LockLost
@@ -25,12 +29,14 @@ if TYPE_CHECKING:
     from ade.errors import TaskFailed as TaskFailed
     from ade.errors import TooManyLocks as TooManyLocks
     from ade.errors import UpgradeDeadlock as UpgradeDeadlock
+    from ade.events.feed_items import Gap as Gap
     from ade.failures import Backoff as Backoff
     from ade.locks.holder import Fence as Fence
     from ade.locks.model import read as read
     from ade.locks.model import write as write
     from ade.settings import Settings as Settings
     from ade.tasks.lifecycle import Status as Status
+    from ade.tasks.model import Task as Task
     from ade.tasks.outcomes import RateLimited as RateLimited
     from ade.tasks.outcomes import Retry as Retry
     from ade.tasks.outcomes import RunHeld as RunHeld
@@ -40,6 +46,12 @@ if TYPE_CHECKING:
 
 # Where each name comes from; loaded when it is first asked for, so that `import ade` costs next to nothing.
 _HOMES = {
+    "work_over_http": "ade.composition.remote_worker",
+    "Task": "ade.tasks.model",
+    "QueueRuntime": "ade.agents.conversations.memory_inbox",
+    "NewItem": "ade.agents.conversations.model",
+    "ItemKind": "ade.agents.conversations.model",
+    "Gap": "ade.events.feed_items",
     "Ade": "ade.app.ade",
     "AdeError": "ade.errors",
     "Backoff": "ade.failures",
@@ -86,13 +98,17 @@ __all__ = [
     "Denied",
     "DigestMismatch",
     "Fence",
+    "Gap",
     "GateClosed",
+    "ItemKind",
     "LockHandle",
     "LockLost",
     "LockRateLimited",
     "LockTimeout",
+    "NewItem",
     "NotEligible",
     "Preview",
+    "QueueRuntime",
     "RateLimited",
     "Retry",
     "RunHeld",
@@ -100,6 +116,7 @@ __all__ = [
     "StaleToken",
     "Status",
     "SyncContext",
+    "Task",
     "TaskCancelled",
     "TaskFailed",
     "TaskHandle",
@@ -108,6 +125,7 @@ __all__ = [
     "UpgradeDeadlock",
     "connect",
     "read",
+    "work_over_http",
     "write",
 ]
 

@@ -263,6 +263,15 @@ def test_the_contributing_page_has_the_import_rule() -> None:
     assert f"```text\n{rows}\n```" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
+def test_the_table_of_changes_names_files_that_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    table = page[page.index("## To change X") : page.index("## Style")]
+    paths = re.findall(r"`([\w/]+\.(?:py|sql|lua))`", table)
+
+    assert len(paths) > 30
+    assert [path for path in paths if not (SOURCE / path).exists() and not (ROOT / path).exists()] == []
+
+
 def test_the_index_leads_to_every_page() -> None:
     index = (DOCS / "README.md").read_text()
     pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if page.parent.name != "decisions"]
