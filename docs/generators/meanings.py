@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 NAMES_MEAN: Mapping[str, str] = {
     "Gap": "stands in a stream of events for events that the client missed",
-    "ItemKind": "the kind of an inbox item: a message, a notification, or a barrier",
+    "ItemKind": "the kind of an inbox item, such as a message or a task notification",
     "NewItem": "an item to put into the inbox of a conversation",
     "QueueRuntime": "the inbox of one conversation in memory, with callbacks",
     "Task": "the record of a task",
