@@ -23,6 +23,8 @@ _PAGE, _BATCH = 1_000, 200
 
 
 class BulkActionKind(StrEnum):
+    """What a bulk action does to each task."""
+
     CANCEL = auto()
     RETRY = auto()
     DISCARD = auto()

@@ -15,11 +15,11 @@ class Status(StrEnum):
 
     DRAFT = auto()  # being written; nothing runs
     SUBMITTED = auto()  # frozen; being validated, previewed, scored
-    REVIEWING = auto()  # waits for people; holds no lease
-    APPROVED = auto()  # quorum met; waits for its start
-    PENDING = auto()  # may be claimed once due and its dependencies are met
+    REVIEWING = auto()  # waits for reviewers; holds no lease
+    APPROVED = auto()  # quorum met; waits to be started
+    PENDING = auto()  # can be claimed once it is due and its dependencies are met
     RUNNING = auto()  # one worker holds the lease
-    STALLED = auto()  # its worker went silent; any worker may take it over
+    STALLED = auto()  # its lease expired; any worker can claim it
     COMPLETED = auto()
     FAILED = auto()  # final unless replayed; listed as a dead letter
     REJECTED = auto()

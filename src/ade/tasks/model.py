@@ -46,7 +46,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     priority: int = DEFAULT_PRIORITY
     idempotency_key: str | None = None
-    args_digest: str | None = None  # tells a repeated request from another one under the same key
+    args_digest: str | None = None  # distinguishes a repeated request from a reuse of its key
     parent_id: str | None = None
     depends_on: tuple[str, ...] = ()
     after_failure: AfterFailure = AfterFailure.CANCEL
@@ -64,7 +64,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff = Backoff()
     result_ttl_ms: int | None = None
     concurrency_key: str | None = None
-    locks: tuple[LockSpec, ...] = ()  # every run has all of them, or does not begin
+    locks: tuple[LockSpec, ...] = ()  # a run holds all of them, or does not start
     needs: tuple[str, ...] = ()  # sorted: capabilities that its worker must have, all of them
     # governance
     resources: tuple[str, ...] = ()  # what it changes, by the names that locks have too
@@ -154,7 +154,7 @@ class Worker(Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int = 1
     running: int = 0
     progress_at: int = 0  # when its consume loop last went round
-    heartbeat_until: int = 0  # silent beyond this: presumed dead
+    heartbeat_until: int = 0  # considered lost after this time
     draining: bool = False
     agent: str | None = None  # whose capacity its runs use up
     capabilities: tuple[str, ...] = ()  # sorted: its own and those of its agent

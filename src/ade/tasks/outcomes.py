@@ -19,7 +19,7 @@ class Succeeded(Struct, frozen=True):
 
 class Failed(Struct, frozen=True):
     error: TaskError
-    retry_after_ms: int | None = None  # the least delay the failure asks for
+    retry_after_ms: int | None = None  # minimum delay that the failure requests
 
 
 class Released(Struct, frozen=True):

@@ -164,7 +164,8 @@ _UNFINISHED = frozenset(Status) - FINAL
 _PAGE = 200
 
 
-def any_version(task: Task) -> None: ...
+def any_version(task: Task) -> None:
+    """Accept every version: the default Check."""
 
 
 async def cancel(
