@@ -1,4 +1,4 @@
-"""Which tasks may come in at all. Every refusal says what was wrong and what would be right."""
+"""Validation of new tasks: names, keys, times, dependencies, and queue limits."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from ade.tasks.identifiers import DELIVER, NOTIFY, is_task_id
 from ade.tasks.lifecycle import BIRTHS
 from ade.tasks.model import Task, capabilities_of
 
-LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest a time may be
+LAST_MOMENT = 253_402_300_799_000  # the end of the year 9999, the latest valid time
 PREVIEW_SUFFIX, ROLLBACK_SUFFIX = OWN_SUFFIXES = (":preview", ":rollback")
 _OWN_NAMES = frozenset({NOTIFY, DELIVER})
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -21,11 +21,12 @@ _MAX_TAGS, _MAX_TAG, _MAX_KEY, _MAX_DEPENDENCIES, _MAX_ATTEMPTS = 50, 100, 500, 
 
 
 def is_own_step(name: str) -> bool:
-    """Whether tasks of this name are enqueued by ADE itself, and by nobody else."""
+    """Whether only ADE itself enqueues tasks of this name."""
     return name.endswith(OWN_SUFFIXES) or name in _OWN_NAMES
 
 
 def check_queue_name(queue: str) -> None:
+    """Raise InvalidTask unless this is a valid queue name."""
     if not _QUEUE.fullmatch(queue):
         raise InvalidTask(
             f"queue {queue[:120]!r} is not a valid name: use letters, digits, '.', '_' and '-', at most 100"
@@ -33,6 +34,7 @@ def check_queue_name(queue: str) -> None:
 
 
 def check_name(name: str) -> None:
+    """Raise InvalidTask unless this is a valid task name."""
     if not _NAME.fullmatch(name):
         raise InvalidTask(
             f"task name {name[:120]!r} is not valid: start with a letter or '_', then letters, digits, '_', '.', ':'"
@@ -41,7 +43,7 @@ def check_name(name: str) -> None:
 
 
 def check_task(task: Task) -> None:
-    """Raise InvalidTask unless this new task may be stored."""
+    """Raise InvalidTask unless this new task is valid."""
     check_queue_name(task.queue)
     check_name(task.name)
     check_priority(task.priority)
@@ -54,7 +56,7 @@ def check_task(task: Task) -> None:
 
 
 def needs_of(words: Iterable[str]) -> tuple[str, ...]:
-    """What a task asks its worker for, as it is stored. Raises InvalidTask."""
+    """Return the required capabilities as they are stored. Raises InvalidTask."""
     return capabilities_of(words, "needs", InvalidTask)
 
 
@@ -104,7 +106,7 @@ def _check_backoff(task: Task) -> None:
 
 
 def check_no_cycle(tasks: Sequence[Task]) -> None:
-    """Tasks created together may wait for each other, but not in a ring."""
+    """Raise DependencyCycle if tasks that are created together depend on each other in a cycle."""
     waits_for = {task.id: task.depends_on for task in tasks}
     done: set[str] = set()
     for task in tasks:
@@ -114,7 +116,7 @@ def check_no_cycle(tasks: Sequence[Task]) -> None:
 
 
 def check_no_cycle_of_known(tasks: Sequence[Task]) -> None:
-    """The same once tasks have turned out to exist already, by which two may have become one."""
+    """Like `check_no_cycle`, after idempotency keys have mapped new tasks to stored ones."""
     try:
         check_no_cycle(tasks)
     except DependencyCycle as error:
@@ -124,7 +126,7 @@ def check_no_cycle_of_known(tasks: Sequence[Task]) -> None:
 
 
 def with_known_dependencies(task: Task, known: Mapping[str, str]) -> Task:
-    """A task that waits for one which turned out to exist already waits for the existing one."""
+    """Return the task with dependencies replaced by the stored tasks that have their idempotency keys."""
     if not any(task_id in known for task_id in task.depends_on):
         return task
     names = dict.fromkeys(known.get(task_id, task_id) for task_id in task.depends_on)
@@ -132,6 +134,7 @@ def with_known_dependencies(task: Task, known: Mapping[str, str]) -> Task:
 
 
 def key_conflict(task: Task, earlier_id: str) -> IdempotencyConflict:
+    """Build the error for an idempotency key that was used with other arguments."""
     return IdempotencyConflict(
         f"idempotency key {task.idempotency_key!r} of {task.name!r} was used for task {earlier_id} with other"
         " arguments; nothing was stored"
@@ -139,11 +142,15 @@ def key_conflict(task: Task, earlier_id: str) -> IdempotencyConflict:
 
 
 def unknown_dependency(task_id: str) -> UnknownDependency:
+    """Build the error for a dependency that does not exist."""
     return UnknownDependency(f"task {task_id!r} named in `after` does not exist; nothing was stored")
 
 
 def queue_full(queue: str, *, count: int, depth: int, limit: int, finished: int) -> QueueFull:
-    """Says when to try again: as long as the excess takes at the pace of the last minute, in which so many finished."""
+    """Build the error for a full queue, with a retry delay.
+
+    The delay is the time to drain the excess at the rate of the last minute, in which `finished` tasks finished.
+    """
     excess = depth + count - limit
     retry_after = min(max(excess * 60 / finished, 1.0), 300.0) if finished else 30.0
     return QueueFull(
@@ -154,7 +161,7 @@ def queue_full(queue: str, *, count: int, depth: int, limit: int, finished: int)
 
 
 def _ring_from(start: str, waits_for: dict[str, tuple[str, ...]], done: set[str]) -> list[str]:
-    """A ring reachable from `start`, or nothing. Iterative: chains may be long."""
+    """Return a cycle reachable from `start`, or an empty list. Iterative, because chains can be long."""
     path: list[str] = []
     on_path: set[str] = set()
     stack: list[tuple[str, Iterable[str] | None]] = [(start, None)]

@@ -1,4 +1,4 @@
-"""How a function's arguments and result are written as JSON and read back: decided once, checked every time."""
+"""Task signatures: encode arguments and results as JSON, decode them, and describe them as JSON Schema."""
 
 import inspect
 import math
@@ -18,10 +18,10 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ade.errors import InvalidArguments, InvalidResult, InvalidTask, close_names
 
-# Python values to JSON and back. What JSON cannot carry faithfully is refused, never bent.
+# Python values to JSON and back. A value that JSON cannot represent faithfully is rejected, never altered.
 
 
-# Kept as they are while types are checked, so that bytes given for a `str` are noticed before they become text.
+# Not converted until the types are checked, so that bytes passed for a `str` are rejected before they become text.
 _KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 SCALARS = frozenset({str, int, float, bool, type(None)})
 CODING_ERRORS = (TypeError, ValueError, RecursionError, OverflowError)
@@ -31,14 +31,14 @@ _encoder = msgspec.json.Encoder()
 
 
 def to_plain(value: object) -> Any:
-    """The value with structs, models, sets and the like turned into dicts, lists and scalars."""
+    """Convert structs, models, sets, and similar values to dicts, lists, and scalars."""
     return msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_encode_foreign)
 
 
 def to_json(plain: object) -> Raw:
-    """Compact JSON. Raises ValueError for NaN and Infinity, which JSON does not have, and for very deep nesting."""
+    """Encode as compact JSON. Raises ValueError for NaN, Infinity, and nesting deeper than MOST_NESTED levels."""
     encoded = _encoder.encode(plain)
-    # msgspec writes NaN and Infinity as null, so only text with a null in it can hide one.
+    # msgspec writes NaN and Infinity as null, so only text that contains null can hide one.
     if b"null" in encoded and any(not math.isfinite(number) for number in _floats(plain)):
         raise ValueError("NaN and Infinity cannot be sent as JSON")
     if encoded.count(b"[") + encoded.count(b"{") > MOST_NESTED and _is_too_deep(plain):
@@ -47,7 +47,7 @@ def to_json(plain: object) -> Raw:
 
 
 def _is_too_deep(plain: object) -> bool:
-    """Level by level, because recursion is what deep nesting breaks."""
+    """Check level by level, because deep nesting breaks recursion."""
     level = [plain]
     for _ in range(MOST_NESTED):
         level = [inner for value in level for inner in _inside(value) if isinstance(inner, dict | list | tuple)]
@@ -61,7 +61,7 @@ def _inside(value: object) -> Iterable[object]:
 
 
 def _floats(plain: object) -> Iterator[float]:
-    """All floats inside; iterative, because nesting may be deep."""
+    """Yield all floats inside; iterative, because the nesting can be deep."""
     rest: list[object] = [plain]
     while rest:
         value = rest.pop()
@@ -75,13 +75,13 @@ def _floats(plain: object) -> Iterator[float]:
 
 
 def is_model(kind: object) -> bool:
-    """Whether this is a pydantic model class. Pydantic is never imported for it: who uses models has done so."""
+    """Whether this is a pydantic model class. Never imports pydantic: code that uses models already has."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
 def is_readable(kind: object) -> bool:
-    """Whether a type that msgspec does not know can be read by `decode_foreign`."""
+    """Whether `decode_foreign` can decode this type, which msgspec does not support."""
     return is_model(kind) or (isinstance(kind, type) and issubclass(kind, PurePath))
 
 
@@ -97,7 +97,7 @@ def _encode_foreign(value: object) -> object:
 
 
 def decode_foreign(kind: Any, plain: object) -> object:
-    """Read a pydantic model by its own rules, or a path."""
+    """Decode a pydantic model by its own rules, or a path."""
     if is_model(kind):
         return _read_model(kind, plain)
     if isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(plain, str):
@@ -115,7 +115,7 @@ def _read_model(model: Any, plain: object) -> object:
         raise ValueError("; ".join(faults)) from None
 
 
-# What a function's parameters are called, which are required and where the context goes.
+# Parameters of a function: their names and types, which are required, and the position of the context.
 
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -123,11 +123,11 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """The parameters a caller fills, by name and in order; `context` is filled by the worker."""
+    """The parameters that a caller fills, by name and in order. The worker fills `context`."""
 
     function_name: str
     types: dict[str, Any]
-    positional: tuple[str, ...]  # may be given by position
+    positional: tuple[str, ...]  # can be passed by position
     positional_only: frozenset[str]
     required: frozenset[str]
     defaults: Mapping[str, Any]
@@ -142,12 +142,12 @@ class Parameters:
 
     @property
     def needs_placing(self) -> bool:
-        """Whether some arguments can be passed by position only."""
+        """Whether some arguments can only be passed by position."""
         return self.rest is not None or bool(self.positional_only) or self.context_position is not None
 
 
 def read_parameters(function: Callable[..., Any]) -> Parameters:
-    """Raises InvalidTask when the annotations cannot be resolved."""
+    """Inspect a function. Raises InvalidTask if its annotations cannot be resolved."""
     name = getattr(function, "__name__", type(function).__name__)
     signature = inspect.signature(function)
     wakeups = _hints(function, name)
@@ -191,12 +191,12 @@ def _type_of(wakeups: Mapping[str, Any], name: str | None) -> Any:
 
 
 def _is_context(annotation: Any) -> bool:
-    choices = typing.get_args(annotation) or (annotation,)  # `Context | None` is a context as well
+    choices = typing.get_args(annotation) or (annotation,)  # `Context | None` is a context, too
     return any(getattr(choice, "__ade_context__", False) for choice in choices)
 
 
 def _context_position(every: list[Parameter], context: str | None) -> int | None:
-    """Where the context must stand when it cannot be passed by keyword."""
+    """Return the position of the context if it cannot be passed by keyword."""
     for position, item in enumerate(every):
         if item.name == context:
             only_by_position = item.kind is Parameter.POSITIONAL_ONLY
@@ -205,14 +205,14 @@ def _context_position(every: list[Parameter], context: str | None) -> int | None
     return None
 
 
-# JSON Schema of a task's arguments, and the part of it that can be checked without the function at hand.
+# JSON Schema of a task's arguments, and the part of it that can be checked without the function.
 
 
 _REFERENCES = "#/$defs/{name}"
 
 
 def check_type(kind: Any, whose: str) -> None:
-    """Raise InvalidTask for a type that JSON cannot carry."""
+    """Raise InvalidTask for a type that JSON cannot represent."""
     try:
         _describe(kind)
     except TypeError as error:
@@ -224,14 +224,14 @@ def check_type(kind: Any, whose: str) -> None:
 
 
 def arguments_schema(parameters: Parameters, arguments: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of the arguments object, with defaults, and without the context."""
+    """Return the JSON Schema of the arguments object, with defaults and without the context."""
     schema, definitions = _describe(arguments)
     root: dict[str, Any] = definitions.pop(schema["$ref"].rpartition("/")[2])
     for name, default in parameters.defaults.items():
         try:
             root["properties"][name]["default"] = msgspec.json.decode(to_json(to_plain(default)))
         except CODING_ERRORS:
-            continue  # a default that JSON cannot show still applies
+            continue  # a default that JSON cannot represent still applies
     if parameters.extra is not None:
         root["additionalProperties"], more = _describe(parameters.extra_type)
         definitions |= more
@@ -239,7 +239,7 @@ def arguments_schema(parameters: Parameters, arguments: type[msgspec.Struct]) ->
 
 
 def _describe(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The type's schema and the definitions it refers to."""
+    """Return the schema of the type and the definitions it refers to."""
     from_models: dict[str, Any] = {}
 
     def describe_foreign(foreign: Any) -> dict[str, Any]:
@@ -269,7 +269,10 @@ _JSON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def check_against_schema(name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Names and plain types, for callers that know a task by name only; the worker checks the rest."""
+    """Check names and plain types, for callers without the function; the worker checks the rest.
+
+    Raises InvalidArguments.
+    """
     properties: Mapping[str, Any] = schema.get("properties", {})
     faults = []
     if missing := [key for key in schema.get("required", ()) if key not in arguments]:
@@ -295,7 +298,10 @@ def _is_a(value: object, wanted: str) -> bool:
 
 
 class Signature:
-    """Arguments travel as one JSON object of named arguments. Types are strict: `true` and "5" are no int."""
+    """The arguments and result of a function as JSON. Arguments are one JSON object of named values.
+
+    Types are strict: neither `true` nor "5" is a valid int.
+    """
 
     __slots__ = (
         "_check_result",
@@ -318,7 +324,7 @@ class Signature:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Signature":
-        """Raises InvalidTask when a parameter or the result has a type that JSON cannot carry."""
+        """Inspect a function. Raises InvalidTask if JSON cannot represent the type of a parameter or the result."""
         parameters = read_parameters(function)
         name = parameters.function_name
         variable = {parameters.rest: parameters.rest_type, parameters.extra: parameters.extra_type}
@@ -328,11 +334,11 @@ class Signature:
         return cls(parameters)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
-        """The JSON object for a call with these arguments. Raises InvalidArguments."""
+        """Encode the arguments of a call as a JSON object. Raises InvalidArguments."""
         return self.encode(self.named(args, kwargs))
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments of a call by name, unchecked. Raises InvalidArguments when they cannot have one."""
+        """Return all arguments of a call by name, unchecked. Raises InvalidArguments if one has no name."""
         if not args:
             return kwargs
         parameters = self.parameters
@@ -349,7 +355,7 @@ class Signature:
         return arguments
 
     def encode(self, arguments: Mapping[str, Any]) -> Raw:
-        """Check named arguments against the types and write them as JSON. Raises InvalidArguments."""
+        """Check named arguments against the types and encode them as JSON. Raises InvalidArguments."""
         try:
             plain: Any = arguments
             for value in arguments.values():
@@ -365,7 +371,7 @@ class Signature:
             self._refuse(arguments, error)
 
     def decode(self, raw: Raw) -> dict[str, Any]:
-        """The arguments as the types of the signature; defaults that were not given are left out."""
+        """Decode the arguments to the types of the signature; omitted defaults are left out."""
         try:
             if self._plain_names:
                 return self._named(self._decoder.decode(raw))
@@ -374,7 +380,7 @@ class Signature:
             self._refuse(_names_in(raw), error)
 
     def place(self, arguments: dict[str, Any], context: object) -> tuple[list[Any], dict[str, Any]]:
-        """What to call the function with: positional and keyword arguments, the context among them."""
+        """Return the positional and keyword arguments for the call, including the context."""
         parameters = self.parameters
         if not parameters.needs_placing:
             if parameters.context is not None:
@@ -383,7 +389,7 @@ class Signature:
         return _placed(parameters, dict(arguments), context)
 
     def encode_result(self, value: object) -> Raw:
-        """The result as JSON. Raises InvalidResult when it is not what the function declares."""
+        """Encode the result as JSON. Raises InvalidResult if it does not match the declared type."""
         try:
             plain = value if type(value) in SCALARS else to_plain(value)
             if self._check_result:
@@ -394,7 +400,7 @@ class Signature:
             raise InvalidResult(f"the result of {name} does not fit: {_where(error, 'result')}") from None
 
     def decode_result(self, raw: Raw) -> Any:
-        """The result as the type the function declares."""
+        """Decode the result to the declared type. Raises InvalidResult."""
         try:
             return self._result_decoder.decode(raw)
         except CODING_ERRORS as error:
@@ -406,7 +412,7 @@ class Signature:
         return arguments_schema(self.parameters, self._struct)
 
     def _convert(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """Typed arguments from plain ones, where further names are allowed."""
+        """Convert plain arguments to typed ones if the function takes **kwargs."""
         names = self._struct.__struct_fields__
         known = {name: value for name, value in plain.items() if name in names}
         extra = {name: value for name, value in plain.items() if name not in names}
@@ -415,11 +421,11 @@ class Signature:
         return typed | msgspec.convert(extra, wanted, dec_hook=decode_foreign)
 
     def _named(self, arguments: msgspec.Struct) -> dict[str, Any]:
-        """By name, without those that were not given; where all must be given nobody has to look."""
+        """Return arguments by name without omitted ones; skip the search if all are required."""
         return _given(arguments) if self._has_optional else msgspec.structs.asdict(arguments)
 
     def _refuse(self, given: Iterable[str], error: Exception) -> NoReturn:
-        """Say everything about the names at once; msgspec stops at the first fault."""
+        """Report all missing and unknown names together; msgspec stops at the first error."""
         known, given = self._struct.__struct_fields__, set(given)
         faults = []
         if missing := self.parameters.required - given:
@@ -429,7 +435,7 @@ class Signature:
         self._complain("; ".join(faults) or _where(error, "argument"))
 
     def _complain(self, fault: str) -> NoReturn:
-        fault = fault.encode(errors="backslashreplace").decode()  # a name may hold what cannot be printed
+        fault = fault.encode(errors="backslashreplace").decode()  # a name can contain unprintable characters
         raise InvalidArguments(f"{fault}; the signature is {self.parameters.text}") from None
 
 
@@ -456,7 +462,7 @@ def _placed(parameters: Parameters, arguments: dict[str, Any], context: object) 
         if not rest and name not in parameters.positional_only:
             break
         if name not in arguments and name not in parameters.defaults:
-            break  # Python says best what is missing
+            break  # Python's own error names the missing argument
         args.append(arguments.pop(name) if name in arguments else parameters.defaults[name])
     args += rest
     if parameters.context_position is not None and parameters.context_position <= len(args):

@@ -1,4 +1,7 @@
-"""The same for many tasks that a query finds: bounded, and safe to repeat, because whatever is done fits no more."""
+"""Cancel, retry, or discard all tasks that match a query, in bounded batches.
+
+An action is safe to repeat: a task that it has changed no longer matches.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -20,6 +23,8 @@ _PAGE, _BATCH = 1_000, 200
 
 
 class BulkActionKind(StrEnum):
+    """What a bulk action does to each task."""
+
     CANCEL = auto()
     RETRY = auto()
     DISCARD = auto()
@@ -39,8 +44,10 @@ class BulkReport(Struct, frozen=True, kw_only=True):
 
 
 def reach_of(action: BulkActionKind, query: TaskQuery) -> TaskQuery | None:
-    """Those of the query that the action can be done to, oldest first: who waits for another comes after it. None if
-    there can be none."""
+    """Narrow the query to the tasks that the action applies to; None if there can be none.
+
+    Oldest first, so that a task comes after its dependencies.
+    """
     if action is BulkActionKind.CANCEL:
         possible = RULES[Verb.CANCEL].sources
         statuses = query.statuses & possible if query.statuses else possible
@@ -54,6 +61,7 @@ def reach_of(action: BulkActionKind, query: TaskQuery) -> TaskQuery | None:
 
 
 async def count(stores: Stores, action: BulkActionKind, query: TaskQuery) -> BulkPreview:
+    """Count the tasks that the action would change, up to MOST_COUNTED."""
     wanted = reach_of(action, query)
     found = 0
     while wanted is not None and found < MOST_COUNTED:
@@ -66,7 +74,7 @@ async def count(stores: Stores, action: BulkActionKind, query: TaskQuery) -> Bul
 async def act(
     stores: Stores, action: BulkActionKind, query: TaskQuery, *, reason: str | None, limit: int, actor: str | None
 ) -> BulkReport:
-    """Raises InvalidTask where the reason is missing."""
+    """Run the action on up to `limit` matching tasks. Raises InvalidTask if a reason is required and missing."""
     if action is BulkActionKind.DISCARD and not (reason or "").strip():
         raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
     wanted = reach_of(action, query)
@@ -102,7 +110,7 @@ async def _change(
     return BulkReport(changed=tuple(changed), moved_on=tuple(moved_on), is_more=is_more)
 
 
-# Cancel many tasks in few writes, with their unfinished children and whatever waits for them.
+# Cancel many tasks in few writes, with their unfinished children and the tasks that depend on them.
 
 
 _BATCH_CANCELLING = 200
@@ -114,7 +122,7 @@ _UNFINISHED = frozenset(Status) - FINAL
 async def cancel_many(
     stores: Stores, task_ids: Iterable[str], reason: str | None = None, *, actor: str | None = None
 ) -> AsyncIterator[list[str]]:
-    """Cancel those that are unfinished when their turn comes; yields the ids of each batch that was cancelled."""
+    """Cancel the tasks that are still unfinished, and yield the cancelled IDs of each batch."""
     remaining = iter(task_ids)
     while batch := list(islice(remaining, _BATCH_CANCELLING)):
         cancelled = await _cancel(stores, batch, reason, actor)
@@ -127,7 +135,7 @@ async def cancel_many(
 
 
 async def _cancel(stores: Stores, task_ids: Sequence[str], reason: str | None, actor: str | None) -> list[str]:
-    """All in one write; those that somebody changed meanwhile are looked at again."""
+    """Cancel all in one write. Tasks that changed in the meantime are read again."""
     cancelled: list[str] = []
     for _ in range(_TRIES):
         if not task_ids:
@@ -144,7 +152,7 @@ async def _cancel(stores: Stores, task_ids: Sequence[str], reason: str | None, a
 
 
 async def _children(stores: Stores, parent_ids: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Unfinished children of these, and which of these have more of them."""
+    """Return unfinished children of these tasks, and the parents that have more of them."""
     queries = (
         TaskQuery(parent_id=parent_id, statuses=_UNFINISHED, limit=_BATCH_CANCELLING) for parent_id in parent_ids
     )

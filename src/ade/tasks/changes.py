@@ -1,4 +1,4 @@
-"""A decided change: which record, what was seen, what shall be, and the events that go with it."""
+"""The Change record: the task before and after, the guard for the write, and the events to append."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
     Verb.EDIT: ("task.edited",),
     Verb.SUBMIT: ("task.submitted",),
     Verb.ASSESS: ("task.assessed",),
-    Verb.REVIEW: (),  # what was said is told by an event of its own
+    Verb.REVIEW: (),  # votes and comments add their own events
     Verb.APPROVE: ("task.approved",),
     Verb.REJECT: ("task.rejected",),
     Verb.REQUEST_CHANGES: ("approval.changes_requested",),
@@ -44,10 +44,10 @@ EVENT_OF: Mapping[Verb, tuple[str, ...]] = {
 
 
 class ChangePrecondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What must still hold for the change to be written.
+    """The guard of a change: conditions that must still hold when it is written.
 
-    A run's own writes name its `run_id` (its lease is the claim to the record); everyone else names the `version`
-    they read. `lease_until` is named by those who judge a lease lost: a renewal in between wins.
+    A run's own writes name its `run_id`, which acts as the fencing token. Other writers name the `version` they
+    read. Writers that consider a lease lost also name `lease_until`, so that a renewal in between wins.
     """
 
     version: int | None = None
@@ -56,6 +56,8 @@ class ChangePrecondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
+    """A decided transition of one task, to be written if its guard still holds."""
+
     verb: Verb
     before: Task
     after: Task
@@ -82,7 +84,7 @@ def change(
     also: Mapping[str, object] | None = None,
     **fields: object,
 ) -> Change:
-    """The one way to make a Change: the table decides the status, the version moves, the verb's events are added."""
+    """Build a Change: apply the transition, increment the version, and add the events of the verb."""
     if also:
         fields.update(also)
     status = step(task.status, verb, target)

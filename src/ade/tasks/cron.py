@@ -1,4 +1,4 @@
-"""When a cron line fires next. Missed firings are coalesced into one."""
+"""Cron expressions: validation and the next firing. Missed firings are coalesced into one."""
 
 import re
 from datetime import UTC, datetime
@@ -14,13 +14,13 @@ _ZONE = re.compile(r"[A-Za-z0-9_+-]{1,50}(?:/[A-Za-z0-9_+-]{1,50}){0,3}")
 
 
 def next_fire_ms(cron: str, timezone: str, after_ms: int) -> int:
-    """The first moment after `after_ms` at which the line fires; InvalidSchedule if it never does."""
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # both are large, and many have no schedule at all
+    """Return the first firing after `after_ms`. Raises InvalidSchedule if the expression is invalid or never fires."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # both are slow to import, and many apps have no schedule
 
     from cronsim import CronSim, CronSimError
 
     try:
-        # ZoneInfo follows whatever is between slashes as a folder and as a package, however deep.
+        # ZoneInfo resolves every part between slashes as a directory and as a package, at any depth.
         zone = ZoneInfo(timezone if _ZONE.fullmatch(timezone) else "")
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidSchedule(
@@ -29,7 +29,7 @@ def next_fire_ms(cron: str, timezone: str, after_ms: int) -> int:
     start = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(zone)
     try:
         moments = (int(moment.timestamp() * 1000) for moment in CronSim(cron, start))
-        # During the second pass of autumn's double hour, CronSim may name a moment of the first one.
+        # In the repeated hour at the end of DST, CronSim can return a time from the first pass.
         fires_at = next((moment for moment in moments if moment > after_ms), None)
     except (CronSimError, ValueError) as error:  # ValueError: a number of thousands of digits
         raise InvalidSchedule(
@@ -42,7 +42,7 @@ def next_fire_ms(cron: str, timezone: str, after_ms: int) -> int:
 
 
 def plan(schedule: Schedule, *, now: int) -> Schedule:
-    """The schedule as it will be stored: checked, with its next firing."""
+    """Return the schedule as it is stored: validated, with its next firing. Raises InvalidSchedule and InvalidTask."""
     check_name(schedule.task_name)
     check_queue_name(schedule.queue)
     check_priority(schedule.priority)
@@ -52,11 +52,11 @@ def plan(schedule: Schedule, *, now: int) -> Schedule:
 
 
 def firing_key(schedule: Schedule) -> str:
-    """The idempotency key of the task this firing creates: one task however many processes fire it."""
+    """Return the idempotency key of this firing: one task, no matter how many processes fire it."""
     return f"schedule/{schedule.name}/{schedule.next_at}"
 
 
 def fired(schedule: Schedule, task_id: str, *, now: int) -> Schedule:
-    """The schedule after its due firing: what was missed meanwhile is skipped."""
+    """Return the schedule after its due firing; firings missed in the meantime are skipped."""
     following = next_fire_ms(schedule.cron, schedule.timezone, max(now, schedule.next_at))
     return structs.replace(schedule, last_at=schedule.next_at, last_task_id=task_id, next_at=following, updated_at=now)

@@ -1,4 +1,4 @@
-"""Failed tasks that nobody has dealt with yet: what they have in common, replay in bulk, discard with a reason."""
+"""Dead letters: failed tasks that are neither replayed nor discarded, grouped by fingerprint and changed in bulk."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -31,17 +31,17 @@ class DeadLetterGroup(Struct, frozen=True, kw_only=True):
 
 
 class BulkResult(Struct, frozen=True, kw_only=True):
-    """What a bulk action did: the tasks it changed, and those that had moved on by themselves."""
+    """The tasks a bulk action changed, and the tasks that another process had changed first."""
 
     changed: tuple[str, ...]
     moved_on: tuple[str, ...]
 
 
 async def groups(stores: Stores, query: TaskQuery | None = None, *, most: int | None = None) -> list[DeadLetterGroup]:
-    """The dead letters by fingerprint, the largest group first; only the newest `most` of them, if asked."""
+    """Group dead letters by fingerprint, largest group first. `most` limits the scan to the newest ones."""
     found: dict[str, list[Task]] = {}
     async for task in dead_letters(stores, query, most=most):
-        bare = structs.replace(task, args=_NO_ARGS, preview=None, review=None, progress=None)  # there may be very many
+        bare = structs.replace(task, args=_NO_ARGS, preview=None, review=None, progress=None)  # to bound memory
         found.setdefault(fingerprint_of(task), []).append(bare)
     made = [_group(key, tasks) for key, tasks in found.items()]
     return sorted(made, key=lambda group: (-group.count, group.fingerprint))
@@ -55,9 +55,9 @@ async def dead_letters(
     oldest_first: bool = False,
     most: int | None = None,
 ) -> AsyncIterator[Task]:
-    """Every dead letter that fits the query and, if asked, has this fingerprint; newest first unless asked.
+    """Yield the dead letters that match the query and the fingerprint `same_as`, newest first by default.
 
-    No more than `most` are looked at, if asked.
+    `most` limits how many dead letters are read.
     """
     looked_at = 0
     wanted = structs.replace(
@@ -88,7 +88,7 @@ async def replay_all(
     on_progress: Callable[[int], None] | None = None,
     most: int | None = None,
 ) -> BulkResult:
-    """Run all dead letters that fit again, each with fresh attempts. `on_progress` hears how many were looked at."""
+    """Replay all matching dead letters, each with fresh attempts. `on_progress` gets the size of each batch."""
     return await _change_all(
         stores, query, same_as, limit, lambda task, now: replay(task, now=now, actor=actor), on_progress, most
     )
@@ -105,7 +105,7 @@ async def discard_all(
     on_progress: Callable[[int], None] | None = None,
     most: int | None = None,
 ) -> BulkResult:
-    """Take all dead letters that fit off the list, with the reason on record. For `on_progress` see `replay_all`."""
+    """Discard all matching dead letters and record the reason. For `on_progress`, see `replay_all`."""
     if not reason.strip():
         raise InvalidTask("say why the tasks are discarded; the reason is kept on record")
     return await _change_all(
@@ -122,7 +122,7 @@ async def _change_all(
     on_progress: Callable[[int], None] | None,
     most: int | None,
 ) -> BulkResult:
-    """Oldest first: who waits for another comes after it, and finds it running again."""
+    """Change the oldest first: a task comes after its dependencies, and finds them running again."""
     changed: list[str] = []
     moved_on: list[str] = []
     batch: list[Task] = []
@@ -150,11 +150,13 @@ async def _change_all(
 
 
 def unknown_fingerprint(asked: str) -> UnknownFingerprint:
+    """Build the error for a fingerprint that no dead letter has."""
     told = f"no dead letter has the fingerprint {asked[:60]!r}"
     return UnknownFingerprint(told, advice=UnknownFingerprint.usual_advice)
 
 
 def fingerprint_of(task: Task) -> str:
+    """Return the fingerprint of a failed task; "unknown" without an error."""
     return fingerprint(task.name, task.error) if task.error is not None else "unknown"
 
 

@@ -1,4 +1,4 @@
-"""Decisions on tasks: pure functions from what was read to the Change that shall be written."""
+"""Decisions on tasks: pure functions that turn a record into the Change to write, and fingerprints of failures."""
 
 import hashlib
 import re
@@ -18,13 +18,13 @@ from ade.tasks.outcomes import Deferred, Failed, Outcome, Released, Succeeded, W
 
 
 def admit(task: Task, *, now: int) -> Task:
-    """The task as it will be stored, checked, with its times and the digest of its arguments."""
+    """Return the task as it will be stored: checked, with its times and the digest of its arguments."""
     admitted = structs.replace(
         task,
         created_at=now,
         updated_at=now,
         run_after=max(task.run_after, 0),
-        depends_on=tuple(dict.fromkeys(task.depends_on)),  # naming one twice means nothing
+        depends_on=tuple(dict.fromkeys(task.depends_on)),  # duplicates have no effect
         locks=merged(task.locks) if task.locks else (),
         needs=needs_of(task.needs) if task.needs else (),
         args_digest=_args_digest(task),
@@ -34,11 +34,12 @@ def admit(task: Task, *, now: int) -> Task:
 
 
 def _args_digest(task: Task) -> str | None:
-    """Needed only to compare requests under one idempotency key."""
+    """Return a digest only if there is an idempotency key: it detects a reuse with other arguments."""
     return hashlib.sha256(bytes(task.args)).hexdigest() if task.idempotency_key is not None else None
 
 
 def creation_event(task: Task) -> Event:
+    """Return the event for a new task."""
     (kind,) = EVENT_OF[Verb.CREATE]
     payload: dict[str, object] = {"queue": task.queue, "name": task.name, "status": task.status}
     if task.parent_id is not None:
@@ -51,22 +52,22 @@ def creation_event(task: Task) -> Event:
 
 
 def birth_events(task: Task) -> tuple[Event, ...]:
-    """All that is told when a task is stored: that it came in, and who must approve it, if anybody must."""
+    """Return all events for a new task: its creation and, if it needs an approval, its gate."""
     created = creation_event(task)
     if task.review is None or task.review.gate is None:
         return (created,)
-    from ade.approvals.votes import gate_events  # 7 ms and 500 KiB that programs without reviews do without
+    from ade.approvals.votes import gate_events  # costs 7 ms and 500 KiB, which programs without reviews avoid
 
     return created, *gate_events(task, task.review.gate)
 
 
 def run_timeout_ms(task: Task) -> int | None:
-    """How long this run may take; longer after every run that was too slow."""
+    """Return the time limit of this run; it grows after every timeout."""
     return None if task.timeout_ms is None else grown_timeout_ms(task.timeout_ms, task.timeouts)
 
 
 def settle(task: Task, outcome: Outcome, *, now: int, randomness: float) -> Change:
-    """What the end of a run means for its task. Fenced by the run's id."""
+    """Turn the outcome of a run into a change of its task, fenced by the run ID."""
     match outcome:
         case Succeeded():
             return succeed(task, outcome, now=now)
@@ -81,6 +82,7 @@ def settle(task: Task, outcome: Outcome, *, now: int, randomness: float) -> Chan
 
 
 def succeed(task: Task, outcome: Succeeded, *, now: int) -> Change:
+    """Complete the task with its result."""
     return change(
         task,
         Verb.SUCCEED,
@@ -97,8 +99,8 @@ def succeed(task: Task, outcome: Succeeded, *, now: int) -> Change:
 
 
 def fail_run(task: Task, failed: Failed, *, now: int, randomness: float) -> Change:
-    """Retry later or give up, as the failure table says."""
-    if task.status is not Status.RUNNING:  # the table lets a pending task fail, but not by a run
+    """Retry the task later or fail it, as the failure policy of the error kind prescribes."""
+    if task.status is not Status.RUNNING:  # the transition table lets a pending task fail, but not by a run
         raise IllegalTransition(f"no run can fail on a task that is {task.status}; only a running one")
     policy = FAILURES[failed.error.kind]
     counts = policy.counts or task.throttles >= MAX_THROTTLES
@@ -117,7 +119,7 @@ def _retry(
     delay = max(task.backoff.delay_ms(failures, randomness), failed.retry_after_ms or 0)
     if failed.error.kind is FailureKind.RETRY_ASKED and failed.retry_after_ms is not None:
         delay = failed.retry_after_ms
-    delay = min(max(delay, 0), LAST_MOMENT - now)  # whatever a handler asks for
+    delay = min(max(delay, 0), LAST_MOMENT - now)  # a handler can request any delay
     payload: dict[str, object] = {
         "attempt": task.attempt,
         "run_id": task.run_id,
@@ -163,7 +165,7 @@ def _fail(task: Task, error: TaskError, *, guard: ChangePrecondition, now: int) 
 
 
 def release(task: Task, reason: str, *, now: int) -> Change:
-    """Hand the task back unfinished; the run does not count."""
+    """Return the task to the queue unfinished; the run does not count as an attempt."""
     return change(
         task,
         Verb.RELEASE,
@@ -177,7 +179,7 @@ def release(task: Task, reason: str, *, now: int) -> Change:
 
 
 def defer(task: Task, outcome: Deferred, *, now: int) -> Change:
-    """Let the task wait for its locks; the run does not count."""
+    """Let the task wait for its locks; the run does not count as an attempt."""
     return change(
         task,
         Verb.DEFER,
@@ -192,7 +194,7 @@ def defer(task: Task, outcome: Deferred, *, now: int) -> Change:
 
 
 def withhold(task: Task, outcome: Withheld, *, now: int) -> Change:
-    """The task waits for people, without a lease; the run does not count."""
+    """Let the task wait for an approval, without a lease; the run does not count as an attempt."""
     return change(
         task,
         Verb.HOLD,
@@ -209,13 +211,13 @@ def withhold(task: Task, outcome: Withheld, *, now: int) -> Change:
 
 
 def requeue(task: Task, *, now: int) -> Change:
-    """What it waited for has come: it may be claimed at once."""
+    """The locks were granted: make the task claimable immediately."""
     payload: dict[str, object] = {"locks": [spec.resource for spec in task.locks]}
     return change(task, Verb.RECALL, now=now, payload=payload, run_after=now)
 
 
 def lose_lease(task: Task, *, now: int) -> Change:
-    """Its worker went silent: let another take over, or give up when the attempts are used up."""
+    """The lease expired: stall the task so that another worker can claim it, or fail it on its last attempt."""
     guard = ChangePrecondition(version=task.version, lease_until=task.lease_until)
     if task.attempt >= task.max_attempts:
         message = f"the worker {task.worker_id} went silent during attempt {task.attempt} of {task.max_attempts}"
@@ -227,12 +229,12 @@ def lose_lease(task: Task, *, now: int) -> Change:
         now=now,
         guard=guard,
         payload={"attempt": task.attempt, "run_id": task.run_id, "worker": task.worker_id},
-        lease_until=None,  # worker_id stays: the next claim reports from whom it took over
+        lease_until=None,  # worker_id stays: the next claim reports the previous worker
     )
 
 
 def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None) -> Change:
-    """Stop it at once, whatever it is doing; a late result is refused."""
+    """Cancel the task immediately, in any unfinished status; a stale result is rejected."""
     return change(
         task,
         Verb.CANCEL,
@@ -248,7 +250,7 @@ def cancel(task: Task, reason: str | None, *, now: int, actor: str | None = None
 
 
 def break_chain(task: Task, *, failed_ids: tuple[str, ...], now: int) -> Change:
-    """A task it waits for did not complete: cancel or fail it, as it asked for."""
+    """A dependency did not complete: cancel or fail the task, as its `after_failure` requires."""
     message = f"it waits for {', '.join(failed_ids)}, which did not complete"
     if task.after_failure is AfterFailure.FAIL:
         error = TaskError(kind=FailureKind.DEPENDENCY_FAILED, type="DependencyFailed", message=message, retryable=False)
@@ -257,7 +259,7 @@ def break_chain(task: Task, *, failed_ids: tuple[str, ...], now: int) -> Change:
 
 
 def miss_deadline(task: Task, *, now: int) -> Change:
-    """A pending or stalled task whose deadline has passed is of no use any more."""
+    """Fail a pending or stalled task whose deadline has passed."""
     error = TaskError(
         kind=FailureKind.DEADLINE_PASSED,
         type="DeadlinePassed",
@@ -268,7 +270,7 @@ def miss_deadline(task: Task, *, now: int) -> Change:
 
 
 def replay(task: Task, *, now: int, actor: str | None = None, args: Raw | None = None) -> Change:
-    """Run a dead letter again as a new generation with fresh attempts, perhaps with corrected arguments."""
+    """Run a dead letter again as a new generation with fresh attempts, optionally with corrected arguments."""
     fields: dict[str, object] = {} if args is None else {"args": args, **edited(task.review, actor, now)}
     return change(
         task,
@@ -293,14 +295,14 @@ def replay(task: Task, *, now: int, actor: str | None = None, args: Raw | None =
 
 
 def discard(task: Task, reason: str, *, now: int, actor: str | None = None) -> Change:
-    """Take it off the dead letter queue, with the reason on record."""
+    """Discard a dead letter and record the reason. Raises InvalidTask without a reason."""
     if not reason.strip():
         raise InvalidTask("say why the task is discarded; the reason is kept on record")
     return change(task, Verb.DISCARD, now=now, actor=actor, payload={"reason": reason}, discarded=True, reason=reason)
 
 
 def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) -> Change:
-    """Change a draft. The result is checked like a new task; what it waits for stays as it was."""
+    """Change a draft and check it like a new task. Its dependencies cannot change."""
     if fields.keys() & {"depends_on", "after_failure"}:
         raise InvalidTask("what a draft waits for cannot be changed; make a new draft instead")
     about: dict[str, object] = {"fields": sorted(fields)}
@@ -312,13 +314,13 @@ def edit(task: Task, *, now: int, actor: str | None = None, **fields: object) ->
     return after_edit
 
 
-# Group failures that are the same mistake: numbers, ids and quoted values do not count.
+# Fingerprints group failures with the same cause: numbers, IDs, and quoted values are ignored.
 
 
 _VARIABLE = (
     (re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.I), "<id>"),
     (re.compile(r"0x[0-9a-f]+", re.I), "<address>"),
-    (re.compile(r"(?<!\w)'[^']*'|\"[^\"]*\""), "<text>"),  # the apostrophe of "can't" opens no quotation
+    (re.compile(r"(?<!\w)'[^']*'|\"[^\"]*\""), "<text>"),  # the apostrophe of "can't" does not open a quotation
     (re.compile(r"\b[0-9a-f]{12,}\b", re.I), "<hex>"),
     (re.compile(r"\d+(?:\.\d+)?"), "<n>"),
 )
@@ -334,15 +336,15 @@ class UnknownFingerprint(AdeError):
 
 
 def pattern(message: str) -> str:
-    """The first line of the message with everything that varies replaced by a word."""
+    """Return the first line of the message with every variable part replaced by a placeholder."""
     lines = message.strip().splitlines()
     first = lines[0][:_READ] if lines else ""
     for variable, word in _VARIABLE:
         first = variable.sub(word, first)
-    return first[:_KEPT]  # cut last: a value that is cut in two no longer looks like one
+    return first[:_KEPT]  # truncate last: a truncated value would not match
 
 
 def fingerprint(name: str, error: TaskError) -> str:
-    """Short and stable: the same task name failing in the same way has the same fingerprint."""
+    """Return a short, stable hash: equal for tasks of the same name that failed in the same way."""
     text = f"{name}\n{error.type}\n{pattern(error.message)}"
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Tasks by name: what workers have made known about them, for callers without the function."""
+"""Task definitions that workers have registered: lookup and argument checks for callers without the function."""
 
 import asyncio
 import time
@@ -14,28 +14,28 @@ from ade.tasks.admission import is_own_step
 from ade.tasks.arguments import CODING_ERRORS, check_against_schema, to_json, to_plain
 from ade.tasks.model import Definition
 
-_MOST_TOLD = 50  # names in an error
+_MOST_TOLD = 50  # names listed in an error message
 
 
 async def arguments_by_name(
     stores: Stores, name: str, arguments: Mapping[str, Any], *, allow_unknown: bool = False
 ) -> tuple[Definition, Raw]:
-    """The definition some worker has registered and the arguments as JSON, checked as far as it allows.
+    """Return the registered definition and the arguments as JSON, checked against its schema.
 
-    Raises UnknownName when nobody has; with `allow_unknown` the arguments are taken as they are.
+    Raises UnknownName if no worker has registered the name; with `allow_unknown`, its arguments are not checked.
     """
     return checked_arguments(await registered_names(stores), name, arguments, allow_unknown=allow_unknown)
 
 
 async def registered_names(stores: Stores) -> dict[str, Definition]:
-    """What some worker has registered, by name."""
+    """Return all registered definitions by name."""
     return {definition.name: definition for definition in await stores.workers.definitions()}
 
 
 def checked_arguments(
     known: Mapping[str, Definition], name: str, arguments: Mapping[str, Any], *, allow_unknown: bool = False
 ) -> tuple[Definition, Raw]:
-    """The same with what is known."""
+    """Like `arguments_by_name`, with definitions that were read before."""
     definition = known.get(name)
     if definition is None:
         if not allow_unknown:
@@ -52,21 +52,24 @@ def checked_arguments(
 
 
 def _told(known: Mapping[str, Definition]) -> str:
-    names = sorted(name for name in known if not is_own_step(name))  # those nobody else may enqueue
+    names = sorted(name for name in known if not is_own_step(name))  # only ADE enqueues those
     more = f" and {len(names) - _MOST_TOLD:,} more" if len(names) > _MOST_TOLD else ""
     return (", ".join(names[:_MOST_TOLD]) or "none") + more
 
 
-# Definitions remembered for a moment, so that no request reads all of them.
+# A short-lived cache, so that not every request reads all definitions.
 
 
 _FRESH_S = 1.0
-_APART_S = 0.1  # two reads, at least: names that do not exist must not make the store busy
+_APART_S = 0.1  # between two reads: requests for unknown names must not overload the store
 
 
 class DefinitionCache:
-    """What workers have registered, by name. A name that is missing is looked for again, so that a new one is found
-    at once, or after the tenth of a second that is between two reads; all who wait share the next one."""
+    """A cache of the registered definitions, at most one second old.
+
+    A missing name causes another read, so a new definition is found immediately or after the 0.1 s minimum between
+    two reads. Concurrent callers share one read.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class DefinitionCache:
         self._turn = SingleFlight()
 
     async def including(self, names: Collection[str]) -> Mapping[str, Definition]:
-        """Definitions at most a second old, with those of these names if there are any."""
+        """Return definitions at most a second old, including those of these names if they exist."""
         asked_at = self._clock()
         if not self._suffices(names, asked_at):
             async with self._turn:
@@ -92,7 +95,7 @@ class DefinitionCache:
         return self._known
 
     def _suffices(self, names: Collection[str], asked_at: float) -> bool:
-        if self._read_at > asked_at:  # while this one waited
+        if self._read_at > asked_at:  # another caller has read it in the meantime
             return True
         return asked_at < self._read_at + _FRESH_S and all(name in self._known for name in names)
 

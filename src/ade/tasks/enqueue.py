@@ -1,4 +1,8 @@
-"""From a definition and options to tasks. What all tasks of a plan share is checked once, not for every task."""
+"""Build tasks from definitions and options, and store them.
+
+A plan checks what its tasks share once, not for every task. Storing checks for dependency cycles and moves large
+arguments to the blob store.
+"""
 
 import os
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -21,26 +25,23 @@ from ade.tasks.option_values import read_id, read_moment, read_ms
 from ade.tasks.options import TaskOptions, check_known, plain_fields, reviewed
 from ade.tasks.payloads import Payloads
 
-# Tasks come in: admit, check for rings, move large arguments out of the record, store, wake a worker.
-
-
-MOST_TOGETHER = 50_000  # tasks in one call: they are written in one transaction, for which everybody else waits
+MOST_TOGETHER = 50_000  # tasks per call: one transaction writes them all, and blocks other writers
 
 
 async def enqueue(stores: Stores, payloads: Payloads, tasks: Sequence[Task]) -> list[Task]:
-    """Check and store new tasks, all or none; the earlier task where an idempotency key was used before."""
+    """Check and store new tasks, all or none. A task whose idempotency key is known is returned as stored."""
     now = stores.clock.now()
     return await enqueue_plan(stores, payloads, [admit(task, now=now) for task in tasks])
 
 
 async def enqueue_plan(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
-    """Store tasks that were admitted already; the store wakes a worker."""
+    """Store admitted tasks after a check for dependency cycles; the store wakes a worker."""
     check_cycles(admitted)
     return await store(stores, payloads, admitted)
 
 
 def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> Awaitable[list[Task]]:
-    """Store tasks that were checked for rings."""
+    """Store admitted tasks that were checked for cycles. Raises InvalidTask for more than MOST_TOGETHER."""
     if len(admitted) > MOST_TOGETHER:
         raise InvalidTask(f"{len(admitted)} tasks in one call are too many; give at most {MOST_TOGETHER} at a time")
     for task in admitted:
@@ -50,9 +51,9 @@ def store(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> Await
 
 
 def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task] | None:
-    """The same as `keep` without an event loop. None: not this way; then the very same tasks must be given to `store`.
+    """Like `enqueue_plan` without an event loop. On None, pass the same tasks to `store`.
 
-    That is so for large arguments, for very many tasks, and while servers are away.
+    Returns None for large arguments, for more than MOST_TOGETHER tasks, and while servers are unreachable.
     """
     check_cycles(admitted)
     if stores.blocking is None or len(admitted) > MOST_TOGETHER:
@@ -64,7 +65,7 @@ def store_blocking(stores: Stores, payloads: Payloads, admitted: Sequence[Task])
 
 
 def check_cycles(admitted: Sequence[Task]) -> None:
-    """Raises DependencyCycle."""
+    """Raise DependencyCycle if the tasks depend on each other in a cycle."""
     for task in admitted:
         if task.depends_on:
             check_no_cycle(admitted)
@@ -72,7 +73,7 @@ def check_cycles(admitted: Sequence[Task]) -> None:
 
 
 async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[Task]) -> list[Task]:
-    """Large arguments are kept before the records that name them; what no record names is removed again."""
+    """Store large arguments before the records that refer to them, and remove the blobs that no record uses."""
     own = {task.id for task in admitted}
     try:
         spilled = [await _spilled(payloads, task) for task in admitted]
@@ -82,8 +83,8 @@ async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[
     try:
         stored = await stores.tasks.add(spilled)
     except AdeError as error:
-        # Other errors of the store tell nothing about the write: perhaps the tasks were stored all the same, so the
-        # blobs stay; as they do when the caller is cancelled.
+        # After other store errors the outcome is unknown. The tasks may have been stored, so the blobs are kept, as
+        # they are when the caller is cancelled.
         if isinstance(error, DiskFull) or not isinstance(error, StoreError):
             await stores.blobs.remove_blobs(sorted(own))
         raise
@@ -92,23 +93,23 @@ async def _store_spilled(stores: Stores, payloads: Payloads, admitted: Sequence[
 
 
 async def _spilled(payloads: Payloads, task: Task) -> Task:
-    if payloads.is_kept(task.id, task.args):  # the guard had to keep it first
+    if payloads.is_kept(task.id, task.args):  # the guard has already spilled it
         return task
     return structs.replace(task, args=await payloads.spill(task.id, "args", task.args))
 
 
-# Fresh ids. Randomness is drawn in bulk: a system call for each task would cost more than all the rest.
+# New task IDs. Random bytes are read in bulk: one system call per task would dominate the cost of an enqueue.
 
 
 _EACH, _DRAWN = 10, 400
-_pieces: list[bytes] = []  # `pop` gives no piece to two threads
+_pieces: list[bytes] = []  # `pop` is atomic, so no two threads get the same bytes
 
-# A child process must not go on with the bytes of its parent.
+# A child process must not reuse the bytes of its parent.
 os.register_at_fork(after_in_child=_pieces.clear)
 
 
 def fresh_id(now_ms: int) -> str:
-    """A new task id."""
+    """Return a new task ID."""
     try:
         piece = _pieces.pop()
     except IndexError:
@@ -124,11 +125,11 @@ def _draw() -> bytes:
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
-_UNUSED_ID = uuid7(0, bytes(10))  # stands for the id while a template is checked
+_UNUSED_ID = uuid7(0, bytes(10))  # placeholder while a template is checked
 
 
 def template_of(definition: Definition, defaults: TaskSettings) -> Task:
-    """The task that a plain call of this definition makes, apart from its id and arguments."""
+    """Return the task that a call without options creates, except for its ID and arguments."""
 
     def first(declared: T | None, default: T) -> T:
         return default if declared is None else declared
@@ -149,24 +150,24 @@ def template_of(definition: Definition, defaults: TaskSettings) -> Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """How to make tasks: a checked template and what depends on the moment, the arguments or the batch."""
+    """How to create tasks: a checked template, plus the parts that depend on the time, arguments, or batch."""
 
     template: Task
     delay_ms: int = 0
     deadline_in_ms: int | None = None
-    after: tuple["str | Invocation[Any]", ...] = ()  # only when calls of the same batch are among them
+    after: tuple["str | Invocation[Any]", ...] = ()  # only set if it includes calls of the same batch
 
-    # Whether the template, checked once, vouches for every task made from it.
+    # Whether every task made from the template is valid because the template is.
     is_constant: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises InvalidTask for a template that could never be enqueued."""
+        """Raise InvalidTask for a template that could never be enqueued."""
         admit(self.template, now=0)
         constant = not self.delay_ms and self.deadline_in_ms is None and self.template.idempotency_key is None
-        object.__setattr__(self, "is_constant", constant)  # the way to fill a field of a frozen class
+        object.__setattr__(self, "is_constant", constant)  # the dataclass is frozen
 
     def make(self, args: Raw, *, now: int, key: str | None = None) -> Task:
-        """A new task, ready to be stored. `key` is a concurrency key made from the arguments."""
+        """Return a new task, ready to be stored. `key` is a concurrency key computed from the arguments."""
         template, task_id = self.template, fresh_id(now)
         if self.is_constant and key is None:
             return structs.replace(template, id=task_id, args=args, created_at=now, updated_at=now)
@@ -199,7 +200,7 @@ class Invocation(Generic[R_co]):
 
 
 def make_plan(template: Task, options: TaskOptions) -> TaskPlan:
-    """Return how to make tasks with these options. Raises InvalidTask."""
+    """Return a plan for tasks with these options. Raises InvalidTask."""
     given: Mapping[str, Any] = options
     check_known(given, TaskOptions)
     fields = plain_fields(given)
@@ -233,11 +234,11 @@ def _after(given: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def make_tasks(invocations: Sequence[Invocation[Any]], *, now: int, parent_id: str | None = None) -> list[Task]:
-    """The tasks of one batch; those that wait for other calls of the batch get their ids."""
+    """Create the tasks of one batch, and resolve the dependencies between its calls to task IDs."""
     tasks = [_make(invocation, now=now, parent_id=parent_id) for invocation in invocations]
     if not any(invocation.plan.after for invocation in invocations):
         return tasks
-    ids: dict[int, list[str]] = {}  # a call may stand in the batch more than once
+    ids: dict[int, list[str]] = {}  # the same call can occur in the batch more than once
     for invocation, task in zip(invocations, tasks, strict=True):
         ids.setdefault(id(invocation), []).append(task.id)
     return [
@@ -254,7 +255,7 @@ def _make(invocation: Invocation[Any], *, now: int, parent_id: str | None) -> Ta
 
 
 def _waiting(task: Task, after: Sequence["str | Invocation[Any]"], ids: dict[int, list[str]], *, now: int) -> Task:
-    """The task with the ids of all it waits for."""
+    """Return the task with the IDs of all its dependencies."""
     depends_on: list[str] = []
     for earlier in after:
         if isinstance(earlier, str):

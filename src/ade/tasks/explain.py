@@ -1,4 +1,4 @@
-"""Why is it not running? Answered from the store's facts alone, for every status."""
+"""Explain why a task is not running, for every status, from the data in the store."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 
@@ -14,13 +14,14 @@ from ade.tasks.model import AfterFailure, Definition, Task
 from ade.tasks.reasons import Explanation, Reason, listed, moment, span
 from ade.worker.views import WorkersLiveness, WorkerView, has_place, missing, serves, view_workers
 
-# Limits of a task's name that keep it waiting, and who has reached them.
+# Concurrency and rate limits, and the running tasks that use them up.
 
 
 _MOST_SHOWN = 50
 
 
 async def limits_reached(stores: Stores, task: Task, definition: Definition | None) -> AsyncIterator[Reason]:
+    """Yield a reason for each concurrency or rate limit of the task name that is exhausted."""
     if definition is None:
         return
     for reason in (
@@ -95,11 +96,11 @@ def _who_runs(ids: list[str]) -> str:
     return f"{listed(ids)} {'runs' if len(ids) == 1 else 'run'}"
 
 
-# What keeps a task from its locks: who holds them, and who waited earlier.
+# Locks: their holders, and the requests ahead in the wait queue.
 
 
 async def blocking_locks(stores: Stores, task: Task) -> Reason | None:
-    """None when nobody has, or waited earlier for, what the task wants; or when it was let in already."""
+    """Return what keeps the task from its locks; None if they are free or already granted."""
     own_id = request_id(task)
     [own] = await stores.locks.look(DEFAULT_NAMESPACE, [own_id])
     if own is not None and own.is_granted:
@@ -145,7 +146,7 @@ def _is_before(other: LockRequest, own: LockRequest | None) -> bool:
 
 
 async def explain(stores: Stores, task_id: str) -> Explanation:
-    """Raises UnknownTask."""
+    """Explain the task's state. Raises UnknownTask."""
     [task] = await stores.tasks.get([task_id])
     if task is None:
         raise UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
@@ -156,7 +157,7 @@ async def explain(stores: Stores, task_id: str) -> Explanation:
     elif task.is_final:
         reasons = [_settled(task)]
     else:
-        from ade.approvals.review_reasons import why_in_review  # not needed where nobody is asked, and not free to load
+        from ade.approvals.review_reasons import why_in_review  # slow to import, and only for tasks in review
 
         reasons = [await why_in_review(stores, task)]
     first = reasons[0].sentence
@@ -165,7 +166,7 @@ async def explain(stores: Stores, task_id: str) -> Explanation:
 
 
 async def _why_waiting(stores: Stores, task: Task) -> AsyncIterator[Reason]:
-    """Everything that keeps a pending or stalled task from being claimed, what must go first first."""
+    """Yield everything that keeps a pending or stalled task from being claimed, in the order to resolve it."""
     now = stores.clock.now()
     if task.status is Status.STALLED:
         yield _stalled(task)
@@ -206,7 +207,7 @@ async def _waits_for(stores: Stores, task: Task) -> Reason:
 
 
 def _is_met(other: Task, after_failure: AfterFailure) -> bool:
-    """Whether this dependency holds nothing up any more; one that is gone was met before it was pruned."""
+    """Whether this dependency no longer blocks. A pruned dependency was met before it was pruned."""
     return other.status is Status.COMPLETED or (other.is_final and after_failure is AfterFailure.RUN)
 
 
@@ -265,7 +266,7 @@ def _workers(views: Sequence[WorkerView], task: Task) -> Iterator[Reason]:
 
 
 def _lacking(placed: Sequence[WorkerView], task: Task) -> Reason:
-    """Everybody who could run it lacks something: what nobody has, or else what the one who lacks least does."""
+    """Name the needs that no worker has or, if there are none, those that the best match lacks."""
     nobody_has = [need for need in task.needs if all(need in missing(each.worker, task) for each in placed)]
     nearest = min(placed, key=lambda each: len(missing(each.worker, task)))
     who = _counted(len(placed), "running worker")
@@ -293,14 +294,14 @@ def _willing(views: Sequence[WorkerView], task: Task) -> list[WorkerView]:
 
 
 async def _behind(stores: Stores, task: Task, views: Sequence[WorkerView]) -> Reason | None:
-    """Only where somebody claims from the queue; else it is no answer to say who would go first."""
+    """Report the queue position only if a worker claims from the queue; otherwise it is irrelevant."""
     willing = _willing(views, task)
     ahead = await stores.queues.ahead_of(task.id) if willing else 0
     if not ahead:
         return None
     waiting = {tally.name for tally in await stores.queues.tallies() if tally.queue == task.queue and tally.count}
     known = {name for each in willing for name in each.worker.names}
-    most = "" if waiting <= known else "up to "  # what nobody for this task runs, holds nobody up
+    most = "" if waiting <= known else "up to "  # tasks that these workers do not run do not delay it
     goes = "goes" if ahead == 1 else "go"
     sentence = f"{most}{_counted(ahead, 'task')} of the queue {task.queue!r} {goes} first, by priority and age"
     free = any(each.worker.running < each.worker.concurrency for each in willing)
@@ -312,7 +313,7 @@ def _counted(count: int, what: str) -> str:
 
 
 async def _ready(stores: Stores, task: Task) -> Reason:
-    """The store knows of no obstacle. Limits of threads and processes are known to the workers alone."""
+    """The store has no obstacle. Only the workers know their limits on threads and processes."""
     willing = _willing(await view_workers(stores), task)
     if any(each.worker.running == 0 for each in willing):
         return Reason(code="ready", sentence="nothing stands in its way; a worker will claim it at any moment")
@@ -348,7 +349,7 @@ async def _running(stores: Stores, task: Task) -> list[Reason]:
 
 
 def _settled(task: Task) -> Reason:
-    """For every final status."""
+    """Describe a final status."""
     at = f" at {moment(task.finished_at)}" if task.finished_at is not None else ""
     because = f": {task.reason}" if task.reason else ""
     match task.status:

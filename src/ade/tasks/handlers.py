@@ -1,4 +1,4 @@
-"""What a task name stands for: the function, how it is run, and how its arguments and result are coded."""
+"""The registry of task handlers, and the check for scripts that use their app while a child process imports them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,9 @@ from ade.tasks.model import Definition
 
 
 class HandlerMode(StrEnum):
-    __hash__ = str.__hash__  # as quick as that of any text; an Enum's own is a Python function
+    """Where a handler runs."""
+
+    __hash__ = str.__hash__  # the hash of str is fast; that of Enum is a Python function
 
     ASYNC = auto()  # a coroutine function, on the event loop
     THREAD = auto()  # a plain function, in a thread; cancelled cooperatively
@@ -21,6 +23,8 @@ class HandlerMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
+    """A task function with its name, signature, execution mode, and definition."""
+
     name: str
     function: Callable[..., Any]
     signature: Signature
@@ -36,11 +40,13 @@ class Registry:
     by_name: dict[str, Handler] = field(default_factory=dict)
 
     def add(self, handler: Handler) -> None:
+        """Register a handler. Raises InvalidTask if the name is taken."""
         if handler.name in self.by_name:
             raise InvalidTask(f"two tasks are named {handler.name!r}; give one of them another name=...")
         self.by_name[handler.name] = handler
 
     def get(self, name: str) -> Handler:
+        """Return the handler of this name. Raises UnknownName."""
         try:
             return self.by_name[name]
         except KeyError:
@@ -54,7 +60,7 @@ class Registry:
         return iter(self.by_name.values())
 
 
-# Notices a script whose main part runs when a child process imports it for one of its functions.
+# Detects a script without a `__main__` guard: its main part runs when a child process imports a function from it.
 
 
 class _ScriptImport:
@@ -65,7 +71,7 @@ class _ScriptImport:
 
 
 def refuse_while_imported() -> None:
-    """Called before an app is used. Raises UnguardedMain while the process only imports the script."""
+    """Raise UnguardedMain if this process is only importing the script. Called before an app is used."""
     if _ScriptImport.is_going_on:
         _ScriptImport.was_refused = True
         raise UnguardedMain
@@ -73,7 +79,7 @@ def refuse_while_imported() -> None:
 
 @contextmanager
 def being_imported() -> Iterator[None]:
-    """A script is imported inside; if it tried to use its app, UnguardedMain, whatever it made of the refusal."""
+    """Import a script inside this block. Raises UnguardedMain if it used its app, even if it caught the error."""
     _ScriptImport.is_going_on, _ScriptImport.was_refused = True, False
     try:
         yield

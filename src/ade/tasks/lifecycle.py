@@ -1,6 +1,6 @@
-"""Every status a task can have and every way it can leave it. Nothing else decides.
+"""The task state machine: every status, every verb, and the transitions between them.
 
-Two rules. A status changes only through `step`. What is final is computed from the table, never listed.
+A status changes only through `step`. Final statuses are computed from the table, never listed.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from ade.errors import IllegalTransition
 
 
 class Status(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a Python function, and every look into a set or dict would call it
+    __hash__ = str.__hash__  # that of Enum is a Python function, which every set or dict lookup would call
 
     DRAFT = auto()  # being written; nothing runs
     SUBMITTED = auto()  # frozen; being validated, previewed, scored
-    REVIEWING = auto()  # waits for people; holds no lease
-    APPROVED = auto()  # quorum met; waits for its start
-    PENDING = auto()  # may be claimed once due and its dependencies are met
+    REVIEWING = auto()  # waits for reviewers; holds no lease
+    APPROVED = auto()  # quorum met; waits to be started
+    PENDING = auto()  # can be claimed once it is due and its dependencies are met
     RUNNING = auto()  # one worker holds the lease
-    STALLED = auto()  # its worker went silent; any worker may take it over
+    STALLED = auto()  # its lease expired; any worker can claim it
     COMPLETED = auto()
     FAILED = auto()  # final unless replayed; listed as a dead letter
     REJECTED = auto()
@@ -27,7 +27,9 @@ class Status(StrEnum):
 
 
 class Verb(StrEnum):
-    __hash__ = str.__hash__  # see Status
+    """An action on a task; RULES defines where each is allowed."""
+
+    __hash__ = str.__hash__  # as in Status
 
     CREATE = auto()
     EDIT = auto()
@@ -58,8 +60,10 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransitionRule:
-    """From which statuses a verb may be used, and where it may lead. The first target is the usual one; a verb without
-    any leaves the status as it is."""
+    """The statuses in which a verb is allowed, and its targets. The first target is the default.
+
+    A verb without targets leaves the status unchanged.
+    """
 
     sources: frozenset[Status]
     targets: tuple[Status, ...]
@@ -81,9 +85,9 @@ RULES: Mapping[Verb, TransitionRule] = {
     Verb.EDIT: _rule((_S.DRAFT,), _S.DRAFT),
     Verb.SUBMIT: _rule((_S.DRAFT,), _S.SUBMITTED),
     Verb.ASSESS: _rule((_S.SUBMITTED,), _S.REVIEWING, _S.APPROVED, _S.PENDING, _S.DRAFT),
-    Verb.REVIEW: _rule(_RESTING),  # a vote that decides nothing yet, a comment
+    Verb.REVIEW: _rule(_RESTING),  # a comment, or a vote that does not decide the gate
     Verb.APPROVE: _rule((_S.REVIEWING,), _S.APPROVED, _S.PENDING),
-    Verb.REJECT: _rule((_S.REVIEWING, _S.DRAFT), _S.REJECTED),  # a draft: after changes were asked for
+    Verb.REJECT: _rule((_S.REVIEWING, _S.DRAFT), _S.REJECTED),  # a draft: after changes were requested
     Verb.REQUEST_CHANGES: _rule((_S.REVIEWING,), _S.DRAFT),
     Verb.REOPEN: _rule((_S.DRAFT,), _S.REVIEWING, _S.APPROVED, _S.PENDING),
     Verb.REVOKE: _rule((_S.APPROVED, _S.PENDING), _S.REVIEWING),
@@ -104,7 +108,7 @@ RULES: Mapping[Verb, TransitionRule] = {
     Verb.DISCARD: _rule((_S.FAILED,), _S.FAILED),
 }
 
-_REPAIRS = frozenset({Verb.REPLAY, Verb.DISCARD, Verb.REVIEW})  # verbs on what is otherwise final
+_REPAIRS = frozenset({Verb.REPLAY, Verb.DISCARD, Verb.REVIEW})  # verbs allowed in final statuses
 
 FINAL: frozenset[Status] = frozenset(
     status
@@ -115,12 +119,12 @@ CLAIMABLE: frozenset[Status] = RULES[Verb.CLAIM].sources
 
 
 def verbs_from(status: Status) -> tuple[Verb, ...]:
-    """What may be done with a task in this status, in the order of the table."""
+    """Return the verbs allowed in this status, in the order of the table."""
     return tuple(verb for verb, rule in RULES.items() if status in rule.sources)
 
 
 def step(status: Status, verb: Verb, target: Status | None = None) -> Status:
-    """Where the verb leads from here, or IllegalTransition with the verbs that are allowed."""
+    """Return the status that the verb leads to. Raises IllegalTransition, with the allowed verbs."""
     rule = RULES[verb]
     if status not in rule.sources:
         allowed = ", ".join(verbs_from(status)) or "nothing"

@@ -1,4 +1,7 @@
-"""The records ADE keeps. Plain values: what they mean and may become is decided elsewhere in core."""
+"""The records of the task store: tasks, definitions, queues, workers, schedules, effects, and output lines.
+
+Records are plain values. Their rules and transitions are in `lifecycle`, `admission`, and `decisions`.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,7 +17,7 @@ from ade.failures import Backoff, TaskError
 from ade.locks.model import DEFAULT_PRIORITY, LockSpec
 from ade.tasks.lifecycle import FINAL, Status
 
-# JSON as it was given, or nothing. msgspec cannot decode a union with Raw, but it leaves an absent field at None.
+# Unparsed JSON, or None. msgspec cannot decode a union with Raw, but it leaves an absent field at None.
 if TYPE_CHECKING:
     MaybeRaw = Raw | None
 else:
@@ -43,7 +46,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     priority: int = DEFAULT_PRIORITY
     idempotency_key: str | None = None
-    args_digest: str | None = None  # tells a repeated request from another one under the same key
+    args_digest: str | None = None  # distinguishes a repeated request from a reuse of its key
     parent_id: str | None = None
     depends_on: tuple[str, ...] = ()
     after_failure: AfterFailure = AfterFailure.CANCEL
@@ -61,7 +64,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff = Backoff()
     result_ttl_ms: int | None = None
     concurrency_key: str | None = None
-    locks: tuple[LockSpec, ...] = ()  # every run has all of them, or does not begin
+    locks: tuple[LockSpec, ...] = ()  # a run holds all of them, or does not start
     needs: tuple[str, ...] = ()  # sorted: capabilities that its worker must have, all of them
     # governance
     resources: tuple[str, ...] = ()  # what it changes, by the names that locks have too
@@ -103,6 +106,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.status in FINAL
 
     def arguments(self) -> dict[str, Any]:
+        """Return the decoded arguments. Large arguments are a blob reference here; see `Payloads.load`."""
         decoded: dict[str, Any] = msgspec.json.decode(self.args)
         return decoded
 
@@ -117,8 +121,8 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rate_count: int | None = None  # starts per rate_period_ms
     rate_period_ms: int | None = None
     schema: dict[str, Any] | None = None
-    # what its tasks get unless they say otherwise; None leaves it to the settings of whoever enqueues, and
-    # 0 milliseconds mean no limit
+    # Defaults for tasks of this name. None falls back to the settings of the enqueuing process, and
+    # 0 milliseconds mean no limit.
     priority: int = DEFAULT_PRIORITY
     timeout_ms: int | None = None
     max_attempts: int | None = None
@@ -150,7 +154,7 @@ class Worker(Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int = 1
     running: int = 0
     progress_at: int = 0  # when its consume loop last went round
-    heartbeat_until: int = 0  # silent beyond this: presumed dead
+    heartbeat_until: int = 0  # considered lost after this time
     draining: bool = False
     agent: str | None = None  # whose capacity its runs use up
     capabilities: tuple[str, ...] = ()  # sorted: its own and those of its agent
@@ -175,7 +179,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A side effect in the ledger of `ctx.once`: begun by one run, and done once its answer is stored."""
+    """A side effect in the ledger of `ctx.once`: started by one run, and done once its result is stored."""
 
     key: str
     run_id: str
@@ -184,7 +188,7 @@ class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int = 0
 
 
-MOST_OUTPUT_LINES = 10_000  # of one run; what is beyond is cut with a mark
+MOST_OUTPUT_LINES = 10_000  # of one run; the rest is replaced by OUTPUT_CUT
 OUTPUT_CUT = f"[output cut after {MOST_OUTPUT_LINES} lines]"
 
 
@@ -201,14 +205,14 @@ class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def lines_by_run(lines: Sequence[OutputLine]) -> dict[tuple[str, str], list[OutputLine]]:
-    """Lines by task and run, in their order."""
+    """Group lines by task and run, in their original order."""
     by_run: dict[tuple[str, str], list[OutputLine]] = {}
     for line in lines:
         by_run.setdefault((line.task_id, line.run_id), []).append(line)
     return by_run
 
 
-# What a worker can do, by words of its own: tasks ask for such words, and only who has all of them gets the task.
+# Capabilities: words a worker declares. Only a worker that has every word in a task's `needs` can claim it.
 
 
 MOST_CAPABILITIES = 32
@@ -216,7 +220,7 @@ _CAPABILITY = re.compile(r"[a-z0-9][a-z0-9._-]{0,49}")
 
 
 def capabilities_of(words: Iterable[str], what: str, error: Callable[[str], AdeError]) -> tuple[str, ...]:
-    """The words sorted, each once. Raises the error, which begins with `what` they belong to."""
+    """Return the words sorted and without duplicates. Raises `error`, with `what` as the message prefix."""
     known = sorted(set(words))
     for word in known:
         if not _CAPABILITY.fullmatch(word):
@@ -230,10 +234,10 @@ def capabilities_of(words: Iterable[str], what: str, error: Callable[[str], AdeE
 
 
 def as_text(needs: Collection[str]) -> str:
-    """What a task asks for, as one text: equal for tasks that stand in one line. Empty for nothing."""
+    """Return the needs as one string, equal for tasks that share a wait queue; empty for no needs."""
     return ",".join(needs)
 
 
 def are_met(needs: str, capabilities: Collection[str]) -> bool:
-    """Whether somebody who can do this much may have a task that asks for so much (as such a text)."""
+    """Whether a worker with these capabilities can claim a task with these needs (as `as_text` writes them)."""
     return not needs or all(need in capabilities for need in needs.split(","))

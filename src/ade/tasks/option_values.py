@@ -1,6 +1,6 @@
-"""Read and write the values of task options: what callers give, and what the record keeps.
+"""Conversions of task option values between the API and the task record.
 
-A reader takes the name of the option, for its error message, and the value. It raises InvalidTask.
+Each `read_*` function takes the option name, for the error message, and the value. It raises InvalidTask.
 """
 
 import math
@@ -24,18 +24,21 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
 
 def read_text(name: str, value: object) -> str:
+    """Return a string."""
     if not isinstance(value, str):
         raise InvalidTask(f"{name} must be text, not {value!r}")
     return value
 
 
 def read_whole(name: str, value: object) -> int:
+    """Return an integer; booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidTask(f"{name} must be a whole number, not {value!r}")
     return value
 
 
 def read_count(name: str, value: object) -> int:
+    """Return an integer of at least 1."""
     count = read_whole(name, value)
     if count < 1:
         raise InvalidTask(f"{name} must be at least 1, not {count}")
@@ -43,12 +46,14 @@ def read_count(name: str, value: object) -> int:
 
 
 def read_queue(name: str, value: object) -> str:
+    """Return a valid queue name."""
     queue = read_text(name, value)
     check_queue_name(queue)
     return queue
 
 
 def read_priority(_name: str, value: Any) -> int:
+    """Return a priority from 0 to 9."""
     check_priority(value)
     return int(value)
 
@@ -66,6 +71,7 @@ def read_ms(name: str, value: object, *, least: float = 0.001) -> int:
 
 
 def read_ms_or_none(name: str, value: object) -> int | None:
+    """Return whole milliseconds, or None for None."""
     return None if value is None else read_ms(name, value)
 
 
@@ -84,7 +90,7 @@ def read_moment(name: str, value: object) -> int:
 
 
 def read_id(name: str, value: object) -> str:
-    """Return a task ID that is given as such, or by an object that has one."""
+    """Return a task ID, given as a string or as an object with an `id`."""
     task_id = getattr(value, "id", value)
     if not isinstance(task_id, str) or not is_task_id(task_id):
         raise InvalidTask(f"{name} must name tasks by handle or id, not {str(value)[:80]!r}")
@@ -92,16 +98,19 @@ def read_id(name: str, value: object) -> str:
 
 
 def read_texts(name: str, value: object) -> tuple[str, ...]:
+    """Return a tuple of strings; a single string is rejected."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidTask(f"{name} must be a list of texts, not {value!r}")
     return tuple(read_text(name, each) for each in value)
 
 
 def read_needs(name: str, value: object) -> tuple[str, ...]:
+    """Return the required capabilities, sorted and without duplicates."""
     return needs_of(read_texts(name, value))
 
 
 def read_locks(name: str, value: object) -> tuple[LockSpec, ...]:
+    """Return lock specs, merged per resource; a plain string is an exclusive lock."""
     if isinstance(value, str | LockSpec) or not isinstance(value, Iterable):
         raise InvalidTask(f'{name} must be a list such as [write("repo:app"), read("db:main")], not {value!r}')
     wanted = tuple(value)
@@ -112,16 +121,19 @@ def read_locks(name: str, value: object) -> tuple[LockSpec, ...]:
 
 
 def read_resources(name: str, value: object) -> tuple[str, ...]:
+    """Return the resource names of a list of lock specs or strings."""
     return tuple(lock.resource for lock in read_locks(name, value))
 
 
 def read_backoff(name: str, value: object) -> Backoff:
+    """Return a Backoff."""
     if not isinstance(value, Backoff):
         raise InvalidTask(f"{name} must be a Backoff(...), not {value!r}")
     return value
 
 
 def read_after_failure(name: str, value: object) -> AfterFailure:
+    """Return an AfterFailure, given as such or by its value."""
     try:
         return AfterFailure(value)  # type: ignore[arg-type] # anything else is the error below
     except ValueError:
@@ -129,6 +141,7 @@ def read_after_failure(name: str, value: object) -> AfterFailure:
 
 
 def read_start(name: str, value: object) -> StartMode:
+    """Return a StartMode, given as such or by its value."""
     try:
         return StartMode(value)  # type: ignore[arg-type] # anything else is the error below
     except ValueError:
@@ -136,17 +149,19 @@ def read_start(name: str, value: object) -> StartMode:
 
 
 def read_rollback(name: str, value: object) -> str:
+    """Return a rollback mode: automatic, manual, or none."""
     if value not in _ROLLBACKS:
         raise InvalidTask(f"{name} must be one of {', '.join(_ROLLBACKS)}, not {value!r}")
     return str(value)
 
 
 def read_trace_place(_name: str, value: object) -> str:
+    """Return a trace position: printable ASCII, usually a W3C traceparent."""
     return check_trace(value)
 
 
 def parse_rate(value: object) -> tuple[int, int]:
-    """Return ("100/m") as (100, 60000): a number of starts and the milliseconds in which they can take place."""
+    """Parse a rate such as "100/m" into (100, 60000): starts per period in milliseconds."""
     rate = read_rate(value) if isinstance(value, str) else None
     if rate is None:
         raise InvalidTask(f"rate {value!r} is not valid: write a count and a period, such as 100/m, 5/s or 10/30s")
@@ -154,15 +169,16 @@ def parse_rate(value: object) -> tuple[int, int]:
 
 
 def as_seconds(value: int | None) -> float | None:
+    """Convert milliseconds to seconds; None stays None."""
     return None if value is None else value / 1000
 
 
 def as_moment(value: int | None) -> datetime | None:
-    """Return a datetime in UTC for the milliseconds of a record."""
+    """Convert the milliseconds of a record to a datetime in UTC; None stays None."""
     return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
 
 
 def rate_text(count: int, period_ms: int) -> str:
-    """Return (100, 60000) as 100/1m."""
+    """Format (100, 60000) as "100/1m"."""
     unit, length_ms = next(each for each in _UNITS_MS if period_ms % each[1] == 0 or each[0] == "s")
     return f"{count}/{max(period_ms // length_ms, 1)}{unit}"

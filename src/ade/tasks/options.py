@@ -188,7 +188,7 @@ class NewTask(Form, kw_only=True):
     allow_unknown: bool = False  # take a name that no worker has told of
 
     def options(self) -> dict[str, Any]:
-        """Return the options that are set, by the names of the Python API. Raises InvalidTask."""
+        """Return the options that are set, by their names in the Python API. Raises InvalidTask."""
         window = self.not_before, self.not_after
         if (window[0] is None) != (window[1] is None):
             raise InvalidTask("not_before and not_after go together: say from when and until when it may start")
@@ -227,7 +227,7 @@ class NewDefinition(Form):
     )
 
     def options(self) -> dict[str, Any]:
-        """Return the options that are set, by the names and with the values of the Python API."""
+        """Return the options that are set, with the names and values of the Python API."""
         options = {name: value for name in DEFINITION_OPTIONS if (value := getattr(self, name)) is not None}
         return {
             name: None if name in ("timeout", "result_ttl") and not value else value for name, value in options.items()
@@ -257,7 +257,7 @@ def plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reviewed(before: Review | None, given: Mapping[str, Any]) -> Review | None:
-    """Return what the options require of an approval; None if the task needs none."""
+    """Return the review that the options require; None if the task needs no approval."""
     fields: dict[str, Any] = {}
     if "approval" in given:
         named = given["approval"]
@@ -281,7 +281,7 @@ def _window(value: object) -> tuple[int, int]:
 
 
 def new_task_of(task: Task) -> BatchTask:
-    """Return the request that makes a server store the same task, under another ID."""
+    """Return the request that creates the same task on a server, under another ID."""
     said: dict[str, Any] = {
         name: option.write(getattr(task, option.field)) for name, option in _PLAIN.items() if name in JSON_OPTIONS
     }
@@ -319,15 +319,15 @@ def new_definition_of(definition: Definition) -> NewDefinition:
     return NewDefinition(name=definition.name, schema=definition.schema, rate=rate, **said)
 
 
-# The options of a task as Python callers write them: typed keyword arguments of decorators and calls.
-#
-# `ade.tasks.options` declares the same names once for every interface, and a test compares the two.
+# The options as Python callers write them: typed keyword arguments of decorators and calls.
 
 
 Seconds = float | timedelta
 
 
 class TaskReference(Protocol):
+    """Anything with a task ID, such as a TaskHandle."""
+
     @property
     def id(self) -> str: ...
 
@@ -342,12 +342,12 @@ class DeclaredOptions(TypedDict, total=False):
     max_attempts: int  # runs in total
     backoff: Backoff
     result_ttl: Seconds | None
-    concurrency: int  # running at once, over all workers
+    concurrency: int  # concurrent runs over all workers
     rate: str  # starts: "100/m", "5/s", "1000/h", "10/30s"
-    concurrency_key: Callable[..., str]  # called with the arguments it names
-    concurrency_per_key: int  # running at once with the same key; 1 unless said otherwise
-    needs: Iterable[str]  # capabilities that its workers must have, all of them
-    cpu: bool  # compute in a process of its own
+    concurrency_key: Callable[..., str]  # called with the arguments that it names as parameters
+    concurrency_per_key: int  # concurrent runs with the same key; default 1
+    needs: Iterable[str]  # capabilities that a worker must have, all of them
+    cpu: bool  # run in a separate process
 
 
 class TaskOptions(TypedDict, total=False):
@@ -358,7 +358,7 @@ class TaskOptions(TypedDict, total=False):
     delay: Seconds
     run_at: datetime
     deadline: Seconds | datetime
-    key: str  # of all tasks with the same key, name and queue one is stored
+    key: str  # only one task per key, name, and queue is stored
     after: Sequence["str | TaskReference | Invocation[Any]"]
     after_failure: Literal["cancel", "fail", "run"]
     tags: Iterable[str]
@@ -368,21 +368,22 @@ class TaskOptions(TypedDict, total=False):
     backoff: Backoff
     result_ttl: Seconds | None
     concurrency_key: str
-    locks: "Sequence[str | LockSpec]"  # every run has all of them, or does not begin; a bare name is to be written
+    locks: "Sequence[str | LockSpec]"  # a run holds all of them, or does not start; a plain name is exclusive
     needs: Iterable[str]  # capabilities that its worker must have, all of them
     parent: "str | TaskReference"
     author: str
     team: str
     ticket: str
-    trace: str  # where the call stands in a trace, such as a W3C traceparent; the run and its children go on from there
+    trace: str  # trace position of the call, such as a W3C traceparent; the run and its children continue it
     approval: str | Sequence[str]  # policies of the rulebook that must be met before it runs
     resources: Iterable[str]  # what it changes, by the names that locks have too
     rollback: Literal["automatic", "manual", "none"]
     start: Literal["at_once", "by_hand"]  # once it is approved
-    window: tuple[datetime, datetime]  # between which it may start
+    window: tuple[datetime, datetime]  # earliest and latest start
 
 
 def check_known(given: Mapping[str, Any], known: type[Any]) -> None:
+    """Raise InvalidTask for options that `known` does not declare."""
     names = known.__annotations__
     if unknown := sorted(given.keys() - names.keys()):
         raise InvalidTask(f"unknown option {', '.join(unknown)}; known are {', '.join(names)}")

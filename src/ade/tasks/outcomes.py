@@ -1,4 +1,4 @@
-"""What a handler may raise to say how its run shall be treated, and what it may hear."""
+"""Outcomes of a run: the values a worker reports, and the exceptions a handler can raise to choose one."""
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
@@ -9,7 +9,7 @@ from ade.events.model import Event
 from ade.failures import TaskError
 from ade.tasks.lifecycle import Status
 
-# How a run ended, as data. `perform` makes one of these; `settle` decides what it means.
+# How a run ended. The worker creates one of these, and `decisions.settle` turns it into a change.
 
 
 class Succeeded(Struct, frozen=True):
@@ -19,7 +19,7 @@ class Succeeded(Struct, frozen=True):
 
 class Failed(Struct, frozen=True):
     error: TaskError
-    retry_after_ms: int | None = None  # the least delay the failure asks for
+    retry_after_ms: int | None = None  # minimum delay that the failure requests
 
 
 class Released(Struct, frozen=True):
@@ -29,14 +29,14 @@ class Released(Struct, frozen=True):
 
 
 class Deferred(Struct, frozen=True):
-    """The task waits for its locks, without a worker, at no cost to it."""
+    """The task waits for its locks without a worker; the attempt does not count."""
 
     resources: tuple[str, ...]
-    look_again_ms: int  # somebody calls it when it may go on; by then it looks by itself
+    look_again_ms: int  # poll interval, in case the lock grant does not requeue it first
 
 
 class Withheld(Struct, frozen=True, kw_only=True):
-    """The task must not run before people have agreed: it waits for them, or for its preview, without a worker."""
+    """The task needs an approval or a preview before it can run, and waits without a worker."""
 
     reason: str
     status: Status = Status.REVIEWING
@@ -68,7 +68,7 @@ class RateLimited(Exception):
 
 
 class RunFailed(Exception):
-    """The run has failed in a way that is known exactly, such as an agent that was stopped for its budget."""
+    """The run failed with a known error, such as an agent that exceeded its budget."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.error.message)
@@ -76,15 +76,15 @@ class RunFailed(Exception):
 
 
 class RunHeld(BaseException):
-    """The run waits for people: it ends here, and begins again once they have agreed.
+    """The run ends to wait for an approval, and the task runs again once it is approved.
 
-    No Exception, so that a handler that catches all of those does not go on before they have.
+    A BaseException, so that a handler that catches Exception does not continue without the approval.
     """
 
 
 class Leave(StrEnum):
-    """Whether a tool may be used."""
+    """Whether an agent can use a tool."""
 
-    FREE = auto()  # no rule of ADE's has anything against it
-    GRANTED = auto()  # people were asked, and have agreed
-    NEEDED = auto()  # people must be asked first
+    FREE = auto()  # no guard rule applies
+    GRANTED = auto()  # reviewers have approved it
+    NEEDED = auto()  # reviewers must approve it first

@@ -1,4 +1,4 @@
-"""The state of everything on one page: depths, ages, workers, throughput, dead letters."""
+"""Statistics of the whole system: queue depths, ages, workers, throughput, and dead letters."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ from ade.tasks.lifecycle import FINAL, Status
 from ade.worker.views import WorkerView, view_workers
 
 _WINDOW_MS = 60_000
-_SAMPLE = 5_000  # events read at most to estimate throughput
+_SAMPLE = 5_000  # maximum number of events for the throughput estimate
 _MOST_DEAD_LETTERS = 1_000
 
 
@@ -54,6 +54,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 async def overview(stores: Stores) -> Overview:
+    """Read the current statistics from the store."""
     tallies = await stores.queues.tallies()
     return Overview(
         at=stores.clock.now(),
@@ -66,7 +67,7 @@ async def overview(stores: Stores) -> Overview:
 
 
 async def view_queues(stores: Stores, tallies: list[StatusCount] | None = None) -> list[QueueView]:
-    """All queues by name; `tallies` if they were read before."""
+    """Return all queues by name. Pass `tallies` if they were already read."""
     now = stores.clock.now()
     tallies = await stores.queues.tallies() if tallies is None else tallies
     oldest = await stores.queues.oldest_ready()
@@ -94,11 +95,11 @@ def _depths(tallies: Iterable[tuple[str, StatusCount]]) -> list[Depth]:
 
 
 async def throughput(stores: Stores, window_ms: int = _WINDOW_MS) -> Throughput:
-    """What the newest events of the log say."""
+    """Estimate the throughput from the newest events."""
     now = stores.clock.now()
     events = await stores.events.newest(_SAMPLE)
     recent = [event for event in events if now - window_ms < event.at <= now]
-    is_cut = len(recent) >= _SAMPLE  # the window reaches further back than the sample
+    is_cut = len(recent) >= _SAMPLE  # the sample does not cover the window
     over_ms = max(now - recent[0].at, 1) if is_cut else window_ms
     counts: dict[str, int] = {}
     for event in recent:
@@ -117,6 +118,7 @@ async def throughput(stores: Stores, window_ms: int = _WINDOW_MS) -> Throughput:
 
 
 async def count_dead_letters(stores: Stores, tallies: list[StatusCount]) -> int:
+    """Count the dead letters, up to the limit of the overview."""
     if not any(tally.status is Status.FAILED and tally.count for tally in tallies):
         return 0
     query = TaskQuery(statuses=frozenset({Status.FAILED}), discarded=False, limit=_MOST_DEAD_LETTERS)

@@ -1,4 +1,4 @@
-"""Arguments and results too large for a record live in the blob store; the record keeps a reference."""
+"""Large arguments and results: they are stored as blobs, and the record contains a reference."""
 
 import hashlib
 
@@ -21,27 +21,30 @@ _decode = msgspec.json.Decoder(_Reference).decode
 
 
 def is_reference(raw: Raw) -> bool:
-    """Whether this stands for something too large for a record."""
+    """Whether this JSON is a reference to a blob."""
     return bytes(raw).startswith(_PREFIX)
 
 
 class Payloads(Struct, frozen=True):
-    """Sizes are bytes of JSON."""
+    """Moves large JSON to the blob store and back. Sizes are bytes of JSON."""
 
     blobs: BlobStore
     inline_limit: int = 128 * 1024
     hard_limit: int = 64 * 1024 * 1024
 
     def fits(self, raw: Raw) -> bool:
-        """Whether this stays in the record. JSON that looks like a reference never does, so none can be forged."""
+        """Whether this JSON stays in the record. JSON that looks like a reference never does, to prevent forgery."""
         return len(raw) <= self.inline_limit and not is_reference(raw)
 
     def is_kept(self, task_id: str, raw: Raw) -> bool:
-        """Whether this is a reference to what was spilled for the arguments of this very task."""
+        """Whether this is a reference to the spilled arguments of this task."""
         return is_reference(raw) and _decode(raw).blob == f"{task_id}.args"
 
     async def spill(self, task_id: str, kind: str, raw: Raw) -> Raw:
-        """What to keep in the record: the JSON itself or, once the blob is durable, a reference to it."""
+        """Return the JSON for the record: as it is or, once the blob is durable, a reference.
+
+        Raises PayloadTooLarge.
+        """
         if self.fits(raw):
             return raw
         content = bytes(raw)
@@ -55,7 +58,7 @@ class Payloads(Struct, frozen=True):
         return Raw(msgspec.json.encode(reference))
 
     async def load(self, raw: Raw) -> Raw:
-        """The JSON itself. Raises StoreCorrupt when the blob is missing or is not what was stored."""
+        """Return the JSON itself. Raises StoreCorrupt if the blob is missing or does not match its hash."""
         if not is_reference(raw):
             return raw
         reference = _decode(raw)

@@ -1,4 +1,4 @@
-"""Why a task does not run, each reason with a stable code, the facts behind it and a sentence."""
+"""Reasons why a task is not running, and the formatting of times and IDs in them."""
 
 from datetime import UTC, datetime
 
@@ -33,13 +33,13 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def moment(at_ms: int) -> str:
-    """A time for people and programs: RFC 3339, in UTC."""
+    """Format a time as RFC 3339 in UTC."""
     text = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def span(ms: int) -> str:
-    """A length of time, roughly: the two largest units."""
+    """Format a duration in its two largest units."""
     seconds = max(ms, 0) / 1000
     if seconds < 60:
         return f"{seconds:.3g} s"
@@ -52,13 +52,13 @@ def span(ms: int) -> str:
 
 
 def listed(ids: list[str], most: int = 5) -> str:
-    """A few ids, and how many more there are."""
+    """List a few IDs and the number of the others."""
     shown = ", ".join(ids[:most])
     return f"{shown} and {len(ids) - most} more" if len(ids) > most else shown
 
 
 def short_span(ms: int) -> str:
-    """A length of time in its largest unit: `3 min`."""
+    """Format a duration in its largest unit: `3 min`."""
     seconds = max(ms, 0) / 1000
     for unit, size, smaller in (("d", 86_400, 3600), ("h", 3600, 60), ("min", 60, 1)):
         if seconds >= size - smaller / 2:  # 59.8 min are an hour, not 60 min

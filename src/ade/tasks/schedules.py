@@ -1,4 +1,7 @@
-"""Tasks that come again and again. A firing makes one task, however many processes look after the clock."""
+"""Cron schedules: create, declare, pause, resume, remove, and fire them.
+
+A firing creates one task, no matter how many processes run the scheduler.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -16,18 +19,19 @@ from ade.tasks.enqueue import TaskPlan, enqueue_plan, template_of
 from ade.tasks.model import Definition, Schedule, Task
 from ade.tasks.payloads import Payloads
 
-Limit = Callable[[], Awaitable[int | None]]  # of a run in ms, for tasks that have none of their own
-StoreTasks = Callable[[Stores, Payloads, Sequence[Task]], Awaitable[list[Task]]]  # stores new tasks, or raises Denied
+Limit = Callable[[], Awaitable[int | None]]  # default time limit of a run in ms, for tasks without one
+StoreTasks = Callable[[Stores, Payloads, Sequence[Task]], Awaitable[list[Task]]]  # stores new tasks; raises Denied
 _ABOUT = ("cron", "timezone", "task_name", "queue", "args", "priority")
 log = Log("ade.schedules")
 
 
 async def find(stores: Stores, name: str) -> Schedule | None:
+    """Return the schedule of this name, or None."""
     return next((schedule for schedule in await stores.schedules.list_schedules() if schedule.name == name), None)
 
 
 async def get(stores: Stores, name: str) -> Schedule:
-    """Raises UnknownSchedule."""
+    """Return the schedule of this name. Raises UnknownSchedule."""
     schedule = await find(stores, name)
     if schedule is None:
         raise _unknown(name)
@@ -35,14 +39,14 @@ async def get(stores: Stores, name: str) -> Schedule:
 
 
 async def put(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
-    """Create or replace a schedule; the actor, if any, is its author. Raises InvalidSchedule, with nothing stored."""
+    """Create or replace a schedule; `actor` becomes its author. Raises InvalidSchedule, with nothing stored."""
     planned = _planned(stores, schedule, actor)
     await stores.schedules.put(planned, _change(stores, planned, actor))
     return planned
 
 
 async def replace(stores: Stores, seen: Schedule, schedule: Schedule, *, actor: str | None = None) -> Schedule:
-    """The same if it is still as it was seen. Raises StaleWrite otherwise, with nothing stored."""
+    """Like `put`, if the schedule is still as it was seen. Raises StaleWrite otherwise, with nothing stored."""
     planned = _planned(stores, schedule, actor)
     if not await stores.schedules.put(planned, _change(stores, planned, actor), seen=seen):
         raise StaleWrite(f"schedule {seen.name[:200]!r} has fired or changed since; read it again and decide again")
@@ -61,9 +65,9 @@ def _change(stores: Stores, planned: Schedule, actor: str | None) -> Event:
 
 
 async def declare(stores: Stores, schedule: Schedule, *, actor: str | None = None) -> Schedule:
-    """Store a schedule that an app defines. A pause, and a firing missed meanwhile, outlive a restart.
+    """Store a schedule that an app defines. A pause and a missed firing survive a restart.
 
-    One that says what is stored already changes nothing, its author neither.
+    A declaration that equals the stored schedule changes nothing, and keeps its author.
     """
     known = await find(stores, schedule.name)
     if known is None:
@@ -72,40 +76,41 @@ async def declare(stores: Stores, schedule: Schedule, *, actor: str | None = Non
         planned = plan(known, now=stores.clock.now())
         if known.next_at <= planned.next_at:
             return known
-        return await _store(stores, planned)  # it fired while the clock was ahead; it must not wait until then
+        return await _store(stores, planned)  # it fired while the clock was ahead; that must not delay the next firing
     changed = structs.replace(schedule, paused=known.paused, last_at=known.last_at, last_task_id=known.last_task_id)
     return await put(stores, changed, actor=actor)
 
 
 async def pause(stores: Stores, name: str, *, actor: str | None = None) -> Schedule:
-    """Let it fire no more until it is resumed."""
+    """Pause the schedule until it is resumed."""
     paused = structs.replace(await get(stores, name), paused=True)
     return await _store(stores, paused, _event(stores, events_model.SCHEDULE_PAUSED, name, actor))
 
 
 async def resume(stores: Stores, name: str, *, actor: str | None = None) -> Schedule:
-    """Go on with the next firing to come; what was due during the pause is not made up for."""
+    """Resume with the next firing; firings missed during the pause are skipped."""
     schedule = structs.replace(await get(stores, name), paused=False)
     planned = plan(schedule, now=stores.clock.now())
     return await _store(stores, planned, _event(stores, events_model.SCHEDULE_RESUMED, name, actor))
 
 
 async def remove(stores: Stores, name: str, *, actor: str | None = None) -> None:
+    """Delete the schedule. Raises UnknownSchedule."""
     if not await stores.schedules.remove(name, _event(stores, events_model.SCHEDULE_REMOVED, name, actor)):
         raise _unknown(name)
 
 
 async def no_limit() -> None:
-    """Tasks that have no limit of their own run for as long as they like."""
+    """Return no default time limit."""
 
 
 async def fire_due(
     stores: Stores, payloads: Payloads, defaults: TaskSettings, limit: Limit = no_limit, keep: StoreTasks = enqueue_plan
 ) -> list[Task]:
-    """Enqueue a task for every schedule that is due. Missed firings are made up for by one; what fails stays due.
+    """Enqueue a task for every due schedule. Missed firings are coalesced into one; a failed firing stays due.
 
-    `limit` and `keep` are asked only when something is due; a firing that `keep` denies is left out for good. Safe to
-    run anywhere at any time: a firing's idempotency key makes one task of however many attempts.
+    `limit` and `keep` are called only if a schedule is due; a firing that `keep` denies is skipped. Safe to run in
+    any process at any time: the idempotency key of a firing allows only one task.
     """
     due = await stores.schedules.list_schedules(due_by=stores.clock.now())
     if not due:
@@ -117,7 +122,7 @@ async def fire_due(
         definition = definitions.get(schedule.task_name, Definition(name=schedule.task_name))
         try:
             task = await _fire(stores, payloads, schedule, _template(definition, defaults, limit_ms), keep)
-        except AdeError as error:  # a full queue, say: it stays due, and must not hold up those behind it
+        except AdeError as error:  # such as a full queue: it stays due, and must not block the others
             log.error("schedule.failed", schedule=schedule.name, code=error.code, error=error.detail)
             continue
         if task is not None:
@@ -135,9 +140,9 @@ async def fire_now(
     *,
     actor: str | None = None,
 ) -> Task:
-    """Enqueue its task once more by hand; the firings to come stay as they are. Raises UnknownSchedule, Denied.
+    """Enqueue the schedule's task now, without changing later firings. Raises UnknownSchedule and Denied.
 
-    The task of a schedule without an author is the actor's.
+    If the schedule has no author, the actor is the author of the task.
     """
     schedule = await get(stores, name)
     definitions = {definition.name: definition for definition in await stores.workers.definitions()}
@@ -154,10 +159,10 @@ async def _fire(
     made = structs.replace(_from_schedule(template, schedule), idempotency_key=firing_key(schedule))
     try:
         [task] = await keep(stores, payloads, [TaskPlan(template=made).make(schedule.args, now=now)])
-    except IdempotencyConflict:  # a clock was put back: this moment had its firing, before the schedule was changed
+    except IdempotencyConflict:  # the clock was set back, and it fired at this time before it changed
         await stores.schedules.put(plan(schedule, now=now), seen=schedule)
         return None
-    except Denied as refusal:  # asking again at once would be denied again
+    except Denied as refusal:  # an immediate retry would be denied again
         log.warning("schedule.denied", schedule=schedule.name, error=refusal.detail)
         await stores.schedules.put(plan(schedule, now=now), seen=schedule)
         return None

@@ -1,4 +1,7 @@
-"""What can be done with one task after it was enqueued."""
+"""Operations on stored tasks: cancel, replay, discard, edit, requeue after a lock grant, and wait for completion.
+
+Every change reads the record, decides, and commits with a guard. A stale write repeats the cycle.
+"""
 
 import asyncio
 import os
@@ -17,15 +20,18 @@ from ade.tasks.lifecycle import CLAIMABLE, FINAL, Status
 from ade.tasks.model import Task
 from ade.tasks.payloads import Payloads
 
-# Tasks that waited for their locks and were let in: they stand in line again, to be claimed at once.
+# Tasks whose lock requests were granted: they return to the queue and can be claimed immediately.
 
 
 LIMIT = 200
 
 
 async def requeue_granted(stores: Stores, limit: int = LIMIT) -> int:
-    """May run anywhere, any time, twice at once. Locks of tasks that are over, or of a paused queue, go to the next.
-    Answers how many."""
+    """Requeue tasks whose locks were granted, and return how many were handled.
+
+    Safe to run in any process at any time, also concurrently. Locks of finished tasks and of tasks in paused queues
+    are released to the next request.
+    """
     called = await stores.locks.called(limit)
     if not called:
         return 0
@@ -50,7 +56,7 @@ async def requeue_granted(stores: Stores, limit: int = LIMIT) -> int:
 
 
 async def _of_paused_queues(stores: Stores, unclaimed: list[tuple[LockRequest, Task]]) -> list[LockRequest]:
-    """Nobody may claim these, and meanwhile nobody else could have their locks. They ask again afterwards."""
+    """Requests of tasks that no worker can claim, so others can have the locks. The tasks request them again later."""
     if not unclaimed:
         return []
     paused = {queue.name for queue in await stores.queues.list_queues() if queue.paused}
@@ -58,7 +64,7 @@ async def _of_paused_queues(stores: Stores, unclaimed: list[tuple[LockRequest, T
 
 
 async def cancel_lock_waits(stores: Stores, tasks: Iterable[Task]) -> None:
-    """These will not run any more, so they want nothing. A run that has begun lets go of its locks when it ends."""
+    """Withdraw the lock requests of tasks that will not run. A started run releases its locks when it ends."""
     ids = [request_id(task) for task in tasks if task.locks]
     if ids:
         await stores.locks.release(DEFAULT_NAMESPACE, ids)
@@ -68,14 +74,14 @@ def _is_for(request: LockRequest, task: Task) -> bool:
     return not task.is_final and request_id(task) == request.id
 
 
-# Read, decide, commit; and when somebody was faster, read again and decide again.
+# Optimistic concurrency: read, decide, commit; after a stale write, read and decide again.
 
 
 _TRIES = 10
 
 
 async def get(stores: Stores, task_id: str) -> Task:
-    """The task as it is now. Raises UnknownTask."""
+    """Return the current task record. Raises UnknownTask."""
     [task] = await stores.tasks.get([task_id])
     if task is None:
         raise unknown(task_id)
@@ -83,6 +89,7 @@ async def get(stores: Stores, task_id: str) -> Task:
 
 
 def unknown(task_id: str) -> UnknownTask:
+    """Build the error for a task that does not exist."""
     return UnknownTask(f"no task with the id {task_id[:60]!r} exists; it may have been pruned")
 
 
@@ -94,9 +101,9 @@ async def decide(
     tries: int = _TRIES,
     before: Callable[[Change], Awaitable[None]] | None = None,
 ) -> Task:
-    """Carry out a decision on the newest version of the task. A decision of None leaves it as it is.
+    """Commit a decision on the newest version of the task. A decision of None leaves it unchanged.
 
-    `before` is awaited for each change that is tried, just before it is written.
+    `before` is awaited for each change, just before it is written. Raises StaleWrite after `tries` attempts.
     """
     for tries_left in reversed(range(tries)):
         task = await get(stores, task_id)
@@ -117,24 +124,24 @@ async def decide(
 
 
 def notify_for(stores: Stores, *changes: Change) -> None:
-    """Wake those who wait for what these changes did."""
+    """Send the wake-ups that these changes call for: a task is final, a run must stop, or a task is claimable."""
     stopped = any(change.before.status is Status.RUNNING for change in changes)
     if any(change.after.is_final for change in changes):
         stores.wakeups.ring(DONE)
     if stopped:
         stores.wakeups.ring(STOP)
-    if stopped or any(change.after.status in CLAIMABLE for change in changes):  # a stopped run may free a limit
+    if stopped or any(change.after.status in CLAIMABLE for change in changes):  # a stopped run frees a slot
         stores.wakeups.ring(WORK)
 
 
-# Tasks whose dependencies did not complete get their answer; theirs may break further tasks, until all are settled.
+# Tasks whose dependencies did not complete are settled. That can break further tasks, so it runs in rounds.
 
 
-_MAX_ROUNDS = 1000  # a chain settles one link per round; what is left is for the next sweep
+_MAX_ROUNDS = 1000  # a chain settles one link per round; the next sweep does the rest
 
 
 async def settle_broken(stores: Stores, limit: int = 200) -> int:
-    """Cancel or fail what waits in vain, as each task asked for. Answers how many were settled."""
+    """Cancel or fail tasks with a failed dependency, as their `after_failure` requires. Returns how many."""
     settled = 0
     for _ in range(_MAX_ROUNDS):
         broken = (await stores.sweeps.due(limit)).broken
@@ -145,19 +152,20 @@ async def settle_broken(stores: Stores, limit: int = 200) -> int:
         answers = await stores.tasks.commit_each(changes)
         written = sum(not isinstance(answer, StaleWrite) for answer in answers)
         if not written:
-            break  # others are at it
+            break  # another process is settling them
         settled += written
     if settled:
         stores.wakeups.ring(DONE)
     return settled
 
 
-Check = Callable[[Task], object]  # of the newest record, before anything is decided on it: raises if it is not meant
+Check = Callable[[Task], object]  # checks the newest record before each decision; raises to refuse
 _UNFINISHED = frozenset(Status) - FINAL
 _PAGE = 200
 
 
-def any_version(task: Task) -> None: ...
+def any_version(task: Task) -> None:
+    """Accept every version: the default Check."""
 
 
 async def cancel(
@@ -168,7 +176,7 @@ async def cancel(
     actor: str | None = None,
     check: Check = any_version,
 ) -> Task:
-    """Stop a task, its unfinished children and whatever waits for them. Cancelling twice is no error.
+    """Cancel a task, its unfinished children, and the tasks that depend on them. Idempotent.
 
     Raises IllegalTransition for a task that ended in another way.
     """
@@ -215,7 +223,7 @@ async def replay(
     actor: str | None = None,
     check: Check = any_version,
 ) -> Task:
-    """Run a failed task again with fresh attempts, perhaps with corrected arguments."""
+    """Run a failed task again with fresh attempts, optionally with corrected arguments."""
     if args is not None:
         args = await payloads.spill(task_id, _fresh_kind(), args)
 
@@ -229,7 +237,7 @@ async def replay(
 async def discard(
     stores: Stores, task_id: str, reason: str, *, actor: str | None = None, check: Check = any_version
 ) -> Task:
-    """Take a failed task off the dead letters, with the reason on record."""
+    """Discard a dead letter and record the reason."""
 
     def decision(task: Task, now: int) -> Change:
         check(task)
@@ -239,7 +247,7 @@ async def discard(
 
 
 async def result_of(stores: Stores, payloads: Payloads, task: Task) -> Raw | None:
-    """The result of a task that has ended; None if it is expired, be it only since the record was read."""
+    """Return the result of a finished task; None if it expired, even after the record was read."""
     if task.result is None:
         return None
     try:
@@ -259,7 +267,7 @@ async def edit(
     check: Check = any_version,
     **fields: object,
 ) -> Task:
-    """Change a draft; checked like a new task."""
+    """Change a draft; the result is checked like a new task."""
     args = fields.get("args")
     if isinstance(args, Raw):
         fields["args"] = await payloads.spill(task_id, _fresh_kind(), args)
@@ -272,20 +280,20 @@ async def edit(
 
 
 def _fresh_kind() -> str:
-    """A name nobody else writes to: of two edits at once the one that is refused must not touch the other's blob."""
+    """A unique blob name: of two concurrent edits, the rejected one must not overwrite the other's blob."""
     return f"{os.urandom(4).hex()}.args"
 
 
-# Wait until tasks are final. All who wait on one event loop share one look at the store.
+# Waiting for final tasks. All waiters on one event loop share one poll of the store.
 
 
-_SLOW_POLL_S = 1.0  # finds what was finished by a process whose hint got lost
-_PAUSE_PER_WAITER_S = 0.000_05  # a thousand waiters look at most every 50 ms, one waiter at every hint
+_SLOW_POLL_S = 1.0  # fallback for a lost wake-up
+_PAUSE_PER_WAITER_S = 0.000_05  # 1,000 waiters poll every 50 ms at most, one waiter polls at every wake-up
 _PAGE_WAITING = 500
 
 
 class CompletionWatcher:
-    """Belongs to one event loop. Looks only while somebody waits."""
+    """Waits for final tasks on one event loop, and polls only while there are waiters."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -293,7 +301,7 @@ class CompletionWatcher:
         self._look: asyncio.Task[None] | None = None
 
     async def wait(self, task_id: str, timeout: float | None = None) -> Task:
-        """The task once it is final. Raises WaitTimeout and UnknownTask."""
+        """Return the task once it is final. Raises WaitTimeout and UnknownTask."""
         task = await get(self._stores, task_id)
         if task.is_final:
             return task

@@ -1,4 +1,4 @@
-"""Tasks are made: one, or many that may wait for each other."""
+"""HTTP operations that create tasks: one task, or a batch whose tasks can depend on each other."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ async def create_tasks(services: Services, request: RequestContext, body: NewTas
 async def _made(
     services: Services, request: RequestContext, forms: Sequence[NewTask], *, is_batch: bool = False
 ) -> list[Task]:
-    """Checked, and not yet stored."""
+    """Build and check the tasks without storing them."""
     wanted = {form.name for form in forms if not form.allow_unknown}
     now, definitions = services.stores.clock.now(), await services.names(wanted)
     parents = await _parents(services, request, forms)
@@ -65,14 +65,14 @@ async def _made(
 
 
 def _check_near(task: Task, now: int) -> None:
-    """A time in a hundred years is a mistake, such as seconds that were given as milliseconds."""
+    """Reject times more than a century away: they are usually a unit error, such as seconds for milliseconds."""
     for name, moment in (("its time to run", task.run_after), ("its deadline", task.deadline or 0)):
         if moment > now + _CENTURY_MS:
             raise InvalidTask(f"{name} is more than a hundred years from now; check what it was made from")
 
 
 async def _parents(services: Services, request: RequestContext, forms: Sequence[NewTask]) -> Mapping[str, Task]:
-    """Those that are named, which is seldom. Raises InvalidTask unless all are the caller's to name."""
+    """Return the named parents. Raises InvalidTask unless the caller has access to all of them."""
     if request.caller is None or all(form.parent is None for form in forms):
         return {}
 
@@ -80,7 +80,7 @@ async def _parents(services: Services, request: RequestContext, forms: Sequence[
 
 
 async def _stored(services: Services, tasks: Sequence[Task], forms: Sequence[NewTask]) -> list[Task]:
-    """All or none; the answer has those that were asked for, in their order."""
+    """Store all or none, and return the requested tasks in their order."""
     now = services.stores.clock.now()
     told = [each for task, form in zip(tasks, forms, strict=True) for each in _notification(task, form, now)]
     stored = await services.keep([*tasks, *told])
@@ -98,7 +98,7 @@ def _call(
 ) -> Invocation[Any]:
     options: TaskOptions = form.options()  # type: ignore[assignment] # its fields are named after the options
     if is_batch:
-        options.pop("after", None)  # they may name each other, and have no ids yet
+        options.pop("after", None)  # tasks of a batch can refer to each other before they have IDs
     if request.author is not None:
         options["author"] = request.author
     if request.trace is not None:
@@ -115,7 +115,7 @@ def _call(
 
 
 def _plan(services: Services, definition: Definition, options: TaskOptions) -> TaskPlan:
-    """Most tasks say nothing but their name; what holds for all of an author's is checked once for a while."""
+    """Return a plan, from a cache if the task has no options: its checks then run once per name and author."""
     if options.keys() - {"author"}:
         return make_plan(template_of(definition, services.defaults), options)
     place = definition.name, options.get("author")
@@ -129,14 +129,14 @@ def _plan(services: Services, definition: Definition, options: TaskOptions) -> T
 
 
 def _placed(error: AdeError, index: int) -> AdeError:
-    """The same error with where it is."""
+    """Return the same error with the position of the task in the batch."""
     better = copy.copy(error)
     better.args = (f"tasks[{index}]: {error.detail}; nothing was stored",)
     return better
 
 
 def _notification(task: Task, form: NewTask, now: int) -> list[Task]:
-    """What tells the conversation that an agent's run is for of its end."""
+    """Return the task that notifies the parent conversation when an agent run ends, if there is one."""
     inbox_id = form.args.get("parent_conversation")
     if form.draft or not is_run(form.name) or not isinstance(inbox_id, str) or form.args.get("silent"):
         return []
@@ -145,14 +145,14 @@ def _notification(task: Task, form: NewTask, now: int) -> list[Task]:
     return [admit(notify_task(task, inbox_id), now=now)]
 
 
-# What new tasks may name over HTTP: tasks and keys of others are not to be had.
+# Access control for parents and idempotency keys: a caller cannot use those of other accounts.
 
 
 async def parents_of(services: Services, request: RequestContext, forms: Sequence[NewTask]) -> dict[str, Task]:
-    """The tasks that the new ones name as their parents.
+    """Return the tasks that the new ones name as their parents.
 
-    Over HTTP they must exist and be the caller's: his own, or what a worker of his runs, unless he may operate. One
-    that is not is answered as if it did not exist. Raises InvalidTask.
+    Over HTTP, a parent must belong to the caller, or run on one of the caller's workers, unless the caller has the
+    `operate` permission. Any other parent is treated as if it did not exist. Raises InvalidTask.
     """
     wanted = [each for each in dict.fromkeys(form.parent for form in forms) if each is not None]
     ids = [each for each in wanted if is_task_id(each)]
@@ -169,16 +169,16 @@ async def parents_of(services: Services, request: RequestContext, forms: Sequenc
 
 
 def is_run_by(request: RequestContext, task: Task) -> bool:
-    """Whether a worker of the caller runs it now."""
+    """Whether one of the caller's workers is running the task."""
     return task.status is Status.RUNNING and owner_of(task.worker_id or "") == account_of(request)
 
 
 def key_for(request: RequestContext, key: str, parent: Task | None) -> str:
-    """The key as it is stored.
+    """Return the idempotency key as it is stored.
 
-    Keys hold for all tasks of a name in a queue. So that nobody uses up those of others, the keys of accounts that may
-    not operate are their own. A run's children are the exception: the next run of the task, by whichever worker, must
-    find them by the same key; but not under such keys as ADE gives itself.
+    Keys are unique per task name and queue. The keys of accounts without the `operate` permission get a prefix of
+    their own, so that no account can use up the keys of another. The children of a run are an exception: the next
+    run of the task, on any worker, must find them by the same key, unless the key has a prefix that ADE reserves.
     """
     caller = request.caller
     if caller is None or Permission.OPERATE in caller.permissions:

@@ -1,4 +1,4 @@
-"""Dead letters: failed tasks nobody has dealt with yet, one by one or by what went wrong."""
+"""HTTP operations on dead letters, and bulk actions on all tasks that match a filter."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ from ade.tasks.dead_letters import BulkResult, DeadLetterGroup
 from ade.tasks.lifecycle import Status
 from ade.tasks.model import Task
 
-_MOST_LOOKED_AT = 50_000  # by one request, newest first, or oldest first where something is done
+_MOST_LOOKED_AT = 50_000  # per request; newest first for reads, oldest first for changes
 _MOST_LOOKS = 20
 
 
@@ -104,7 +104,7 @@ def _query(body: DeadLetters) -> TaskQuery:
 
 
 def _reached(tried: BulkResult, body: DeadLetters) -> BulkReport:
-    """Raises UnknownFingerprint where there is nothing of the kind."""
+    """Raise UnknownFingerprint if no dead letter has the requested fingerprint."""
     if body.fingerprint is not None and not tried.changed and not tried.moved_on:
         raise dead_letters.unknown_fingerprint(body.fingerprint)
     is_more = len(tried.changed) >= body.limit
@@ -126,7 +126,7 @@ async def discard_dead_letter(services: Services, request: RequestContext, task_
     )
 
 
-# Actions on all tasks that a filter finds.
+# Bulk actions on all tasks that match a filter.
 
 
 @operation("POST /bulk-actions/preview", permission=Permission.OPERATE, mutates=False)
@@ -151,6 +151,6 @@ async def run_bulk_action(services: Services, request: RequestContext, body: Bul
 
 def _query_bulk(body: BulkAction) -> TaskQuery:
     query = query_of(body.filter)
-    if query == TaskQuery():  # a filter that was forgotten must not end everything
+    if query == TaskQuery():  # a forgotten filter must not cancel every task
         raise InvalidFilter("say which tasks: the filter names no condition at all")
     return query

@@ -1,4 +1,4 @@
-"""Schedules: tasks that come again and again. Who writes one is the author of all its tasks."""
+"""HTTP operations on schedules and queues. The account that writes a schedule is the author of all its tasks."""
 
 import hashlib
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from ade.tasks.definitions import arguments_by_name
 from ade.tasks.model import Queue, Schedule, Task
 from ade.tasks.overview import QueueView, view_queues
 
-_VERSION_BYTES = 6  # a whole number that every reader of JSON can hold
+_VERSION_BYTES = 6  # below 2**53, which every JSON parser can represent
 
 
 @operation("GET /schedules", permission=Permission.READ)
@@ -48,7 +48,7 @@ async def put_schedule(
     change."""
     seen = await schedules.find(services.stores, schedule)
     request.check_version(None if seen is None else _version(seen))
-    next_fire_ms(body.cron, body.timezone, services.stores.clock.now())  # the line first: it is what is new here
+    next_fire_ms(body.cron, body.timezone, services.stores.clock.now())  # the new input, so checked first
     definition, args = await arguments_by_name(
         services.stores, body.task_name, body.args, allow_unknown=body.allow_unknown
     )
@@ -100,7 +100,7 @@ def _tagged(schedule: Schedule) -> VersionedRecord[Schedule]:
 
 
 def _version(schedule: Schedule) -> int:
-    """Schedules have no number of their own; what is different has another one."""
+    """Return a hash of the content as the version, because schedules have no version number."""
     return int.from_bytes(hashlib.blake2b(msgspec.json.encode(schedule), digest_size=_VERSION_BYTES).digest())
 
 
@@ -110,11 +110,11 @@ async def remove_schedule(services: Services, request: RequestContext, schedule:
     await schedules.remove(services.stores, schedule, actor=_author(request))
 
 
-# What somebody does to a queue as a whole. It is told in the log, as everything that changes what runs.
+# Changes to a whole queue. Each appends an event to the log.
 
 
 async def get(stores: Stores, name: str, *, new: bool = False) -> Queue:
-    """A queue as it stands; with `new` it need not exist yet. Raises UnknownQueue, or InvalidTask for no name."""
+    """Return a queue; with `new`, it need not exist. Raises UnknownQueue, or InvalidTask for an invalid name."""
     known = {queue.name: queue for queue in await stores.queues.list_queues()}
     if name in known:
         return known[name]
@@ -125,7 +125,7 @@ async def get(stores: Stores, name: str, *, new: bool = False) -> Queue:
 
 
 def unknown(name: str, known: Iterable[str]) -> UnknownQueue:
-    """With the one that may have been meant, if there is such a one."""
+    """Build the error for an unknown queue, with the closest known name if there is one."""
     nearest = close_names(name, known)
     if nearest:
         return UnknownQueue(f"no queue {name[:100]!r} exists; did you mean {nearest[0]}?")
@@ -133,17 +133,17 @@ def unknown(name: str, known: Iterable[str]) -> UnknownQueue:
 
 
 async def pause(stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue:
-    """Let no more of its tasks be claimed."""
+    """Stop workers from claiming tasks of the queue."""
     return await _store(stores, structs.replace(queue, paused=True), QUEUE_PAUSED, actor, {})
 
 
 async def resume(stores: Stores, queue: Queue, *, actor: str | None = None) -> Queue:
-    """Let its tasks be claimed again."""
+    """Let workers claim tasks of the queue again."""
     return await _store(stores, structs.replace(queue, paused=False), QUEUE_RESUMED, actor, {})
 
 
 async def limit(stores: Stores, queue: Queue, max_depth: int | None, *, actor: str | None = None) -> Queue:
-    """Refuse new tasks while it has so many unfinished ones; None takes the limit away."""
+    """Reject new tasks while the queue has `max_depth` unfinished ones; None removes the limit."""
     limited = structs.replace(queue, max_depth=max_depth)
     return await _store(stores, limited, QUEUE_LIMITED, actor, {"max_depth": max_depth})
 
@@ -154,12 +154,6 @@ async def _store(stores: Stores, queue: Queue, kind: str, actor: str | None, abo
     if not queue.paused:
         stores.wakeups.ring(WORK)
     return queue
-
-
-# Queues: how full they are, and what somebody does to one as a whole.
-
-
-# What is said about queues.
 
 
 class ListQueues(Form):

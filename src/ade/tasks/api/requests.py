@@ -1,4 +1,4 @@
-"""What is said about tasks."""
+"""Request and response types for tasks, dead letters, and schedules, and links between tasks of one request."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -130,10 +130,10 @@ class Discard(Form, kw_only=True):
     reason: Line
 
 
-# Tasks of one request that wait for each other: they name each other before they have ids.
+# Dependencies within one request: tasks refer to each other by `ref` before they have IDs.
 
 
-RequestedTask = tuple[str | None, Sequence[str]]  # what a task is called, and what it waits for: such names, or ids
+RequestedTask = tuple[str | None, Sequence[str]]  # the `ref` of a task, and its dependencies by `ref` or ID
 
 
 class CreatedTasks(Struct, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class CreatedTasks(Struct, frozen=True, kw_only=True):
 
 
 def linked(tasks: Sequence[Task], wanted: Sequence[RequestedTask], *, now: int) -> list[Task]:
-    """The tasks with what they wait for, by id. Raises InvalidTask, and DependencyCycle in the words of the request."""
+    """Resolve dependencies to task IDs. Raises InvalidTask, and DependencyCycle with the refs of the request."""
     ids = _ids(tasks, wanted)
     made = [
         admit(structs.replace(task, depends_on=tuple(_id_of(name, ids, place) for name in after)), now=now)
@@ -185,9 +185,6 @@ def _named(place: int, ref: str | None = None) -> str:
     return f"tasks[{place}]" if ref is None else f"tasks[{place}] ({ref[:80]})"
 
 
-# What is said about schedules.
-
-
 class ListSchedules(Form):
     cursor: str | None = None
     limit: PageSize = 50
@@ -204,9 +201,6 @@ class PutSchedule(Form):
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None  # otherwise the task's own
     paused: bool = False
     allow_unknown: bool = False  # take a name that no worker has told of
-
-
-# How a task ended, for who asks for that alone.
 
 
 class StoredTaskResult(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What is done to one task after it was made."""
+"""HTTP operations on stored tasks: list, read, edit, submit, cancel, retry, start, roll back, and explain."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -37,17 +37,17 @@ from ade.tasks.model import Definition, MaybeRaw, OutputLine, Task
 from ade.tasks.reasons import Explanation
 from ade.tasks.service import get, result_of, unknown
 
-# Tasks by their ids: those that exist, and those that the caller may change.
+# Lookup by ID, with a check of access and version.
 
 
 async def existing_task(services: Services, task_id: str) -> Task:
-    """Raises UnknownTask."""
+    """Return the task. Raises UnknownTask."""
     check_id(task_id)
     return await get(services.stores, task_id)
 
 
 async def owned_task(services: Services, request: RequestContext, task_id: str) -> Task:
-    """The task, if the caller may change it and means this version of it. Raises UnknownTask, and 412."""
+    """Return the task if the caller can change it and its version matches If-Match. Raises UnknownTask, or 412."""
     task = await existing_task(services, task_id)
     if request.access is RouteAccess.OWN:
         await check_own(services, request, task.author_id, unknown(task_id))
@@ -56,13 +56,13 @@ async def owned_task(services: Services, request: RequestContext, task_id: str) 
 
 
 def check_id(task_id: str) -> None:
-    """What is no id is not looked for."""
+    """Raise UnknownTask for a malformed ID, without a query."""
     if not is_task_id(task_id):
         raise unknown(task_id)
 
 
 def matches_id_prefix(request: RequestContext, task: Task) -> None:
-    """For the use case, which decides on the newest record: still the version that the caller means. Raises 412."""
+    """Check If-Match again on the newest record, just before the service decides. Raises 412."""
     request.check_version(task.version)
 
 
@@ -114,7 +114,7 @@ async def retry_task(services: Services, request: RequestContext, task_id: str, 
 
 
 async def replayed(services: Services, request: RequestContext, task: Task, args: dict[str, Any] | None) -> Task:
-    """Nothing of corrected arguments is kept for a task that cannot be replayed."""
+    """Replay a failed task. The status is checked first, so that rejected arguments leave no blob behind."""
     if task.status is not Status.FAILED:
         raise IllegalTransition(f"task {task.id} is {task.status}: only a failed one can be run again")
     return await tasks_service.replay(
@@ -152,14 +152,11 @@ async def _checked(services: Services, task: Task, args: dict[str, Any]) -> Raw:
 
 
 def _who(request: RequestContext) -> str:
-    """Who has a hand in it, as an account: that counts when people vote on it."""
+    """The account that counts as an author when reviewers vote on the task."""
     return request.author or request.actor
 
 
-# Tasks: find them, look at one.
-
-
-LARGEST_PAGE = 8_000_000  # bytes of arguments and results in one answer
+LARGEST_PAGE = 8_000_000  # bytes of arguments and results in one response
 
 
 @operation("GET /tasks", permission=Permission.READ)
@@ -178,7 +175,7 @@ async def list_tasks(services: Services, request: RequestContext, query: ListTas
 
 
 async def find_some(services: Services, wanted: TaskQuery) -> TaskPage:
-    """As many as are asked for, and fewer where they are large; one in any case."""
+    """Return a page of tasks: fewer than requested if they are large, but at least one."""
     found = await services.stores.tasks.find(wanted)
     while (size := size_of(found.tasks)) > LARGEST_PAGE and len(found.tasks) > 1:
         fewer = max(len(found.tasks) * LARGEST_PAGE // (2 * size), 1)
@@ -187,11 +184,12 @@ async def find_some(services: Services, wanted: TaskQuery) -> TaskPage:
 
 
 def size_of(tasks: Iterable[Task]) -> int:
-    """In bytes, about."""
+    """Return the approximate size in bytes."""
     return sum(len(task.args) + (0 if task.result is None else len(task.result)) for task in tasks)
 
 
 def query_of(query: TaskFilter) -> TaskQuery:
+    """Convert the filter of a request to a store query."""
     return TaskQuery(
         statuses=frozenset(query.status),
         queue=query.queue,
@@ -230,7 +228,7 @@ async def _awaited(services: Services, task_id: str, wait_s: float) -> Task | No
         return None
 
 
-# What is known about one task: its result, what it has written, what has happened to it, why it waits.
+# Details of one task: its result, output, events, and explanation.
 
 
 _LARGEST_SCHEMAS = 500_000  # bytes on one page
@@ -271,7 +269,7 @@ async def get_task_output(
 
 
 def first_lines(lines: Sequence[OutputLine], most: int) -> Sequence[OutputLine]:
-    """As many of them as have so many characters together; one in any case."""
+    """Return the first lines with at most `most` characters in total, but at least one line."""
     ends = accumulate(len(line.text) for line in lines)
     return lines[: max(sum(end <= most for end in ends), 1)]
 

@@ -1,4 +1,4 @@
-"""`ade dlq`: dead letters, grouped by what went wrong."""
+"""`ade retry` and `ade dlq`: replay failed tasks, and list, replay, or discard dead letters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from ade.client.client import Client
 
 
-# `ade retry`: run failed tasks again.
-
-
 @command("retry")
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--args", "arguments", type=JSON_OBJECT, metavar="JSON", help="Run it with these arguments instead.")
@@ -39,6 +36,7 @@ async def retry(session: "Session", task_ids: tuple[str, ...], arguments: dict[s
 async def replay_by_id(
     session: "Session", texts: tuple[str, ...], arguments: dict[str, object] | None, edit: bool
 ) -> None:
+    """Replay tasks by full or shortened ID. New arguments are allowed for a single task only."""
     if (arguments is not None or edit) and len(texts) != 1:
         raise click.UsageError("New arguments are for one task: name one id with --args or --edit.")
     async with session.api() as api:
@@ -102,14 +100,14 @@ async def show_group(session: "Session", fingerprint: str, limit: int) -> None:
 
 
 class _DeadLetterSelection(NamedTuple):
-    """Which dead letters, of many; all that is said must hold."""
+    """Conditions that select dead letters; all of them must match."""
 
     fingerprint: str | None
     name: str | None
     limit: int | None = None
 
     async def how_many(self, api: "Client") -> int:
-        """How many there are, as far as anybody wants to know."""
+        """Return how many match, up to the limit."""
         groups = await all_of(api, api.list_dead_letter_groups, name=self.name)
         found = sum(group.count for group in groups if self.fingerprint in (None, group.fingerprint))
         return found if self.limit is None else min(found, self.limit)
@@ -200,7 +198,7 @@ async def _discard_by_id(session: "Session", texts: tuple[str, ...], reason: str
 
 
 async def _agreed(session: "Session", api: "Client", which: _DeadLetterSelection, what: str, yes: bool) -> int:
-    """Count first, then ask. Answers how many; 0 when there is nothing to do."""
+    """Count the matches and ask for confirmation. Returns the count, 0 if there is nothing to do."""
     count = await which.how_many(api)
     if count:
         confirm(session, f"{count} dead letter{'s' * (count != 1)} would be {what}.", yes=yes)
@@ -212,7 +210,7 @@ async def _agreed(session: "Session", api: "Client", which: _DeadLetterSelection
 
 
 async def _until_all(some: Callable[..., Call[BulkReport]], count: int, bar: ProgressBar) -> BulkReport:
-    """Repeat what is done to some of them until it was done to as many as were told of."""
+    """Repeat the bulk call until it has covered as many tasks as were counted."""
     changed: list[str] = []
     moved_on: list[str] = []
     is_more = True
@@ -222,7 +220,7 @@ async def _until_all(some: Callable[..., Call[BulkReport]], count: int, bar: Pro
         except UnknownFingerprint:
             if not changed:
                 raise
-            break  # somebody else was faster with the rest
+            break  # another process has handled the rest
         changed += done.changed
         moved_on += done.moved_on
         bar.advance(len(done.changed) + len(done.moved_on))

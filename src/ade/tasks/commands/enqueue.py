@@ -1,4 +1,4 @@
-"""`ade enqueue`: one task from the command line, or all tasks of a file."""
+"""`ade enqueue`: enqueue one task, or all tasks of a file."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ade.tasks.commands.options import (
     task_options,
 )
 
-if TYPE_CHECKING:  # `--help` comes without it
+if TYPE_CHECKING:  # keeps `--help` fast
     from ade.cli.session import Session
     from ade.tasks.options import TaskOptions
 

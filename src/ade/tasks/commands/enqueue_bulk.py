@@ -1,4 +1,4 @@
-"""Many tasks from a file of JSON lines: every line is checked before the first task is stored."""
+"""`ade enqueue --file`: enqueue tasks from JSON lines. Every line is checked before the first task is stored."""
 
 import copy
 import re
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from ade.cli.session import Session
     from ade.client.client import Client
 
-_MOST_BYTES = 4 << 20  # of one request; servers usually take twice that
+_MOST_BYTES = 4 << 20  # per request; servers accept twice that by default
 
 
 def _decode(text: bytes) -> BatchTask:
-    """Read one task as a file gives it: times without a zone are local, and one policy need not be a list."""
+    """Parse one line. Times without a zone are local, and a single policy need not be a list."""
     given = msgspec.json.decode(text)
     if isinstance(given, dict):
         if isinstance(given.get("run_at"), str):
@@ -48,6 +48,8 @@ def _decode(text: bytes) -> BatchTask:
 
 
 class NumberedTask(NamedTuple):
+    """A parsed line of the file, with its line number."""
+
     number: int
     line: BatchTask
     size: int  # bytes
@@ -57,7 +59,7 @@ _NO_TASK = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 async def enqueue_file(session: "Session", file: IO[bytes], *, allow_unknown: bool, wait: bool) -> int:
-    """Check all lines, then store them with a progress bar. Prints the id of each task."""
+    """Check all lines, then store the tasks with a progress bar. Prints the ID of each task."""
     async with session.api_for_new() as (app, api):
         maker = _TaskFileReader(session, app, api, allow_unknown)
         lines, tasks = await maker.make([(number, line) for number, line in enumerate(file, 1) if line.strip()])
@@ -73,7 +75,7 @@ async def enqueue_file(session: "Session", file: IO[bytes], *, allow_unknown: bo
 
 
 class _TaskFileReader:
-    """Makes the tasks of a file; what is wrong with a line is told with its number."""
+    """Builds the tasks of a file. Errors name the line number."""
 
     def __init__(self, session: "Session", app: "Ade | None", api: "Client", allow_unknown: bool) -> None:
         self._session = session
@@ -84,7 +86,7 @@ class _TaskFileReader:
         self.has_refs = False
 
     async def make(self, numbered: Sequence[tuple[int, bytes]]) -> tuple[list[NumberedTask], list[Task]]:
-        """A server makes tasks of its own of the lines; those here show that it can."""
+        """Check the lines and build their tasks. A server builds its own; these only prove that the lines are valid."""
         self._known = {known.name: known for known in await all_of(self._api, self._api.list_definitions)}
         lines: list[NumberedTask] = []
         invocations: list[Invocation[Any]] = []
@@ -93,7 +95,7 @@ class _TaskFileReader:
                 try:
                     line = _decode(text)
                     invocations.append(await self._invocation(line))
-                except _NO_TASK as error:  # also a line that does not have the fields of a task
+                except _NO_TASK as error:  # includes lines without the fields of a task
                     raise InvalidTask(f"line {number}: {error}; nothing was stored") from None
                 except AdeError as error:
                     raise described_error(error, f"line {number}: {error.detail}") from None
@@ -103,7 +105,7 @@ class _TaskFileReader:
 
     async def _invocation(self, line: BatchTask) -> Invocation[Any]:
         options: TaskOptions = line.options()  # type: ignore[assignment] # its fields are named after the options
-        options.pop("after", None)  # settled when all ids are known
+        options.pop("after", None)  # resolved when all IDs are known
         if self._app is not None:
             options = {**options, "author": self._session.account}
             handler = self._app.registry.by_name.get(line.name)
@@ -119,7 +121,7 @@ class _TaskFileReader:
         return Invocation(make_plan(template_of(definition, defaults), options), args)
 
     def _linked(self, lines: Sequence[NumberedTask], tasks: Sequence[Task]) -> list[Task]:
-        """The tasks with what they wait for, by id. Raises DependencyCycle in the file's own words."""
+        """Resolve dependencies to task IDs. Raises DependencyCycle with line numbers and refs."""
         ids: dict[str, str] = {}
         for (number, line, _), task in zip(lines, tasks, strict=True):
             if line.ref is not None and ids.setdefault(line.ref, task.id) != task.id:
@@ -151,22 +153,22 @@ def _id_of(name: str, ids: dict[str, str], number: int) -> str:
     raise InvalidTask(f"line {number}: `after` names {name[:80]!r}, which is no `ref` of this file and no task id")
 
 
-Batch = list[tuple[Task, bool]]  # as they are stored, and whether each is new
+Batch = list[tuple[Task, bool]]  # stored tasks, and whether each is new
 
 
 async def _local_batches(app: "Ade", tasks: Sequence[Task], *, all_or_none: bool) -> AsyncIterator[Batch]:
-    """So many at a time that others get their turn; all together if the tasks refer to each other."""
+    """Store in batches so that other writers get a turn; in one batch if the tasks refer to each other."""
     size = len(tasks) if all_or_none else MOST_TOGETHER
     for start in range(0, len(tasks), size):
         batch = tasks[start : start + size]
-        kept = await app.store_tasks(batch)  # the guard is asked, as for any other task
+        kept = await app.store_tasks(batch)  # includes the guard check
         yield [(task, task.id == made.id) for task, made in zip(kept, batch, strict=True)]
 
 
 async def _remote_batches(
     api: "Client", lines: Sequence[NumberedTask], *, allow_unknown: bool, all_or_none: bool
 ) -> AsyncIterator[Batch]:
-    """Raises InvalidTask for more than a server takes at once, where it must."""
+    """Send batches to a server. Raises InvalidTask if tasks that belong together exceed its limit."""
     if all_or_none and len(lines) > MOST_TOGETHER:
         raise InvalidTask(
             f"lines that refer to each other are stored all or none, and a server takes at most {MOST_TOGETHER:,} at"
@@ -185,7 +187,7 @@ def _allowing(line: BatchTask) -> BatchTask:
 
 
 def _told_once(made: CreatedTasks) -> Batch:
-    """Of two lines with one key the second is not new either."""
+    """Mark the second of two lines with the same key as not new."""
     known = set(made.earlier)
     told: Batch = []
     for task in made.items:
@@ -195,7 +197,7 @@ def _told_once(made: CreatedTasks) -> Batch:
 
 
 def _cut(lines: Sequence[NumberedTask]) -> Iterator[list[NumberedTask]]:
-    """As many as a server takes at once."""
+    """Split the lines into batches that a server accepts."""
     batch: list[NumberedTask] = []
     size = 0
     for each in lines:
@@ -208,7 +210,7 @@ def _cut(lines: Sequence[NumberedTask]) -> Iterator[list[NumberedTask]]:
 
 
 def _with_numbers(detail: str, batch: Sequence[NumberedTask]) -> str:
-    """What a server says about its tasks, in the words of the file."""
+    """Replace the positions in a server error with line numbers of the file."""
 
     def line(found: re.Match[str]) -> str:
         place = int(found[1])
@@ -241,7 +243,7 @@ def _print_stored(session: "Session", task: Task, *, is_new: bool) -> None:
 
 
 def described_error(error: AdeError, detail: str) -> AdeError:
-    """The same error with a better sentence."""
+    """Return the same error with a more specific message."""
     better = copy.copy(error)
     better.args = (detail,)
     return better

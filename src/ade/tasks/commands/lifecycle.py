@@ -1,4 +1,4 @@
-"""`ade cancel`: stop tasks, by id or by filter."""
+"""`ade cancel` and `ade logs`: cancel tasks by ID or filter, print their output, and follow their changes."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
@@ -73,7 +73,7 @@ async def _cancel_by_filter(session: "Session", given: TaskFilterOptions, reason
 async def _cancel_all(
     session: "Session", api: "Client", wanted: TaskFilter, reach: BulkPreview, reason: str | None
 ) -> BulkReport:
-    """Cancel the tasks that are still unfinished when their turn comes, oldest first, and no more than were counted."""
+    """Cancel the tasks that are still unfinished, oldest first, and no more than were counted."""
     cancelled: list[str] = []
     moved_on: list[str] = []
     is_more = reach.count > 0
@@ -88,7 +88,7 @@ async def _cancel_all(
     return BulkReport(changed=tuple(cancelled), moved_on=tuple(moved_on))
 
 
-# `ade logs`: the lines a task has written.
+# `ade logs`: the output of a task.
 
 
 @command("logs", reads=lambda follow, **_: not follow)
@@ -102,7 +102,7 @@ async def logs(session: "Session", task_id: str, follow: bool, attempt: int | No
     async with session.api() as api:
         found = await find_id(api, task_id)
         if follow:
-            await api.get_task(found)  # UnknownTask beats silence
+            await api.get_task(found)  # raise UnknownTask instead of waiting for output
             await follow_output(api, found, printer)
         else:
             for line in await all_of(api, partial(api.get_task_output, found)):
@@ -112,7 +112,7 @@ async def logs(session: "Session", task_id: str, follow: bool, attempt: int | No
 
 
 class LinePrinter:
-    """Prints lines and tells where a new attempt begins."""
+    """Prints output lines, and marks where a new attempt starts."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class LinePrinter:
         self._times = times
         self._write = write or out.line
         self._run_id: str | None = None
-        self.has_printed = False  # or has left out what was not asked for
+        self.has_printed = False  # or has skipped lines of other attempts
 
     def print(self, line: OutputLine) -> None:
         self.has_printed = True
@@ -144,17 +144,17 @@ class LinePrinter:
 
 
 async def follow_output(api: "Client", task_id: str, printer: LinePrinter) -> None:
-    """Print lines as they come until the task is final."""
+    """Print lines as they arrive until the task is final."""
     async for line in api.follow_output(task_id):
         printer.print(line)
 
 
-# What becomes of a task, seen whenever something has happened to it.
+# The state of a task after each of its events.
 
 
 async def changes_of(api: "Client", task_id: str) -> AsyncGenerator[Task, None]:
-    """The task as it is, and again after every event; never ends by itself."""
-    known = await all_of(api, partial(api.list_task_events, task_id))  # before the task: nothing comes in between
+    """Yield the task now and after every event; never ends on its own."""
+    known = await all_of(api, partial(api.list_task_events, task_id))  # before the task, to miss no event
     yield await api.get_task(task_id)
     async for _ in api.follow_events(after=known[-1].seq if known else 0, tasks=[task_id]):
         yield await api.get_task(task_id)

@@ -1,4 +1,4 @@
-"""The options that tell more about a new task: shared by `ade enqueue` and `ade draft`."""
+"""Options and arguments of new tasks on the command line, shared by `ade enqueue` and `ade draft`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,23 +18,23 @@ from ade.tasks.admission import is_own_step
 from ade.tasks.model import AfterFailure, Task
 from ade.tasks.options import JSON_OPTIONS, NewTask, Option
 
-if TYPE_CHECKING:  # `--help` comes without them
+if TYPE_CHECKING:  # keeps `--help` fast
     from ade.app.ade import Ade
     from ade.cli.session import Session
     from ade.client.client import Client
     from ade.tasks.options import TaskOptions
 
 
-# Task names as an app and the workers know them.
+# Task names that the app defines or that workers have registered.
 
 
 def own_app(session: "Session") -> "Ade | None":
-    """The app that was named. A server knows what workers have told it, and nothing of an app here."""
+    """Return the local app, if one was named. With a server, only the names that workers registered count."""
     return session.app if session.server is None and session.app_spec is not None else None
 
 
 async def schema_of(session: "Session", api: "Client", name: str) -> Mapping[str, Any] | None:
-    """The JSON schema of a task's arguments; None when nobody has defined the name."""
+    """Return the JSON Schema of a task's arguments; None for an unknown name."""
     app = own_app(session)
     signature = None if app is None else app.signature_of(name)
     if signature is not None:
@@ -43,7 +43,7 @@ async def schema_of(session: "Session", api: "Client", name: str) -> Mapping[str
 
 
 async def registered_task_names(session: "Session", api: "Client | None") -> list[str]:
-    """Those that somebody may enqueue."""
+    """Return the names that a caller can enqueue."""
     registered = set() if api is None else {known.name for known in await all_of(api, api.list_definitions)}
     app = own_app(session)
     known = registered if app is None else registered | app.registry.names()
@@ -51,7 +51,7 @@ async def registered_task_names(session: "Session", api: "Client | None") -> lis
 
 
 async def unknown_name(session: "Session", api: "Client | None", name: str) -> UnknownName:
-    """The error for it, with the names that were most likely meant; without a store there are those of the app."""
+    """Build the error for an unknown name, with the closest matches. Without a store, only the app's names count."""
     from difflib import get_close_matches  # slow to load, and only needed here
 
     known = await registered_task_names(session, api)
@@ -70,7 +70,7 @@ async def unknown_name(session: "Session", api: "Client | None", name: str) -> U
 
 
 async def check_name(session: "Session", name: str) -> None:
-    """Raises UnknownName where there is no store yet that could know it: a mistake makes none."""
+    """Raise UnknownName before a store is created, so that a typing error does not create one."""
     if session.server is None and not session.has_store() and session.any_app.signature_of(name) is None:
         raise await unknown_name(session, None, name)
 
@@ -85,7 +85,7 @@ _KINDS: Mapping[str, Any] = {
 
 
 def _flags(name: str, option: Option) -> Iterator[Callable[[F], F]]:
-    """Yield the flags of one option of a task; the types follow from its JSON form."""
+    """Yield the flags of one task option; their types follow from its JSON form."""
     kind = _KINDS[name]
     choices = get_args(kind) if get_origin(kind) is Literal else tuple(kind) if isinstance(kind, EnumType) else ()
     yield click.option(
@@ -117,7 +117,7 @@ def task_options(command: F) -> F:
 
 
 def draft_options(command: F) -> F:
-    """Add the flags of a draft: a delay would begin before the draft is reviewed."""
+    """Add the flags of a draft. There is no delay: it would start before the draft is reviewed."""
     return _with_flags(command, {name: option for name, option in JSON_OPTIONS.items() if name != "delay"})
 
 
@@ -129,7 +129,7 @@ def _with_flags(command: F, options: Mapping[str, Option]) -> F:
 
 
 async def chosen_options(api: "Client", said: "TaskOptions") -> "TaskOptions":
-    """With whole ids."""
+    """Return the options with shortened IDs in `after` resolved to full ones."""
     if "after" not in said:
         return said
     return {**said, "after": await find_ids(api, [str(task_id) for task_id in said["after"]])}
@@ -146,7 +146,7 @@ async def make_task(
     draft: bool,
     allow_unknown: bool,
 ) -> Task:
-    """The stored task, as the app makes it or else the server. Raises UnknownName with what may have been meant."""
+    """Create the task through the app or else the server. Raises UnknownName with the closest matches."""
     try:
         if app is None:
             fields = form_fields(options)
@@ -159,7 +159,7 @@ async def make_task(
 
 
 def form_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as the form of a new task names and takes them."""
+    """Convert options to the field names and types of NewTask."""
     fields: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value for name, value in options.items()
     }
@@ -173,7 +173,7 @@ def form_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def said_options(given: dict[str, Any]) -> "TaskOptions":
-    """Only what was said; `()` means that a repeatable option was not given."""
+    """Return only the options that were given; `()` is an unused repeatable option."""
     said = {name: value for name, value in given.items() if value is not None and value != ()}
     for words in said.keys() & {"tags", "needs"}:
         said[words] = tuple(word.strip() for each in said[words] for word in each.split(",") if word.strip())
@@ -183,7 +183,7 @@ def said_options(given: dict[str, Any]) -> "TaskOptions":
     return options
 
 
-# Arguments from the command line: `key=value` read as the task's schema wants it, `key:=JSON` as it is.
+# Arguments on the command line: the schema decides how to read `key=value`; `key:=JSON` is always JSON.
 
 
 _NO_JSON = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
@@ -199,7 +199,7 @@ _OPTION_KINDS: Mapping[type, str] = {
 
 
 def parse_pairs(pairs: Sequence[str], schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Raises InvalidArguments for a pair that is none."""
+    """Parse key=value pairs. Raises InvalidArguments for a malformed pair."""
     arguments: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -220,7 +220,7 @@ def _json(name: str, text: str) -> Any:
 
 
 def _as_wanted(text: str, types: frozenset[str]) -> Any:
-    """JSON if it is some, unless text is wanted: `limit=5` is a number, `zip=00501` for a string stays text."""
+    """Parse as JSON unless the schema wants a string: `limit=5` is a number, `zip=00501` can stay a string."""
     try:
         value = msgspec.json.decode(text)
     except _NO_JSON:
@@ -231,7 +231,7 @@ def _as_wanted(text: str, types: frozenset[str]) -> Any:
 
 
 def _types_of(name: str, schema: Mapping[str, Any]) -> frozenset[str]:
-    """Which JSON types an argument may have; empty when anything goes or nobody knows."""
+    """Return the JSON types of an argument; empty if any type is allowed or the schema is unknown."""
     return _types(schema.get("properties", {}).get(name, {}), schema.get("$defs", {}))
 
 
@@ -248,13 +248,13 @@ def _types(described: Mapping[str, Any], definitions: Mapping[str, Any]) -> froz
     return frozenset().union(*(_types(choice, definitions) for choice in described.get("anyOf", ())))
 
 
-# New arguments for a task that is there: given or changed in an editor, and checked like those of a new one.
+# New arguments for a stored task, from an option or an editor, checked like those of a new task.
 
 
 async def edited_arguments(
     session: "Session", api: "Client", task_id: str, arguments: dict[str, Any] | None, *, edit: bool
 ) -> dict[str, Any] | None:
-    """The arguments to run it with, or None to leave them as they are."""
+    """Return the new arguments, or None to keep the present ones."""
     if arguments is None and not edit:
         return None
     task = await api.get_task(task_id, whole=edit)
@@ -265,14 +265,14 @@ async def edited_arguments(
 async def changed_arguments(
     session: "Session", api: "Client", task: Task, pairs: tuple[str, ...], arguments: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """All arguments anew, or those of the task; in either case with the pairs in place of what they name."""
+    """Return `arguments`, or else those of the task, updated with the pairs."""
     before = msgspec.json.decode(task.args) if arguments is None else arguments
     chosen = {**before, **parse_pairs(pairs, await schema_of(session, api, task.name))}
     return checked_arguments(session, task, chosen)
 
 
 def checked_arguments(session: "Session", task: Task, arguments: dict[str, Any]) -> dict[str, Any]:
-    """As the app that was named wants them; without one they are checked where they go. Raises InvalidArguments."""
+    """Check against the local app, if there is one; otherwise the server checks. Raises InvalidArguments."""
     app = own_app(session)
     signature = None if app is None else app.signature_of(task.name)
     if signature is None:
@@ -282,7 +282,7 @@ def checked_arguments(session: "Session", task: Task, arguments: dict[str, Any])
 
 
 def _edited(text: str) -> dict[str, Any] | None:
-    """What somebody made of the text in their editor; None when nothing was changed."""
+    """Open the text in an editor; None if it was not changed."""
     changed = click.edit(text, extension=".json")
     if changed is None or changed.strip() == text.strip():
         return None

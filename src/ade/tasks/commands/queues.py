@@ -1,4 +1,4 @@
-"""`ade queues`: list, pause, resume, limit."""
+"""`ade queues`, `ade stats`, and `ade top`: manage queues and show statistics."""
 
 import asyncio
 import re
@@ -49,6 +49,8 @@ QUEUE_HEAD = ("queue", "state", "pending", "running", "completed", "failed", "ol
 
 
 def queue_rows(queues: Sequence[QueueView]) -> list[Row]:
+    """Return table rows for QUEUE_HEAD."""
+
     def count(queue: QueueView, *statuses: Status) -> str:
         return str(sum(queue.by_status.get(status, 0) for status in statuses))
 
@@ -109,7 +111,7 @@ def _print_queue(session: "Session", queue: Queue) -> None:
         session.out.line(f"{queue.name}: {'paused' if queue.paused else 'open'}, {bound}")
 
 
-# `ade stats`: the state of everything, once.
+# `ade stats`: statistics, once.
 
 
 @command("stats", reads=True)
@@ -124,6 +126,7 @@ async def stats(session: "Session") -> None:
 
 
 def print_overview(out: CommandOutput, seen: Overview) -> None:
+    """Print the statistics as facts and tables."""
     out.facts([("tasks", totals(seen)), ("last minute", rates(seen)), ("dead letters", dead_letters(seen))])
     for head, rows in ((QUEUE_HEAD, queue_rows(seen.queues)), (WORKER_HEAD, worker_rows(seen.workers, now=seen.at))):
         if rows:
@@ -132,12 +135,13 @@ def print_overview(out: CommandOutput, seen: Overview) -> None:
 
 
 def totals(seen: Overview) -> str:
+    """Format the number of tasks by status."""
     counts = [(status, seen.total(status)) for status in Status]
     return ", ".join(f"{count} {status}" for status, count in counts if count) or "none"
 
 
 def rates(seen: Overview) -> str:
-    """From the newest events: per second or, where little happens, per minute."""
+    """Format the throughput per second, or per minute if it is low."""
     rate = seen.throughput
     named = {
         "created": rate.created_per_s,
@@ -153,14 +157,15 @@ def _rate(per_second: float) -> str:
 
 
 def dead_letters(seen: Overview) -> str:
+    """Format the number of dead letters, with "+" if counting stopped at the limit."""
     more = "+" if seen.dead_letters >= seen.dead_letters_limit else ""
     return f"{seen.dead_letters}{more}"
 
 
-# `ade top`: the state of everything, live.
+# `ade top`: live statistics.
 
 
-_MOST_RUNNING = 15  # that are shown
+_MOST_RUNNING = 15  # rows shown
 
 
 @command("top")

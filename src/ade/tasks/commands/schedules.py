@@ -1,4 +1,4 @@
-"""`ade schedules`: tasks that come again and again."""
+"""`ade schedules`: list, add, pause, resume, remove, and fire cron schedules."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ade.tasks.commands.options import own_app, unknown_name
 from ade.tasks.cron import next_fire_ms
 from ade.tasks.model import Schedule
 
-if TYPE_CHECKING:  # listing does without it
+if TYPE_CHECKING:  # keeps listing fast
     from ade.cli.session import Session
     from ade.tasks.handlers import Handler
 
@@ -77,7 +77,7 @@ async def add(
 
     A schedule of this name that exists is replaced. You are the author of its tasks, and cannot approve them.
     """
-    next_fire_ms(cron, tz, now_ms())  # the line first: it is what is new here
+    next_fire_ms(cron, tz, now_ms())  # the new input, so checked first
     app = own_app(session)
     handler = None if app is None else app.registry.by_name.get(task_name)
     if handler is not None:
@@ -101,7 +101,7 @@ async def _put_of_app(
     priority: int | None,
     allow_unknown: bool,
 ) -> Schedule:
-    """An app knows its own tasks better than what a worker has told of them some time ago."""
+    """Store it with the definition of the local app, which is newer than what workers registered."""
     definition = handler.definition
     changed = structs.replace(
         schedule,

@@ -1,4 +1,4 @@
-"""`ade show`: all about one task."""
+"""`ade show`, `ade tasks`, and `ade explain`, with the filter options and table rows that other commands share."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ade.client.client import Client
 
 
-# How tasks look in a table.
+# Table rows.
 
 
 STYLES: dict[Status, str] = {
@@ -43,12 +43,13 @@ STYLES: dict[Status, str] = {
     Status.CANCELLED: "dim",
 }
 
-SPARE = ("prio", "took", "queue", "attempt")  # columns of a task that narrow terminals do without
+SPARE = ("prio", "took", "queue", "attempt")  # columns that narrow terminals omit
 TASK_HEAD = ("id", "status", "name", "queue", "prio", "attempt", "created", "took", "note")
 _MOST_NOTE = 100
 
 
 def task_rows(tasks: Sequence[Task], *, now: int) -> list[Row]:
+    """Return table rows for TASK_HEAD."""
     return [
         (
             task.id,
@@ -66,11 +67,12 @@ def task_rows(tasks: Sequence[Task], *, now: int) -> list[Row]:
 
 
 def status_cell(status: Status) -> Cell:
+    """Return the status as a colored table cell."""
     return Cell(str(status), STYLES[status])
 
 
 def took(task: Task, *, now: int) -> str:
-    """How long its last run took, or has taken so far."""
+    """Return how long the last run took, or has taken so far."""
     if task.started_at is None:
         return ""
     if task.status is Status.RUNNING:
@@ -79,7 +81,7 @@ def took(task: Task, *, now: int) -> str:
 
 
 def note(task: Task, *, now: int) -> str:
-    """The one thing worth knowing about it."""
+    """Return the most relevant fact: an error, a reason, progress, a wait, or the description."""
     if task.error is not None and task.status is not Status.COMPLETED:
         text = f"{task.error.type}: {task.error.message}"
     elif task.reason:
@@ -96,14 +98,14 @@ def note(task: Task, *, now: int) -> str:
     return first if len(first) <= _MOST_NOTE else f"{first[: _MOST_NOTE - 1]}…"
 
 
-# Options that choose tasks, the same for every command that takes a filter.
+# Filter options, the same for every command that selects tasks.
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TaskFilterOptions(TypedDict):
-    """What the options below give to a command."""
+    """The keyword arguments that `filter_options` passes to a command."""
 
     status: tuple[str, ...]
     queue: str | None
@@ -115,7 +117,7 @@ class TaskFilterOptions(TypedDict):
 
 
 def filter_options(function: F) -> F:
-    """Add the options to a command; they come in as keyword arguments of Filter."""
+    """Add the filter options to a command; they arrive as TaskFilterOptions."""
     for option in (
         click.option("--since", metavar="TIME", help="Created since then: 30m, 2h, 7d, or a date and time."),
         click.option("--text", help="Part of the name, description, error message or id."),
@@ -135,11 +137,12 @@ def filter_options(function: F) -> F:
 
 
 def is_empty(given: TaskFilterOptions) -> bool:
+    """Whether no filter option was given."""
     return not any(given.values())
 
 
 def chosen(given: TaskFilterOptions, *, now: int) -> TaskFilter:
-    """The same as operations take it. Raises InvalidFilter."""
+    """Convert the options to the filter of a request. Raises InvalidFilter."""
     since = given["since"]
     return TaskFilter(
         status=[Status(status) for status in given["status"]],
@@ -152,7 +155,7 @@ def chosen(given: TaskFilterOptions, *, now: int) -> TaskFilter:
     )
 
 
-# The runs of a task, as its events tell them.
+# The attempts of a task, derived from its events.
 
 
 _ENDS = {
@@ -167,6 +170,8 @@ _ENDS = {
 
 
 class AttemptSummary(Struct, kw_only=True, omit_defaults=True):
+    """One attempt of a task: when, where, and how it ended."""
+
     generation: int = 1
     attempt: int
     started_at: int
@@ -182,7 +187,7 @@ class AttemptSummary(Struct, kw_only=True, omit_defaults=True):
 
 
 def attempts_of(events: Sequence[Event]) -> list[AttemptSummary]:
-    """One for each claim, oldest first, with how it ended if it has."""
+    """Return one summary per claim, oldest first."""
     attempts: list[AttemptSummary] = []
     generation = 1
     for event in events:
@@ -217,7 +222,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-_UNTOLD = ("run_id", "gate", "vote", "digest")  # too long for a line, or of no use to people
+_UNTOLD = ("run_id", "gate", "vote", "digest")  # too long for a line, or not useful to readers
 _MOST_PAYLOAD = 4_000  # characters; --full shows all
 
 
@@ -237,7 +242,7 @@ async def show(session: "Session", task_id: str, full: bool) -> None:
         approval = None if task.review is None else await api.get_approval(found)
     attempts = attempts_of(events)
     if session.out.as_json:
-        from ade.server.wire_format import members_of  # not for people
+        from ade.server.wire_format import members_of  # only for JSON output
 
         document: dict[str, Any] = {**members_of(task), "args": args}
         document |= {} if result is None else {"result": result}
@@ -257,7 +262,7 @@ async def show(session: "Session", task_id: str, full: bool) -> None:
 
 
 async def _args(api: "Client", task: Task) -> Any:
-    """The JSON itself; of a lost blob, what is known of it."""
+    """Return the arguments as JSON; for a missing blob, its reference and the error."""
     if not is_reference(task.args):
         return task.args
     try:
@@ -384,7 +389,7 @@ def _cut(text: str, full: bool) -> str:
     return f"{text[:_MOST_PAYLOAD]}\n… {len(text) - _MOST_PAYLOAD:,} more characters; --full shows them"
 
 
-# `ade tasks`: list them, newest first.
+# `ade tasks`: list tasks.
 
 
 @command("tasks", reads=True)
@@ -412,7 +417,7 @@ async def tasks(
         session.out.note("No tasks yet. `ade enqueue NAME` makes one." if is_all else "No task fits.")
 
 
-# `ade explain`: why is it not running?
+# `ade explain`: explain why a task is not running.
 
 
 @command("explain", reads=True)

@@ -1,4 +1,4 @@
-"""Wait until tasks are final, with a live view where people watch, and tell how they ended."""
+"""`ade wait`: wait until tasks are final, with a live view on a terminal, and print their results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 _REFRESH_S, _REFRESH_REMOTE_S = 0.25, 1.0
 _MOST_SHOWN = 20
-_MOST_ASKED = 50  # of a server at a time; the others are asked for when one of them has ended
+_MOST_ASKED = 50  # concurrent waits on a server; further tasks follow as these end
 
 
 async def wait_for(session: "Session", api: "Client", task_ids: Sequence[str], timeout: float | None) -> ExitCode:
-    """Wait for all, printing each as it ends. Raises WaitTimeout, and for a single task that did not complete."""
+    """Wait for all tasks and print each as it ends. Raises WaitTimeout, or the failure of a single task."""
     unfinished = dict.fromkeys(task_ids)
     places = asyncio.Semaphore(len(task_ids) if session.server is None else _MOST_ASKED)
 
     async def end_of(task_id: str) -> Task:
         async with places:
             task = await api.wait_for_task(task_id)
-        unfinished.pop(task_id, None)  # of two lines with one key it is the same task
+        unfinished.pop(task_id, None)  # two lines with the same key share a task
         return task
 
     waiting = [asyncio.create_task(end_of(task_id)) for task_id in task_ids]
@@ -73,7 +73,7 @@ async def _print_end(session: "Session", api: "Client", task: Task, *, alone: bo
 
 
 async def result_of(api: "Client", task: Task) -> MaybeRaw:
-    """The result of a task that has ended, however large; None if there is none any more."""
+    """Return the result of a finished task, of any size; None if it has expired."""
     if task.result is None:
         return None
     try:
@@ -83,7 +83,7 @@ async def result_of(api: "Client", task: Task) -> MaybeRaw:
 
 
 def with_result(task: Task, result: MaybeRaw) -> Task:
-    """The task with its result, however large, in place of a reference to it."""
+    """Return the task with its full result in place of a blob reference."""
     return task if result is None else structs.replace(task, result=result)
 
 
@@ -92,6 +92,7 @@ def _why(task: Task) -> str:
 
 
 def raise_unless_completed(task: Task) -> None:
+    """Raise TaskFailed or TaskCancelled for a task that did not complete."""
     if task.status is Status.FAILED:
         raise TaskFailed(f"task {task.id} ({task.name}) failed: {_why(task)}", task_id=task.id, error=task.error)
     if task.status is not Status.COMPLETED:
@@ -100,7 +101,7 @@ def raise_unless_completed(task: Task) -> None:
 
 @asynccontextmanager
 async def _live_view(session: "Session", api: "Client", unfinished: Mapping[str, None]) -> AsyncIterator[None]:
-    """On a terminal: what the tasks are doing, redrawn until the block ends."""
+    """On a terminal, show the unfinished tasks and redraw until the block ends."""
     if not session.out.shows_progress:
         yield
         return
@@ -147,7 +148,7 @@ def _rows(tasks: Sequence[Task], more: int) -> list[Row]:
 
 
 def progress_text(task: Task) -> str:
-    """A share between 0 and 1 as a bar, `[done, total]` too, everything else as it is."""
+    """Format progress: a number from 0 to 1 or `[done, total]` as a bar, anything else as JSON."""
     if task.progress is None:
         return ""
     value = msgspec.json.decode(task.progress)
@@ -164,9 +165,6 @@ def _share(value: Any) -> float | None:
     if isinstance(value, list) and len(value) == 2 and all(type(part) in (int, float) for part in value) and value[1]:
         value = value[0] / value[1]
     return float(value) if type(value) in (int, float) and 0 <= value <= 1 else None
-
-
-# `ade wait`: until tasks are final.
 
 
 @command("wait")
