@@ -158,7 +158,7 @@ class RedisCommits:
         ]
 
     def _must_confirm(self, commits: list[_PartitionCommit]) -> bool:
-        """Confirm changes of operators. The outcome of a run need not be: if it is lost, the task runs again."""
+        """Confirm changes by people. The outcome of a run need not be: if it is lost, the task runs again."""
         return self._link.is_strong and any(commit.together for commit in commits)
 
 

@@ -118,12 +118,12 @@ class RedisLocks:
         return shared
 
     async def take_away(self, namespace: str, request_id: str, *, reason: str, by: str) -> LockRequest | None:
-        """Release a lock by force; return None if the request does not exist."""
+        """End a grant or a wait by force; return None if the request no longer exists."""
         _, answers = await self._do("force_release", namespace, id=request_id, reason=reason, by=by, token=new_token())
         return _only(answers)
 
     async def cure(self, namespace: str, cure: Resolution, cycle: tuple[str, ...]) -> LockRequest | None:
-        """Resolve a deadlock: abort the victim, or reorder the wait queue."""
+        """Resolve a deadlock: abort the victim, or reorder the wait queue. Return None if the state has changed."""
         if isinstance(cure, DeadlockVictimChoice):
             verb, wanted = "abort_victim", {"id": cure.request_id, "cycle": cycle}
         else:

@@ -116,7 +116,7 @@ class Partitions:
         return await self.of_all(task_ids)
 
     async def of_all(self, task_ids: Sequence[str]) -> dict[str, int]:
-        """The partitions of tasks; missing tasks are left out unless cached."""
+        """The partitions of tasks. With several partitions, missing tasks are left out unless they are cached."""
         if self._link.partitions == 1:
             return dict.fromkeys(task_ids, 0)
         found = {task_id: place for task_id in task_ids if (place := self._known.get(task_id)) is not None}
